@@ -1,0 +1,1 @@
+"""Mixed fleets, one targeted wheel for each kind of node."""

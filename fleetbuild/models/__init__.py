@@ -1,0 +1,53 @@
+"""The nouns of fleetbuild, as frozen pydantic models. No I/O here."""
+
+from fleetbuild.models.config import Config
+from fleetbuild.models.event import Event, OnEvent, Stage, ignore
+from fleetbuild.models.facts import Facts, Gpu, Libc, Os, Python
+from fleetbuild.models.node import Become, Inventory, Login, Node
+from fleetbuild.models.plan import (
+    FORMAT_VERSION,
+    Installs,
+    LockedFile,
+    Plan,
+    PlannedGroup,
+    PlannedNode,
+    PlannedWheel,
+    Requires,
+    Summary,
+)
+from fleetbuild.models.release import Manifest, ManifestWheel
+from fleetbuild.models.result import NodeResult, Result, WheelResult
+from fleetbuild.models.target import Target, TargetLibc
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Become",
+    "Config",
+    "Event",
+    "Facts",
+    "Gpu",
+    "Installs",
+    "Inventory",
+    "Libc",
+    "LockedFile",
+    "Login",
+    "Manifest",
+    "ManifestWheel",
+    "Node",
+    "NodeResult",
+    "OnEvent",
+    "Os",
+    "Plan",
+    "PlannedGroup",
+    "PlannedNode",
+    "PlannedWheel",
+    "Python",
+    "Requires",
+    "Result",
+    "Stage",
+    "Summary",
+    "Target",
+    "TargetLibc",
+    "WheelResult",
+    "ignore",
+]

@@ -1,0 +1,79 @@
+"""fleetbuild.yml, as SPEC describes it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fleetbuild.models._base import Frozen
+
+
+class Grouping(Frozen):
+    """How nodes are put into groups."""
+
+    rungs: Literal["recipe", "detected"] = Field(
+        "recipe",
+        description="recipe: only rungs that matter to the packages; detected: every rung apart",
+    )
+    optimize_for: Literal["auto", "compatibility", "fp32", "int8", "bf16"] = Field(
+        "auto", description="what decides between rungs that a package picks at run time"
+    )
+    max_wheel_sets: int | None = Field(None, ge=1, description="a cap on the number of wheel sets")
+
+
+class Build(Frozen):
+    """How and where wheels are built."""
+
+    policy: Literal["targeted", "auto", "published"] = Field(
+        "targeted",
+        description="targeted: build for each group; auto: a published wheel where it fits",
+    )
+    builders: str = Field("representative", description="representative, or a host pattern")
+    cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")
+
+
+class Install(Frozen):
+    """Where releases live on the nodes."""
+
+    path: str = Field(
+        "/opt/fleetbuild", pattern=r"^/[A-Za-z0-9._+/-]+$", description="an absolute path"
+    )
+    keep: int = Field(2, ge=1, description="how many releases stay on a node")
+
+
+class Rollout(Frozen):
+    """How an apply goes through the nodes of a group."""
+
+    canary: int = Field(1, ge=0, description="nodes that go first, the weakest of the group")
+    serial: int | str = Field("25%", description="nodes at a time, a number or a percentage")
+    max_fail: int | str = Field("10%", description="failures after which the rollout stops")
+
+
+class Kubernetes(Frozen):
+    """How nodes are called and labelled in the cluster."""
+
+    label_domain: str = Field("fleetbuild.dev", description="the prefix of all labels")
+    node_name: str = Field(
+        "{{ kubernetes_node | default(inventory_hostname) }}",
+        description="a Jinja2 template over the host's variables",
+    )
+
+
+class Config(Frozen):
+    """fleetbuild.yml."""
+
+    release: str = Field(
+        "default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="the release's name"
+    )
+    packages: tuple[str, ...] = Field(
+        (), description="the packages of the release, pinned: name==version"
+    )
+    python: str | None = Field(None, description='such as "3.11"; default: each node\'s python3')
+    index: tuple[str, ...] = Field((), description="extra indexes and find-links")
+    cuda: str | None = Field(None, description="pin a CUDA toolkit version")
+    grouping: Grouping = Grouping()
+    build: Build = Build()
+    install: Install = Install()
+    rollout: Rollout = Rollout()
+    kubernetes: Kubernetes = Kubernetes()

@@ -1,0 +1,73 @@
+"""What the probe read on a node. Every field but the state may be unknown."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fleetbuild.models._base import Frozen
+from fleetbuild.models.release import Manifest
+
+
+class Gpu(Frozen):
+    """One GPU; `sm` is its compute capability as "8.6", None where nothing tells it."""
+
+    name: str
+    sm: str | None = None
+    memory_mb: int | None = None
+
+
+class Libc(Frozen):
+    """The C library: glibc or musl, and its version."""
+
+    family: Literal["glibc", "musl"]
+    version: str
+
+
+class Os(Frozen):
+    """The distribution, by its os-release, and the kernel."""
+
+    id: str | None = None
+    version: str | None = None
+    name: str | None = None
+    kernel: str | None = None
+
+
+class Python(Frozen):
+    """An interpreter on a node. `venv` and `headers` are None where the capture does not say."""
+
+    path: str
+    version: str
+    soabi: str
+    venv: bool | None = None
+    headers: bool | None = None
+
+    @property
+    def tag(self) -> str:
+        """The ABI as wheels name it: cp311, cp313t."""
+        # cpython-311-x86_64-linux-gnu, cpython-313t-x86_64-linux-gnu
+        return "cp" + self.soabi.split("-")[1] if self.soabi.startswith("cpython-") else self.soabi
+
+
+class Facts(Frozen):
+    """A node as its probe found it."""
+
+    state: Literal["ok", "unreachable", "unsupported"] = "ok"
+    reason: str | None = None
+    arch: str | None = None
+    isa: str | None = None
+    features: tuple[str, ...] = ()
+    hypervisor_masked: tuple[str, ...] = ()
+    sms: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    driver: str | None = None
+    os: Os = Os()
+    libc: Libc | None = None
+    libstdcxx: str | None = None
+    pythons: tuple[Python, ...] = ()
+    cpus: int | None = None
+    memory_gb: float | None = None
+    disk_gb: float | None = None
+    install_filesystem: str | None = None  # type of the file system that holds the install path
+    toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
+    release: dict[str, Manifest] = {}  # release name -> its current manifest on the node
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,130 @@
+"""The plan: the saved, exact statement of what will be built, moved, installed and removed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fleetbuild.models._base import Frozen
+from fleetbuild.models.target import Target
+
+FORMAT_VERSION = "1.0"  # minor: fields added; major: older readers must refuse
+
+
+class LockedFile(Frozen):
+    """A file of the lock: fetched once by the controller, by hash."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    url: str  # never with a user or password
+
+
+class Requires(Frozen):
+    """What a builder must have: each tool is present, to be installed, or to be supplied."""
+
+    compiler: str  # "gcc 12.2.0 (present)", "gcc (to be installed by the toolchain role)"
+    cuda: str | None = None
+    disk_gb: float = 1
+    memory_gb: float = 1
+    to_supply: tuple[
+        str, ...
+    ] = ()  # sentences; apply stops before the first build where any is here
+
+
+class PlannedWheel(Frozen):
+    """One wheel of a group, and where it comes from."""
+
+    package: str
+    version: str
+    wheel_version: str
+    recipe: str
+    target: Target
+    artifact_key: str | None  # None where the lock is missing
+    action: Literal["build", "reuse", "published", "blocked"]
+    reason: str
+    evidence: str | None = None
+    built_on: str | None = None
+    jobs: int = 1
+    environment: dict[str, str]
+    requires: Requires
+    source: LockedFile | None = (
+        None  # the sdist; None for a local tree or where the lock is missing
+    )
+    source_path: str | None = None  # a local source tree or archive
+    build_dependencies: tuple[LockedFile, ...] = ()
+    checks: tuple[str, ...] = ()  # Python snippets that must run on every node
+    import_names: tuple[str, ...] = ()
+
+
+class Installs(Frozen):
+    """What happens on each node of a group."""
+
+    install: tuple[str, ...] = ()
+    up_to_date: tuple[str, ...] = ()
+    upgrade: tuple[str, ...] = ()
+
+
+class PlannedGroup(Frozen):
+    """The nodes with one target, what they get, and who builds it."""
+
+    name: str
+    nodes: tuple[str, ...]
+    representative: str
+    fallbacks: tuple[str, ...] = ()
+    target: Target
+    wheels: tuple[PlannedWheel, ...]
+    release_id: str | None  # None where the lock is missing
+    dependencies: (
+        tuple[LockedFile, ...] | None
+    )  # None: no index could be reached, the lock is missing
+    installs: Installs
+
+
+class PlannedNode(Frozen):
+    """A node's fate in this plan."""
+
+    state: Literal["ok", "unreachable", "blocked", "skipped"]
+    group: str | None = None
+    reason: str | None = None
+    fix: str | None = None
+    warnings: tuple[str, ...] = ()
+    python: str | None = None  # path of the interpreter that the release is made with
+    kubernetes_node: str | None = None
+    current: str | None = None  # release id that serves now
+
+
+class Summary(Frozen):
+    """The plan in six numbers."""
+
+    wheels_to_build: int = 0
+    wheels_reused: int = 0
+    nodes_to_change: int = 0
+    nodes_up_to_date: int = 0
+    nodes_blocked: int = 0
+    nodes_unreachable: int = 0
+
+
+class Plan(Frozen):
+    """See SPEC: saved, exact, versioned, stable in order, without secrets."""
+
+    format_version: str = FORMAT_VERSION
+    created: str  # ISO 8601, UTC
+    digest: str = ""  # sha256 over the document with this field empty
+    inventory: str
+    limit: str | None = None
+    facts_source: str  # "probe" or "captures"
+    lock: Literal["complete", "missing"] = "complete"
+    lock_problem: str | None = None
+    release: str = "default"
+    install_path: str = "/opt/fleetbuild"
+    keep: int = 2
+    packages: tuple[str, ...]
+    label_domain: str = "fleetbuild.dev"
+    cache: Literal["ccache", "sccache", "none"] = "ccache"
+    fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
+    nodes: dict[str, PlannedNode]
+    groups: tuple[PlannedGroup, ...]
+    rollout: dict[str, Any] = {}
+    warnings: tuple[str, ...] = ()
+    summary: Summary = Summary()

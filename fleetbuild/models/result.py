@@ -1,0 +1,66 @@
+"""What an apply, a verify or a rollback did."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fleetbuild.errors import worst
+from fleetbuild.models._base import Frozen
+
+
+class NodeResult(Frozen):
+    """How one node ended."""
+
+    node: str
+    group: str | None = None
+    state: Literal[
+        "installed", "up_to_date", "verified", "rolled_back",
+        "unreachable", "blocked", "skipped",
+        "build_failed", "install_failed", "verify_failed", "not_reached",
+    ]  # fmt: skip
+    release_id: str | None = None
+    reason: str | None = None
+    fix: str | None = None
+
+
+class WheelResult(Frozen):
+    """A wheel that was built, reused, or not."""
+
+    package: str
+    wheel_version: str
+    artifact_key: str
+    state: Literal["built", "reused", "failed"]
+    built_on: str | None = None
+    file: str | None = None
+    sha256: str | None = None
+    seconds: float | None = None
+    reason: str | None = None
+    fix: str | None = None
+    log: str | None = None  # the controller's copy of the build log
+
+
+_NODE_CODES = {
+    "unreachable": 3,
+    "blocked": 4,
+    "build_failed": 5,
+    "install_failed": 6,
+    "verify_failed": 7,
+}
+
+
+class Result(Frozen):
+    """What a run did, node by node and wheel by wheel."""
+
+    plan_digest: str
+    wheels: tuple[WheelResult, ...] = ()
+    nodes: tuple[NodeResult, ...] = ()
+    manifests: tuple[str, ...] = ()  # files written
+    changed: bool = False
+    seconds: float = 0
+
+    @property
+    def exit_code(self) -> int:
+        """0, or the code of what stopped the most."""
+        codes = [_NODE_CODES.get(node.state, 0) for node in self.nodes]
+        codes += [5 for wheel in self.wheels if wheel.state == "failed"]
+        return worst(codes)

@@ -1,0 +1,33 @@
+"""What a wheel is built for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fleetbuild.models._base import Frozen
+
+
+class TargetLibc(Frozen):
+    """The libc family, and the oldest version that the wheel must run on."""
+
+    family: Literal["glibc", "musl"]
+    floor: str
+
+
+class Target(Frozen):
+    """Operating system, CPU, GPUs, Python ABI and libc that one wheel serves."""
+
+    os: Literal["linux"] = "linux"
+    arch: str  # x86_64, aarch64
+    isa: str  # the rung's name
+    features: tuple[str, ...]  # the rung's features, sorted; no code may use others
+    sms: tuple[str, ...] = ()  # "8.6"; empty for CPU wheels
+    python: str  # cp311
+    libc: TargetLibc
+
+    @property
+    def name(self) -> str:
+        """The name of the group with this target: sm86-avx2-cp311, cpu-avx2-cp312-musl."""
+        sms = ".".join("sm" + sm.replace(".", "") for sm in self.sms) or "cpu"
+        musl = ("musl",) if self.libc.family == "musl" else ()
+        return "-".join((sms, self.isa, self.python, *musl))
