@@ -1,5 +1,6 @@
 """The nouns of fleetbuild, as frozen pydantic models. No I/O here."""
 
+from fleetbuild.models.capture import Capture, Unreachable
 from fleetbuild.models.config import Config
 from fleetbuild.models.event import Event, OnEvent, Stage, ignore
 from fleetbuild.models.facts import Facts, Gpu, Libc, Os, Python
@@ -22,6 +23,7 @@ from fleetbuild.models.target import Target, TargetLibc
 __all__ = [
     "FORMAT_VERSION",
     "Become",
+    "Capture",
     "Config",
     "Event",
     "Facts",
@@ -48,6 +50,7 @@ __all__ = [
     "Summary",
     "Target",
     "TargetLibc",
+    "Unreachable",
     "WheelResult",
     "ignore",
 ]
