@@ -16,7 +16,7 @@ from fleetbuild.models.plan import (
     Requires,
     Summary,
 )
-from fleetbuild.models.release import Manifest, ManifestWheel
+from fleetbuild.models.release import Manifest, ManifestWheel, release_root
 from fleetbuild.models.result import NodeResult, Result, WheelResult
 from fleetbuild.models.target import Target, TargetLibc
 
@@ -53,4 +53,5 @@ __all__ = [
     "Unreachable",
     "WheelResult",
     "ignore",
+    "release_root",
 ]

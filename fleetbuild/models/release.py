@@ -25,3 +25,8 @@ class Manifest(Frozen):
     wheels: tuple[ManifestWheel, ...]
     dependencies: tuple[str, ...] = ()  # name==version
     verified: bool = False
+
+
+def release_root(install_path: str, release_name: str) -> str:
+    """Where a release's versions and its `current` link live on a node."""
+    return install_path if release_name == "default" else f"{install_path}/{release_name}"
