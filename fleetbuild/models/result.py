@@ -29,7 +29,7 @@ class WheelResult(Frozen):
     package: str
     wheel_version: str
     artifact_key: str
-    state: Literal["built", "reused", "failed"]
+    state: Literal["built", "reused", "failed", "refused"]  # refused: by the audit
     built_on: str | None = None
     file: str | None = None
     sha256: str | None = None
@@ -46,6 +46,7 @@ _NODE_CODES = {
     "install_failed": 6,
     "verify_failed": 7,
 }
+_WHEEL_CODES = {"failed": 5, "refused": 7}
 
 
 class Result(Frozen):
@@ -62,5 +63,5 @@ class Result(Frozen):
     def exit_code(self) -> int:
         """0, or the code of what stopped the most."""
         codes = [_NODE_CODES.get(node.state, 0) for node in self.nodes]
-        codes += [5 for wheel in self.wheels if wheel.state == "failed"]
+        codes += [_WHEEL_CODES.get(wheel.state, 0) for wheel in self.wheels]
         return worst(codes)

@@ -1,0 +1,135 @@
+"""The state directory: where a run keeps what the next one needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fleetbuild.models import Result
+from fleetbuild.models._base import Frozen
+
+
+class SavedResult(Frozen):
+    """The result of the last apply, and when it began and ended (ISO 8601, UTC)."""
+
+    started: str
+    finished: str
+    result: Result
+
+
+@dataclass(frozen=True)
+class StateDir:
+    """Paths below the state directory. Ansible's artifacts lie in it, so it is ours alone."""
+
+    root: Path
+
+    @property
+    def plan_file(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def facts(self) -> Path:
+        return self.root / "facts"
+
+    @property
+    def store(self) -> Path:
+        return self.root / "store"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal"
+
+    @property
+    def incoming(self) -> Path:
+        """Where wheels from builders lie until they are checked: nothing here is trusted."""
+        return self.root / "incoming"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def manifests(self) -> Path:
+        return self.root / "manifests"
+
+    @property
+    def result_file(self) -> Path:
+        return self.root / "result.json"
+
+    def create(self) -> StateDir:
+        """Make the directory where it is missing; others may not look into it."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self
+
+    def save_result(self, result: Result, *, started: str) -> None:
+        """Keep the result for `status`."""
+        saved = SavedResult(started=started, finished=now(), result=result)
+        write_atomically(self.result_file, saved.model_dump_json(indent=2) + "\n")
+
+    def last_result(self) -> SavedResult | None:
+        """The result of the last apply; None where there was none, or its file is damaged."""
+        try:
+            return SavedResult.model_validate_json(self.result_file.read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def mark_probed(self, name: str, when: str) -> None:
+        """Note when the stored facts of a node were read."""
+        folder = self.facts / name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(folder / ".probed", when + "\n")
+
+    def probed(self, name: str) -> datetime | None:
+        """When the stored facts of a node were read."""
+        try:
+            text = (self.facts / name / ".probed").read_text().strip()
+            return datetime.fromisoformat(text)
+        except (FileNotFoundError, ValueError):
+            return None
+
+
+def now() -> str:
+    """The time as all our files have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
+    """Write so that a reader, or a crash, sees the old file or the new one and nothing between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> bool:
+    """Write atomically, and only where the file does not say so already."""
+    try:
+        if path.read_text(encoding="utf-8") == text:
+            return False
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    write_atomically(path, text, mode=mode)
+    return True
+
+
+def one_line(value: object) -> str:
+    """A JSON line, the same for the same value."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

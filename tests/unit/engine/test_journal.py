@@ -1,0 +1,24 @@
+from pathlib import Path
+
+from fleetbuild.engine.journal import Journal
+
+
+def test_knows_which_builds_were_left_running(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal" / "a.jsonl")
+    assert journal.left_running() == {}
+    journal.note("build started", key="k1", node="n1")
+    journal.note("build started", key="k2", node="n2")
+    journal.note("build ended", key="k1")
+    journal.note("build ended", key="never begun")
+    journal.note("something else")
+    assert journal.left_running() == {"k2": "n2"}
+
+
+def test_outlives_torn_and_foreign_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    Journal(path).note("build started", key="k1", node="n1")
+    with path.open("ab") as file:
+        file.write(b'{"what": "build en\n[1]\n\xff\xfe\n')
+    journal = Journal(path)
+    journal.note("build started", key="k2", node="n2")
+    assert journal.left_running() == {"k1": "n1", "k2": "n2"}

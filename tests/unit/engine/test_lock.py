@@ -1,0 +1,64 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.engine.lock import locked
+from fleetbuild.errors import LockedError
+
+HOLD = """
+import sys
+from pathlib import Path
+from fleetbuild.engine.lock import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_says_who_holds_it_and_since_when(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        locked(path),
+        pytest.raises(LockedError, match=rf"process {os.getpid()} on \S+ since 20") as caught,
+        locked(path),
+    ):
+        pass
+    assert caught.value.exit_code == 8
+    assert caught.value.fix
+
+
+def test_is_given_back_also_when_the_run_fails(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with pytest.raises(ZeroDivisionError), locked(path):
+        _ = 1 / 0
+    with locked(path):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert path.read_text() == ""
+
+
+def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        with pytest.raises(LockedError, match=f"process {holder.pid} "), locked(path):
+            pass
+        holder.kill()
+    assert path.read_text()  # it still names the dead one
+    with locked(path):
+        pass
+
+
+@pytest.mark.parametrize("signature", ["", "{", "[]", "{}"])
+def test_an_unreadable_signature_is_another_run(tmp_path: Path, signature: str) -> None:
+    path = tmp_path / "lock"
+    with locked(path):
+        path.write_text(signature)
+        with pytest.raises(LockedError, match="another run"), locked(path):
+            pass

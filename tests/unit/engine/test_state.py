@@ -1,0 +1,62 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.engine.state import StateDir, write_atomically, write_if_changed
+from fleetbuild.models import NodeResult, Result
+
+
+def test_is_private(tmp_path: Path) -> None:
+    state = StateDir(tmp_path / "a" / "state").create()
+    assert state.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_result_round_trips_and_damage_is_no_result(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    assert state.last_result() is None
+    result = Result(plan_digest="d", nodes=(NodeResult(node="a", state="installed"),))
+    state.save_result(result, started="2026-01-01T00:00:00+00:00")
+    saved = state.last_result()
+    assert saved
+    assert saved.result == result
+    assert saved.started < saved.finished
+    state.result_file.write_text("{")
+    assert state.last_result() is None
+
+
+def test_knows_how_old_facts_are(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    assert state.probed("a") is None
+    state.mark_probed("a", "2026-01-01T00:00:00+00:00")
+    when = state.probed("a")
+    assert when
+    assert when.year == 2026
+    (state.facts / "a" / ".probed").write_text("yesterday")
+    assert state.probed("a") is None
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+
+    def broken(_: int) -> None:
+        raise OSError
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match=r"^$"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_writes_only_what_changed(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    assert write_if_changed(path, "one")
+    assert not write_if_changed(path, "one")
+    assert write_if_changed(path, "two")
+    path.write_bytes(b"\xff")
+    assert write_if_changed(path, "two")
+    assert path.stat().st_mode & 0o777 == 0o644
