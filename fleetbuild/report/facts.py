@@ -1,0 +1,87 @@
+"""The table of `fleetbuild facts`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fleetbuild.models import Facts
+from fleetbuild.report.text import clean, count, duration, fold
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# Beyond so many nodes, those that look alike share a row.
+MANY = 40
+HEADINGS = ("node", "isa", "SM", "GPUs", "driver", "system", "libc", "python", "CPUs", "GB")
+
+
+def facts_table(facts: Mapping[str, Facts], *, every_node: bool = False) -> Table:
+    """A row for each node; in a large fleet, for each kind of node."""
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in HEADINGS:
+        right = heading in ("CPUs", "GB")
+        table.add_column(
+            heading, justify="right" if right else "left", no_wrap=heading in ("isa", "CPUs", "GB"),
+            overflow="fold",
+        )  # fmt: skip
+    for names, cells in _rows(facts, every_node=every_node or len(facts) <= MANY):
+        table.add_row(names, *cells)
+    return table
+
+
+def facts_ending(facts: Mapping[str, Facts], seconds: float) -> list[str]:
+    """Warnings, then who did not answer, then the count."""
+    lines = _by_text({name: node.warnings for name, node in facts.items()}, "warning")
+    for state in ("unsupported", "unreachable"):
+        lost = {
+            name: (node.reason or "no reason given",)
+            for name, node in facts.items()
+            if node.state == state
+        }
+        lines += _by_text(lost, state)
+    well = sum(node.state == "ok" for node in facts.values())
+    return [*lines, f"{count(len(facts), 'node')} asked in {duration(seconds)}, {well} ok."]
+
+
+def _rows(facts: Mapping[str, Facts], *, every_node: bool) -> list[tuple[str, tuple[str, ...]]]:
+    if every_node:
+        return [(clean(name), _cells(node)) for name, node in facts.items()]
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for name, node in facts.items():
+        kinds.setdefault(_cells(node), []).append(name)
+    return [(f"{len(names)}: {fold(names)}", cells) for cells, names in kinds.items()]
+
+
+def _cells(facts: Facts) -> tuple[str, ...]:
+    if facts.state == "unreachable":
+        return ("unreachable",)
+    cells = (
+        facts.isa or facts.state,
+        " ".join(facts.sms),
+        _gpus(facts),
+        facts.driver,
+        " ".join(filter(None, (facts.os.id, facts.os.version))),
+        f"{facts.libc.family} {facts.libc.version}" if facts.libc else None,
+        " ".join(python.version for python in facts.pythons),
+        facts.cpus,
+        round(facts.memory_gb) if facts.memory_gb is not None else None,
+    )
+    return tuple("–" if cell in (None, "") else clean(cell) for cell in cells)
+
+
+def _gpus(facts: Facts) -> str:
+    names = [gpu.name for gpu in facts.gpus]
+    kinds = dict.fromkeys(names)
+    return ", ".join(f"{names.count(name)}x {name}" for name in kinds)
+
+
+def _by_text(texts: Mapping[str, tuple[str, ...]], label: str) -> list[str]:
+    """One line for each text, with everyone whom it concerns."""
+    nodes: dict[str, list[str]] = {}
+    for name, said in texts.items():
+        for text in said:
+            nodes.setdefault(text, []).append(name)
+    return [f"{label}: {fold(names)}: {clean(text)}" for text, names in nodes.items()]

@@ -1,0 +1,134 @@
+"""Where words go: people's to the terminal, machines' to standard output, errors to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any
+
+from fleetbuild.errors import FleetbuildError
+from fleetbuild.report.text import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+class Output:
+    """Two channels. With `json`, standard output is the machine's and people read stderr."""
+
+    def __init__(self, *, json: bool = False, verbose: bool = False, color: bool = True) -> None:
+        self.json = json
+        self.verbose = verbose
+        self.color = color
+
+    @property
+    def _people(self) -> IO[str]:
+        return sys.stderr if self.json else sys.stdout
+
+    @cached_property
+    def console(self) -> Console:
+        """The rich console for people; it never reads markup in what it is given."""
+        from rich.console import Console  # noqa: PLC0415 (half of the time of --help)
+
+        console = Console(
+            file=Unbreakable(self._people),
+            no_color=True if not self.color else None,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
+        if not console.is_terminal:
+            console = Console(
+                file=console.file, width=10_000, no_color=True, markup=False, highlight=False,
+                emoji=False,
+            )  # fmt: skip
+        return console
+
+    @property
+    def live(self) -> bool:
+        """Is a person watching a terminal that can redraw?"""
+        return self.console.is_terminal and not self.console.is_dumb_terminal
+
+    def say(self, *lines: str) -> None:
+        """Plain words for people."""
+        Unbreakable(self._people).write("".join(line + "\n" for line in lines))
+
+    def show(self, renderable: RenderableType) -> None:
+        """A table for people. Away from a terminal, no line ends in blanks and none is cut."""
+        if self.console.is_terminal:
+            self.console.print(renderable)
+            return
+        with self.console.capture() as captured:
+            self.console.print(renderable)
+        self.say(*(line.rstrip() for line in captured.get().splitlines()))
+
+    def document(self, document: Any) -> None:
+        """The one JSON document of a command, on standard output."""
+        self.text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+    def text(self, text: str) -> None:
+        """Text for machines, exactly as it is, on standard output."""
+        Unbreakable(sys.stdout).write(text)
+
+    def error(self, error: FleetbuildError) -> None:
+        """What happened and what to do now, on stderr."""
+        self.warn(f"error: {_sentences(error.message)}")
+        if error.fix:
+            self.warn(f"fix: {_sentences(error.fix)}")
+
+    def warn(self, line: str) -> None:
+        """A line on stderr."""
+        Unbreakable(sys.stderr).write(line + "\n")
+
+    def ask(self, question: str) -> bool:
+        """Yes or no, from a person at a terminal."""
+        stream = Unbreakable(self._people)
+        stream.write(f"{question} [y/N] ")
+        stream.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+class Unbreakable:
+    """A stream that goes on in silence when its reader is gone: `| head` must not stop an apply."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(_encodable(text, self.encoding))
+        except BrokenPipeError:
+            self._to_nowhere()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._to_nowhere()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def _to_nowhere(self) -> None:
+        # The descriptor itself, so that the interpreter's own flush at exit is quiet too.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    # A C locale cannot write "·" or a node's odd name; a question mark is better than a crash.
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)
+
+
+def _sentences(text: str) -> str:
+    # An error may hold several lines (the tail of a log); each is cleaned, none is lost.
+    return "\n".join(clean(line) for line in text.splitlines())

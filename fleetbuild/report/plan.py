@@ -1,0 +1,187 @@
+"""What `fleetbuild plan` shows: what is built where, what goes to whom, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedWheel
+from fleetbuild.report.text import clean, count, duration, fold
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+# The table needs about so many columns; below, each group becomes a few short lines.
+WIDE = 110
+SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
+STYLES = {"+": "green", "=": "dim", "!": "red"}
+
+
+def heading(plan: Plan, seconds: float | None = None) -> str:
+    """14 nodes probed in 1.6 s · torch 2.13.0, torchvision 0.28.0."""
+    how = "from captures" if plan.facts_source == "captures" else "probed"
+    took = "" if seconds is None or how != "probed" else f" in {duration(seconds)}"
+    packages = ", ".join(clean(package).replace("==", " ") for package in plan.packages)
+    return f"{count(len(plan.nodes), 'node')} {how}{took} · {packages}"
+
+
+def plan_body(plan: Plan, width: int) -> RenderableType:
+    """The groups: a table where there is room, a few lines each where there is not."""
+    from rich.text import Text  # noqa: PLC0415
+
+    if width >= WIDE:
+        return _table(plan)
+    cards = [Text(line, style=STYLES[symbol]) for symbol, line in _cards(plan)]
+    return Text("\n").join(cards)
+
+
+def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
+    """What needs attention, then the plan in one line."""
+    lines = [f"warning: {clean(warning)}" for warning in plan.warnings]
+    if verbose:
+        lines += [
+            f"warning: {clean(name)}: {clean(warning)}"
+            for name, node in plan.nodes.items()
+            for warning in node.warnings
+        ]
+    lines += _unreachable(plan)
+    lines += _to_supply(plan)
+    if plan.lock == "missing":
+        why = clean(plan.lock_problem or "no index could be reached")
+        lines.append(f"The lock of the dependencies is missing, so this plan cannot be applied: {why}")
+    return [*lines, summary_line(plan)]
+
+
+def summary_line(plan: Plan) -> str:
+    """Plan: 2 wheels to build, 1 reused. 7 nodes to change, 2 up to date."""
+    summary = plan.summary
+    wheels = [f"{count(summary.wheels_to_build, 'wheel')} to build"]
+    if summary.wheels_reused:
+        wheels.append(f"{summary.wheels_reused} reused")
+    nodes = [f"{count(summary.nodes_to_change, 'node')} to change"]
+    for number, word in (
+        (summary.nodes_up_to_date, "up to date"),
+        (summary.nodes_blocked, "blocked"),
+        (summary.nodes_unreachable, "unreachable"),
+    ):
+        if number:
+            nodes.append(f"{number} {word}")
+    return f"Plan: {', '.join(wheels)}. {', '.join(nodes)}."
+
+
+def _table(plan: Plan) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("group", no_wrap=True, overflow="fold")
+    table.add_column("nodes", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold", max_width=28)
+    table.add_column("builds on", overflow="fold")
+    table.add_column("why there", overflow="fold")
+    table.add_column("wheels", overflow="fold")
+    table.add_column("jobs", justify="right", no_wrap=True)
+    table.add_column("nodes get", overflow="fold")
+    for group in plan.groups:
+        symbol = _symbol(group)
+        lead = _lead(group)
+        table.add_row(
+            symbol,
+            clean(group.name),
+            str(len(group.nodes)),
+            fold(group.nodes),
+            _builder(group),
+            clean(lead.reason),
+            "\n".join(_file(wheel) for wheel in group.wheels),
+            str(lead.jobs) if symbol == "+" else "",
+            _changes(group),
+            style=STYLES[symbol],
+        )
+    for names, node in _blocked(plan):
+        why = "\n".join(filter(None, (clean(node.reason or ""), clean(node.fix or ""))))
+        table.add_row(
+            "!", clean(node.group or "–"), str(len(names)), fold(names), "–", why,
+            style=STYLES["!"],
+        )  # fmt: skip
+    return table
+
+
+def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
+    for group in plan.groups:
+        symbol = _symbol(group)
+        yield symbol, f" {symbol} {clean(group.name)}"
+        yield symbol, f"     {count(len(group.nodes), 'node')}: {fold(group.nodes)}"
+        for wheel in group.wheels:
+            where = f" on {clean(wheel.built_on)}" if wheel.action == "build" and wheel.built_on else ""
+            yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {clean(wheel.reason)}"
+        yield symbol, f"     {_changes(group)}"
+    for names, node in _blocked(plan):
+        yield "!", f" ! {clean(node.group or 'blocked')}"
+        yield "!", f"     {count(len(names), 'node')}: {fold(names)}"
+        for said in filter(None, (node.reason, node.fix)):
+            yield "!", f"     {clean(said)}"
+
+
+def _symbol(group: PlannedGroup) -> str:
+    actions = [wheel.action for wheel in group.wheels]
+    first = next((action for action in ("blocked", "build") if action in actions), "reuse")
+    return SYMBOLS[first]
+
+
+def _lead(group: PlannedGroup) -> PlannedWheel:
+    """The wheel that decides what is said about the group."""
+    order = ("blocked", "build", "published", "reuse")
+    return min(group.wheels, key=lambda wheel: order.index(wheel.action))
+
+
+def _builder(group: PlannedGroup) -> str:
+    places = dict.fromkeys(
+        clean(wheel.built_on or group.representative)
+        for wheel in group.wheels
+        if wheel.action == "build"
+    )
+    return ", ".join(places) or "–"
+
+
+def _file(wheel: PlannedWheel) -> str:
+    return f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
+
+
+def _changes(group: PlannedGroup) -> str:
+    installs = group.installs
+    parts = [
+        f"{word} {len(names)}"
+        for word, names in (("install", installs.install), ("upgrade", installs.upgrade))
+        if names
+    ]
+    if installs.up_to_date:
+        parts.append(f"{len(installs.up_to_date)} up to date")
+    return ", ".join(parts) or "nothing"
+
+
+def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode]]:
+    """Blocked nodes, those with the same group, reason and fix together."""
+    alike: dict[tuple[str | None, ...], list[str]] = {}
+    for name, node in plan.nodes.items():
+        if node.state == "blocked":
+            alike.setdefault((node.group, node.reason, node.fix), []).append(name)
+    return [(names, plan.nodes[names[0]]) for names in alike.values()]
+
+
+def _unreachable(plan: Plan) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for name, node in plan.nodes.items():
+        if node.state == "unreachable":
+            reasons.setdefault(node.reason or "no reason given", []).append(name)
+    return [f"unreachable: {fold(names)}: {clean(reason)}" for reason, names in reasons.items()]
+
+
+def _to_supply(plan: Plan) -> list[str]:
+    missing = {
+        sentence: group.name
+        for group in plan.groups
+        for wheel in group.wheels
+        for sentence in wheel.requires.to_supply
+    }
+    return [f"to be supplied for {clean(name)}: {clean(text)}" for text, name in missing.items()]

@@ -1,0 +1,104 @@
+"""Events as they happen: a row for each group at a terminal, lines in a log, JSON for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fleetbuild.models import Event, OnEvent
+from fleetbuild.report.board import Board
+from fleetbuild.report.output import Output
+from fleetbuild.report.text import clean, duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@contextmanager
+def listening(out: Output) -> Iterator[OnEvent]:
+    """The callback that shows a run in the way that fits where its output goes."""
+    if out.json:
+        yield lambda event: out.text(event.model_dump_json(exclude_none=True) + "\n")
+    elif out.live:
+        with _live(out) as on_event:
+            yield on_event
+    else:
+        yield _lines(out)
+
+
+def line(event: Event) -> str:
+    """`group stage state message`, stable and easy to grep."""
+    words = [clean(event.group or event.node or "all"), event.stage, event.state]
+    if event.group and event.node:
+        words.append(clean(event.node))
+    if event.package:
+        words.append(clean(event.package))
+    if event.total:
+        words.append(f"[{event.done or 0}/{event.total}]")
+    if event.message:
+        words.append(clean(event.message))
+    if event.seconds is not None and event.state != "progress":
+        words.append(f"({duration(event.seconds)})")
+    return " ".join(words)
+
+
+def _lines(out: Output) -> OnEvent:
+    def show(event: Event) -> None:
+        if event.state != "progress" or out.verbose:
+            out.say(line(event))
+            if event.fix:
+                out.say(f"  fix: {clean(event.fix)}")
+
+    return show
+
+
+@contextmanager
+def _live(out: Output) -> Iterator[OnEvent]:
+    from rich.live import Live  # noqa: PLC0415
+
+    board = Board()
+    with Live(
+        get_renderable=lambda: rows(board, time.monotonic()),
+        console=out.console,
+        refresh_per_second=4,
+        transient=True,
+    ) as live:
+        yield _at_terminal(board, live.console.print, verbose=out.verbose)
+
+
+def _at_terminal(board: Board, say: Callable[[str], None], *, verbose: bool) -> OnEvent:
+    def show(event: Event) -> None:
+        board.take(event, time.monotonic())
+        if event.state in ("failed", "unreachable", "warning") or (
+            verbose and event.state != "progress"
+        ):
+            say(line(event))
+            if event.fix:
+                say(f"  fix: {clean(event.fix)}")
+
+    return show
+
+
+def rows(board: Board, now: float) -> Table:
+    """One row for each group: where it is, how far, how long, how much longer."""
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("group", "stage", "step", "nodes", "time", "left"):
+        table.add_column(heading, no_wrap=heading != "group", overflow="fold")
+    table.add_column("", overflow="ellipsis", no_wrap=True)
+    for row in board.rows():
+        left = row.left(now)
+        table.add_row(
+            clean(row.name),
+            row.stage,
+            f"[{row.done}/{row.total}]" if row.total else "",
+            str(len(row.nodes_done)) if row.nodes_done else "",
+            duration(row.elapsed(now)),
+            f"~{duration(left)}" if left is not None else "",
+            clean(row.message, limit=200),
+            style={"failed": "red", "done": "green"}.get(row.state),
+        )
+    return table

@@ -1,0 +1,70 @@
+"""How an apply, a verify or a rollback ended, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fleetbuild.models import NodeResult, Result, WheelResult
+from fleetbuild.report.text import clean, count, duration, fold
+
+GOOD = {
+    "installed": "installed",
+    "up_to_date": "up to date",
+    "verified": "verified",
+    "rolled_back": "rolled back",
+    "skipped": "skipped",
+}
+BAD = {
+    "unreachable": "unreachable",
+    "blocked": "blocked",
+    "build_failed": "without a wheel",
+    "install_failed": "failed to install",
+    "verify_failed": "failed to verify",
+    "not_reached": "not reached",
+}
+
+
+def result_lines(result: Result) -> list[str]:
+    """Wheels, then what went wrong and for whom, then the count: the worst is read last."""
+    lines = [_wheel(wheel) for wheel in result.wheels if wheel.state != "reused"]
+    lines += _troubles(node for node in result.nodes if node.state in BAD)
+    return [*lines, result_summary(result)]
+
+
+def result_summary(result: Result) -> str:
+    """Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
+    built = sum(wheel.state == "built" for wheel in result.wheels)
+    states = [node.state for node in result.nodes]
+    nodes = [
+        f"{states.count(state)} {word}" for state, word in {**GOOD, **BAD}.items() if state in states
+    ]
+    if nodes:
+        number, word = nodes[0].split(" ", 1)
+        nodes[0] = f"{count(int(number), 'node')} {word}"
+    word = "Done" if result.exit_code == 0 else "Ended"
+    wheels = f"{count(built, 'wheel')} built. " if built else ""
+    if result.exit_code == 0 and not result.changed and not built:
+        wheels = "nothing to do. " if "up_to_date" in states else ""
+    return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes) or 'no nodes'}."
+
+
+def _wheel(wheel: WheelResult) -> str:
+    name = f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
+    if wheel.state == "failed":
+        parts = (wheel.reason or "no reason given", wheel.fix, wheel.log and f"log: {wheel.log}")
+        return f"failed: {name}: " + ". ".join(clean(part).rstrip(".") for part in parts if part)
+    took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
+    where = f" on {clean(wheel.built_on)}" if wheel.built_on else ""
+    return f"built: {name}{where}{took}"
+
+
+def _troubles(nodes: Iterable[NodeResult]) -> list[str]:
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for node in nodes:
+        alike.setdefault((node.state, node.reason or "", node.fix or ""), []).append(node.node)
+    lines = []
+    for (state, reason, fix), names in alike.items():
+        lines.append(": ".join(filter(None, (BAD[state], fold(names), clean(reason)))))
+        if fix:
+            lines.append(f"  fix: {clean(fix)}")
+    return lines
