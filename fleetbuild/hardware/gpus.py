@@ -1,0 +1,54 @@
+"""GPUs: the SM (compute capability) of a PCI device, and what an SM means.
+
+Devices are told by their PCI id or by what the driver says. Product names are hints only, and
+nothing here asks them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleetbuild.hardware.data import load
+
+_DATA = load("gpus.yml")
+
+
+@dataclass(frozen=True)
+class Sm:
+    """One SM: its architecture, some products, and the CUDA toolkits that compile for it."""
+
+    name: str  # "8.6"
+    architecture: str
+    products: tuple[str, ...]
+    first_cuda: str
+    last_cuda: str | None  # None: the newest toolkit still does
+
+
+def _sms(table: dict[str, dict[str, Any]]) -> dict[str, Sm]:
+    return {
+        name: Sm(
+            name, row["architecture"], tuple(row["products"]), row["first_cuda"], row["last_cuda"]
+        )
+        for name, row in table.items()
+    }
+
+
+def _devices(chips: dict[str, dict[str, str]]) -> dict[str, str]:
+    return {device: chip["sm"] for chip in chips.values() for device in chip["devices"].split()}
+
+
+SMS: dict[str, Sm] = _sms(_DATA["sms"])  # oldest first
+_SM_OF_DEVICE = _devices(_DATA["chips"])
+
+
+def sm_of_device(pci_id: str) -> str | None:
+    """The SM of a PCI device such as "10de:1024"; None for one that is not known."""
+    vendor, _, device = pci_id.lower().partition(":")
+    return _SM_OF_DEVICE.get(device) if vendor == "10de" else None
+
+
+def sm_order(sm: str) -> tuple[int, int]:
+    """A key that sorts SMs as numbers: 9.0 before 12.0."""
+    major, _, minor = sm.partition(".")
+    return int(major), int(minor)

@@ -1,0 +1,151 @@
+"""Rungs: named, exact sets of CPU features, and the compiler flags that spell them.
+
+`a <= b` reads "a node of rung b runs what is built for a". It is a partial order: armv8.4sve and
+armv9 are each not below the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fleetbuild.hardware.data import load
+
+_DATA = load("rungs.yml")
+
+
+@dataclass(frozen=True, eq=False)
+class Rung:
+    """A step of CPU capability. `features` is complete: what its parents have is in it."""
+
+    name: str
+    arch: str
+    features: frozenset[str]
+    label: str  # in a wheel's local version: x8664v2
+    adds: tuple[str, ...] = ()  # beyond the parent, in the order that flags spell them
+    march: str | None = None  # the compiler's own name for exactly this set
+    parent: Rung | None = None
+
+    def __le__(self, other: Rung) -> bool:
+        return self.arch == other.arch and self.features <= other.features
+
+    def __lt__(self, other: Rung) -> bool:
+        return self <= other and self is not other
+
+    def __ge__(self, other: Rung) -> bool:
+        return other <= self
+
+    def __gt__(self, other: Rung) -> bool:
+        return other < self
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def lineage(self) -> tuple[Rung, ...]:
+        """This rung and its parents, weakest first."""
+        return (*(self.parent.lineage if self.parent else ()), self)
+
+
+def _read(table: dict[str, dict[str, Any]]) -> dict[str, Rung]:
+    rungs: dict[str, Rung] = {}
+    for name, row in table.items():
+        parent = rungs[row["parent"]] if "parent" in row else None
+        rungs[name] = Rung(
+            name=name,
+            arch=parent.arch if parent else row["arch"],
+            features=frozenset(row["adds"]) | (parent.features if parent else frozenset()),
+            label=row["label"],
+            adds=tuple(row["adds"]),
+            march=row.get("march"),
+            parent=parent,
+        )
+    return rungs
+
+
+RUNGS: dict[str, Rung] = _read(_DATA["rungs"])  # weakest first
+ARCHITECTURES: tuple[str, ...] = tuple(_DATA["architectures"])
+
+
+def best(
+    features: Iterable[str], arch: str | None, allowed: Collection[str] | None = None
+) -> Rung | None:
+    """The best rung that these features reach, among those allowed; None where there is none.
+
+    Of several incomparable ones it is the later in the file. `allowed` means just that: whoever
+    wants a baseline to fall back on names it.
+    """
+    have = frozenset(features)
+    reached = [
+        rung
+        for rung in RUNGS.values()
+        if rung.arch == arch
+        and rung.features <= have
+        and (allowed is None or rung.name in allowed)
+    ]
+    # A rung stands after all that it contains, so none that was reached contains the last one.
+    return reached[-1] if reached else None
+
+
+def why_not(rung: Rung, features: Iterable[str]) -> str:
+    """Why a CPU with these features is not of this rung, as a sentence; "" where it is."""
+    missing = sorted(rung.features - frozenset(features))
+    return f"{rung.name} needs {_and(missing)}, which this CPU does not show." if missing else ""
+
+
+def flags(rung: Rung, compiler: str, version: str | None) -> str:
+    """The flags with which this compiler uses exactly the rung's features, such as
+    `-march=x86-64-v3`.
+
+    Features are spelled one by one where the compiler is too old for the short name or its
+    version is unknown. One that it is too old to know at all is left out: the code is then
+    within the rung still.
+    """
+    known = _Known("clang" if "clang" in compiler else "gcc", _numbers(version))
+    base = _named_base(rung, known)
+    march = base.march if base else _DATA["architectures"][rung.arch]["march"]
+    option = _DATA["architectures"][rung.arch]["option"]
+    spelled = [
+        option.format(_DATA["features"][feature]["option"])
+        for step in rung.lineage
+        for feature in step.adds
+        if not (base and feature in base.features) and known.feature(feature)
+    ]
+    return f"-march={march}" + "".join(spelled)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a compiler of a certain version knows. An unknown version knows every feature, so
+    that a compiler that is too old says so, and no short name that came late."""
+
+    compiler: str
+    version: tuple[int, ...] | None
+
+    def feature(self, name: str) -> bool:
+        return self.version is None or self.version >= self._since("features", name)
+
+    def march(self, name: str) -> bool:
+        plain = name in {row["march"] for row in _DATA["architectures"].values()}
+        return plain or (self.version is not None and self.version >= self._since("march", name))
+
+    def _since(self, table: str, name: str) -> tuple[int, ...]:
+        return _numbers(_DATA[table][name][self.compiler]) or ()
+
+
+def _named_base(rung: Rung, known: _Known) -> Rung | None:
+    """The highest rung below this one that the compiler has a name for."""
+    named = [step for step in rung.lineage if step.march and known.march(step.march)]
+    return named[-1] if named else None
+
+
+def _numbers(version: str | None) -> tuple[int, ...] | None:
+    """"12.2.0" as (12, 2, 0); None where the text is no version."""
+    match = re.match(r"\d{1,4}(\.\d{1,4}){0,3}", version or "", re.ASCII)
+    return tuple(int(part) for part in match[0].split(".")) if match else None
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
