@@ -5,8 +5,10 @@ Standard library only. The same wheel and version always make the same bytes.
 
 import base64
 import hashlib
+import io
 import os
 import re
+import shutil
 import zipfile
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest date that a zip file knows
@@ -22,33 +24,52 @@ def normalised(name):
 
 
 def public(version):
-    """The version without its local label, in a form that compares: 1.0 and 1.00 differ, v1 and 1 do not."""
+    """The version without its local label and a leading v."""
     return version.split("+")[0].strip().lower().lstrip("v")
 
 
 def stamp(wheel, version, dest):
-    """Write `wheel` with `version` into the folder `dest`; the path of what was written."""
-    name, old, rest = split_name(os.path.basename(wheel))
+    """Put `wheel` with `version` into the folder `dest`; the path of what lies there now."""
+    name, old, tags = split_name(os.path.basename(wheel))
     if public(old) != public(version):
         raise StampError(
             "The build made {} {}, but {} was wanted.".format(name, public(old), public(version))
         )
-    with zipfile.ZipFile(wheel) as archive:
-        files = {info.filename: info for info in archive.infolist() if not info.is_dir()}
-        content = {path: archive.read(path) for path in files}
-    info_dir = dist_info(content)
+    if old == version:
+        target = os.path.join(dest, os.path.basename(wheel))
+        if os.path.abspath(target) != os.path.abspath(wheel):
+            shutil.copyfile(wheel, target)
+        return target
     stem = "{}-{}".format(normalised(name), version)
-    renamed = {}
-    modes = {}
-    for path, data in content.items():
-        new = rename(path, info_dir, stem)
-        renamed[new] = data
-        modes[new] = files[path].external_attr >> 16
-    metadata = stem + ".dist-info/METADATA"
-    renamed[metadata] = with_version(renamed[metadata], version)
-    target = os.path.join(dest, "{}-{}.whl".format(stem, rest))
-    write(target, stem + ".dist-info/RECORD", renamed, modes)
+    target = os.path.join(dest, "{}-{}.whl".format(stem, tags))
+    partial = target + ".part"
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(partial, "w") as result:
+        restamp(source, result, stem, version)
+    os.replace(partial, target)
     return target
+
+
+def restamp(source, result, stem, version):
+    """Copy a wheel entry by entry: sorted, .dist-info last, RECORD at the very end."""
+    entries = {info.filename: info for info in source.infolist() if not info.is_dir()}
+    old = dist_info(entries)
+    record = old + ".dist-info/RECORD"
+    left_out = (record, record + ".jws", record + ".p7s")  # the signatures were for the old RECORD
+    order = sorted(entries, key=lambda path: (path.startswith(old + ".dist-info/"), path))
+    lines = []
+    for path in order:
+        if path in left_out:
+            continue
+        if path == old + ".dist-info/METADATA":
+            content = io.BytesIO(with_version(source.read(path), version))
+        else:
+            content = source.open(path)
+        executable = entries[path].external_attr >> 16 & 0o111
+        with content:
+            lines.append(add(result, rename(path, old, stem), content, executable))
+    path = rename(record, old, stem)
+    lines.append(quoted(path) + ",,")
+    add(result, path, io.BytesIO(("\n".join(lines) + "\n").encode("utf-8")), False)
 
 
 def split_name(file):
@@ -86,33 +107,22 @@ def with_version(metadata, version):
     return new + blank + body
 
 
-def write(target, record, content, modes):
-    """A zip file in sorted order with fixed times; .dist-info last, RECORD at the very end."""
-    signatures = (record + ".jws", record + ".p7s")
-    for signature in signatures:
-        content.pop(signature, None)  # signed the old RECORD
-    content.pop(record, None)
-    info_dir = os.path.dirname(record) + "/"
-    order = sorted(content, key=lambda path: (path.startswith(info_dir), path))
-    lines = ["{},sha256={},{}".format(quoted(p), digest(content[p]), len(content[p])) for p in order]
-    content[record] = ("\n".join([*lines, quoted(record) + ",,"]) + "\n").encode("utf-8")
-    partial = target + ".part"
-    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in [*order, record]:
-            entry = zipfile.ZipInfo(path, EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3
-            executable = modes.get(path, 0) & 0o111
-            entry.external_attr = (0o100755 if executable else 0o100644) << 16
-            archive.writestr(entry, content[path])
-    os.replace(partial, target)
+def add(archive, path, content, executable):
+    """Add one file with fixed time and mode; its line of RECORD."""
+    entry = zipfile.ZipInfo(path, EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.create_system = 3
+    entry.external_attr = (0o100755 if executable else 0o100644) << 16
+    seen, size = hashlib.sha256(), 0
+    with archive.open(entry, "w", force_zip64=True) as out:
+        for chunk in iter(lambda: content.read(1 << 20), b""):
+            out.write(chunk)
+            seen.update(chunk)
+            size += len(chunk)
+    encoded = base64.urlsafe_b64encode(seen.digest()).rstrip(b"=").decode("ascii")
+    return "{},sha256={},{}".format(quoted(path), encoded, size)
 
 
 def quoted(path):
     """A field of RECORD, which is CSV."""
     return '"{}"'.format(path.replace('"', '""')) if re.search('[",]', path) else path
-
-
-def digest(data):
-    """A hash as RECORD spells it."""
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode("ascii")
