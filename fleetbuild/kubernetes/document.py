@@ -1,0 +1,103 @@
+"""The one YAML dumper: values in, text out, the same bytes each time, with comments that say why.
+
+Strings are plain only where no YAML reader could take them for something else: a release id such as
+`12e45678` is a number to Go's reader and a string to Python's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import yaml
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*", re.ASCII)
+_NOT_STRINGS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+
+
+@dataclass(frozen=True)
+class Note:
+    """A value with a comment above it."""
+
+    value: object
+    why: str
+
+
+def dump(value: object, header: str = "") -> str:
+    """One YAML document, with a comment on top."""
+    return "\n".join([*comment(header), *_lines(value)]) + "\n"
+
+
+def comment(text: str, indent: str = "") -> Iterator[str]:
+    """Comment lines, whatever the text holds."""
+    for line in text.splitlines():
+        printable = "".join(char if char.isprintable() else "?" for char in line)
+        yield f"{indent}# {printable}".rstrip()
+
+
+def _lines(value: object, indent: str = "") -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _entry(f"{indent}{_scalar(key)}:", item, indent)
+    elif isinstance(value, Sequence) and not isinstance(value, str) and value:
+        for item in value:
+            yield from _item(item, indent)
+    else:
+        yield f"{indent}{_scalar(value)}"
+
+
+def _entry(key: str, value: object, indent: str) -> Iterator[str]:
+    if isinstance(value, Note):
+        yield from comment(value.why, indent)
+        value = value.value
+    if isinstance(value, str) and _is_block(value):
+        yield f"{key} |"
+        yield from (f"{indent}  {line}".rstrip() for line in value.splitlines())
+    elif isinstance(value, Mapping | Sequence) and not isinstance(value, str) and value:
+        yield key
+        yield from _lines(value, indent + "  ")
+    else:
+        yield f"{key} {_scalar(value)}"
+
+
+def _item(value: object, indent: str) -> Iterator[str]:
+    if isinstance(value, Note):
+        yield from comment(value.why, indent)
+        value = value.value
+    if isinstance(value, str) and _is_block(value):
+        yield from _entry(f"{indent}-", value, indent)
+        return
+    first, *rest = _lines(value, indent + "  ")
+    yield f"{indent}- {first[len(indent) + 2 :]}"
+    yield from rest
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value if _is_plain(value) else _quoted(value)
+    if isinstance(value, Mapping):
+        return "{}"
+    return "[]" if isinstance(value, Sequence) else str(value)
+
+
+def _is_plain(text: str) -> bool:
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _NOT_STRINGS
+
+
+def _is_block(text: str) -> bool:
+    """Can it stand as it is, line by line, below a `|`?"""
+    lines = text.split("\n")
+    return (
+        len(lines) > 1
+        and not lines.pop()  # ends with a newline
+        and all(line.isascii() and line.isprintable() and line == line.rstrip() for line in lines)
+        and bool(lines[0] and lines[-1])
+        and not lines[0].startswith(" ")
+    )
+
+
+def _quoted(text: str) -> str:
+    return yaml.dump(text, Dumper=yaml.SafeDumper, default_style='"', width=2**31).rstrip("\n")

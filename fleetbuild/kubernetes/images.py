@@ -1,0 +1,40 @@
+"""Which of the official Python images has a C library no older than a group's floor."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+from packaging.version import InvalidVersion, Version
+
+from fleetbuild.models import Target
+
+_ABI = re.compile(r"cp(3)(\d{1,2})")
+
+
+def default_image(target: Target) -> str | None:
+    """The official Python image that a target's wheels run in, None where none is known."""
+    abi = _ABI.fullmatch(target.python)
+    if abi is None:  # free-threaded or not CPython: there is no official image
+        return None
+    for row in _table()[target.libc.family]:
+        if _at_least(row["libc"], target.libc.floor):
+            return str(row["image"]).format(python=f"{abi[1]}.{abi[2]}")
+    return None
+
+
+def _at_least(version: str, floor: str) -> bool:
+    try:
+        return Version(version) >= Version(floor)
+    except InvalidVersion:
+        return False
+
+
+@cache
+def _table() -> dict[str, list[dict[str, Any]]]:
+    text = files("fleetbuild.kubernetes").joinpath("data/images.yml").read_text("utf-8")
+    loaded: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
+    return loaded

@@ -1,0 +1,52 @@
+"""Names that the Kubernetes API accepts, made from any text, the same each time.
+
+What had to be changed beyond a `+` or a dot carries a hash of the original, so that two texts do
+not become one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+LABEL_LIMIT = 63
+SUBDOMAIN_LIMIT = 253
+
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?", re.ASCII)
+_DNS_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
+
+
+def is_label_value(text: str) -> bool:
+    """Would the API take it as a label's value, or as the name in a label's key?"""
+    return len(text) <= LABEL_LIMIT and _LABEL.fullmatch(text) is not None
+
+
+def is_subdomain(text: str) -> bool:
+    """Would the API take it as a node's name, or as a label's prefix?"""
+    return len(text) <= SUBDOMAIN_LIMIT and all(
+        len(part) <= LABEL_LIMIT and _DNS_LABEL.fullmatch(part) for part in text.split(".")
+    )
+
+
+def label_value(text: str) -> str:
+    """The text as a label value: `0.8.0+cpu.avx2` becomes `0.8.0_cpu.avx2`."""
+    # A normalised version has no underscore, so this exchange can be undone.
+    value = text.replace("+", "_") if "_" not in text else text
+    if is_label_value(value):
+        return value
+    return _shortened(re.sub(r"[^A-Za-z0-9_.-]", "-", value), text, LABEL_LIMIT)
+
+
+def dns_label(text: str, limit: int = LABEL_LIMIT) -> str:
+    """The text as the name of an object: lower case letters, digits and dashes."""
+    # Dots become dashes without a hash: no two groups differ in that alone.
+    name = text.replace(".", "-")
+    if len(name) <= limit and _DNS_LABEL.fullmatch(name):
+        return name
+    return _shortened(re.sub(r"[^a-z0-9-]", "-", name.lower()), text, limit)
+
+
+def _shortened(plain: str, original: str, limit: int) -> str:
+    digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    head = plain[: limit - 1 - len(digest)].strip("-_.")
+    return f"{head}-{digest}" if head else digest

@@ -1,0 +1,28 @@
+"""Feature files: labels that Node Feature Discovery reads from a file on the node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.kubernetes.document import comment
+
+DIRECTORY = "/etc/kubernetes/node-feature-discovery/features.d"
+LIMIT = 64 * 1024  # NFD ignores larger files
+
+_HEADER = """\
+Written by fleetbuild after the release was verified on this node. nfd-worker reads it and
+nfd-master makes labels of it; without the file they go away."""
+
+
+def feature_file(labels: Mapping[str, str]) -> str:
+    """The text of a node's feature file, for its labels with their domain."""
+    lines = [*comment(_HEADER), *(f"{key}={value}" for key, value in sorted(labels.items()))]
+    text = "\n".join(lines) + "\n"
+    if len(text.encode()) >= LIMIT:
+        raise ConfigError(
+            f"{len(labels)} labels make a feature file of {len(text)} bytes, "
+            f"and Node Feature Discovery reads none of {LIMIT} bytes or more",
+            "Put fewer packages into the release, or label with labels.sh.",
+        )
+    return text

@@ -1,0 +1,62 @@
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetbuild.kubernetes.document import Note, dump
+
+scalars = st.text() | st.integers() | st.booleans()
+keys = st.text(max_size=100)  # YAML reads no key of more than 1024 characters
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(keys, inner), max_leaves=20
+)
+
+
+def without_notes(value):
+    if isinstance(value, Note):
+        return without_notes(value.value)
+    if isinstance(value, dict):
+        return {key: without_notes(item) for key, item in value.items()}
+    return [without_notes(item) for item in value] if isinstance(value, list) else value
+
+
+@settings(deadline=None)
+@given(values, st.text())
+def test_what_goes_in_comes_out_of_another_reader(value, header):
+    assert yaml.safe_load(dump(value, header)) == value
+
+
+@settings(deadline=None)
+@given(st.dictionaries(keys, st.builds(Note, values, st.text())))
+def test_comments_change_nothing(value):
+    assert yaml.safe_load(dump(value)) == without_notes(value)
+
+
+@settings(deadline=None)
+@given(st.lists(st.builds(Note, values, st.text())))
+def test_comments_in_lists_change_nothing(value):
+    assert yaml.safe_load(dump(value)) == without_notes(value)
+
+
+def test_it_reads_like_what_people_write():
+    text = dump(
+        {
+            "name": "a",
+            "script": "one\n  two\n\nthree\n",
+            "labels": Note({"id": "12e45678", "on": "yes"}, "why"),
+            "list": [{"a": 1, "b": [True]}, "x", Note("y", "because"), "block\nhere\n"],
+            "none": [],
+        },
+        "top\n\nof it",
+    )
+    assert text == (
+        "# top\n#\n# of it\nname: a\nscript: |\n  one\n    two\n\n  three\n"
+        '# why\nlabels:\n  id: "12e45678"\n  "on": "yes"\n'
+        'list:\n  - a: 1\n    b:\n      - true\n  - x\n  # because\n  - "y"\n'
+        "  - |\n    block\n    here\nnone: []\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["12e45678", "0x1f", "1_000", "yes", "~", "", "1.0", "2001-01-01"])
+def test_what_readers_disagree_on_is_quoted(text):
+    assert dump({"id": text}) == f'id: "{text}"\n'

@@ -1,0 +1,208 @@
+import shlex
+import shutil
+import subprocess
+
+import kubernetes_validate
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from k8s_plans import RELEASE_ID, gpu_fleet, make_group, make_plan, make_target, make_wheel
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.kubernetes import default_image, feature_file, node_labels, render, warnings
+from fleetbuild.kubernetes.names import is_label_value, is_subdomain
+from fleetbuild.models import Installs, TargetLibc
+
+SUPPORTED = (kubernetes_validate.utils.all_versions()[0], kubernetes_validate.latest_version())
+
+
+def valid_labels(labels):
+    prefixes, names = zip(*(key.split("/") for key in labels), strict=True)
+    return (
+        all(map(is_subdomain, prefixes))
+        and all(map(is_label_value, names))
+        and all(map(is_label_value, labels.values()))
+    )
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(version):
+    files = render(gpu_fleet(), verified={"gpu-1", "cpu-1", "cpu-2"})
+    for name, text in files.items():
+        if name.endswith(".yaml") and name != "kustomization.yaml":
+            for document in yaml.safe_load_all(text):
+                kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_a_deployment_waits_for_the_verified_release():
+    files = render(gpu_fleet())
+    cpu = yaml.safe_load(files["deployment-cpu-avx2-cp311.yaml"])["spec"]["template"]["spec"]
+    assert cpu["nodeSelector"] == {
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "fleetbuild.dev/group": "cpu-avx2-cp311",
+        "fleetbuild.dev/release": RELEASE_ID,
+    }
+    container = cpu["containers"][0]
+    path = f"/opt/fleetbuild/releases/{RELEASE_ID}"
+    assert cpu["volumes"][0]["hostPath"] == {"path": path, "type": "Directory"}
+    assert container["volumeMounts"][0] == {"name": "release", "mountPath": path, "readOnly": True}
+    assert container["env"][0]["value"] == f"{path}/lib/python3.11/site-packages"
+    assert container["image"] == "docker.io/library/python:3.11-bookworm"
+    assert container["args"] == ["hnswlib"]
+    assert "tolerations" not in cpu
+    assert "glibc 2.36 or newer" in files["deployment-cpu-avx2-cp311.yaml"]
+
+
+def test_a_gpu_group_asks_for_a_gpu():
+    text = render(gpu_fleet())["deployment-sm80.sm90-armv8.2-cp312-musl.yaml"]
+    pod = yaml.safe_load(text)["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert pod["containers"][0]["image"] == "docker.io/library/python:3.12-alpine"
+    assert pod["nodeSelector"]["kubernetes.io/arch"] == "arm64"
+    assert "musl 1.2.4 or newer" in text
+
+
+def test_only_verified_nodes_are_labelled():
+    plan = gpu_fleet()
+    files = render(plan, verified={"cpu-2"})
+    documents = list(yaml.safe_load_all(files["nodes.yaml"]))
+    assert [node["metadata"]["name"] for node in documents] == ["cpu-2.cluster.local"]
+    assert documents[0]["metadata"]["labels"] == {
+        "fleetbuild.dev/class": "cpu-avx2",
+        "fleetbuild.dev/group": "cpu-avx2-cp311",
+        "fleetbuild.dev/isa": "avx2",
+        "fleetbuild.dev/package.hnswlib": "0.8.0_cpu.avx2",
+        "fleetbuild.dev/release": RELEASE_ID,
+    }
+    assert "gpu-1" not in files["labels.sh"]
+
+
+def test_without_word_from_an_apply_only_nodes_that_were_up_to_date():
+    group = make_group(("a", "b"), installs=Installs(install=("a",), up_to_date=("b",)))
+    files = render(make_plan((group,)))
+    assert [n["metadata"]["name"] for n in yaml.safe_load_all(files["nodes.yaml"])] == ["b"]
+    nothing = render(make_plan())
+    assert "nothing to label" in nothing["labels.sh"]
+    assert list(yaml.safe_load_all(nothing["nodes.yaml"])) == []
+
+
+def test_the_script_labels_each_node_and_tells_of_a_failure(tmp_path):
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >>"$OUT"\n[ "$4" != a ]\n')
+    kubectl.chmod(0o755)
+    script = render(make_plan(), verified={"a", "b"})["labels.sh"]
+    done = subprocess.run(
+        [shutil.which("sh"), "-c", script],
+        env={"PATH": f"{tmp_path}:/bin:/usr/bin", "OUT": str(tmp_path / "out")},
+        check=False,
+    )
+    assert done.returncode == 1  # node a was refused, node b was labelled all the same
+    words = (tmp_path / "out").read_text().split()
+    assert words[:4] == ["label", "--overwrite", "node", "a"]
+    assert words.count("fleetbuild.dev/group=cpu-avx2-cp311") == 2
+
+
+def test_kustomize_finds_every_workload():
+    files = render(gpu_fleet())
+    resources = yaml.safe_load(files["kustomization.yaml"])["resources"]
+    assert resources == [name for name in files if name.startswith("deployment-")]
+    assert len(resources) == 2
+
+
+def test_releases_side_by_side_share_no_label():
+    default = make_plan()
+    other = make_plan(release="Staging_2")
+    keys = [set(node_labels(p, p.groups[0])) for p in (default, other)]
+    assert keys[0] & keys[1] == {"fleetbuild.dev/class", "fleetbuild.dev/isa"}
+    deployment = yaml.safe_load(render(other)["deployment-cpu-avx2-cp311.yaml"])
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["volumes"][0]["hostPath"]["path"].startswith("/opt/fleetbuild/Staging_2/releases/")
+    assert deployment["metadata"]["name"] != "fleetbuild-cpu-avx2-cp311"
+
+
+def test_what_the_cluster_cannot_have_is_left_out_and_told():
+    names = {"a": "Bad_Name\n; reboot", "b": "same", "c": "same", "d": "fine"}
+    plan = make_plan((make_group(("a", "b", "c", "d")),), names=names)
+    files = render(plan, verified=set("abcd"))
+    assert [n["metadata"]["name"] for n in yaml.safe_load_all(files["nodes.yaml"])] == ["fine"]
+    assert "reboot" not in files["labels.sh"]
+    bad, same = warnings(plan)
+    assert "'Bad_Name\\n; reboot' cannot be the name" in bad
+    assert "b, c are all called 'same'" in same
+
+
+def test_no_deployment_where_no_image_is_known_or_no_lock():
+    new = make_target(libc=TargetLibc(family="glibc", floor="2.99"))
+    free_threaded = make_target(python="cp313t", isa="avx")
+    odd = make_target(libc=TargetLibc(family="glibc", floor="unknown"), isa="x86-64")
+    assert default_image(odd) is None
+    groups = (
+        make_group(("a",), new),
+        make_group(("b",), free_threaded),
+        make_group(("c",), make_target(isa="avx512"), release_id=None),
+    )
+    plan = make_plan(groups)
+    assert yaml.safe_load(render(plan)["kustomization.yaml"])["resources"] == []
+    assert [w.split(":")[0] for w in warnings(plan)] == [group.name for group in groups]
+    files = render(plan, image="registry.lab/python:3.13t")
+    pod = yaml.safe_load(files["deployment-cpu-avx-cp313t.yaml"])["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "registry.lab/python:3.13t"
+    assert "/lib/python3.13t/site-packages" in pod["containers"][0]["env"][0]["value"]
+    assert len(warnings(plan, image="x")) == 1
+
+
+def test_a_newer_libc_takes_a_newer_image():
+    noble = make_target(libc=TargetLibc(family="glibc", floor="2.39"))
+    assert default_image(noble) == "docker.io/library/python:3.11-trixie"
+
+
+def test_a_label_domain_that_is_none_is_refused():
+    with pytest.raises(ConfigError) as refused:
+        render(make_plan(label_domain="Fleet Build"))
+    assert refused.value.fix
+
+
+def test_a_feature_file_is_what_nfd_reads():
+    plan = make_plan()
+    text = feature_file(node_labels(plan, plan.groups[0]))
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert lines[0] == "fleetbuild.dev/class=cpu-avx2"
+    with pytest.raises(ConfigError):
+        feature_file({f"fleetbuild.dev/{n:060}": "x" * 63 for n in range(600)})
+
+
+versions = st.from_regex(
+    r"[0-9]{1,3}(\.[0-9]{1,4}){0,3}(rc[0-9])?(\+[a-z0-9.]{1,90})?", fullmatch=True
+)
+
+
+@settings(deadline=None)
+@given(
+    package=st.text(min_size=1, max_size=100),
+    version=versions | st.text(max_size=100),
+    group=st.text(min_size=1, max_size=100),
+    node=st.text(min_size=1, max_size=80),
+    release=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True),
+)
+def test_any_fleet_gives_manifests_that_are_valid_and_the_same_each_time(
+    package, version, group, node, release
+):
+    planned = make_group((node,), name=group, wheels=(make_wheel(package, version),))
+    plan = make_plan((planned,), names={node: node}, release=release)
+    assert valid_labels(node_labels(plan, planned))
+    files = render(plan, verified={node})
+    assert files == render(plan, verified={node})
+    labelled = [n["metadata"]["name"] for n in yaml.safe_load_all(files["nodes.yaml"])]
+    assert labelled == ([node] if is_subdomain(node) else [])
+    for name, text in files.items():
+        if name.startswith("deployment-"):
+            spec = yaml.safe_load(text)
+            assert is_subdomain(spec["metadata"]["name"])
+            assert valid_labels(spec["spec"]["template"]["spec"]["nodeSelector"])
+            assert valid_labels(spec["metadata"]["labels"])
+    for line in files["labels.sh"].splitlines():
+        assert line.startswith(("#", "kubectl label ", "echo ", "failed=0", "exit ")), line
+        shlex.split(line)
