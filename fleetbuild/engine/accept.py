@@ -1,0 +1,88 @@
+"""The fourth stage: a wheel that comes from a node is doubted until it proves what it is."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from fleetbuild.engine.build import incoming
+from fleetbuild.engine.run import Progress, Run, Shelved
+from fleetbuild.engine.work import Order, fates_by_wheels, key_of
+from fleetbuild.errors import FleetbuildError
+from fleetbuild.models import WheelResult
+
+
+def accept(run: Run, progress: Progress) -> Progress:
+    """Put each built wheel into the store, or refuse it and say what is wrong with it."""
+    built = [
+        order for order in progress.orders if progress.wheels[key_of(order.wheel)].state == "built"
+    ]
+    if not built:
+        return progress
+    wheels, shelved = dict(progress.wheels), dict(progress.shelved)
+    with run.stage("audit", f"{len(built)} wheels"):
+        for order in built:
+            key = key_of(order.wheel)
+            wheels[key], stored = _judge(run, order, wheels[key])
+            if stored:
+                shelved[key] = stored
+    nodes = {**progress.nodes, **fates_by_wheels(run.plan, progress.nodes, wheels)}
+    return replace(progress, wheels=wheels, shelved=shelved, nodes=nodes)
+
+
+def _judge(run: Run, order: Order, result: WheelResult) -> tuple[WheelResult, Shelved | None]:
+    path, problem = _delivered(run, order, result)
+    problems = [problem] if problem or path is None else _findings(run, order, path)
+    if problems or path is None:
+        refused = _refuse(run, order, result, " ".join(problems))
+        return refused, None
+    stored = run.tools.wheels.add(
+        path, order.wheel, built_on=order.node, seconds=result.seconds or 0.0
+    )
+    run.tell("audit", "ok", path.name, group=order.group, package=order.wheel.package)
+    return result.model_copy(update={"file": str(stored.path), "sha256": stored.sha256}), stored
+
+
+def _delivered(run: Run, order: Order, result: WheelResult) -> tuple[Path | None, str]:
+    """The one wheel that the build brought, and why it is not the one that was sent."""
+    files = [
+        path
+        for path in sorted(incoming(run, order).glob("*.whl"))
+        if path.is_file() and not path.is_symlink()
+    ]
+    named = [path for path in files if result.file and path.name == Path(result.file).name]
+    if len(named) != 1:
+        return None, f"{order.node} says that it built a wheel, and none arrived."
+    if _sha256(named[0]) != result.sha256:
+        return None, f"{named[0].name} changed on its way from {order.node}: its sha256 differs."
+    return named[0], ""
+
+
+def _findings(run: Run, order: Order, path: Path) -> list[str]:
+    try:
+        return list(run.tools.findings(path, order.wheel))
+    except FleetbuildError as error:
+        return [error.message]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refuse(run: Run, order: Order, result: WheelResult, reason: str) -> WheelResult:
+    fix = (
+        "Look at the build log for flags that the package adds on its own, set them right in a"
+        " recipe, and plan again."
+    )
+    run.tell(
+        "audit",
+        "failed",
+        reason,
+        group=order.group,
+        node=order.node,
+        package=order.wheel.package,
+        fix=fix,
+    )
+    return result.model_copy(update={"state": "refused", "reason": reason, "fix": fix})

@@ -1,0 +1,179 @@
+"""The third stage: wheels are built on all builders at once, in one Ansible run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleetbuild.engine.replies import Reply, reply_of
+from fleetbuild.engine.run import Progress, Run
+from fleetbuild.engine.work import Order, fates_by_wheels, key_of
+from fleetbuild.errors import Interrupted
+from fleetbuild.models import LockedFile, WheelResult
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import HostRun, TaskEvent
+
+
+def build(run: Run, progress: Progress) -> Progress:
+    """Have each ordered wheel built, or say why it was not. None stops another."""
+    if not progress.orders:
+        return progress
+    for order in progress.orders:
+        run.journal.note("build started", key=key_of(order.wheel), node=order.node)
+    with run.stage("build", f"{len(progress.orders)} wheels"):
+        replies, hosts = _run_playbook(run, progress)
+    built = {
+        key_of(order.wheel): _result(order, replies.get(key_of(order.wheel)), hosts)
+        for order in progress.orders
+    }
+    for key in replies:
+        run.journal.note("build ended", key=key)
+    wheels = {**progress.wheels, **built}
+    nodes = {**progress.nodes, **fates_by_wheels(run.plan, progress.nodes, wheels)}
+    return replace(progress, wheels=wheels, nodes=nodes, changed=True)
+
+
+def _run_playbook(run: Run, progress: Progress) -> tuple[dict[str, Reply], dict[str, HostRun]]:
+    replies: dict[str, Reply] = {}
+    listener = _listener(run, progress.orders, replies)
+    ended = run.tools.playbook(
+        "build.yml",
+        limit=sorted({order.node for order in progress.orders}),
+        extravars={"fleetbuild_builds": extravars(run, progress)},
+        on_event=listener,
+    )
+    if ended.cancelled:
+        raise Interrupted(
+            "Interrupted. Builds that had begun go on, on their nodes.",
+            "Run the same apply again; it takes up what is there.",
+        )
+    return replies, dict(ended.hosts)
+
+
+def extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
+    """What playbooks/README.md calls fleetbuild_builds: host -> wheels, in the plan's order."""
+    builds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for order in progress.orders:
+        builds[order.node].append(_build(run, progress, order))
+    return dict(builds)
+
+
+def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
+    wheel = order.wheel
+    source, sha256 = (
+        (progress.files[wheel.source.sha256], wheel.source.sha256)
+        if wheel.source
+        else run.tools.wheels.unpacked(wheel)
+    )
+    return {
+        "package": wheel.package,
+        "version": wheel.version,
+        "wheel_version": wheel.wheel_version,
+        "key": key_of(wheel),
+        "source": str(source),
+        "source_sha256": sha256,
+        "requirements": [_requirement(progress, file) for file in wheel.build_dependencies],
+        "environment": dict(wheel.environment),
+        "jobs": wheel.jobs,
+        "python": run.plan.nodes[order.node].python,
+        "cache": run.plan.cache,
+        "dest": str(incoming(run, order)),
+    }
+
+
+def _requirement(progress: Progress, file: LockedFile) -> dict[str, str]:
+    return {"path": str(progress.files[file.sha256]), "sha256": file.sha256}
+
+
+def incoming(run: Run, order: Order) -> Path:
+    """Where the controller puts what a build brings, until it is checked."""
+    return (run.state.incoming / key_of(order.wheel)).resolve()
+
+
+def _listener(
+    run: Run, orders: tuple[Order, ...], replies: dict[str, Reply]
+) -> Callable[[TaskEvent], None]:
+    """Turn Ansible's events into ours, and keep the replies."""
+    by_host: dict[str, dict[str, Order]] = defaultdict(dict)
+    for order in orders:
+        by_host[order.node][key_of(order.wheel)] = order
+
+    def listen(event: TaskEvent) -> None:
+        waiting = by_host[event.host]
+        if reply := reply_of(event):
+            # A node answers for what it was asked to build, and once.
+            if order := waiting.pop(reply.key, None):
+                replies[reply.key] = reply
+                _tell_end(run, order, reply)
+        elif waiting:
+            _tell_progress(run, next(iter(waiting.values())), event)
+
+    return listen
+
+
+def _tell_end(run: Run, order: Order, reply: Reply) -> None:
+    run.tell(
+        "build",
+        "ok" if reply.ok else "failed",
+        reply.reason if not reply.ok else "found finished" if reply.cached else "built",
+        group=order.group,
+        node=order.node,
+        package=order.wheel.package,
+        fix="" if reply.ok else reply.fix,
+        seconds=reply.seconds,
+    )
+
+
+def _tell_progress(run: Run, order: Order, event: TaskEvent) -> None:
+    news = event.result.get("progress")
+    if not isinstance(news, dict):
+        return
+    done, total = news.get("done"), news.get("total")
+    run.tell(
+        "build",
+        "progress",
+        str(news.get("last_line") or "")[:200],
+        group=order.group,
+        node=order.node,
+        package=order.wheel.package,
+        done=done if isinstance(done, int) else None,
+        total=total if isinstance(total, int) else None,
+    )
+
+
+def _result(order: Order, reply: Reply | None, hosts: dict[str, HostRun]) -> WheelResult:
+    about = {
+        "package": order.wheel.package,
+        "wheel_version": order.wheel.wheel_version,
+        "artifact_key": key_of(order.wheel),
+        "built_on": order.node,
+    }
+    if reply is None:
+        return WheelResult(state="failed", **about, **_silence(order, hosts.get(order.node)))
+    if not reply.ok:
+        return WheelResult(
+            state="failed",
+            **about,
+            reason=reply.reason,
+            fix=reply.fix or "Read the log, mend it, and apply again.",
+            log=reply.log,
+            seconds=reply.seconds,
+        )
+    return WheelResult(
+        state="built", **about, file=reply.file, sha256=reply.sha256, seconds=reply.seconds
+    )
+
+
+def _silence(order: Order, host: HostRun | None) -> dict[str, str]:
+    """Why a build that was ordered has no end."""
+    if host and host.state == "unreachable":
+        return {
+            "reason": f"{order.node} was lost while it built: {host.message}",
+            "fix": "Once it answers, apply again: the build goes on there.",
+        }
+    said = host.message if host and host.message else "it did not say why"
+    return {"reason": f"{order.node} stopped before the build ended: {said}", "fix": "Apply again."}

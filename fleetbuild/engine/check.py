@@ -1,0 +1,136 @@
+"""The first stage: is this plan still the right one, and what of it is left to be done?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fleetbuild.engine.run import Progress, Run, Shelved
+from fleetbuild.engine.work import (
+    NoBuilder,
+    Order,
+    choose_builder,
+    fate_in_plan,
+    fates_by_wheels,
+    first_fates,
+    key_of,
+    needed_wheels,
+)
+from fleetbuild.errors import BlockedError, StalePlanError
+from fleetbuild.models import Node, Plan, PlannedWheel, WheelResult
+
+
+def check(run: Run, progress: Progress) -> Progress:
+    """Probe again, refuse what no longer holds, and find what is left to be done."""
+    with run.stage("check", "Is the plan still right?"):
+        _refuse_without_lock(run.plan)
+        facts = run.tools.probe(_nodes(run), run.on_event)
+        _refuse_stale(run, run.tools.differences(run.plan, facts))
+        progress = replace(progress, facts=facts, nodes=first_fates(run.plan, facts))
+        progress = _place_orders(run, progress)
+        _refuse_without_supplies(progress)
+    _tell_fates(run, progress)
+    return progress
+
+
+def _refuse_without_lock(plan: Plan) -> None:
+    if plan.lock != "complete":
+        problem = f" ({plan.lock_problem})" if plan.lock_problem else ""
+        raise BlockedError(
+            f"The plan has no lock of what is to be installed{problem}, so it cannot be applied.",
+            f"Plan again where a package index can be reached: fleetbuild plan {plan.inventory}",
+        )
+
+
+def _nodes(run: Run) -> list[Node]:
+    known = {node.name: node for node in run.inventory.nodes}
+    wanted = [name for name in run.plan.nodes if fate_in_plan(run.plan, name) is None]
+    lost = [name for name in wanted if name not in known]
+    if lost:
+        raise StalePlanError(
+            f"The plan is for {', '.join(lost)}, which the inventory no longer has.",
+            f"Plan again: fleetbuild plan {run.plan.inventory}",
+        )
+    return [known[name] for name in wanted]
+
+
+def _refuse_stale(run: Run, differences: Sequence[str]) -> None:
+    if differences:
+        raise StalePlanError(
+            "The fleet is not the one that was planned for: " + " ".join(differences),
+            f"Plan again and look at what changes: fleetbuild plan {run.plan.inventory}",
+        )
+
+
+def _place_orders(run: Run, progress: Progress) -> Progress:
+    """Take from the store what it has, and give each other wheel to a builder."""
+    shelved: dict[str, Shelved] = {}
+    wheels: dict[str, WheelResult] = {}
+    orders: list[Order] = []
+    running = run.journal.left_running()
+    for group, wheel in needed_wheels(run.plan, progress.nodes):
+        key = key_of(wheel)
+        if stored := run.tools.wheels.find(wheel):
+            shelved[key] = stored
+            wheels[key] = _reused(wheel, stored)
+            continue
+        builder = choose_builder(wheel, group, progress.facts, running.get(key))
+        if isinstance(builder, NoBuilder):
+            wheels[key] = _not_built(wheel, builder)
+        else:
+            orders.append(Order(wheel=wheel, group=group.name, node=builder))
+    nodes = {**progress.nodes, **fates_by_wheels(run.plan, progress.nodes, wheels)}
+    return replace(progress, nodes=nodes, wheels=wheels, shelved=shelved, orders=tuple(orders))
+
+
+def _reused(wheel: PlannedWheel, stored: Shelved) -> WheelResult:
+    return WheelResult(
+        package=wheel.package,
+        wheel_version=wheel.wheel_version,
+        artifact_key=key_of(wheel),
+        state="reused",
+        file=str(stored.path),
+        sha256=stored.sha256,
+    )
+
+
+def _not_built(wheel: PlannedWheel, why: NoBuilder) -> WheelResult:
+    return WheelResult(
+        package=wheel.package,
+        wheel_version=wheel.wheel_version,
+        artifact_key=key_of(wheel),
+        state="failed",
+        reason=why.reason,
+        fix="Bring one of them back and apply again, or plan again without them.",
+    )
+
+
+def _refuse_without_supplies(progress: Progress) -> None:
+    wants = [
+        f"{order.group} ({order.wheel.package}): {want}"
+        for order in progress.orders
+        for want in order.wheel.requires.to_supply
+    ]
+    if wants:
+        raise BlockedError(
+            "Nothing was built, for something has to be supplied first. " + " ".join(wants),
+            "Supply it, or run with --limit on the other groups, and plan again.",
+        )
+
+
+def _tell_fates(run: Run, progress: Progress) -> None:
+    for fate in progress.nodes.values():
+        if fate.state == "unreachable":
+            state = "unreachable"
+        elif fate.state == "up_to_date":
+            state = "ok"
+        else:
+            state = "skipped"
+        run.tell(
+            "check",
+            state,
+            fate.reason or fate.state.replace("_", " "),
+            node=fate.node,
+            group=fate.group,
+            fix=fate.fix or "",
+        )

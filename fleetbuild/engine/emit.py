@@ -1,0 +1,44 @@
+"""The last stage: what Kubernetes is to know, about nodes that were verified and no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from fleetbuild.engine.run import Progress, Run
+from fleetbuild.engine.state import write_if_changed
+
+_VERIFIED = ("installed", "up_to_date")
+
+
+def emit(run: Run, progress: Progress) -> Progress:
+    """Write the manifests that differ from those that lie there."""
+    verified = frozenset(
+        name for name, result in progress.nodes.items() if result.state in _VERIFIED
+    )
+    texts = run.tools.manifests(run.plan, verified)
+    paths = {run.state.manifests / name: text for name, text in sorted(texts.items())}
+    written = [path for path, text in paths.items() if write_if_changed(path, text)]
+    # A node that was not reached may still serve what an older manifest says.
+    if progress.result(run).exit_code == 0:
+        written += _remove(_outdated(run) - paths.keys())
+    if written:
+        run.tell("manifests", "ok", f"{len(written)} files in {run.state.manifests}")
+    return replace(
+        progress,
+        manifests=tuple(str(path) for path in paths),
+        changed=progress.changed or bool(written),
+    )
+
+
+def _outdated(run: Run) -> set[Path]:
+    """The files that the last apply wrote."""
+    saved = run.state.last_result()
+    paths = (Path(path) for path in saved.result.manifests) if saved else ()
+    return {path for path in paths if path.is_relative_to(run.state.manifests)}
+
+
+def _remove(paths: set[Path]) -> list[Path]:
+    for path in paths:
+        path.unlink(missing_ok=True)
+    return sorted(paths)

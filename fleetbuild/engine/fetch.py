@@ -1,0 +1,97 @@
+"""The second stage: the controller fetches every locked file that this run needs, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from fleetbuild.engine.run import Progress, Run, by_node
+from fleetbuild.engine.work import Order, fates_by_wheels, key_of, open_groups, unfinished
+from fleetbuild.errors import FleetbuildError
+from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, WheelResult
+
+_CONNECTIONS = 8
+
+
+def fetch(run: Run, progress: Progress) -> Progress:
+    """Have sources, build requirements and dependencies here; say who misses what."""
+    wanted = _wanted(run, progress)
+    if not wanted:
+        return progress
+    message = f"{len(wanted)} files"
+    with run.stage("fetch", message), ThreadPoolExecutor(_CONNECTIONS) as pool:
+        outcomes = list(pool.map(lambda file: _one(run, file), wanted))
+    files = {file.sha256: got for file, got in outcomes if isinstance(got, Path)}
+    missing = {file.sha256: got for file, got in outcomes if isinstance(got, FleetbuildError)}
+    progress = replace(progress, files=files, missing=missing)
+    return _without_inputs(run, progress) if missing else progress
+
+
+def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
+    files = {}
+    for order in progress.orders:
+        files.update({file.sha256: file for file in inputs(order)})
+    for group in open_groups(run.plan, progress.nodes):
+        files.update({file.sha256: file for file in group.dependencies or ()})
+    return list(files.values())
+
+
+def inputs(order: Order) -> Iterator[LockedFile]:
+    """The locked files that a build takes in."""
+    if order.wheel.source:
+        yield order.wheel.source
+    yield from order.wheel.build_dependencies
+
+
+def _one(run: Run, file: LockedFile) -> tuple[LockedFile, Path | FleetbuildError]:
+    try:
+        return file, run.tools.wheels.fetch(file)
+    except FleetbuildError as error:
+        run.tell("fetch", "failed", error.message, package=file.name, fix=error.fix)
+        return file, error
+
+
+def _without_inputs(run: Run, progress: Progress) -> Progress:
+    """A group that misses a file is out; the others go on."""
+    wheels = dict(progress.wheels)
+    for order in progress.orders:
+        if error := _first_error(progress, inputs(order)):
+            wheels[key_of(order.wheel)] = _unbuildable(order, error)
+    nodes = {**progress.nodes, **fates_by_wheels(run.plan, progress.nodes, wheels)}
+    for group in open_groups(run.plan, nodes):
+        if error := _first_error(progress, iter(group.dependencies or ())):
+            nodes |= by_node(_uninstallable(group, error, unfinished(group, nodes)))
+    orders = tuple(order for order in progress.orders if key_of(order.wheel) not in wheels)
+    return replace(progress, nodes=nodes, wheels=wheels, orders=orders)
+
+
+def _first_error(progress: Progress, files: Iterator[LockedFile]) -> FleetbuildError | None:
+    errors = (progress.missing.get(file.sha256) for file in files)
+    return next((error for error in errors if error), None)
+
+
+def _unbuildable(order: Order, error: FleetbuildError) -> WheelResult:
+    return WheelResult(
+        package=order.wheel.package,
+        wheel_version=order.wheel.wheel_version,
+        artifact_key=key_of(order.wheel),
+        state="failed",
+        built_on=order.node,
+        reason=error.message,
+        fix=error.fix,
+    )
+
+
+def _uninstallable(
+    group: PlannedGroup, error: FleetbuildError, names: tuple[str, ...]
+) -> Iterator[NodeResult]:
+    for name in names:
+        yield NodeResult(
+            node=name,
+            group=group.name,
+            state="install_failed",
+            reason=error.message,
+            fix=error.fix,
+        )

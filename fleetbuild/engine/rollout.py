@@ -1,0 +1,222 @@
+"""The fifth stage: releases go to the nodes, the weakest of each group first.
+
+On a node a release is installed beside the current one, verified with its own interpreter, and
+switched to only then (see playbooks/install.yml), so a failure leaves what served serving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fleetbuild.engine.replies import Reply, reply_of
+from fleetbuild.engine.run import Progress, Run, by_node
+from fleetbuild.engine.work import canaries, key_of, open_groups, unfinished
+from fleetbuild.errors import Interrupted
+from fleetbuild.models import (
+    LockedFile,
+    Manifest,
+    ManifestWheel,
+    NodeResult,
+    PlannedGroup,
+    PlannedWheel,
+    Stage,
+)
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import HostRun, PlaybookRun, TaskEvent
+
+_STAGES: dict[str, Stage] = {
+    "Copy wheels": "distribute",
+    "Make the release": "install",
+    "Verify the release": "verify",
+    "Switch to the release": "activate",
+}
+
+
+def rollout(run: Run, progress: Progress) -> Progress:
+    """Install, verify and switch on the canaries, then on the rest of the groups they cleared."""
+    progress = _wave(run, progress, "canaries", _first_wave(run, progress))
+    progress = replace(progress, nodes={**progress.nodes, **by_node(_held_back(run, progress))})
+    rest = [name for group in _open(run, progress) for name in unfinished(group, progress.nodes)]
+    return _wave(run, progress, "nodes", rest)
+
+
+def _open(run: Run, progress: Progress) -> list[PlannedGroup]:
+    return list(open_groups(run.plan, progress.nodes))
+
+
+def _canaries(run: Run, progress: Progress, group: PlannedGroup) -> tuple[str, ...]:
+    return canaries(group, progress.facts, int(run.plan.rollout.get("canary", 1)))
+
+
+def _first_wave(run: Run, progress: Progress) -> list[str]:
+    return [
+        name
+        for group in _open(run, progress)
+        for name in _canaries(run, progress, group)
+        if name not in progress.nodes
+    ]
+
+
+def _held_back(run: Run, progress: Progress) -> Iterator[NodeResult]:
+    """The nodes of groups in which a canary failed: they keep what they have."""
+    for group in _open(run, progress):
+        results = (progress.nodes.get(name) for name in _canaries(run, progress, group))
+        failed = [result for result in results if result and result.state not in _CLEARED]
+        for name in unfinished(group, progress.nodes) if failed else ():
+            yield NodeResult(
+                node=name,
+                group=group.name,
+                state="not_reached",
+                reason=f"{failed[0].node}, which goes first in its group, failed.",
+                fix=failed[0].fix,
+            )
+
+
+_CLEARED = ("installed", "up_to_date")
+
+
+def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progress:
+    if not names:
+        return progress
+    replies: dict[str, Reply] = {}
+    groups = {name: group for group in run.plan.groups for name in group.nodes}
+    with run.stage("install", f"{len(names)} {who}"):
+        ended = run.tools.playbook(
+            "install.yml",
+            limit=sorted(names),
+            extravars={
+                "fleetbuild_installs": {
+                    name: extravars(run, progress, groups[name], name) for name in names
+                }
+            },
+            on_event=_listener(run, groups, replies),
+        )
+    _refuse_cancelled(ended)
+    results = [
+        _result(groups[name], name, replies.get(name), ended.hosts.get(name)) for name in names
+    ]
+    for result in results:
+        run.journal.note("node ended", node=result.node, state=result.state)
+        _tell_end(run, result)
+    return replace(progress, nodes={**progress.nodes, **by_node(results)}, changed=True)
+
+
+def _refuse_cancelled(ended: PlaybookRun) -> None:
+    if ended.cancelled:
+        raise Interrupted(
+            "Interrupted. Every node serves the release that it served, or the new one; none is"
+            " in between.",
+            "Run the same apply again; what is done stays done.",
+        )
+
+
+def extravars(run: Run, progress: Progress, group: PlannedGroup, name: str) -> dict[str, Any]:
+    """What playbooks/README.md calls an entry of fleetbuild_installs."""
+    return {
+        "path": run.plan.install_path,
+        "release": run.plan.release,
+        "release_id": group.release_id,
+        "python": run.plan.nodes[name].python,
+        "wheels": [
+            *(_built(progress, wheel) for wheel in group.wheels),
+            *(_fetched(progress, file) for file in group.dependencies or ()),
+        ],
+        "manifest": manifest(run, progress, group, name).model_dump(mode="json"),
+        "keep": run.plan.keep,
+        "imports": [name for wheel in group.wheels for name in wheel.import_names],
+        "checks": [check for wheel in group.wheels for check in wheel.checks],
+    }
+
+
+def _built(progress: Progress, wheel: PlannedWheel) -> dict[str, str]:
+    stored = progress.shelved[key_of(wheel)]
+    return {"path": str(stored.path), "file": stored.path.name, "sha256": stored.sha256}
+
+
+def _fetched(progress: Progress, file: LockedFile) -> dict[str, str]:
+    return {"path": str(progress.files[file.sha256]), "file": file.file, "sha256": file.sha256}
+
+
+def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Manifest:
+    """What will lie beside the release on the node; it says verified only once it is."""
+    return Manifest(
+        release=run.plan.release,
+        id=str(group.release_id),
+        group=group.name,
+        python=str(run.plan.nodes[name].python),
+        wheels=tuple(
+            ManifestWheel(
+                package=wheel.package,
+                version=wheel.wheel_version,
+                artifact_key=key_of(wheel),
+                sha256=progress.shelved[key_of(wheel)].sha256,
+            )
+            for wheel in group.wheels
+        ),
+        dependencies=tuple(f"{file.name}=={file.version}" for file in group.dependencies or ()),
+    )
+
+
+def _listener(
+    run: Run, groups: Mapping[str, PlannedGroup], replies: dict[str, Reply]
+) -> Callable[[TaskEvent], None]:
+    def listen(event: TaskEvent) -> None:
+        if reply := reply_of(event):
+            replies[event.host] = reply
+            return
+        stage = next((_STAGES[end] for end in _STAGES if event.task.endswith(end)), None)
+        if stage and event.state in ("ok", "changed") and event.host in groups:
+            run.tell(stage, "ok", node=event.host, group=groups[event.host].name)
+
+    return listen
+
+
+def _result(
+    group: PlannedGroup, name: str, reply: Reply | None, host: HostRun | None
+) -> NodeResult:
+    about = {"node": name, "group": group.name}
+    if reply and reply.ok:
+        return NodeResult(state="installed", release_id=group.release_id, **about)
+    if reply and reply.step == "verify":
+        return NodeResult(
+            state="verify_failed",
+            reason=" ".join(filter(None, (reply.reason, _last_line(reply.output)))),
+            fix=reply.fix or "What served before still serves. Mend the recipe, and plan again.",
+            **about,
+        )
+    if host and host.state == "unreachable":
+        return NodeResult(
+            state="unreachable",
+            reason=host.message or "It was lost during the install.",
+            fix="Once it answers, run the same apply again; what is done stays done.",
+            **about,
+        )
+    said = (reply.reason if reply else "") or (host.message if host else "")
+    return NodeResult(
+        state="install_failed",
+        reason=said or "The install stopped without a reason.",
+        fix=(reply.fix if reply else "") or "Mend it and run the same apply again.",
+        **about,
+    )
+
+
+def _last_line(output: str) -> str:
+    lines = output.strip().splitlines()
+    return lines[-1][:500] if lines else ""
+
+
+def _tell_end(run: Run, result: NodeResult) -> None:
+    if result.state == "installed":
+        run.tell("activate", "ok", "verified, and serves now", node=result.node, group=result.group)
+        return
+    run.tell(
+        "verify" if result.state == "verify_failed" else "install",
+        "unreachable" if result.state == "unreachable" else "failed",
+        result.reason or "",
+        node=result.node,
+        group=result.group,
+        fix=result.fix or "",
+    )

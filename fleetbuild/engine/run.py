@@ -1,0 +1,148 @@
+"""What the stages of an apply share: the run that they are part of, and how far it has come.
+
+Everything that reaches beyond this process comes in as a tool, so that the stages can be tested
+without nodes, network or Ansible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fleetbuild.engine.journal import Journal
+from fleetbuild.engine.state import StateDir, now
+from fleetbuild.engine.work import Order
+from fleetbuild.errors import FleetbuildError
+from fleetbuild.models import (
+    Event,
+    Facts,
+    Inventory,
+    LockedFile,
+    Node,
+    NodeResult,
+    OnEvent,
+    Plan,
+    PlannedWheel,
+    Result,
+    Stage,
+    WheelResult,
+)
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import PlaybookRun, TaskEvent
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """A wheel in the store."""
+
+    path: Path
+    sha256: str
+
+
+class Playbooks(Protocol):
+    """Runs a playbook on some hosts of the run's inventory."""
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[TaskEvent], None],
+    ) -> PlaybookRun: ...
+
+
+class Wheels(Protocol):
+    """The store, as far as an apply needs it."""
+
+    def find(self, wheel: PlannedWheel) -> Shelved | None:
+        """A stored wheel that serves this target."""
+        ...
+
+    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> Shelved:
+        """Take in a checked wheel."""
+        ...
+
+    def fetch(self, file: LockedFile) -> Path:
+        """The path of a locked file; from the index, once."""
+        ...
+
+    def unpacked(self, wheel: PlannedWheel) -> tuple[Path, str]:
+        """Path and sha256 of a wheel's local source; no sha256 for a directory."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The ways out of this process."""
+
+    probe: Callable[[Sequence[Node], OnEvent], dict[str, Facts]]
+    differences: Callable[[Plan, Mapping[str, Facts]], Sequence[str]]
+    playbook: Playbooks
+    wheels: Wheels
+    findings: Callable[[Path, PlannedWheel], Sequence[str]]
+    manifests: Callable[[Plan, frozenset[str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One apply: what stays the same from its first stage to its last."""
+
+    plan: Plan
+    inventory: Inventory
+    state: StateDir
+    tools: Tools
+    journal: Journal
+    on_event: OnEvent
+    started: str = field(default_factory=now)
+    clock: float = field(default_factory=monotonic)
+
+    def tell(self, stage: Stage, state: Any, message: str = "", **details: Any) -> None:
+        """Send an event to whoever listens."""
+        self.on_event(Event(time=now(), stage=stage, state=state, message=message, **details))
+
+    @contextmanager
+    def stage(self, stage: Stage, message: str = "", **details: Any) -> Iterator[None]:
+        """Tell that a stage starts, and how long it took; a failure is told by who raises it."""
+        began = monotonic()
+        self.journal.note("stage started", stage=stage)
+        self.tell(stage, "started", message, **details)
+        yield
+        self.journal.note("stage ended", stage=stage)
+        self.tell(stage, "ok", message, seconds=round(monotonic() - began, 3), **details)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come. A node or wheel without a result is still to be done."""
+
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    nodes: Mapping[str, NodeResult] = field(default_factory=dict)
+    orders: tuple[Order, ...] = ()
+    wheels: Mapping[str, WheelResult] = field(default_factory=dict)  # by artifact key
+    shelved: Mapping[str, Shelved] = field(default_factory=dict)  # by artifact key
+    files: Mapping[str, Path] = field(default_factory=dict)  # fetched, by sha256
+    missing: Mapping[str, FleetbuildError] = field(default_factory=dict)  # not to be had, by sha256
+    manifests: tuple[str, ...] = ()
+    changed: bool = False
+
+    def result(self, run: Run) -> Result:
+        """What the run did, in the plan's order."""
+        return Result(
+            plan_digest=run.plan.digest,
+            wheels=tuple(self.wheels.values()),
+            nodes=tuple(self.nodes[name] for name in run.plan.nodes if name in self.nodes),
+            manifests=self.manifests,
+            changed=self.changed,
+            seconds=round(monotonic() - run.clock, 3),
+        )
+
+
+def by_node(results: Iterable[NodeResult]) -> dict[str, NodeResult]:
+    """Results by the name of their node."""
+    return {result.node: result for result in results}

@@ -1,0 +1,188 @@
+"""What is left to be done: questions about a plan, fresh facts and results so far. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import (
+    Facts,
+    NodeResult,
+    Plan,
+    PlannedGroup,
+    PlannedWheel,
+    TargetLibc,
+    WheelResult,
+)
+
+_CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
+_LOST = ("failed", "refused")
+
+
+@dataclass(frozen=True)
+class NoBuilder:
+    """No member of the group can build now; `reason` is a sentence."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Order:
+    """A wheel to be built, for a group, on a node."""
+
+    wheel: PlannedWheel
+    group: str
+    node: str
+
+
+def first_fates(plan: Plan, facts: Mapping[str, Facts]) -> dict[str, NodeResult]:
+    """The nodes about which there is nothing to do, or nothing that can be done."""
+    fates = {name: fate for name in plan.nodes if (fate := fate_in_plan(plan, name))}
+    for group in plan.groups:
+        for name in group.nodes:
+            if name not in fates and (fate := _fate_by_facts(plan, group, name, facts[name])):
+                fates[name] = fate
+    return fates
+
+
+def fate_in_plan(plan: Plan, name: str) -> NodeResult | None:
+    """What the plan itself says will not be done."""
+    node = plan.nodes[name]
+    if node.state == "ok":
+        return None
+    fix = node.fix
+    if node.state == "unreachable":
+        fix = fix or "Once it answers, plan again."
+    return NodeResult(
+        node=name, group=node.group, state=node.state, reason=node.reason, fix=fix or None
+    )
+
+
+def _fate_by_facts(plan: Plan, group: PlannedGroup, name: str, facts: Facts) -> NodeResult | None:
+    if facts.state != "ok":
+        return NodeResult(
+            node=name,
+            group=group.name,
+            state="unreachable",
+            reason=facts.reason,
+            fix="Once it answers, run the same apply again; what is done stays done.",
+        )
+    blocked = [wheel for wheel in group.wheels if wheel.action == "blocked"]
+    if blocked:
+        return NodeResult(node=name, group=group.name, state="blocked", reason=blocked[0].reason)
+    if serves(plan, group, facts):
+        return NodeResult(
+            node=name, group=group.name, state="up_to_date", release_id=group.release_id
+        )
+    return None
+
+
+def serves(plan: Plan, group: PlannedGroup, facts: Facts) -> bool:
+    """Is the group's release the node's current one, and was it verified there?"""
+    current = facts.release.get(plan.release)
+    return current is not None and current.id == group.release_id and current.verified
+
+
+def unfinished(group: PlannedGroup, fates: Collection[str]) -> tuple[str, ...]:
+    """The nodes of a group whose fate is open."""
+    return tuple(name for name in group.nodes if name not in fates)
+
+
+def open_groups(plan: Plan, fates: Collection[str]) -> Iterator[PlannedGroup]:
+    """The groups in which something is to be done."""
+    return (group for group in plan.groups if unfinished(group, fates))
+
+
+def needed_wheels(
+    plan: Plan, fates: Collection[str]
+) -> Iterator[tuple[PlannedGroup, PlannedWheel]]:
+    """Each wheel that an unfinished group needs, once, with the first group that needs it."""
+    seen: set[str] = set()
+    for group in open_groups(plan, fates):
+        for wheel in group.wheels:
+            if key_of(wheel) not in seen:
+                seen.add(key_of(wheel))
+                yield group, wheel
+
+
+def key_of(wheel: PlannedWheel) -> str:
+    """The artifact key; every wheel of a plan with a complete lock has one."""
+    if wheel.artifact_key is None:
+        raise ValueError(f"{wheel.package} has no artifact key: the plan's lock is not complete")
+    return wheel.artifact_key
+
+
+def choose_builder(
+    wheel: PlannedWheel,
+    group: PlannedGroup,
+    facts: Mapping[str, Facts],
+    running_on: str | None = None,
+) -> str | NoBuilder:
+    """Who builds: where the build was left running, else the first of the plan's that can."""
+    planned = (running_on, wheel.built_on, group.representative, *group.fallbacks)
+    problems: dict[str, str] = {}
+    for name in planned:
+        if name is None or name in problems:
+            continue
+        problem = _why_not_builder(name, facts.get(name), wheel.target.libc)
+        if problem is None:
+            return name
+        problems[name] = problem
+    return NoBuilder("No node can build it now: " + "; ".join(problems.values()) + ".")
+
+
+def _why_not_builder(name: str, facts: Facts | None, libc: TargetLibc) -> str | None:
+    if facts is None or facts.state != "ok":
+        return f"{name} is unreachable"
+    if facts.libc is None or facts.libc.family != libc.family:
+        return f"{name} does not have {libc.family}"
+    if version(facts.libc.version) > version(libc.floor):
+        return (
+            f"{name} has {libc.family} {facts.libc.version},"
+            f" newer than {libc.floor} of the group's oldest member"
+        )
+    return None
+
+
+def fates_by_wheels(
+    plan: Plan, fates: Mapping[str, NodeResult], wheels: Mapping[str, WheelResult]
+) -> dict[str, NodeResult]:
+    """The nodes that get nothing, since a wheel of their group was not built or was refused."""
+    return {
+        name: NodeResult(
+            node=name,
+            group=group.name,
+            state="verify_failed" if lost.state == "refused" else "build_failed",
+            reason=f"{lost.package} {lost.wheel_version}: {lost.reason}",
+            fix=lost.fix,
+        )
+        for group in open_groups(plan, fates)
+        if (lost := _lost_wheel(group, wheels))
+        for name in unfinished(group, fates)
+    }
+
+
+def _lost_wheel(group: PlannedGroup, wheels: Mapping[str, WheelResult]) -> WheelResult | None:
+    results = (wheels.get(key_of(wheel)) for wheel in group.wheels)
+    return next((wheel for wheel in results if wheel and wheel.state in _LOST), None)
+
+
+def canaries(group: PlannedGroup, facts: Mapping[str, Facts], count: int) -> tuple[str, ...]:
+    """The weakest reachable members, which try a release before the others."""
+    reachable = [name for name in group.nodes if facts[name].state == "ok"]
+    if len(reachable) <= 1:
+        return ()
+    return tuple(sorted(reachable, key=lambda name: (*_strength(facts[name]), name))[:count])
+
+
+def _strength(facts: Facts) -> tuple[int, tuple[int, ...], float]:
+    # What kills a wheel comes first: missing instructions, then an old libc, then no memory.
+    libc = version(facts.libc.version) if facts.libc else ()
+    return len(_CODE_FEATURES & set(facts.features)), libc, facts.memory_gb or 0.0
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The numbers of a version, to compare by."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:4])
