@@ -1,0 +1,347 @@
+#!/bin/sh
+# shellcheck disable=SC2329 # the read_ functions are called by name
+#
+# The probe: what one node is, in one round trip, in any POSIX sh and with nothing else needed.
+#   sh -s -- NONCE INSTALL_PATH WORKSPACE  < script.sh
+# Each section stands between "NONCE begin NAME" and "NONCE end NAME STATUS". One that does not
+# exist on the node prints nothing and ends with a status other than 0. Nothing is written here.
+
+exec 2>/dev/null
+nonce=$1 install_path=$2 workspace=$3
+deadline=10 # seconds a section; a wedged driver or file system must not take the others with it
+LC_ALL=C
+PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/usr/lib/wsl/lib
+export LC_ALL PATH
+unset OMP_NUM_THREADS OMP_THREAD_LIMIT LD_PRELOAD CDPATH
+cd /
+
+have() { command -v "$1" >/dev/null; }
+
+# --- What the kernel says ---
+
+read_uname() { uname -srm; }
+
+read_cpuinfo() { cat /proc/cpuinfo; }
+
+read_os_release() { cat /etc/os-release || cat /usr/lib/os-release; }
+
+read_meminfo() { cat /proc/meminfo; }
+
+# CPUs that this process may run on, from a list such as 0-3,8.
+allowed_cpus() {
+  while read -r key list; do
+    [ "$key" = Cpus_allowed_list: ] && break
+  done </proc/self/status
+  count=0 IFS=,
+  for range in $list; do
+    count=$((count + ${range#*-} - ${range%-*} + 1))
+  done
+  unset IFS
+  [ "$count" -gt 0 ] && echo "$count"
+}
+
+# at_most QUOTA PERIOD: lowers $usable to what the quota of one cgroup pays for, rounded up.
+at_most() {
+  case $1$2 in '' | *[!0-9]*) return ;; esac
+  [ "$1" -gt 0 ] && [ "$2" -gt 0 ] || return
+  paid=$((($1 + $2 - 1) / $2))
+  [ "$paid" -ge "$usable" ] || usable=$paid
+}
+
+read_nproc() {
+  usable=$(allowed_cpus || nproc || getconf _NPROCESSORS_ONLN || grep -c ^processor /proc/cpuinfo)
+  [ "$usable" -gt 0 ] || return 1
+  while IFS=: read -r _ controllers group; do
+    case ,$controllers, in ,, | *,cpu,*) ;; *) continue ;; esac
+    while :; do # the quota of every cgroup above counts too
+      read -r quota period <"/sys/fs/cgroup${group%/}/cpu.max" && at_most "$quota" "$period"
+      for v1 in cpu cpu,cpuacct; do
+        read -r quota <"/sys/fs/cgroup/$v1${group%/}/cpu.cfs_quota_us" &&
+          read -r period <"/sys/fs/cgroup/$v1${group%/}/cpu.cfs_period_us" &&
+          at_most "$quota" "$period"
+      done
+      case $group in /?*) group=${group%/*} ;; *) break ;; esac
+    done
+  done </proc/self/cgroup
+  echo "$usable"
+}
+
+# --- The C and C++ libraries ---
+
+read_libc() {
+  version=$(getconf GNU_LIBC_VERSION)
+  case $version in glibc*) echo "$version"; return ;; esac
+  for loader in /lib/ld-musl-*.so.1; do
+    [ -e "$loader" ] && "$loader" 2>&1 | head -n 2 && return
+  done
+  version=$(ldd --version 2>&1 | head -n 1)
+  case $version in *GLIBC* | *GNU\ libc*) echo "glibc ${version##* }" ;; *) return 1 ;; esac
+}
+
+read_libstdcxx() {
+  for library in /usr/lib/*-linux-gnu/libstdc++.so.6 /usr/lib64/libstdc++.so.6 \
+    /usr/lib/libstdc++.so.6 /lib64/libstdc++.so.6 /lib/*-linux-gnu/libstdc++.so.6; do
+    [ -r "$library" ] || continue
+    tr -cs A-Z0-9_. '\n' <"$library" | grep '^GLIBCXX_3\.[0-9.]*$' |
+      sort -t . -k 2,2n -k 3,3n | tail -n 1
+    return
+  done
+  return 1
+}
+
+# --- Disks ---
+
+# The nearest directory above (or at) $1 that exists.
+existing() {
+  path=$1
+  while [ -n "$path" ] && [ ! -d "$path" ]; do path=${path%/*}; done
+  echo "${path:-/}"
+}
+
+read_disk() {
+  case $workspace in
+    '~'*) workspace=${HOME:-/}${workspace#'~'} ;;
+    /*) ;;
+    *) workspace=${HOME:-}/$workspace ;;
+  esac
+  workspace=$(existing "$workspace")
+  install=$(existing "$install_path")
+  df -PTk "$workspace" "$install" || df -Pk "$workspace" "$install"
+}
+
+read_release() {
+  found=1
+  for manifest in "$install_path"/current/manifest.json "$install_path"/*/current/manifest.json; do
+    [ -r "$manifest" ] && head -c 262144 "$manifest" && echo && found=0
+  done
+  return "$found"
+}
+
+# --- Python ---
+
+# One line: path, version, SOABI, and whether it has venv and headers. For any Python 3, without
+# site (a quarter of the start-up) and without leaving .pyc files behind.
+about='
+import os, sys
+path, tag = sys.executable, "%d.%d" % sys.version_info[:2]
+if not os.path.exists(os.path.join(os.path.dirname(path), "..", "pyvenv.cfg")):
+    path = os.path.realpath(path)
+try:
+    import _imp
+    soabi = _imp.extension_suffixes()[0][1:-3]
+except (ImportError, IndexError):
+    soabi = ""
+if "-" not in soabi:
+    import sysconfig
+    soabi = sysconfig.get_config_var("SOABI") or "unknown"
+words = [path, "%d.%d.%d" % sys.version_info[:3], soabi]
+library = os.path.dirname(os.__file__)
+try:
+    import zlib
+    for module in ("venv", "ensurepip"):
+        os.stat(os.path.join(library, module, "__init__.py"))
+    words.append("venv")
+except (ImportError, OSError):
+    pass
+name = "python" + tag + getattr(sys, "abiflags", "")
+if os.path.exists(os.path.join(sys.base_prefix, "include", name, "Python.h")):
+    words.append("headers")
+print(" ".join(words))
+'
+
+# All of them start at once; each one is printed after those that follow it in the arguments.
+ask_pythons() {
+  [ $# -gt 0 ] || return 0
+  "$1" -I -S -B -c "$about" </dev/null | {
+    shift
+    ask_pythons "$@"
+    cat
+  }
+}
+
+# Puts every interpreter in the directories $@ before those in $pythons, each file once.
+pythons_in() {
+  for directory; do
+    for python in "$directory"/python3 "$directory"/python3.[0-9] "$directory"/python3.[0-9][0-9]; do
+      [ -f "$python" ] && [ -x "$python" ] && [ "$number" -lt 16 ] || continue
+      case $python in */shims/python3.* | *'
+'*) continue ;; esac # pyenv's shims answer for versions that are not there
+      IFS='
+'
+      for known in $pythons; do
+        # shellcheck disable=SC3013 # every sh has -ef, and POSIX 2024 names it
+        [ "$python" -ef "$known" ] && continue 2
+      done
+      pythons="$python
+$pythons" number=$((number + 1))
+    done
+  done
+}
+
+read_python() {
+  pythons='' number=0
+  IFS=:
+  # shellcheck disable=SC2086 # split at the colons
+  set -f && set -- $PATH && set +f
+  pythons_in "$@"
+  unset IFS
+  pythons_in /opt/*/bin /opt/rh/*/root/usr/bin /opt/rh/*/root/bin /opt/python/*/bin \
+    "${HOME:-/nonexistent}"/.pyenv/versions/*/bin \
+    "${HOME:-/nonexistent}"/.local/share/uv/python/*/bin
+  IFS='
+'
+  # shellcheck disable=SC2086 # a line each
+  set -f && set -- $pythons && set +f
+  unset IFS
+  ask_pythons "$@"
+}
+
+# --- GPUs ---
+
+nvidia_smi_csv() {
+  set -- nvidia-smi "--query-gpu=index,name,$1driver_version,memory.total,uuid" --format=csv
+  if have timeout; then timeout 8 "$@" 2>&1; else "$@" 2>&1; fi
+}
+
+read_nvidia_smi() {
+  have nvidia-smi || return 1
+  text=$(nvidia_smi_csv compute_cap,) && echo "$text" && return
+  case $text in
+    *compute_cap*) nvidia_smi_csv '' ;; # an older driver, which does not know that column
+    *) echo "${text:-nvidia-smi gave no answer.}" ;;
+  esac
+}
+
+# What lspci would print, from /sys.
+pci_devices() {
+  for device in /sys/bus/pci/devices/*; do
+    read -r vendor <"$device/vendor" && [ "$vendor" = 0x10de ] || continue
+    read -r id <"$device/device" || continue
+    read -r class <"$device/class" || continue
+    read -r revision <"$device/revision"
+    class=${class#0x}
+    class=${class%??}
+    case $class in
+      0300) kind='VGA compatible controller' ;;
+      0302) kind='3D controller' ;;
+      *) kind='Device' ;;
+    esac
+    echo "${device##*/} $kind [$class]: NVIDIA Corporation Device [10de:${id#0x}] (rev ${revision#0x})"
+  done
+}
+
+read_lspci() {
+  text=$( (have lspci && lspci -Dnn -d 10de:) || pci_devices)
+  [ -n "$text" ] && echo "$text"
+}
+
+# --- Tools ---
+
+# tool NAME COMMAND...: NAME and the first number in what COMMAND prints on its first line.
+tool() {
+  name=$1
+  shift
+  have "$1" || return
+  text=$("$@" 2>&1) || return
+  set -f
+  # shellcheck disable=SC2086 # split into words
+  for word in ${text%%"$newline"*}; do
+    case $word in [0-9]*.* | [0-9] | [0-9][0-9]) echo "$name $word"; break ;; esac
+  done
+  set +f
+}
+newline='
+'
+
+each_nvcc() {
+  seen=
+  for compiler in $(command -v nvcc) /usr/local/cuda*/bin/nvcc; do
+    [ -x "$compiler" ] || continue
+    for known in $seen; do
+      # shellcheck disable=SC3013
+      [ "$compiler" -ef "$known" ] && continue 2
+    done
+    seen="$seen $compiler"
+    text=$("$compiler" --version)
+    text=${text##*release }
+    echo "nvcc ${text%%,*}"
+  done
+}
+
+each_cudnn() {
+  for header in /usr/include/cudnn_version.h /usr/include/*-linux-gnu/cudnn_version.h \
+    /usr/local/cuda*/include/cudnn_version.h; do
+    [ -r "$header" ] || continue
+    while read -r directive name value _; do
+      case "$directive $name" in
+        "#define CUDNN_MAJOR") major=$value ;;
+        "#define CUDNN_MINOR") minor=$value ;;
+        "#define CUDNN_PATCHLEVEL") echo "cudnn $major.$minor.$value"; break ;;
+      esac
+    done <"$header"
+  done
+}
+
+read_toolchain() {
+  tool gcc gcc -dumpfullversion -dumpversion
+  tool g++ g++ -dumpfullversion -dumpversion
+  tool clang clang --version
+  each_nvcc
+  each_cudnn
+  tool cmake cmake --version
+  tool ninja ninja --version
+  tool ccache ccache --version
+  return 0
+}
+
+# --- All of it ---
+
+# framed NAME: what that section's function prints, between its marks.
+framed() {
+  echo "$nonce begin $1"
+  answer "$1"
+}
+
+answer() {
+  case $1 in
+    *-*) "read_${1%-*}_${1#*-}" ;;
+    *) "read_$1" ;;
+  esac </dev/null
+  printf '\n%s end %s %s\n' "$nonce" "$1" $?
+}
+
+# timely NAME: the same, over when the function is or, so that nobody waits for a process that
+# cannot even be killed, when the nap is.
+timely() {
+  echo "$nonce begin $1"
+  sleep $deadline &
+  nap=$!
+  { answer "$1"; kill $nap; } &
+  wait $nap || return 0
+  kill -9 $!
+  printf 'fleetbuild: no answer within %s s\n\n%s end %s 124\n' $deadline "$nonce" "$1"
+}
+
+# Copies a section, up to its end and no further.
+relay() {
+  while IFS= read -r line; do
+    printf '%s\n' "$line"
+    case $line in "$nonce end "*) break ;; esac
+  done
+}
+
+# together NAME...: sections that may take their time, all at once, while the quick ones are read.
+together() {
+  if [ $# -eq 0 ]; then
+    for quick in uname cpuinfo os-release libc meminfo nproc; do framed $quick; done
+    return
+  fi
+  timely "$1" | {
+    shift
+    together "$@"
+    relay
+  }
+}
+
+together release disk libstdcxx lspci nvidia-smi toolchain python </dev/null
+exit 0
