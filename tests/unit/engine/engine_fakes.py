@@ -1,0 +1,270 @@
+"""A fleet of words: nodes that do what the test says, without SSH, Ansible or a network."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fleetbuild.engine.journal import Journal
+from fleetbuild.engine.run import Run, Shelved, Tools
+from fleetbuild.engine.state import StateDir
+from fleetbuild.errors import FleetbuildError
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import (
+    Event,
+    Facts,
+    Installs,
+    Inventory,
+    Libc,
+    LockedFile,
+    Login,
+    Manifest,
+    Node,
+    Plan,
+    PlannedGroup,
+    PlannedNode,
+    PlannedWheel,
+    Requires,
+    Target,
+    TargetLibc,
+)
+
+PYTHON = "/usr/bin/python3.11"
+
+
+def locked_file(name: str) -> LockedFile:
+    sha256 = hashlib.sha256(name.encode()).hexdigest()
+    return LockedFile(
+        name=name, version="1.0", file=f"{name}-1.0.whl", sha256=sha256, url=f"https://x/{name}"
+    )
+
+
+def wheel(isa: str, **changes: Any) -> PlannedWheel:
+    target = Target(
+        arch="x86_64",
+        isa=isa,
+        features=tuple(sorted(RUNGS[isa].features)),
+        python="cp311",
+        libc=TargetLibc(family="glibc", floor="2.36"),
+    )
+    return PlannedWheel(
+        **{
+            "package": "hnswlib",
+            "version": "0.8.0",
+            "wheel_version": f"0.8.0+cpu.{isa}",
+            "recipe": "hnswlib",
+            "target": target,
+            "artifact_key": hashlib.sha256(isa.encode()).hexdigest()[:32],
+            "action": "build",
+            "reason": "not in the store",
+            "built_on": f"{isa}-1",
+            "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
+            "requires": Requires(compiler="gcc 12.2.0 (present)"),
+            "source": locked_file("hnswlib"),
+            "build_dependencies": (locked_file("setuptools"),),
+            "checks": ("import hnswlib",),
+            "import_names": ("hnswlib",),
+            **changes,
+        }
+    )
+
+
+def group(isa: str, nodes: Sequence[str], **changes: Any) -> PlannedGroup:
+    made = wheel(isa)
+    return PlannedGroup(
+        **{
+            "name": made.target.name,
+            "nodes": tuple(nodes),
+            "representative": nodes[0],
+            "fallbacks": tuple(nodes[1:]),
+            "target": made.target,
+            "wheels": (made,),
+            "release_id": hashlib.sha256(f"release {isa}".encode()).hexdigest()[:16],
+            "dependencies": (locked_file("numpy"),),
+            "installs": Installs(install=tuple(nodes)),
+            **changes,
+        }
+    )
+
+
+def plan(*groups: PlannedGroup, **changes: Any) -> Plan:
+    nodes = {
+        name: PlannedNode(state="ok", group=each.name, python=PYTHON)
+        for each in groups
+        for name in each.nodes
+    }
+    extra = changes.pop("nodes", {})
+    return Plan(
+        **{
+            "created": "2026-01-01T00:00:00+00:00",
+            "digest": "0" * 64,
+            "inventory": "inventory.yml",
+            "facts_source": "probe",
+            "packages": ("hnswlib==0.8.0",),
+            "fingerprint": {},
+            "nodes": nodes | extra,
+            "groups": groups,
+            **changes,
+        }
+    )
+
+
+def facts(isa: str, libc: str = "2.36", **changes: Any) -> Facts:
+    return Facts(
+        **{
+            "arch": "x86_64",
+            "isa": isa,
+            "features": tuple(sorted(RUNGS[isa].features)),
+            "libc": Libc(family="glibc", version=libc),
+            "memory_gb": 4.0,
+            **changes,
+        }
+    )
+
+
+@dataclass
+class FakeStore:
+    folder: Path
+    shelf: dict[str, Shelved] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)  # names of files that no index has
+    fetched: list[str] = field(default_factory=list)
+
+    def find(self, wheel: PlannedWheel) -> Shelved | None:
+        return self.shelf.get(str(wheel.artifact_key))
+
+    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> Shelved:
+        assert built_on
+        assert seconds >= 0
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        stored = Shelved(path=self.folder / path.name, sha256=sha256)
+        stored.path.write_bytes(path.read_bytes())
+        self.shelf[str(wheel.artifact_key)] = stored
+        return stored
+
+    def fetch(self, file: LockedFile) -> Path:
+        if file.name in self.lost:
+            raise FleetbuildError(f"{file.file} is not to be had.", "Look at the index.")
+        self.fetched.append(file.name)
+        return self.folder / file.file
+
+    def unpacked(self, wheel: PlannedWheel) -> tuple[Path, str]:
+        return Path(str(wheel.source_path)), ""
+
+
+@dataclass
+class FakeFleet:
+    """Nodes by name. `trouble` says what goes wrong where: (playbook, node) -> what."""
+
+    facts: dict[str, Facts]
+    store: FakeStore
+    trouble: dict[tuple[str, str], str] = field(default_factory=dict)
+    findings: dict[str, list[str]] = field(default_factory=dict)  # by wheel version
+    differences: list[str] = field(default_factory=list)
+    calls: list[tuple[str, list[str]]] = field(default_factory=list)
+    extravars: list[dict[str, Any]] = field(default_factory=list)
+    during: Callable[[str], None] = lambda _: None
+
+    def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
+        return {node.name: self.facts[node.name] for node in nodes}
+
+    def playbook(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[Any], None],
+    ) -> Any:
+        self.calls.append((name, list(limit)))
+        self.extravars.append(dict(extravars))
+        self.during(name)
+        (jobs,) = extravars.values()
+        hosts = {}
+        for host, job in jobs.items():
+            trouble = self.trouble.get((name, host), "")
+            if trouble == "cancelled":
+                return SimpleNamespace(hosts={}, cancelled=True)
+            play = {"build.yml": self._build, "install.yml": self._install}[name]
+            hosts[host] = play(host, job, trouble, on_event)
+        return SimpleNamespace(hosts=hosts, cancelled=False)
+
+    def _build(self, host: str, builds: Any, trouble: str, on_event: Any) -> Any:
+        if trouble in ("unreachable", "silent"):
+            return ended(trouble)
+        for build in builds:
+            on_event(event(host, "Wait for the build", {"progress": {"done": 1, "total": 2}}))
+            on_event(event(host, "Wait for the build", {"progress": "?"}))
+            reply = {"key": build["key"], "package": build["package"], "seconds": 1.5, "fix": ""}
+            if trouble == "failed":
+                answer(on_event, host, reply | {"ok": False, "reason": "the compiler failed"})
+                return ended("failed")
+            version = build["wheel_version"]
+            path = Path(build["dest"]) / f"hnswlib-{version}-cp311-cp311-linux_x86_64.whl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(version)
+            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+            if trouble == "changed":
+                sha256 = "0" * 64
+            if trouble == "vanished":
+                path.unlink()
+            answer(on_event, host, reply | {"ok": True, "file": str(path), "sha256": sha256})
+        return ended("ok")
+
+    def _install(self, host: str, job: Any, trouble: str, on_event: Any) -> Any:
+        on_event(event(host, "install_wheel : Make the release", {}, "changed"))
+        if trouble in ("unreachable", "silent"):
+            return ended(trouble)
+        if trouble:
+            reply = {"ok": False, "step": trouble, "output": "Traceback\nIllegal instruction"}
+            answer(on_event, host, reply | {"reason": "The check failed."})
+            return ended("failed")
+        answer(on_event, host, {"ok": True, "release_id": job["release_id"]})
+        manifest = Manifest.model_validate(job["manifest"] | {"verified": True})
+        self.facts[host] = self.facts[host].model_copy(update={"release": {"default": manifest}})
+        return ended("ok")
+
+    def run(self, plan: Plan, folder: Path, told: list[Event] | None = None) -> Run:
+        state = StateDir(folder)
+        nodes = [Node(name=name, login=Login(host=name)) for name in self.facts]
+        return Run(
+            plan=plan,
+            inventory=Inventory(source="inventory.yml", nodes=tuple(nodes)),
+            state=state,
+            tools=Tools(
+                probe=self.probe,
+                differences=lambda _, __: self.differences,
+                playbook=self.playbook,
+                wheels=self.store,
+                findings=lambda _, wheel: self.findings.get(wheel.wheel_version, []),
+                manifests=_manifests,
+            ),
+            journal=Journal(state.journal / "plan.jsonl"),
+            on_event=(told if told is not None else []).append,
+        )
+
+
+def event(host: str, task: str, result: dict[str, Any], state: str = "ok") -> Any:
+    return SimpleNamespace(host=host, task=task, state=state, result=result, message="")
+
+
+def answer(on_event: Callable[[Any], None], host: str, reply: dict[str, Any]) -> None:
+    on_event(event(host, "fleetbuild result", {"ansible_facts": {"fleetbuild_result": reply}}))
+
+
+def ended(trouble: str) -> Any:
+    state = {"silent": "failed", "unreachable": "unreachable", "failed": "failed"}
+    return SimpleNamespace(
+        state=state.get(trouble, "ok"), message="no route" if trouble == "unreachable" else ""
+    )
+
+
+def _manifests(plan: Plan, verified: frozenset[str]) -> dict[str, str]:
+    return {
+        f"{each.name}.yml": " ".join(sorted(here))
+        for each in plan.groups
+        if (here := verified & set(each.nodes))
+    }

@@ -1,0 +1,386 @@
+"""A whole apply, on nodes that do as the test says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_fakes import FakeFleet, FakeStore, facts, group, locked_file, plan, wheel
+
+from fleetbuild.engine.apply import carry_out
+from fleetbuild.errors import BlockedError, Interrupted, LockedError, StalePlanError
+from fleetbuild.models import Event, Plan, PlannedNode, Requires, Result
+
+AVX = group("avx", ["avx-1", "avx-2"])
+AVX2 = group("avx2", ["avx2-1", "avx2-2"])
+PLAN = plan(AVX, AVX2)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FakeFleet:
+    (tmp_path / "store").mkdir()
+    nodes = {name: facts(each.target.isa) for each in (AVX, AVX2) for name in each.nodes}
+    return FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
+
+
+def apply(fleet: FakeFleet, tmp_path: Path, the_plan: Plan = PLAN) -> Result:
+    return carry_out(fleet.run(the_plan, tmp_path / "state"))
+
+
+def states(result: Result) -> dict[str, str]:
+    return {node.node: node.state for node in result.nodes}
+
+
+def lost(reason: str = "no route") -> dict[str, Any]:
+    return {"state": "unreachable", "reason": reason}
+
+
+def test_builds_once_for_each_group_and_installs_the_weakest_first(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.facts["avx-2"] = facts("x86-64-v2")  # weaker than what it is grouped with
+    told: list[Event] = []
+    result = carry_out(fleet.run(PLAN, tmp_path / "state", told))
+    assert fleet.calls == [
+        ("build.yml", ["avx-1", "avx2-1"]),
+        ("install.yml", ["avx-2", "avx2-1"]),
+        ("install.yml", ["avx-1", "avx2-2"]),
+    ]
+    assert set(states(result).values()) == {"installed"}
+    assert [(w.state, w.built_on) for w in result.wheels] == [
+        ("built", "avx-1"),
+        ("built", "avx2-1"),
+    ]
+    assert result.exit_code == 0
+    assert result.changed
+    assert sorted(fleet.store.fetched) == ["hnswlib", "numpy", "setuptools"]
+    assert [Path(path).read_text() for path in result.manifests] == ["avx-1 avx-2", "avx2-1 avx2-2"]
+    assert ("build", 1, 2) in [(e.stage, e.done, e.total) for e in told]
+    assert told[-1].stage == "done"
+
+
+def test_the_second_apply_starts_no_playbook(fleet: FakeFleet, tmp_path: Path) -> None:
+    apply(fleet, tmp_path)
+    before = len(fleet.calls)
+    result = apply(fleet, tmp_path)
+    assert len(fleet.calls) == before
+    assert not result.changed
+    assert result.exit_code == 0
+    assert set(states(result).values()) == {"up_to_date"}
+
+
+def test_a_lost_manifest_is_written_again(fleet: FakeFleet, tmp_path: Path) -> None:
+    first = apply(fleet, tmp_path)
+    Path(first.manifests[0]).unlink()
+    assert apply(fleet, tmp_path).changed
+    assert Path(first.manifests[0]).exists()
+
+
+def test_manifests_of_groups_that_are_gone_go_once_all_is_right(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    gone = Path(apply(fleet, tmp_path).manifests[0])
+    fleet.facts["avx2-2"] = fleet.facts["avx2-2"].model_copy(update=lost())
+    apply(fleet, tmp_path, plan(AVX2))
+    assert gone.exists()
+    fleet.facts["avx2-2"] = fleet.facts["avx2-1"]
+    (tmp_path / "state" / "manifests" / "mine.yml").write_text("mine")
+    apply(fleet, tmp_path)
+    apply(fleet, tmp_path, plan(AVX2))
+    assert not gone.exists()
+    assert (tmp_path / "state" / "manifests" / "mine.yml").exists()
+
+
+def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
+    apply(fleet, tmp_path)
+    build = fleet.extravars[0]["fleetbuild_builds"]["avx-1"][0]
+    key = wheel("avx").artifact_key
+    assert build == {
+        "package": "hnswlib",
+        "version": "0.8.0",
+        "wheel_version": "0.8.0+cpu.avx",
+        "key": key,
+        "source": str(tmp_path / "store" / "hnswlib-1.0.whl"),
+        "source_sha256": locked_file("hnswlib").sha256,
+        "requirements": [
+            {
+                "path": str(tmp_path / "store" / "setuptools-1.0.whl"),
+                "sha256": locked_file("setuptools").sha256,
+            }
+        ],
+        "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
+        "jobs": 1,
+        "python": "/usr/bin/python3.11",
+        "cache": "ccache",
+        "dest": str(tmp_path / "state" / "incoming" / str(key)),
+    }
+    install = fleet.extravars[1]["fleetbuild_installs"]["avx-1"]
+    assert install["release_id"] == AVX.release_id
+    assert [Path(w["path"]).name for w in install["wheels"]] == [
+        "hnswlib-0.8.0+cpu.avx-cp311-cp311-linux_x86_64.whl",
+        "numpy-1.0.whl",
+    ]
+    assert install["manifest"]["verified"] is False
+    assert install["manifest"]["dependencies"] == ["numpy==1.0"]
+    assert (install["imports"], install["checks"]) == (["hnswlib"], ["import hnswlib"])
+
+
+def test_a_local_source_tree_has_no_hash(fleet: FakeFleet, tmp_path: Path) -> None:
+    tree = group(
+        "avx", ["avx-1"], wheels=(wheel("avx", source=None, source_path="/src"),), dependencies=()
+    )
+    apply(fleet, tmp_path, plan(tree))
+    build = fleet.extravars[0]["fleetbuild_builds"]["avx-1"][0]
+    assert (build["source"], build["source_sha256"]) == ("/src", "")
+
+
+def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) -> None:
+    shared = group("avx2", AVX2.nodes, wheels=(wheel("avx"),))
+    result = apply(fleet, tmp_path, plan(AVX, shared))
+    assert fleet.calls[0] == ("build.yml", ["avx-1"])
+    assert len(fleet.extravars[0]["fleetbuild_builds"]["avx-1"]) == 1
+    assert set(states(result).values()) == {"installed"}
+
+
+@pytest.mark.parametrize("trouble", ["failed", "silent", "unreachable"])
+def test_a_failed_build_stops_its_group_alone(
+    fleet: FakeFleet, tmp_path: Path, trouble: str
+) -> None:
+    fleet.trouble["build.yml", "avx-1"] = trouble
+    result = apply(fleet, tmp_path)
+    assert states(result) == {
+        "avx-1": "build_failed",
+        "avx-2": "build_failed",
+        "avx2-1": "installed",
+        "avx2-2": "installed",
+    }
+    assert result.exit_code == 5
+    failed = result.wheels[0]
+    assert failed.state == "failed"
+    assert failed.reason
+    assert failed.fix
+
+
+@pytest.mark.parametrize("trouble", ["changed", "vanished"])
+def test_a_wheel_that_is_not_what_the_node_says_is_refused(
+    fleet: FakeFleet, tmp_path: Path, trouble: str
+) -> None:
+    fleet.trouble["build.yml", "avx-1"] = trouble
+    result = apply(fleet, tmp_path)
+    assert states(result)["avx-1"] == "verify_failed"
+    assert states(result)["avx2-1"] == "installed"
+    assert result.exit_code == 7
+    assert wheel("avx").artifact_key not in fleet.store.shelf
+
+
+def test_a_wheel_whose_code_is_not_its_targets_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.findings["0.8.0+cpu.avx"] = ["It holds vfmadd213ps, which is avx2."]
+    result = apply(fleet, tmp_path)
+    assert result.exit_code == 7
+    assert result.wheels[0].state == "refused"
+    assert "vfmadd213ps" in str(result.nodes[0].reason)
+
+
+def test_a_canary_that_fails_holds_the_rest_of_its_group_back(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["install.yml", "avx-1"] = "verify"
+    result = apply(fleet, tmp_path)
+    assert states(result) == {
+        "avx-1": "verify_failed",
+        "avx-2": "not_reached",
+        "avx2-1": "installed",
+        "avx2-2": "installed",
+    }
+    assert result.exit_code == 7
+    assert "Illegal instruction" in str(result.nodes[0].reason)
+    assert "avx-1" in str(result.nodes[1].reason)
+    assert [Path(path).name for path in result.manifests] == ["cpu-avx2-cp311.yml"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "state", "code"),
+    [
+        ("install", "install_failed", 6),
+        ("silent", "install_failed", 6),
+        ("unreachable", "unreachable", 3),
+    ],
+)
+def test_a_failed_install_is_told_from_a_lost_node(
+    fleet: FakeFleet, tmp_path: Path, trouble: str, state: str, code: int
+) -> None:
+    fleet.trouble["install.yml", "avx-2"] = trouble
+    result = apply(fleet, tmp_path)
+    assert states(result)["avx-2"] == state
+    assert states(result)["avx-1"] == "installed"
+    assert result.exit_code == code
+    assert all(node.reason and node.fix for node in result.nodes if node.state == state)
+
+
+def test_without_canaries_all_go_at_once(fleet: FakeFleet, tmp_path: Path) -> None:
+    apply(fleet, tmp_path, plan(AVX, AVX2, rollout={"canary": 0}))
+    assert [name for name, _ in fleet.calls] == ["build.yml", "install.yml"]
+
+
+def test_an_unreachable_node_is_left_out_and_a_fallback_builds(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    whole = fleet.facts["avx-1"]
+    fleet.facts["avx-1"] = whole.model_copy(update=lost())
+    result = apply(fleet, tmp_path)
+    assert fleet.calls[0] == ("build.yml", ["avx-2", "avx2-1"])
+    assert states(result)["avx-1"] == "unreachable"
+    assert states(result)["avx-2"] == "installed"
+    assert result.exit_code == 3
+    fleet.facts["avx-1"] = whole
+    assert set(states(apply(fleet, tmp_path)).values()) == {"installed", "up_to_date"}
+    assert fleet.calls[-1] == ("install.yml", ["avx-1"])
+
+
+def test_a_fallback_with_a_newer_libc_does_not_build(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.facts["avx-1"] = fleet.facts["avx-1"].model_copy(update=lost())
+    fleet.facts["avx-2"] = facts("avx", libc="2.39")
+    result = apply(fleet, tmp_path)
+    assert states(result)["avx-2"] == "build_failed"
+    assert "avx-2 has glibc 2.39, newer than 2.36" in str(result.wheels[0].reason)
+    assert result.exit_code == 5
+
+
+def test_a_build_left_running_is_taken_up_where_it_runs(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "cancelled"
+    whole = fleet.facts["avx-1"]
+    fleet.facts["avx-1"] = whole.model_copy(update=lost())
+    fleet.trouble["build.yml", "avx-2"] = "cancelled"
+    with pytest.raises(Interrupted):
+        apply(fleet, tmp_path)
+    fleet.facts["avx-1"] = whole
+    fleet.trouble.clear()
+    assert set(states(apply(fleet, tmp_path)).values()) == {"installed"}
+    assert fleet.calls[1] == ("build.yml", ["avx-2", "avx2-1"])
+
+
+def test_an_interrupted_install_goes_on(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["install.yml", "avx-1"] = "cancelled"
+    with pytest.raises(Interrupted):
+        apply(fleet, tmp_path)
+    fleet.trouble.clear()
+    result = apply(fleet, tmp_path)
+    assert set(states(result).values()) == {"installed"}
+    assert {w.state for w in result.wheels} == {"reused"}
+    assert [name for name, _ in fleet.calls].count("build.yml") == 1
+
+
+def test_ctrl_c_gives_the_lock_back(fleet: FakeFleet, tmp_path: Path) -> None:
+    def press(_: str) -> None:
+        raise KeyboardInterrupt
+
+    fleet.during = press
+    with pytest.raises(Interrupted) as caught:
+        apply(fleet, tmp_path)
+    assert caught.value.exit_code == 130
+    fleet.during = lambda _: None
+    assert apply(fleet, tmp_path).exit_code == 0
+
+
+def test_two_runs_at_once_are_one_too_many(fleet: FakeFleet, tmp_path: Path) -> None:
+    def again(_: str) -> None:
+        apply(fleet, tmp_path)
+
+    fleet.during = again
+    with pytest.raises(LockedError):
+        apply(fleet, tmp_path)
+
+
+def test_a_plan_without_a_lock_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+    with pytest.raises(BlockedError, match="no index answered") as caught:
+        apply(fleet, tmp_path, plan(AVX, lock="missing", lock_problem="no index answered"))
+    assert caught.value.exit_code == 4
+    assert not fleet.calls
+
+
+def test_a_changed_fleet_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.differences = ["avx-1: libc was 2.36 and is 2.39."]
+    with pytest.raises(StalePlanError, match=r"avx-1: libc was 2\.36"):
+        apply(fleet, tmp_path)
+    assert not fleet.calls
+
+
+def test_a_node_that_left_the_inventory_makes_the_plan_stale(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    del fleet.facts["avx-2"]
+    with pytest.raises(StalePlanError, match="avx-2"):
+        apply(fleet, tmp_path)
+
+
+def test_what_is_to_be_supplied_stops_the_run_before_the_first_build(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    wants = Requires(compiler="gcc (present)", to_supply=("CUDA 12.6 is not there.",))
+    needy = group("avx", ["avx-1"], wheels=(wheel("avx", requires=wants),))
+    with pytest.raises(BlockedError, match=r"cpu-avx-cp311 \(hnswlib\): CUDA 12\.6"):
+        apply(fleet, tmp_path, plan(needy, AVX2))
+    assert not fleet.calls
+
+
+def test_nodes_that_the_plan_leaves_out_keep_their_reason(fleet: FakeFleet, tmp_path: Path) -> None:
+    out = {
+        "away": PlannedNode(state="unreachable", reason="no route"),
+        "old": PlannedNode(state="blocked", reason="no venv", fix="Install python3-venv."),
+        "mine": PlannedNode(state="skipped", reason="fleetbuild_skip is set"),
+    }
+    result = apply(fleet, tmp_path, plan(AVX2, nodes=out))
+    by_name = {node.node: node for node in result.nodes}
+    assert states(result) | {"away": "unreachable", "old": "blocked"} == states(result)
+    assert by_name["old"].fix == "Install python3-venv."
+    assert by_name["away"].fix
+    assert by_name["mine"].state == "skipped"
+    assert result.exit_code == 4
+
+
+def test_a_group_with_a_blocked_wheel_is_blocked(fleet: FakeFleet, tmp_path: Path) -> None:
+    blocked = wheel("avx", action="blocked", reason="no wheel of numpy")
+    result = apply(fleet, tmp_path, plan(group("avx", ["avx-1"], wheels=(blocked,)), AVX2))
+    assert states(result)["avx-1"] == "blocked"
+    assert result.exit_code == 4
+
+
+@pytest.mark.parametrize(("lost_file", "state"), [("setuptools", "build"), ("numpy", "install")])
+def test_a_file_that_is_not_to_be_had_stops_who_needs_it(
+    fleet: FakeFleet, tmp_path: Path, lost_file: str, state: str
+) -> None:
+    fleet.store.lost.add(lost_file)
+    other = group(
+        "avx2", AVX2.nodes, dependencies=(), wheels=(wheel("avx2", build_dependencies=()),)
+    )
+    result = apply(fleet, tmp_path, plan(AVX, other))
+    assert states(result) == {
+        "avx-1": f"{state}_failed",
+        "avx-2": f"{state}_failed",
+        "avx2-1": "installed",
+        "avx2-2": "installed",
+    }
+    assert lost_file in str(result.nodes[0].reason)
+    assert result.nodes[0].fix
+
+
+def test_an_unverified_release_is_not_up_to_date(fleet: FakeFleet, tmp_path: Path) -> None:
+    apply(fleet, tmp_path)
+    current = fleet.facts["avx-2"].release["default"].model_copy(update={"verified": False})
+    fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update={"release": {"default": current}})
+    assert states(apply(fleet, tmp_path))["avx-2"] == "installed"
+
+
+def test_a_node_answers_only_for_what_it_was_asked(fleet: FakeFleet, tmp_path: Path) -> None:
+    """A builder that says it built another's wheel is not believed."""
+    foreign = wheel("avx2").artifact_key
+
+    def lie(host: str, builds: Any, trouble: str, on_event: Any) -> Any:
+        if host == "avx-1":
+            builds = [dict(builds[0]) | {"key": foreign}]
+        return honest(host, builds, trouble, on_event)
+
+    honest = fleet._build
+    fleet._build = lie
+    fleet.trouble["build.yml", "avx2-1"] = "failed"
+    result = apply(fleet, tmp_path)
+    assert {w.state for w in result.wheels} == {"failed"}
