@@ -1,0 +1,76 @@
+"""The command line: one module a command, arguments in and calls out, no logic.
+
+Nothing heavy is imported before a command runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from fleetbuild.cli import (
+    apply,
+    audit,
+    doctor,
+    emit,
+    explain,
+    facts,
+    init,
+    plan,
+    rollback,
+    status,
+    store,
+    verify,
+)
+
+app = typer.Typer(
+    name="fleetbuild",
+    help="Point it at an Ansible inventory, and every machine gets the one wheel built for "
+    "its silicon.",
+    epilog="Exit codes: 0 done; 1 unexpected; 2 bad use or configuration; 3 nodes unreachable; "
+    "4 blocked; 5 build, 6 install, 7 verification failed; 8 locked; 9 stale plan; "
+    "130 interrupted.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # rich would double the time of --help
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (
+    init.init,
+    doctor.doctor,
+    facts.facts,
+    plan.plan,
+    apply.apply,
+    status.status,
+    verify.verify,
+    rollback.rollback,
+    explain.explain,
+    audit.audit,
+    emit.emit,
+):
+    app.command()(command)
+app.add_typer(store.app, name="store")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"fleetbuild {version('fleetbuild')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _fleetbuild(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The program `fleetbuild`."""
+    # Not `app()`: that would put Typer's own hook in place of ours for unexpected errors.
+    sys.exit(typer.main.get_command(app)(prog_name="fleetbuild"))

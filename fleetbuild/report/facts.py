@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models import Facts
 from fleetbuild.report.text import clean, count, duration, fold
@@ -13,12 +13,21 @@ if TYPE_CHECKING:
 
 # Beyond so many nodes, those that look alike share a row.
 MANY = 40
+FORMAT_VERSION = "1.0"
 HEADINGS = ("node", "isa", "SM", "GPUs", "driver", "system", "libc", "python", "CPUs", "GB")
+
+
+def facts_document(facts: Mapping[str, Facts]) -> dict[str, Any]:
+    """The document of `facts --json`."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "nodes": {name: node.model_dump(mode="json") for name, node in facts.items()},
+    }
 
 
 def facts_table(facts: Mapping[str, Facts], *, every_node: bool = False) -> Table:
     """A row for each node; in a large fleet, for each kind of node."""
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in HEADINGS:
@@ -69,7 +78,7 @@ def _cells(facts: Facts) -> tuple[str, ...]:
         facts.cpus,
         round(facts.memory_gb) if facts.memory_gb is not None else None,
     )
-    return tuple("–" if cell in (None, "") else clean(cell) for cell in cells)
+    return tuple("-" if cell in (None, "") else clean(cell) for cell in cells)
 
 
 def _gpus(facts: Facts) -> str:

@@ -30,7 +30,7 @@ class Output:
     @cached_property
     def console(self) -> Console:
         """The rich console for people; it never reads markup in what it is given."""
-        from rich.console import Console  # noqa: PLC0415 (half of the time of --help)
+        from rich.console import Console
 
         console = Console(
             file=Unbreakable(self._people),

@@ -1,8 +1,9 @@
-"""What `fleetbuild plan` shows: what is built where, what goes to whom, and what stands in the way."""
+"""What `fleetbuild plan` shows: what is built where, what goes to whom, what stands in the way."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedWheel
@@ -28,7 +29,7 @@ def heading(plan: Plan, seconds: float | None = None) -> str:
 
 def plan_body(plan: Plan, width: int) -> RenderableType:
     """The groups: a table where there is room, a few lines each where there is not."""
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     if width >= WIDE:
         return _table(plan)
@@ -49,7 +50,7 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
     lines += _to_supply(plan)
     if plan.lock == "missing":
         why = clean(plan.lock_problem or "no index could be reached")
-        lines.append(f"The lock of the dependencies is missing, so this plan cannot be applied: {why}")
+        lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
     return [*lines, summary_line(plan)]
 
 
@@ -70,8 +71,23 @@ def summary_line(plan: Plan) -> str:
     return f"Plan: {', '.join(wheels)}. {', '.join(nodes)}."
 
 
+def next_line(plan: Plan, saved: Path, *, default: bool) -> str:
+    """Where the plan is and the command to run next."""
+    words = [f"Saved {saved}."]
+    if plan.lock == "missing":
+        words.append("Next: make an index reachable, and plan again.")
+    elif plan.summary.nodes_to_change:
+        words.append("Next: fleetbuild apply" + ("" if default else f" {saved}"))
+    else:
+        words.append("Nothing is to be done.")
+    odd = next((name for name, node in plan.nodes.items() if node.state == "blocked"), None)
+    if odd:
+        words.append(f"     More: fleetbuild explain {clean(odd)}")
+    return " ".join(words)
+
+
 def _table(plan: Plan) -> Table:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
@@ -101,7 +117,7 @@ def _table(plan: Plan) -> Table:
     for names, node in _blocked(plan):
         why = "\n".join(filter(None, (clean(node.reason or ""), clean(node.fix or ""))))
         table.add_row(
-            "!", clean(node.group or "–"), str(len(names)), fold(names), "–", why,
+            "!", clean(node.group or "-"), str(len(names)), fold(names), "-", why,
             style=STYLES["!"],
         )  # fmt: skip
     return table
@@ -113,7 +129,7 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
         yield symbol, f" {symbol} {clean(group.name)}"
         yield symbol, f"     {count(len(group.nodes), 'node')}: {fold(group.nodes)}"
         for wheel in group.wheels:
-            where = f" on {clean(wheel.built_on)}" if wheel.action == "build" and wheel.built_on else ""
+            where = f" on {_place(wheel, group)}" if wheel.action == "build" else ""
             yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {clean(wheel.reason)}"
         yield symbol, f"     {_changes(group)}"
     for names, node in _blocked(plan):
@@ -136,12 +152,12 @@ def _lead(group: PlannedGroup) -> PlannedWheel:
 
 
 def _builder(group: PlannedGroup) -> str:
-    places = dict.fromkeys(
-        clean(wheel.built_on or group.representative)
-        for wheel in group.wheels
-        if wheel.action == "build"
-    )
-    return ", ".join(places) or "–"
+    places = [_place(wheel, group) for wheel in group.wheels if wheel.action == "build"]
+    return ", ".join(dict.fromkeys(places)) or "-"
+
+
+def _place(wheel: PlannedWheel, group: PlannedGroup) -> str:
+    return clean(wheel.built_on or group.representative)
 
 
 def _file(wheel: PlannedWheel) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fleetbuild.models import Event, OnEvent
+from fleetbuild.models import Event, OnEvent, ignore
 from fleetbuild.report.board import Board
 from fleetbuild.report.output import Output
 from fleetbuild.report.text import clean, duration
@@ -26,6 +26,27 @@ def listening(out: Output) -> Iterator[OnEvent]:
             yield on_event
     else:
         yield _lines(out)
+
+
+@contextmanager
+def waiting(out: Output, what: str) -> Iterator[OnEvent]:
+    """A short wait: a spinner at a terminal, else nothing but what goes wrong, with -v."""
+    if out.live:
+        with out.console.status(f"{clean(what)} …") as status:
+            yield _counting(what, status.update)
+    else:
+        yield _lines(out) if out.verbose and not out.json else ignore
+
+
+def _counting(what: str, update: Callable[[str], None]) -> OnEvent:
+    answered: set[str] = set()
+
+    def show(event: Event) -> None:
+        if event.node and event.state != "started":
+            answered.add(event.node)
+            update(f"{clean(what)} … {len(answered)} answered")
+
+    return show
 
 
 def line(event: Event) -> str:
@@ -56,7 +77,7 @@ def _lines(out: Output) -> OnEvent:
 
 @contextmanager
 def _live(out: Output) -> Iterator[OnEvent]:
-    from rich.live import Live  # noqa: PLC0415
+    from rich.live import Live
 
     board = Board()
     with Live(
@@ -83,7 +104,7 @@ def _at_terminal(board: Board, say: Callable[[str], None], *, verbose: bool) -> 
 
 def rows(board: Board, now: float) -> Table:
     """One row for each group: where it is, how far, how long, how much longer."""
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("group", "stage", "step", "nodes", "time", "left"):

@@ -35,9 +35,8 @@ def result_summary(result: Result) -> str:
     """Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
     built = sum(wheel.state == "built" for wheel in result.wheels)
     states = [node.state for node in result.nodes]
-    nodes = [
-        f"{states.count(state)} {word}" for state, word in {**GOOD, **BAD}.items() if state in states
-    ]
+    words = {**GOOD, **BAD}
+    nodes = [f"{states.count(state)} {word}" for state, word in words.items() if state in states]
     if nodes:
         number, word = nodes[0].split(" ", 1)
         nodes[0] = f"{count(int(number), 'node')} {word}"

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 # Escape sequences first, as a whole: CSI (colours, cursor), OSC (titles, links), then the rest.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.?")
+# Controls, formats such as turning the line around, surrogates, private use, line separators.
+HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 _NUMBERED = re.compile(r"^(.*?)([0-9]{1,9})([^0-9]*)$", re.DOTALL)
 
 
@@ -17,7 +19,7 @@ def clean(text: object, *, limit: int = 2000) -> str:
     kept = "".join(
         " " if char in "\t\r\n" else char
         for char in plain
-        if char in "\t\r\n" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+        if char in "\t\r\n" or unicodedata.category(char) not in HIDDEN
     )
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"
 

@@ -1,0 +1,5 @@
+"""`python -m fleetbuild` is `fleetbuild`."""
+
+from fleetbuild.cli import main
+
+main()

@@ -1,0 +1,31 @@
+"""`fleetbuild audit`: what a wheel needs of a machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetbuild.cli import options
+from fleetbuild.cli.session import Session
+
+Wheel = Annotated[Path, typer.Argument(metavar="WHEEL", help="A wheel file.")]
+
+
+def audit(
+    wheel: Wheel,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+) -> None:
+    """Show which CPU features, SMs and libc a wheel needs."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
+        from fleetbuild.report import audit as report
+
+        found = fleetbuild.audit_wheel(wheel)
+        if json:
+            run.out.document(report.document(found))
+        else:
+            run.out.say(*report.lines(found))

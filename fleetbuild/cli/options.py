@@ -1,0 +1,63 @@
+"""The options that commands share, each written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Source = Annotated[
+    str, typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script.")
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="fleetbuild.yml, if not beside the inventory."
+    ),
+]
+Packages = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--package", "-p", metavar="SPEC", help="A package, as name==version; can be repeated."
+    ),
+]
+Limit = Annotated[
+    str | None,
+    typer.Option("--limit", "-l", metavar="PATTERN", help="Only these hosts; @FILE works too."),
+]
+Captures = Annotated[
+    Path | None,
+    typer.Option("--facts", metavar="DIR", help="Read captures from here in place of SSH."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colors (as with NO_COLOR).")]
+StateDir = Annotated[
+    Path,
+    typer.Option(
+        "--state-dir", metavar="DIR", envvar="FLEETBUILD_STATE_DIR", help="Where state is kept."
+    ),
+]
+AskPass = Annotated[bool, typer.Option("--ask-pass", "-k", help="Ask for the SSH password.")]
+AskBecomePass = Annotated[
+    bool, typer.Option("--ask-become-pass", "-K", help="Ask for the become password.")
+]
+VaultFiles = Annotated[
+    list[str] | None,
+    typer.Option("--vault-password-file", metavar="FILE", help="As in Ansible; can be repeated."),
+]
+VaultIds = Annotated[
+    list[str] | None,
+    typer.Option("--vault-id", metavar="ID", help="As in Ansible; can be repeated."),
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=1, metavar="SECONDS", help="The deadline of each node.")
+]
+Forks = Annotated[
+    int, typer.Option("--forks", "-f", min=1, metavar="N", help="Nodes asked at once.")
+]
+
+STATE_DIR = Path(".fleetbuild")
+TIMEOUT = 30.0
+FORKS = 64

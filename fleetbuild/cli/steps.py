@@ -1,0 +1,140 @@
+"""The steps that several commands share, each a call of the library with its progress shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import fleetbuild
+from fleetbuild.ansible import Secrets
+from fleetbuild.cli.session import Session
+from fleetbuild.config import find_config, load_config
+from fleetbuild.errors import worst
+from fleetbuild.models import Config, Facts, Inventory, OnEvent, Plan, Result
+from fleetbuild.report import plan as plan_report
+from fleetbuild.report import result as result_report
+from fleetbuild.report.progress import listening, waiting
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a probe found, and how long it took."""
+
+    facts: dict[str, Facts]
+    seconds: float
+
+
+def read(run: Session, source: str, *, limit: str | None, secrets: Secrets) -> Inventory:
+    """The nodes of the inventory."""
+    with waiting(run.out, f"Reading {source}"):
+        return fleetbuild.read_inventory(source, limit=limit, secrets=secrets)
+
+
+def settings(source: str, config: Path | None) -> Config:
+    """fleetbuild.yml: the one named, else the one beside the inventory, else the defaults."""
+    found = config or find_config(source)
+    return load_config(found) if found else Config()
+
+
+def probe(
+    run: Session,
+    fleet: Inventory,
+    config: Config,
+    *,
+    captures: Path | None = None,
+    save: Path | None = None,
+    timeout: float,
+    forks: int,
+) -> Probed:
+    """The facts of all nodes, by SSH or from captures."""
+    began = time.monotonic()
+    with waiting(run.out, f"Probing {len(fleet.nodes)} nodes") as on_event:
+        facts = fleetbuild.probe(
+            fleet,
+            config=config,
+            captures=captures,
+            save=save,
+            timeout=timeout,
+            forks=forks,
+            state_dir=run.state_dir,
+            on_event=on_event,
+        )
+    return Probed(facts, time.monotonic() - began)
+
+
+def plan(
+    run: Session,
+    fleet: Inventory,
+    probed: Probed,
+    config: Config,
+    *,
+    packages: Sequence[str] | None,
+) -> Plan:
+    """The plan for these facts."""
+    with waiting(run.out, "Resolving and planning"):
+        return fleetbuild.plan(
+            fleet, probed.facts, packages=tuple(packages or ()), config=config,
+            state_dir=run.state_dir,
+        )  # fmt: skip
+
+
+def save_plan(run: Session, plan: Plan, file: Path | None) -> Path:
+    """Write the plan where `apply` looks for it, or where the user wants it."""
+    path = file or run.state_dir / "plan.json"
+    fleetbuild.save_plan(plan, path)
+    return path
+
+
+def show_plan(
+    run: Session, plan: Plan, seconds: float, saved: Path, *, next_step: bool = True
+) -> None:
+    """The plan document for machines, or the table and what to do next for people."""
+    out = run.out
+    if out.json and next_step:
+        out.text(saved.read_text(encoding="utf-8"))
+        return
+    out.say(plan_report.heading(plan, seconds), "")
+    out.show(plan_report.plan_body(plan, out.console.width))
+    out.say("", *plan_report.plan_ending(plan, verbose=out.verbose))
+    if next_step:
+        out.say(plan_report.next_line(plan, saved, default=saved == run.state_dir / "plan.json"))
+
+
+def plan_exit_code(plan: Plan, *, detailed: bool) -> int:
+    """3 and 4 where nodes are left out; 10 where there is work and it was asked for."""
+    blocked = plan.summary.nodes_blocked or any(
+        wheel.action == "blocked" for group in plan.groups for wheel in group.wheels
+    )
+    code = worst([3 if plan.summary.nodes_unreachable else 0, 4 if blocked else 0])
+    if detailed and code == 0 and (plan.summary.wheels_to_build or plan.summary.nodes_to_change):
+        return 10
+    return code
+
+
+def is_plan(what: str) -> bool:
+    """Is this file a plan, whole or damaged, and not an inventory written as JSON?"""
+    path = Path(what)
+    if not path.is_file():
+        return path.suffix == ".json" and not path.exists()
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return path.suffix == ".json" or path.read_bytes()[:4096].find(b'"format_version"') >= 0
+    return isinstance(document, dict) and not {"digest", "format_version"}.isdisjoint(document)
+
+
+def read_plan(run: Session, what: str | None) -> Plan:
+    """The saved plan; the one of the last `plan` where none is named."""
+    return fleetbuild.read_plan(Path(what) if what else run.state_dir / "plan.json")
+
+
+def showing(run: Session, work: Callable[[OnEvent], Result]) -> Result:
+    """Do the work while its events are shown, then tell how it ended and what to do now."""
+    with listening(run.out) as on_event:
+        result = work(on_event)
+    run.out.say(*result_report.result_lines(result))
+    run.exit_code = result.exit_code
+    return result

@@ -1,0 +1,58 @@
+"""What `fleetbuild init` writes. A test holds CONFIG to the model, key by key."""
+
+CONFIG = """\
+# fleetbuild.yml: found beside the inventory, or named with --config.
+# Every key is optional; what is commented out shows its default.
+
+packages:                       # what the release holds, pinned; all of it in one environment
+  - hnswlib==0.8.0
+
+# release: default              # several releases can live on a node side by side
+# python: "3.11"                # default: each node's own python3
+# index: []                     # extra package indexes and find-links
+# cuda: null                    # pin a CUDA toolkit version
+
+# grouping:
+#   rungs: recipe               # recipe: only what matters to the packages | detected: all apart
+#   optimize_for: auto          # auto | compatibility | fp32 | int8 | bf16
+#   max_wheel_sets: null        # a cap on the number of wheel sets
+
+# build:
+#   policy: targeted            # targeted | auto (a published wheel where it fits) | published
+#   builders: representative    # or a host pattern: strong machines that build for others
+#   cache: ccache               # ccache | sccache | none
+
+# install:
+#   path: /opt/fleetbuild       # must be writable by the login user, or become is used
+#   keep: 2                     # releases that stay on a node
+
+# rollout:
+#   canary: 1                   # nodes that go first, the weakest of each group
+#   serial: "25%"               # nodes at a time
+#   max_fail: "10%"             # failures after which the rollout stops
+
+# kubernetes:
+#   label_domain: fleetbuild.dev
+#   node_name: "{{ kubernetes_node | default(inventory_hostname) }}"
+"""
+
+INVENTORY = """\
+# An ordinary Ansible inventory: groups, group_vars, vault, become, ProxyJump all work as usual.
+all:
+  hosts:
+    this-machine:
+      ansible_connection: local
+    # gpu-01:
+    #   ansible_host: 10.0.0.11
+    #   ansible_user: admin
+  # vars:
+  #   ansible_ssh_common_args: -o ProxyJump=bastion.example.org
+  #   ansible_become: true       # where installing packages or the install path needs root
+
+# Overrides for a host, as variables:
+#   fleetbuild_isa: avx2         # no higher rung than this
+#   fleetbuild_sms: ["8.6"]      # in place of what was found
+#   fleetbuild_python: "3.11"
+#   fleetbuild_builder: true     # builds for the others
+#   fleetbuild_skip: true        # left alone
+"""

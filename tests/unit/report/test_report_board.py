@@ -1,0 +1,44 @@
+from fleetbuild.models import Event
+from fleetbuild.report.board import Board
+
+
+def event(stage: str = "build", state: str = "progress", **more: object) -> Event:
+    return Event.model_validate({"time": "t", "stage": stage, "state": state, **more})
+
+
+def test_time_left_follows_the_pace_of_the_compiler() -> None:
+    board = Board()
+    board.take(event(state="started", group="a"), 100)
+    board.take(event(group="a", done=1, total=100), 101)
+    (row,) = board.rows()
+    assert row.left(101) is None  # one file of a hundred tells nothing
+    board.take(event(group="a", done=25, total=100), 150)
+    assert row.left(150) == 150
+    assert row.elapsed(160) == 60
+
+
+def test_a_new_stage_counts_afresh() -> None:
+    board = Board()
+    board.take(event(group="a", done=5, total=10), 0)
+    board.take(event("install", "started", group="a"), 50)
+    (row,) = board.rows()
+    assert (row.stage, row.total, row.left(60)) == ("install", 0, None)
+
+
+def test_rows_end_and_count_their_nodes() -> None:
+    board = Board()
+    board.take(event("verify", "ok", group="a", node="n1"), 1)
+    board.take(event("verify", "failed", group="a", node="n2"), 2)
+    board.take(event("build", "failed", group="b"), 3)
+    board.take(event("done", "ok", group="a"), 4)
+    a, b = board.rows()
+    assert (a.state, a.nodes_done, a.elapsed(99)) == ("done", {"n1"}, 3)
+    assert (b.state, b.elapsed(99)) == ("failed", 0)
+
+
+def test_what_belongs_to_no_group_shows_until_groups_speak() -> None:
+    board = Board()
+    board.take(event("probe", "started"), 0)
+    assert [row.name for row in board.rows()] == ["all"]
+    board.take(event("build", "started", group="a"), 1)
+    assert [row.name for row in board.rows()] == ["a"]
