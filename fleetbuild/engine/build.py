@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetbuild.engine.replies import Reply, reply_of
 from fleetbuild.engine.run import Progress, Run
-from fleetbuild.engine.work import Order, fates_by_wheels, key_of
+from fleetbuild.engine.work import Order, fates_by_wheels, key_of, source_of
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import LockedFile, WheelResult
 
@@ -64,22 +64,18 @@ def extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
 
 def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
     wheel = order.wheel
-    source, sha256 = (
-        (progress.files[wheel.source.sha256], wheel.source.sha256)
-        if wheel.source
-        else run.tools.wheels.unpacked(wheel)
-    )
+    source = source_of(wheel)
     return {
         "package": wheel.package,
         "version": wheel.version,
         "wheel_version": wheel.wheel_version,
         "key": key_of(wheel),
-        "source": str(source),
-        "source_sha256": sha256,
+        "source": str(progress.files[source.sha256]),
+        "source_sha256": source.sha256,
         "requirements": [_requirement(progress, file) for file in wheel.build_dependencies],
         "environment": dict(wheel.environment),
         "jobs": wheel.jobs,
-        "python": run.plan.nodes[order.node].python,
+        "python": wheel.build_pythons[order.node],
         "cache": run.plan.cache,
         "dest": str(incoming(run, order)),
     }

@@ -9,6 +9,7 @@ from fleetbuild.engine.run import Progress, Run, Shelved
 from fleetbuild.engine.work import (
     NoBuilder,
     Order,
+    builders,
     choose_builder,
     fate_in_plan,
     fates_by_wheels,
@@ -51,7 +52,11 @@ def _nodes(run: Run) -> list[Node]:
             f"The plan is for {', '.join(lost)}, which the inventory no longer has.",
             f"Plan again: fleetbuild plan {run.plan.inventory}",
         )
-    return [known[name] for name in wanted]
+    # A strong machine may build for others without being one of them.
+    helpers = {
+        name for group in run.plan.groups for wheel in group.wheels for name in builders(wheel)
+    }
+    return [known[name] for name in known if name in helpers.union(wanted)]
 
 
 def _refuse_stale(run: Run, differences: Sequence[str]) -> None:
@@ -74,7 +79,7 @@ def _place_orders(run: Run, progress: Progress) -> Progress:
             shelved[key] = stored
             wheels[key] = _reused(wheel, stored)
             continue
-        builder = choose_builder(wheel, group, progress.facts, running.get(key))
+        builder = choose_builder(wheel, progress.facts, running.get(key))
         if isinstance(builder, NoBuilder):
             wheels[key] = _not_built(wheel, builder)
         else:

@@ -8,7 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetbuild.engine.run import Progress, Run, by_node
-from fleetbuild.engine.work import Order, fates_by_wheels, key_of, open_groups, unfinished
+from fleetbuild.engine.work import (
+    Order,
+    fates_by_wheels,
+    key_of,
+    open_groups,
+    source_of,
+    unfinished,
+)
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, WheelResult
 
@@ -40,8 +47,7 @@ def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
 
 def inputs(order: Order) -> Iterator[LockedFile]:
     """The locked files that a build takes in."""
-    if order.wheel.source:
-        yield order.wheel.source
+    yield source_of(order.wheel)
     yield from order.wheel.build_dependencies
 
 

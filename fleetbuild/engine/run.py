@@ -72,10 +72,6 @@ class Wheels(Protocol):
         """The path of a locked file; from the index, once."""
         ...
 
-    def unpacked(self, wheel: PlannedWheel) -> tuple[Path, str]:
-        """Path and sha256 of a wheel's local source; no sha256 for a directory."""
-        ...
-
 
 @dataclass(frozen=True)
 class Tools:

@@ -6,9 +6,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from fleetbuild.errors import BlockedError
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import (
     Facts,
+    LockedFile,
     NodeResult,
     Plan,
     PlannedGroup,
@@ -110,18 +112,34 @@ def needed_wheels(
 def key_of(wheel: PlannedWheel) -> str:
     """The artifact key; every wheel of a plan with a complete lock has one."""
     if wheel.artifact_key is None:
-        raise ValueError(f"{wheel.package} has no artifact key: the plan's lock is not complete")
+        raise _unlocked(wheel)
     return wheel.artifact_key
 
 
+def source_of(wheel: PlannedWheel) -> LockedFile:
+    """What a wheel is built from; every wheel of a plan with a complete lock has one."""
+    if wheel.source is None:
+        raise _unlocked(wheel)
+    return wheel.source
+
+
+def _unlocked(wheel: PlannedWheel) -> BlockedError:
+    return BlockedError(
+        f"The plan does not say what {wheel.package} {wheel.wheel_version} is built from.",
+        "Plan again where a package index can be reached.",
+    )
+
+
+def builders(wheel: PlannedWheel) -> tuple[str, ...]:
+    """The nodes that may build a wheel, in the plan's order."""
+    return (*filter(None, [wheel.built_on]), *wheel.fallbacks)
+
+
 def choose_builder(
-    wheel: PlannedWheel,
-    group: PlannedGroup,
-    facts: Mapping[str, Facts],
-    running_on: str | None = None,
+    wheel: PlannedWheel, facts: Mapping[str, Facts], running_on: str | None = None
 ) -> str | NoBuilder:
     """Who builds: where the build was left running, else the first of the plan's that can."""
-    planned = (running_on, wheel.built_on, group.representative, *group.fallbacks)
+    planned = (running_on, *builders(wheel))
     problems: dict[str, str] = {}
     for name in planned:
         if name is None or name in problems:

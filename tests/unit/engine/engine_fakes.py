@@ -62,6 +62,8 @@ def wheel(isa: str, **changes: Any) -> PlannedWheel:
             "action": "build",
             "reason": "not in the store",
             "built_on": f"{isa}-1",
+            "fallbacks": (f"{isa}-2",),
+            "build_pythons": {f"{isa}-1": PYTHON, f"{isa}-2": PYTHON},
             "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
             "requires": Requires(compiler="gcc 12.2.0 (present)"),
             "source": locked_file("hnswlib"),
@@ -150,9 +152,6 @@ class FakeStore:
             raise FleetbuildError(f"{file.file} is not to be had.", "Look at the index.")
         self.fetched.append(file.name)
         return self.folder / file.file
-
-    def unpacked(self, wheel: PlannedWheel) -> tuple[Path, str]:
-        return Path(str(wheel.source_path)), ""
 
 
 @dataclass

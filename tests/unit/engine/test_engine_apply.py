@@ -124,15 +124,6 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
     assert (install["imports"], install["checks"]) == (["hnswlib"], ["import hnswlib"])
 
 
-def test_a_local_source_tree_has_no_hash(fleet: FakeFleet, tmp_path: Path) -> None:
-    tree = group(
-        "avx", ["avx-1"], wheels=(wheel("avx", source=None, source_path="/src"),), dependencies=()
-    )
-    apply(fleet, tmp_path, plan(tree))
-    build = fleet.extravars[0]["fleetbuild_builds"]["avx-1"][0]
-    assert (build["source"], build["source_sha256"]) == ("/src", "")
-
-
 def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) -> None:
     shared = group("avx2", AVX2.nodes, wheels=(wheel("avx"),))
     result = apply(fleet, tmp_path, plan(AVX, shared))
@@ -384,3 +375,12 @@ def test_a_node_answers_only_for_what_it_was_asked(fleet: FakeFleet, tmp_path: P
     fleet.trouble["build.yml", "avx2-1"] = "failed"
     result = apply(fleet, tmp_path)
     assert {w.state for w in result.wheels} == {"failed"}
+
+
+@pytest.mark.parametrize("what", ["artifact_key", "source"])
+def test_a_wheel_that_comes_from_nowhere_is_refused(
+    fleet: FakeFleet, tmp_path: Path, what: str
+) -> None:
+    broken = group("avx", ["avx-1"], wheels=(wheel("avx", **{what: None}),))
+    with pytest.raises(BlockedError, match="does not say what hnswlib"):
+        apply(fleet, tmp_path, plan(broken))
