@@ -151,7 +151,7 @@ def look(root, params):
     manifest = root.manifest(release_id) if release_id else None
     return {
         "root": root.path,
-        "complete": manifest is not None,
+        "complete": manifest is not None and hashes(manifest) == hashes(params["manifest"]),
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
         "writable": writable(root.path, root.releases, params["staging"] or root.path),

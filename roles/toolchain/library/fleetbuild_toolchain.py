@@ -1,0 +1,175 @@
+#!/usr/bin/python
+"""What a builder needs: see what is there, install what is missing."""
+
+DOCUMENTATION = r"""
+module: fleetbuild_toolchain
+short_description: Find and install compilers, Python headers and a compiler cache
+description:
+  - Packages are installed by the distribution's own command, so no bindings for Python are needed.
+options:
+  state: {description: Look, or install what is missing., choices: [query, present], type: str, default: query}
+  packages: {description: Family -> need -> packages, type: dict, required: true}
+  python: {description: The interpreter to build for., type: path, required: true}
+  cache: {description: The compiler cache, choices: [ccache, sccache, none], type: str, default: ccache}
+author: The fleetbuild authors
+"""
+
+import os
+import re
+import shutil
+import subprocess
+
+from ansible.module_utils.basic import AnsibleModule
+
+FAMILIES = {
+    "debian": ("debian", "ubuntu"),
+    "redhat": ("rhel", "fedora", "centos", "rocky", "almalinux", "ol", "amzn"),
+    "suse": ("suse", "opensuse", "opensuse-leap", "opensuse-tumbleweed", "sles"),
+    "alpine": ("alpine",),
+}
+REFRESH = {"debian": ["apt-get", "-q", "update"]}
+INSTALL = {
+    "debian": ["apt-get", "-q", "-y", "install", "--no-install-recommends"],
+    "redhat": ["dnf", "-y", "install"],
+    "suse": ["zypper", "--non-interactive", "install", "--no-recommends"],
+    "alpine": ["apk", "add", "--no-cache"],
+}
+PROBE = """
+import os, sys, sysconfig
+print("%d.%d" % sys.version_info[:2])
+try:
+    import venv, ensurepip
+    print("venv")
+except ImportError:
+    pass
+if os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
+    print("headers")
+"""
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"choices": ["query", "present"], "default": "query"},
+            "packages": {"type": "dict", "required": True},
+            "python": {"type": "path", "required": True},
+            "cache": {"choices": ["ccache", "sccache", "none"], "default": "ccache"},
+        },
+        supports_check_mode=True,
+    )
+    family = os_family()
+    found, missing = look(module.params["python"], module.params["cache"])
+    packages = names(module.params["packages"].get(family, {}), missing, module.params["python"], found)
+    needed = [package for need, listed in packages.items() if need != "cache" for package in listed]
+    optional = packages.get("cache", [])
+    facts = {
+        "found": found,
+        "needed": needed,
+        "optional": optional,
+        "unknown": [need for need in missing if need != "cache" and not packages.get(need)],
+        "command": " ".join([*INSTALL.get(family, ["install"]), *needed, *optional]),
+    }
+    if module.params["state"] == "query" or not (needed or optional):
+        module.exit_json(changed=False, **facts)
+    if module.check_mode:
+        module.exit_json(changed=True, warnings=[], **facts)
+    installed, warnings = [], []
+    for wanted, must in ((needed, True), (optional, False)):
+        problem = install(family, wanted) if wanted else None
+        if problem and must:
+            module.fail_json(msg=problem, **facts)
+        if problem:
+            warnings.append("No {}: {}".format(", ".join(wanted), problem))
+        else:
+            installed += wanted
+    module.exit_json(changed=bool(installed), installed=installed, warnings=warnings, **facts)
+
+
+def os_family():
+    """debian, redhat, suse, alpine, by os-release; an empty string for others."""
+    words = []
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    if re.match("ID(_LIKE)?=", line):
+                        words += line.partition("=")[2].strip().strip("\"'").split()
+            break
+    return next((f for f, ids in FAMILIES.items() if any(word in ids for word in words)), "")
+
+
+def look(python, cache):
+    """({tool: version}, [needs that are not met])."""
+    tools = ["gcc", "g++", "make"] + ([cache] if cache != "none" else [])
+    found = {tool: version(tool) for tool in tools if shutil.which(tool)}
+    missing = []
+    if not {"gcc", "g++", "make"} <= set(found):
+        missing.append("compiler")
+    if cache != "none" and cache not in found:
+        missing.append("cache")
+    said = output([python, "-I", "-c", PROBE]).split()
+    if said:
+        found["python"] = said[0]
+    return found, missing + [need for need in ("venv", "headers") if need not in said]
+
+
+def version(tool):
+    """The first thing in a tool's words that looks like a version."""
+    lines = output([tool, "--version"]).split("\n")
+    numbers = re.findall(r"\d+\.\d+(?:\.\d+)?", lines[0])
+    return numbers[-1] if numbers else "unknown"
+
+
+def output(command):
+    """What a command prints; nothing where it fails."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError:
+        return ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def names(table, missing, python, found):
+    """need -> packages, with the interpreter's version put in."""
+    if "python" in found:
+        version_ = found["python"]
+    else:
+        version_ = re.sub(r"^.*/python", "", python)
+    system = os.path.basename(os.path.realpath("/usr/bin/python3"))[len("python") :]
+    # Enterprise Linux calls the packages of its own Python python3-…, those of others python3.11-…
+    prefix = "python3" if version_ in ("", "3", system) else "python" + version_
+    fill = {"version": version_ or "3", "prefix": prefix, "flat": prefix.replace(".", "")}
+    return {
+        need: [package.format(**fill) for package in table.get(need, [])]
+        for need in missing
+        if table.get(need)
+    }
+
+
+def install(family, packages):
+    """Install them; None, or what went wrong in the words of the package manager."""
+    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive", LANG="C.UTF-8")
+    commands = [command for command in (REFRESH.get(family), [*INSTALL[family], *packages]) if command]
+    if family == "redhat" and not shutil.which("dnf"):
+        commands = [["yum", *command[1:]] for command in commands]
+    for command in commands:
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as error:
+            return "{}: {}.".format(command[0], error.strerror)
+        if done.returncode != 0 and command not in REFRESH.values():
+            lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+            return " ".join(lines[-2:])
+    return None
+
+
+if __name__ == "__main__":
+    main()
