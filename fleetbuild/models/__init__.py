@@ -18,6 +18,7 @@ from fleetbuild.models.plan import (
 )
 from fleetbuild.models.release import Manifest, ManifestWheel, release_root
 from fleetbuild.models.result import NodeResult, Result, WheelResult
+from fleetbuild.models.status import NodeStatus
 from fleetbuild.models.target import Target, TargetLibc
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "ManifestWheel",
     "Node",
     "NodeResult",
+    "NodeStatus",
     "OnEvent",
     "Os",
     "Plan",

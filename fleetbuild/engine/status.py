@@ -1,0 +1,74 @@
+"""What runs where, and how it differs from what the last apply left. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus, Result
+from fleetbuild.models.status import Drift
+
+_LEFT_THERE = ("installed", "up_to_date")
+
+
+def compare(
+    names: Iterable[str],
+    facts: Mapping[str, Facts],
+    *,
+    release: str,
+    last: Result | None,
+    probed: Mapping[str, str],
+) -> dict[str, NodeStatus]:
+    """The status of each node. `probed` says when its facts were read."""
+    left = {
+        result.node: result
+        for result in (last.nodes if last else ())
+        if result.state in _LEFT_THERE
+    }
+    return {
+        name: _one(name, facts.get(name), release, left.get(name), probed.get(name))
+        for name in names
+    }
+
+
+def _one(
+    name: str, facts: Facts | None, release: str, left: NodeResult | None, probed: str | None
+) -> NodeStatus:
+    if facts is None:
+        return NodeStatus(node=name, state="unknown", reason="It was never probed from here.")
+    if facts.state != "ok":
+        return NodeStatus(node=name, state=facts.state, reason=facts.reason, probed=probed)
+    current = facts.release.get(release)
+    drift, sentence = _drift(current, left)
+    return NodeStatus(
+        node=name,
+        state="ok",
+        group=current.group if current else None,
+        release_id=current.id if current else None,
+        verified=current.verified if current else False,
+        packages=_packages(current),
+        drift=drift,
+        sentence=sentence,
+        probed=probed,
+    )
+
+
+def _packages(current: Manifest | None) -> tuple[str, ...]:
+    return tuple(f"{wheel.package}=={wheel.version}" for wheel in current.wheels) if current else ()
+
+
+def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | None, str]:
+    if left is None:
+        found = "It serves a release, which no apply from here left." if current else ""
+        return None, found
+    if current is None:
+        return "missing", f"The last apply left release {left.release_id}, and none is there now."
+    if current.id != left.release_id:
+        return (
+            "different",
+            f"It serves release {current.id}; the last apply left {left.release_id}.",
+        )
+    if not current.verified:
+        return "changed", "Its manifest no longer says that the release was verified."
+    if current.group != left.group:
+        return "changed", f"Its manifest says group {current.group}, and it was {left.group}."
+    return "none", ""

@@ -1,0 +1,24 @@
+"""What runs on a node, against what the last apply left there."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fleetbuild.models._base import Frozen
+
+Drift = Literal["none", "missing", "changed", "different"]
+
+
+class NodeStatus(Frozen):
+    """One node. `drift` is None where nothing is known to compare."""
+
+    node: str
+    state: Literal["ok", "unreachable", "unsupported", "unknown"]
+    reason: str | None = None  # why it is not ok
+    group: str | None = None
+    release_id: str | None = None  # what is current there
+    verified: bool = False
+    packages: tuple[str, ...] = ()  # name==version of the wheels that were built for it
+    drift: Drift | None = None
+    sentence: str = ""  # the drift in words
+    probed: str | None = None  # when its facts were read: ISO 8601, UTC
