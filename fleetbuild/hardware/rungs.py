@@ -81,9 +81,7 @@ def best(
     reached = [
         rung
         for rung in RUNGS.values()
-        if rung.arch == arch
-        and rung.features <= have
-        and (allowed is None or rung.name in allowed)
+        if rung.arch == arch and rung.features <= have and (allowed is None or rung.name in allowed)
     ]
     # A rung stands after all that it contains, so none that was reached contains the last one.
     return reached[-1] if reached else None
@@ -142,7 +140,7 @@ def _named_base(rung: Rung, known: _Known) -> Rung | None:
 
 
 def _numbers(version: str | None) -> tuple[int, ...] | None:
-    """"12.2.0" as (12, 2, 0); None where the text is no version."""
+    """12.2.0 as (12, 2, 0); None where the text is no version."""
     match = re.match(r"\d{1,4}(\.\d{1,4}){0,3}", version or "", re.ASCII)
     return tuple(int(part) for part in match[0].split(".")) if match else None
 

@@ -119,8 +119,9 @@ read_release() {
 
 # --- Python ---
 
-# One line: path, version, SOABI, and whether it has venv and headers. For any Python 3, without
-# site (a quarter of the start-up) and without leaving .pyc files behind.
+# One line: path, version, SOABI, then "venv" and "headers" where present, or "-" where neither is
+# (a line that ends after SOABI does not say). For any Python 3, without site (a quarter of the
+# start-up) and without leaving .pyc files behind.
 about='
 import os, sys
 path, tag = sys.executable, "%d.%d" % sys.version_info[:2]
@@ -146,7 +147,7 @@ except (ImportError, OSError):
 name = "python" + tag + getattr(sys, "abiflags", "")
 if os.path.exists(os.path.join(sys.base_prefix, "include", name, "Python.h")):
     words.append("headers")
-print(" ".join(words))
+print(" ".join(words if words[3:] else words + ["-"]))
 '
 
 # All of them start at once; each one is printed after those that follow it in the arguments.

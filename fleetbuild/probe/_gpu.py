@@ -1,0 +1,145 @@
+"""The GPUs, by nvidia-smi's CSV and lspci's lines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fleetbuild.hardware.gpus import sm_of_device, sm_order
+from fleetbuild.models import Capture, Gpu
+from fleetbuild.probe._text import lines, short
+
+MAX_GPUS = 256
+_SM = re.compile(r"[1-9]\d?\.\d", re.ASCII)
+_DRIVER = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}", re.ASCII)
+_MEMORY = re.compile(r"(\d{1,9})( ?MiB)?", re.ASCII)
+_DEVICE = re.compile(
+    r"(?P<slot>[0-9a-f:.]{7,16}) (?P<kind>[^\[\]]*)\[?(?P<group>[0-9a-f]{4})\]?: "
+    r"(?P<name>.*?)\[?(?P<id>10de:[0-9a-f]{4})\]?\b",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs that a driver serves, or else those that sit on the bus unserved."""
+
+    gpus: tuple[Gpu, ...] = ()
+    sms: tuple[str, ...] = ()
+    driver: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Device:
+    """A GPU on the PCI bus."""
+
+    slot: str
+    id: str
+    name: str
+
+    @property
+    def sm(self) -> str | None:
+        return sm_of_device(self.id)
+
+    def __str__(self) -> str:
+        return f"{self.slot} {self.name} [{self.id}]"
+
+
+def read_gpus(capture: Capture) -> Gpus:
+    """Each GPU's SM: by the driver where it says, else by the PCI device."""
+    devices = _devices(capture)
+    rows = _rows(capture)
+    if not rows:
+        return _without_driver(capture, devices)
+    gpus = tuple(_gpu(row, sm) for row, sm in zip(rows, _sms(rows, devices), strict=True))
+    return Gpus(
+        gpus=gpus,
+        sms=tuple(sorted({gpu.sm for gpu in gpus if gpu.sm}, key=sm_order)),
+        driver=next((row["driver"] for row in rows if row["driver"]), None),
+        warnings=(*_unknown(gpus), *_unserved(rows, devices), *_strange(capture, rows)),
+    )
+
+
+def _rows(capture: Capture) -> list[dict[str, str]]:
+    """The rows of the CSV, by the names in its header; none where it is something else."""
+    table = [[cell.strip() for cell in line.split(",")] for line in lines(capture, "nvidia-smi")]
+    for number, cells in enumerate(table):
+        header = [re.sub(r" ?\[.*", "", cell).lower() for cell in cells]
+        if "name" in header and len(header) > 1:
+            body = [row for row in table[number + 1 :] if len(row) == len(header)]
+            return [_named(dict(zip(header, row, strict=True))) for row in body[:MAX_GPUS]]
+    return []
+
+
+def _named(row: dict[str, str]) -> dict[str, str]:
+    """The cells that matter; "" for one that is missing or no value, such as [N/A]."""
+
+    def valid(column: str, pattern: re.Pattern[str]) -> str:
+        value = row.get(column, "")
+        return value if pattern.fullmatch(value) else ""
+
+    return {
+        "name": row["name"],
+        "sm": valid("compute_cap", _SM),
+        "driver": valid("driver_version", _DRIVER),
+        "memory": valid("memory.total", _MEMORY),
+    }
+
+
+def _gpu(row: dict[str, str], sm: str | None) -> Gpu:
+    memory = row["memory"].removesuffix("MiB").strip()
+    return Gpu(name=short(row["name"], 100), sm=sm, memory_mb=int(memory) if memory else None)
+
+
+def _sms(rows: list[dict[str, str]], devices: list[_Device]) -> list[str | None]:
+    """nvidia-smi counts GPUs in the order of the bus, so the nth row is the nth device."""
+    of_devices = [device.sm for device in devices]
+    if len(devices) != len(rows):  # one is not served: only what all of them are is certain
+        of_devices = [of_devices[0] if len(set(of_devices)) == 1 else None] * len(rows)
+    return [row["sm"] or sm for row, sm in zip(rows, of_devices, strict=True)]
+
+
+def _devices(capture: Capture) -> list[_Device]:
+    """The display controllers: a GPU's audio and USB functions and NVSwitches are none."""
+    matches = filter(None, map(_DEVICE.match, lines(capture, "lspci")))
+    return [
+        _Device(match["slot"], match["id"].lower(), short(match["name"], 100))
+        for match in matches
+        if match["group"].startswith("03")
+    ][:MAX_GPUS]
+
+
+def _without_driver(capture: Capture, devices: list[_Device]) -> Gpus:
+    said = short(" ".join(filter(None, lines(capture, "nvidia-smi")[:20])))
+    saying = f" nvidia-smi says: {said}" if said else ""
+    if not devices:
+        return Gpus(warnings=(f"No GPU is seen.{saying}",) if said else ())
+    return Gpus(
+        gpus=tuple(Gpu(name=f"{device.name} [{device.id}]".strip()) for device in devices),
+        warnings=tuple(
+            f"The GPU {device} has no working driver, so this is a CPU node.{saying}"
+            for device in devices
+        ),
+    )
+
+
+def _unknown(gpus: tuple[Gpu, ...]) -> list[str]:
+    return [
+        f"The SM of {gpu.name} is unknown: its driver does not tell it, and neither does its PCI "
+        "device. Set fleetbuild_sms for this host."
+        for gpu in gpus
+        if gpu.sm is None
+    ]
+
+
+def _unserved(rows: list[dict[str, str]], devices: list[_Device]) -> list[str]:
+    if len(devices) <= len(rows):
+        return []
+    return [f"{len(devices)} GPUs are on the bus, and the driver serves {len(rows)} of them."]
+
+
+def _strange(capture: Capture, rows: list[dict[str, str]]) -> list[str]:
+    """Lines between the rows, such as "Unable to determine the device handle"."""
+    others = [line for line in lines(capture, "nvidia-smi") if line.strip()][len(rows) + 1 :]
+    return [f"nvidia-smi also says: {short(' '.join(others))}"] if others else []

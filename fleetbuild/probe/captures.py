@@ -1,0 +1,103 @@
+"""Captures on disk: one folder a node, one file a section, byte for byte as the node printed it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleetbuild.errors import CaptureError
+from fleetbuild.models import Capture, Unreachable
+from fleetbuild.probe._text import MAX_SECTION
+from fleetbuild.probe.parse import SECTIONS
+
+
+def save_captures(directory: Path, captures: Mapping[str, Capture | Unreachable]) -> None:
+    """Writes a folder for each node that gave a capture. Sections that the node no longer has
+    go from a folder that was there; a node that gave none keeps what was saved of it before."""
+    for name in captures:
+        _check(name)
+    with _told(directory, "written"):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, capture in captures.items():
+            if not isinstance(capture, Unreachable):
+                _save(directory / name, capture)
+
+
+def load_captures(directory: Path, names: Iterable[str]) -> dict[str, Capture | Unreachable]:
+    """The captures of these nodes. A node without a folder counts as unreachable."""
+    if not directory.is_dir():
+        what = "is not a folder" if directory.exists() else "does not exist"
+        raise CaptureError(
+            f"The captures in {directory} cannot be read: it {what}.",
+            "Name a folder that `fleetbuild facts --save DIR` wrote.",
+        )
+    with _told(directory, "read"):
+        return {name: _load(directory, name) for name in names}
+
+
+def _save(folder: Path, capture: Capture) -> None:
+    if folder.is_symlink():  # another node's folder serves: that one stays as it is
+        folder.unlink()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for section in SECTIONS:
+        if section in capture:
+            _write(folder / section, capture[section])
+        else:
+            (folder / section).unlink(missing_ok=True)
+
+
+def _write(file: Path, text: str) -> None:
+    """All of the file or nothing of it, for its owner alone."""
+    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as new:
+        try:
+            new.write(text.encode("utf-8", "surrogateescape"))
+            new.close()
+            Path(new.name).replace(file)
+        except BaseException:
+            Path(new.name).unlink(missing_ok=True)
+            raise
+
+
+def _load(directory: Path, name: str) -> Capture | Unreachable:
+    folder = directory / name
+    if not _fits(name) or not folder.is_dir():
+        return Unreachable(
+            reason=f"no capture in {directory}",
+            fix=f"Write one with `fleetbuild facts INVENTORY --limit {name} --save {directory}`.",
+        )
+    files = ((section, folder / section) for section in SECTIONS)
+    return {section: _read(file) for section, file in files if file.is_file()}
+
+
+def _read(file: Path) -> str:
+    """The text, or of a file that is too long as much as tells that it is."""
+    with file.open("rb") as opened:
+        return opened.read(MAX_SECTION + 1).decode("utf-8", "surrogateescape")
+
+
+def _check(name: str) -> None:
+    if not _fits(name):
+        raise CaptureError(
+            f"The capture of {name!r} cannot be saved: its name is no name of a folder.",
+            "Give the host a name without slashes in the inventory.",
+        )
+
+
+def _fits(name: str) -> bool:
+    return name not in ("", os.curdir, os.pardir) and not {"/", "\0"} & set(name)
+
+
+@contextmanager
+def _told(directory: Path, done: str) -> Iterator[None]:
+    """What the operating system refuses, as something that a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or directory
+        raise CaptureError(
+            f"The captures in {directory} cannot be {done}: {where}: {error.strerror}.",
+            f"Check who owns {where}, and its permissions.",
+        ) from error
