@@ -45,13 +45,14 @@ class PlannedWheel(Frozen):
     reason: str
     evidence: str | None = None
     built_on: str | None = None
+    fallbacks: tuple[str, ...] = ()  # who builds where that node cannot, in order
+    build_pythons: dict[str, str] = {}  # built_on and fallbacks -> path of their interpreter
     jobs: int = 1
     environment: dict[str, str]
     requires: Requires
-    source: LockedFile | None = (
-        None  # the sdist; None for a local tree or where the lock is missing
-    )
-    source_path: str | None = None  # a local source tree or archive
+    # The sdist, or a local source packed as one (its url is a file then). None: lock missing.
+    source: LockedFile | None = None
+    source_path: str | None = None  # where the user keeps a local source tree or archive
     build_dependencies: tuple[LockedFile, ...] = ()
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node
     import_names: tuple[str, ...] = ()

@@ -1,0 +1,124 @@
+"""Reads fleetbuild.yml, and says of every mistake in it where it is and what was meant.
+
+The two helpers serve recipes as well: both are YAML that people write by hand.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from fleetbuild.errors import ConfigError, FleetbuildError
+from fleetbuild.models import Config
+
+FILE_NAME = "fleetbuild.yml"
+_MODEL = TypeVar("_MODEL", bound=BaseModel)
+
+
+def load_config(path: Path) -> Config:
+    """The configuration in this file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"There is no file {path}.",
+            f"Name an existing one with --config, or write one with: fleetbuild init > {path}",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {_reason(error)}", "It must be a readable UTF-8 text file."
+        ) from None
+    return parse_config(text, str(path))
+
+
+def find_config(inventory: str) -> Path | None:
+    """fleetbuild.yml beside the inventory, if there is one."""
+    source = Path(inventory)
+    beside = (source if source.is_dir() else source.parent) / FILE_NAME
+    return beside if beside.is_file() else None
+
+
+def parse_config(text: str, source: str = FILE_NAME) -> Config:
+    """The configuration in this text; an empty one means all defaults."""
+    data = parse_yaml(text, source, ConfigError)
+    return validate(Config, {} if data is None else data, source, ConfigError)
+
+
+def parse_yaml(text: str, source: str, error: type[FleetbuildError]) -> Any:
+    """The document in this YAML text; a mistake is reported with its line."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise error(
+            f"{source} is not valid YAML{where}: {problem.problem or problem.context}.",
+            "Look at that line and the one before it: indentation, colons and quotes.",
+        ) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        raise error(
+            f"{source} is not valid YAML: {problem}", "It must be a plain UTF-8 text file."
+        ) from None
+
+
+def validate(model: type[_MODEL], data: Any, source: str, error: type[FleetbuildError]) -> _MODEL:
+    """The model with this data; the first mistake is told with its place in the file."""
+    if not isinstance(data, dict):
+        raise error(
+            f"{source} holds {_kind(data)} where keys with values belong.",
+            f"Its keys are: {', '.join(model.model_fields)}.",
+        )
+    try:
+        return model.model_validate(data)
+    except ValidationError as problem:
+        raise _explained(problem, model, source, error) from None
+
+
+def _explained(
+    problem: ValidationError, model: type[BaseModel], source: str, error: type[FleetbuildError]
+) -> FleetbuildError:
+    # An unknown key explains a missing one beside it, so it is told first.
+    first = min(problem.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    *parents, key = [str(part) for part in first["loc"]]
+    place = ".".join((*parents, key))
+    if first["type"] == "extra_forbidden":
+        known = list(_model_at(model, parents).model_fields)
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        return error(
+            f"{source}: there is no key {place!r}.",
+            f"Did you mean {'.'.join((*parents, near[0]))!r}?"
+            if near
+            else f"The keys here are: {', '.join(known)}.",
+        )
+    if first["type"] == "missing":
+        return error(f"{source}: the key {place!r} is missing.", f"Add {place}: to it.")
+    reason = first["msg"].removeprefix("Value error, ")
+    return error(
+        f"{source}: {place} is {first['input']!r}: {reason}.", f"Put {place} right and try again."
+    )
+
+
+def _model_at(model: type[BaseModel], parents: list[str]) -> type[BaseModel]:
+    """The model of the section that these keys lead to."""
+    for parent in parents:
+        field = model.model_fields.get(parent)
+        kind = field.annotation if field else None
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            model = kind
+    return model
+
+
+def _kind(data: object) -> str:
+    if data is None:
+        return "nothing"
+    if isinstance(data, list):
+        return "a list"
+    return "a text" if isinstance(data, str) else f"a {type(data).__name__}"
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text."

@@ -1,0 +1,95 @@
+"""The draft of a plan: fates, groups and wheels, and what has to be resolved for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.models import Config, Facts, Inventory
+from fleetbuild.models._base import Frozen
+from fleetbuild.planning.fates import Fate, fates
+from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, numbers
+from fleetbuild.planning.lock import LockRequest, Locks
+from fleetbuild.planning.wheels import DraftWheel, Package, draft_wheels, plain
+
+Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
+
+
+class Draft(Frozen):
+    """Fates, groups and wheels, before anything is locked."""
+
+    fates: dict[str, Fate]
+    groups: tuple[DraftGroup, ...]
+    wheels: tuple[DraftWheel, ...]
+
+
+def draft(
+    inventory: Inventory,
+    facts: Mapping[str, Facts],
+    packages: Sequence[Package],
+    config: Config,
+    *,
+    builders: Sequence[str] = (),
+    blocked: Blocked | None = None,
+) -> Draft:
+    """The groups of this fleet. `blocked` names nodes that turned out to be impossible."""
+    refuse_unsupported(config)
+    recipes = [package.recipe for package in packages]
+    lots = fates(inventory, facts, recipes, config)
+    for name, (reason, fix) in (blocked or {}).items():
+        lots[name] = lots[name].model_copy(
+            update={"state": "blocked", "reason": reason, "fix": fix}
+        )
+    groups = group_nodes(lots, facts, recipes, config)
+    strong = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
+    wheels = draft_wheels(packages, groups, lots, facts, strong)
+    return Draft(fates=lots, groups=groups, wheels=wheels)
+
+
+def refuse_unsupported(config: Config) -> None:
+    """Settings that would have no effect in this version are refused, not ignored."""
+    if config.build.policy != "targeted":
+        raise ConfigError(
+            f"build.policy is {config.build.policy!r}, and this version builds targeted wheels "
+            "only.",
+            "Set build.policy to targeted, or leave it out.",
+        )
+    if config.grouping.optimize_for != "auto":
+        raise ConfigError(
+            f"grouping.optimize_for is {config.grouping.optimize_for!r}, and no recipe of this "
+            "version chooses by it.",
+            "Set grouping.optimize_for to auto, or leave it out.",
+        )
+
+
+def lock_request(
+    group: DraftGroup, packages: Sequence[Package], fates: Mapping[str, Fate]
+) -> LockRequest:
+    """The question for the closure that a group installs."""
+    versions = [python.version for name in group.nodes if (python := fates[name].python)]
+    return LockRequest(
+        requirements=tuple(sorted(package.requirement for package in packages)),
+        sources=tuple(sorted(package.name for package in packages)),
+        python_version=plain(min(versions, key=numbers)),
+        python=group.target.python,
+        arch=group.target.arch,
+        libc=group.target.libc,
+    )
+
+
+def hindering(drafted: Draft, packages: Sequence[Package], facts: Mapping[str, Facts],
+              locks: Locks) -> dict[str, tuple[str, str]]:  # fmt: skip
+    """Members whose old libc alone may keep their group from its dependencies.
+
+    Blocking them and drafting again lets the rest of the group go on.
+    """
+    culprits: dict[str, tuple[str, str]] = {}
+    for group in drafted.groups:
+        answer = locks[lock_request(group, packages, drafted.fates)]
+        if answer.problem is None or answer.offline:
+            continue
+        oldest = [name for name in group.nodes if libc_of(facts[name]) == group.target.libc.floor]
+        if len(oldest) < len(group.nodes):
+            problem = (answer.problem, answer.fix or "")
+            culprits.update(dict.fromkeys(oldest, problem))
+    return culprits

@@ -1,0 +1,162 @@
+"""Why: the whole story of a node or a group, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleetbuild.errors import UsageError
+from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
+from fleetbuild.models import Facts, Plan, PlannedGroup, PlannedWheel
+from fleetbuild.planning.builders import compiler_of
+
+
+def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
+    """Everything that decides what this node gets."""
+    node = plan.nodes.get(name)
+    if node is None:
+        raise UsageError(
+            f"The plan has no node or group {name!r}.",
+            f"Its nodes are: {', '.join(plan.nodes)}; "
+            f"its groups: {', '.join(group.name for group in plan.groups) or 'none'}.",
+        )
+    lines = [f"{name}: {node.state}" + (f", in group {node.group}" if node.group else "")]
+    if node.reason:
+        lines.append(f"  because: {node.reason}")
+    if node.fix:
+        lines.append(f"  fix: {node.fix}")
+    if facts is not None and facts.state == "ok":
+        lines += _cpu_lines(plan, facts, node.group) + _other_lines(facts, node.python)
+    lines += [f"  warning: {warning}" for warning in node.warnings]
+    if node.group:
+        group = _group(plan, node.group)
+        lines.append(f"  release: {_release_line(group, name, node.current)}")
+        if name == group.representative:
+            lines.append(f"  it is the representative of {group.name}: it builds.")
+    return lines
+
+
+def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str]:
+    """Everything that decides what this group is and who builds for it."""
+    group = _group(plan, name)
+    target = group.target
+    lines = [
+        f"{name}: {len(group.nodes)} nodes: {', '.join(group.nodes)}",
+        f"  target: {target.os} {target.arch}, {target.python}, "
+        f"{target.libc.family} {target.libc.floor} or newer"
+        + (f", SM {', '.join(target.sms)}" if target.sms else ", no GPU code"),
+        f"  rung: {target.isa}: {_features(RUNGS[target.isa])}",
+        f"  oldest C library: {_oldest(group, facts)}",
+        f"  representative: {_who(group.representative, facts)}",
+        f"  fallbacks: {', '.join(group.fallbacks) or 'none'}",
+    ]
+    for wheel in group.wheels:
+        lines += _wheel_lines(wheel)
+    if group.dependencies is None:
+        lines.append(f"  dependencies: not locked: {plan.lock_problem or 'see the wheels'}")
+    else:
+        locked = ", ".join(f"{file.name} {file.version}" for file in group.dependencies)
+        lines.append(f"  dependencies: {locked or 'none'}")
+    return lines
+
+
+def _cpu_lines(plan: Plan, facts: Facts, group: str | None) -> list[str]:
+    detected = RUNGS.get(facts.isa or "")
+    lines = [f"  CPU: {facts.arch}, {len(facts.features)} flags"]
+    if detected:
+        lines.append(f"  detected rung: {detected.name}: {_features(detected)}")
+        lines += [f"  not better: {sentence}" for sentence in _next_better(detected, facts)]
+    if facts.hypervisor_masked:
+        lines.append(
+            f"  hidden by its hypervisor: {', '.join(facts.hypervisor_masked)} (its model has them)"
+        )
+    if group and detected:
+        rung = RUNGS[_group(plan, group).target.isa]
+        if rung is not detected:
+            lines.append(
+                f"  planned for: {rung.name}, since the packages cannot use more, "
+                "or the inventory says so"
+            )
+    return lines
+
+
+def _next_better(rung: Rung, facts: Facts) -> list[str]:
+    """Why it is none of the rungs that stand right above."""
+    above = [other for other in RUNGS.values() if other > rung]
+    nearest = [other for other in above if not any(rung < each < other for each in above)]
+    return [sentence for other in nearest if (sentence := why_not(other, facts.features))]
+
+
+def _other_lines(facts: Facts, python: str | None) -> list[str]:
+    gpus = ", ".join(f"{gpu.name} (SM {gpu.sm or 'unknown'})" for gpu in facts.gpus)
+    pythons = ", ".join(f"{each.path} {each.version}" for each in facts.pythons)
+    libc = f"{facts.libc.family} {facts.libc.version}" if facts.libc else "unknown"
+    compiler = compiler_of(facts)
+    return [
+        f"  GPUs: {gpus or 'none'}" + (f", driver {facts.driver}" if facts.driver else ""),
+        f"  C library: {libc}",
+        f"  interpreters: {pythons or 'none'}" + (f"; planned for {python}" if python else ""),
+        f"  compiler: {f'{compiler.kind} {compiler.version}' if compiler else 'none'}",
+    ]
+
+
+def _wheel_lines(wheel: PlannedWheel) -> list[str]:
+    lines = [
+        f"  wheel: {wheel.package} {wheel.wheel_version}, by recipe {wheel.recipe}: {wheel.action}",
+        f"    because: {wheel.reason}",
+        f"    built on: {wheel.built_on}, {wheel.jobs} jobs, {wheel.requires.compiler}",
+    ]
+    lines += [f"    {name}={value}" for name, value in wheel.environment.items()]
+    if wheel.artifact_key:
+        lines.append(f"    artifact key: {wheel.artifact_key}")
+    needs = ", ".join(f"{file.name} {file.version}" for file in wheel.build_dependencies)
+    if needs:
+        lines.append(f"    build requirements: {needs}")
+    return lines + [f"    to supply: {sentence}" for sentence in wheel.requires.to_supply]
+
+
+def _release_line(group: PlannedGroup, name: str, current: str | None) -> str:
+    if name in group.installs.up_to_date:
+        return f"{current} is current, and is what the plan wants"
+    if name in group.installs.upgrade:
+        return f"{current} is current; {group.release_id or 'a new one'} will replace it"
+    if name in group.installs.install:
+        return f"none is current; {group.release_id or 'a new one'} will be installed"
+    return f"{current or 'none'} is current, and nothing changes"
+
+
+def _who(name: str, facts: Mapping[str, Facts]) -> str:
+    known = facts.get(name)
+    if known is None:
+        return name
+    libc = f"{known.libc.family} {known.libc.version}" if known.libc else "an unknown libc"
+    compiler = compiler_of(known)
+    has = f"{compiler.kind} {compiler.version}" if compiler else "no compiler yet"
+    memory = f"{known.memory_gb:g} GB" if known.memory_gb else "unknown memory"
+    return (
+        f"{name}: {libc}, {has}, {memory}, {known.cpus or 'unknown'} CPUs "
+        "(the oldest libc comes first, then compilers, memory and cores)"
+    )
+
+
+def _oldest(group: PlannedGroup, facts: Mapping[str, Facts]) -> str:
+    floor = group.target.libc.floor
+    names = [
+        name
+        for name in group.nodes
+        if (known := facts.get(name)) and known.libc and known.libc.version == floor
+    ]
+    return f"{floor}" + (f" ({', '.join(names)})" if names else "")
+
+
+def _features(rung: Rung) -> str:
+    return " ".join(sorted(rung.features)) or f"the {rung.arch} baseline"
+
+
+def _group(plan: Plan, name: str) -> PlannedGroup:
+    for group in plan.groups:
+        if group.name == name:
+            return group
+    raise UsageError(
+        f"The plan has no group {name!r}.",
+        f"Its groups are: {', '.join(group.name for group in plan.groups) or 'none'}.",
+    )

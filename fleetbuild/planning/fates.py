@@ -1,0 +1,245 @@
+"""What becomes of each node: it is planned for, or a sentence says why not and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from jinja2 import TemplateError
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
+from fleetbuild.models import Config, Facts, Inventory, Node, Python
+from fleetbuild.models._base import Frozen
+from fleetbuild.recipes import Recipe
+from fleetbuild.recipes.templates import ENVIRONMENT
+
+_SHARED = re.compile(
+    r"nfs4?|cifs|smbfs|smb[23]|lustre|gpfs|ceph|glusterfs|beegfs|afs|orangefs|pvfs2|9p"
+    r"|fuse\.(?!fuse-overlayfs$).+"
+)
+_DEBIAN = {"debian", "ubuntu", "linuxmint", "raspbian", "pop"}
+_SM = re.compile(r"\d{1,2}\.\d")
+
+
+class Fate(Frozen):
+    """A node's lot. One that is `ok` has everything that a target is made of."""
+
+    state: str  # ok, unreachable, blocked, skipped
+    reason: str | None = None
+    fix: str | None = None
+    warnings: tuple[str, ...] = ()
+    rung: str | None = None  # the best of those that matter to the packages
+    features: tuple[str, ...] = ()  # what may be used: all, or those of fleetbuild_isa
+    python: Python | None = None
+
+
+class _Blocked(Exception):
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.reason, self.fix = reason, fix
+
+
+def fates(
+    inventory: Inventory, facts: Mapping[str, Facts], recipes: Sequence[Recipe], config: Config
+) -> dict[str, Fate]:
+    """The fate of every node, by name."""
+    return {
+        node.name: fate(node, facts.get(node.name), recipes, config)
+        for node in sorted(inventory.nodes, key=lambda node: node.name)
+    }
+
+
+def fate(node: Node, facts: Facts | None, recipes: Sequence[Recipe], config: Config) -> Fate:
+    """The fate of this node under these recipes."""
+    if node.skip:
+        return Fate(state="skipped", reason="The inventory says fleetbuild_skip.")
+    if facts is None or facts.state == "unreachable":
+        reason = facts.reason if facts else None
+        return Fate(
+            state="unreachable",
+            reason=reason or "It was not probed.",
+            fix=f"Try: ssh {node.login.host}. Then plan again, or leave it out with "
+            f"--limit 'all:!{node.name}'.",
+        )
+    try:
+        return _planned(node, facts, recipes, config)
+    except _Blocked as blocked:
+        return Fate(
+            state="blocked", reason=blocked.reason, fix=blocked.fix, warnings=facts.warnings
+        )
+
+
+def allowed_rungs(recipes: Sequence[Recipe], config: Config) -> tuple[str, ...]:
+    """The rungs that tell groups apart: those that matter to some package, or all."""
+    if config.grouping.rungs == "detected":
+        return tuple(RUNGS)
+    named = {rung for recipe in recipes for rung in recipe.rungs}
+    return tuple(rung for rung in RUNGS if rung in named)
+
+
+def kubernetes_node(node: Node, template: str) -> str:
+    """What the node is called in the cluster."""
+    values = {"inventory_hostname": node.name, **node.variables}
+    try:
+        return ENVIRONMENT.from_string(template).render(values).strip()
+    except (TemplateError, TypeError, ValueError, ArithmeticError) as problem:
+        raise ConfigError(
+            f"kubernetes.node_name cannot be rendered for {node.name}: {problem}.",
+            "Give the template a default, such as "
+            "{{ kubernetes_node | default(inventory_hostname) }}.",
+        ) from None
+
+
+def _planned(node: Node, facts: Facts, recipes: Sequence[Recipe], config: Config) -> Fate:
+    _refuse_unsupported(facts, recipes)
+    features = _usable_features(node, facts)
+    rung = _rung(facts, features, recipes, config)
+    _check_sms(node)
+    python = _interpreter(node, facts, config)
+    _refuse_shared(facts, config)
+    return Fate(
+        state="ok",
+        warnings=facts.warnings,
+        rung=rung.name,
+        features=features,
+        python=python,
+    )
+
+
+def _refuse_unsupported(facts: Facts, recipes: Sequence[Recipe]) -> None:
+    if facts.state == "unsupported":
+        raise _Blocked(
+            facts.reason or "It is not supported.",
+            "fleetbuild builds for Linux on x86_64 and aarch64. Set fleetbuild_skip: true for it.",
+        )
+    if facts.arch is None or not facts.features:
+        raise _Blocked(
+            "The flags of its CPU are unknown: nothing was read from /proc/cpuinfo.",
+            "Make /proc readable for the login user and plan again.",
+        )
+    if facts.libc is None:
+        raise _Blocked(
+            "Its C library is unknown: neither getconf GNU_LIBC_VERSION nor musl's ldd answered.",
+            "Install getconf (Debian: libc-bin) there and plan again.",
+        )
+    for recipe in recipes:
+        if facts.libc.family not in recipe.libc:
+            raise _Blocked(
+                f"Its C library is {facts.libc.family}, and the recipe {recipe.name} knows "
+                f"{' and '.join(recipe.libc)} only.",
+                "Set fleetbuild_skip: true for it, or leave the package out.",
+            )
+
+
+def _usable_features(node: Node, facts: Facts) -> tuple[str, ...]:
+    if node.isa is None:
+        return facts.features
+    rung = RUNGS.get(node.isa)
+    if rung is None:
+        raise _Blocked(
+            f"fleetbuild_isa is {node.isa!r}, which is no rung.", f"Rungs are: {', '.join(RUNGS)}."
+        )
+    fix = f"Take fleetbuild_isa out, or set it to {facts.isa or 'a rung that it has'} or less."
+    if rung.arch != facts.arch:
+        raise _Blocked(
+            f"fleetbuild_isa is {rung.name}, which is of {rung.arch}; the node is {facts.arch}.",
+            fix,
+        )
+    if missing := why_not(rung, facts.features):
+        raise _Blocked(f"fleetbuild_isa is {rung.name}, and {missing}", fix)
+    return tuple(sorted(rung.features))
+
+
+def _rung(
+    facts: Facts, features: tuple[str, ...], recipes: Sequence[Recipe], config: Config
+) -> Rung:
+    rung = best(features, facts.arch, allowed_rungs(recipes, config))
+    # Every package must have a rung of its own below the group's.
+    for recipe in recipes:
+        if rung is None or wheel_rung(recipe, rung, config) is None:
+            raise _Blocked(
+                f"The recipe {recipe.name} has no rung for this CPU ({facts.arch}, "
+                f"{facts.isa or 'no known rung'}); it has {', '.join(recipe.rungs)}.",
+                f"Add a lower rung to the recipe {recipe.name}, or set fleetbuild_skip: true.",
+            )
+    assert rung is not None  # there is at least one recipe  # noqa: S101
+    return rung
+
+
+def wheel_rung(recipe: Recipe, rung: Rung, config: Config) -> Rung | None:
+    """What a group of this rung gets of a package: the recipe's best rung within it."""
+    allowed = tuple(RUNGS) if config.grouping.rungs == "detected" else recipe.rungs
+    return best(rung.features, rung.arch, allowed)
+
+
+def _check_sms(node: Node) -> None:
+    for sm in node.sms or ():
+        if not _SM.fullmatch(sm):
+            raise _Blocked(
+                f"fleetbuild_sms says {sm!r}, which is no compute capability.",
+                'Write it as "8.6".',
+            )
+
+
+def _interpreter(node: Node, facts: Facts, config: Config) -> Python:
+    wanted = node.python or config.python
+    usable = [python for python in facts.pythons if python.soabi.startswith("cpython-")]
+    found = [python for python in usable if _is_wanted(python, wanted)]
+    if not found:
+        raise _no_python(wanted, facts)
+    # Without a wish it is the node's python3, which stands first.
+    candidates = found if wanted else found[:1]
+    chosen = next((python for python in candidates if python.venv is not False), None)
+    if chosen is None:
+        raise _no_venv(candidates[0], facts)
+    return chosen
+
+
+def _is_wanted(python: Python, wanted: str | None) -> bool:
+    if wanted is None:
+        return True
+    if wanted.startswith("/"):
+        return python.path == wanted
+    parts = wanted.split(".")
+    return python.version.split(".")[: len(parts)] == parts
+
+
+def _no_python(wanted: str | None, facts: Facts) -> _Blocked:
+    found = ", ".join(f"{python.version} ({python.path})" for python in facts.pythons)
+    has = f"it has {found}" if found else "it has none"
+    what = f"Python {wanted}" if wanted else "CPython"
+    install = f"python{wanted}" if wanted and not wanted.startswith("/") else "python3"
+    manager = _installer(facts)
+    return _Blocked(
+        f"There is no {what} on it; {has}.",
+        f"Install it ({manager} {install}), or choose one that is there with python: or "
+        "fleetbuild_python.",
+    )
+
+
+def _no_venv(python: Python, facts: Facts) -> _Blocked:
+    minor = ".".join(python.version.split(".")[:2])
+    system = facts.os.id in _DEBIAN and python.path.startswith("/usr/bin/")
+    name = "python3" if python.path == "/usr/bin/python3" else f"python{minor}"
+    return _Blocked(
+        f"{python.path} ({python.version}) cannot make virtual environments: it lacks venv or "
+        "ensurepip.",
+        f"apt install {name}-venv" if system else f"Install venv and ensurepip for {python.path}.",
+    )
+
+
+def _installer(facts: Facts) -> str:
+    if facts.os.id in _DEBIAN:
+        return "apt install"
+    return "apk add" if facts.libc and facts.libc.family == "musl" else "dnf install"
+
+
+def _refuse_shared(facts: Facts, config: Config) -> None:
+    kind = facts.install_filesystem
+    if kind and _SHARED.fullmatch(kind):
+        raise _Blocked(
+            f"{config.install.path} lies on a shared file system ({kind}): nodes of other groups "
+            "would install over each other there.",
+            "Set install.path in fleetbuild.yml to a folder on a local disk.",
+        )

@@ -1,0 +1,137 @@
+"""Nodes into groups, and the order in which members are asked to build."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Config, Facts, Target, TargetLibc
+from fleetbuild.models._base import Frozen
+from fleetbuild.planning.fates import Fate, wheel_rung
+from fleetbuild.recipes import Recipe
+
+
+class DraftGroup(Frozen):
+    """A group before anything is locked: its nodes, the best builder first."""
+
+    target: Target
+    nodes: tuple[str, ...]  # sorted
+    builders: tuple[str, ...]  # the members, the representative first
+    wheel_targets: tuple[Target, ...]  # one for each package, in order
+
+    @property
+    def name(self) -> str:
+        """As SPEC names groups."""
+        return self.target.name
+
+
+def group_nodes(
+    fates: Mapping[str, Fate],
+    facts: Mapping[str, Facts],
+    recipes: Sequence[Recipe],
+    config: Config,
+) -> tuple[DraftGroup, ...]:
+    """The groups of all nodes that can be planned for, by name."""
+    members: dict[Target, list[str]] = {}
+    for name in sorted(fates):
+        if fates[name].state == "ok":
+            members.setdefault(_target_of(fates[name], facts[name]), []).append(name)
+    floors = {
+        target: lowest_libc(facts[name] for name in names) for target, names in members.items()
+    }
+    wheels = {target: _wheel_targets(target, recipes, config) for target in members}
+    shared = _wheel_floors(wheels, floors)
+    groups = [
+        DraftGroup(
+            target=_with_floor(target, floors[target]),
+            nodes=tuple(names),
+            builders=tuple(sorted(names, key=lambda name: builder_rank(name, facts[name]))),
+            wheel_targets=tuple(
+                _with_floor(wheel, shared[index, wheel])
+                for index, wheel in enumerate(wheels[target])
+            ),
+        )
+        for target, names in members.items()
+    ]
+    _refuse_too_many(groups, config)
+    return tuple(sorted(groups, key=lambda group: group.name))
+
+
+def builder_rank(name: str, facts: Facts) -> tuple[object, ...]:
+    """Smaller is better: the oldest libc, then compilers at hand, then memory and cores."""
+    return (
+        numbers(libc_of(facts)),
+        not has_compiler(facts),
+        -(facts.memory_gb or 0),
+        -(facts.cpus or 0),
+        name,
+    )
+
+
+def libc_of(facts: Facts) -> str:
+    """The version of its C library, whichever family it is of."""
+    return facts.libc.version if facts.libc else ""
+
+
+def has_compiler(facts: Facts) -> bool:
+    """Whether C and C++ can be compiled there as it is."""
+    return {"gcc", "g++"} <= facts.toolchain.keys() or "clang" in facts.toolchain
+
+
+def lowest_libc(facts: Iterable[Facts]) -> str:
+    """The oldest C library among these nodes."""
+    return min((each.libc.version for each in facts if each.libc), key=numbers)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version to compare by: 2.4 is (2, 4), and so older than 2.28."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
+
+
+def _target_of(fate: Fate, facts: Facts) -> Target:
+    rung = RUNGS[fate.rung or ""]
+    assert fate.python and facts.libc  # it is ok, so it has them  # noqa: S101, PT018
+    return Target(
+        arch=rung.arch,
+        isa=rung.name,
+        features=tuple(sorted(rung.features)),
+        python=fate.python.tag,
+        libc=TargetLibc(family=facts.libc.family, floor=""),
+    )
+
+
+def _wheel_targets(target: Target, recipes: Sequence[Recipe], config: Config) -> tuple[Target, ...]:
+    rungs = [wheel_rung(recipe, RUNGS[target.isa], config) for recipe in recipes]
+    return tuple(
+        target.model_copy(update={"isa": rung.name, "features": tuple(sorted(rung.features))})
+        for rung in rungs
+        if rung  # fates() has blocked the nodes without one
+    )
+
+
+def _wheel_floors(
+    wheels: Mapping[Target, Sequence[Target]], floors: Mapping[Target, str]
+) -> dict[tuple[int, Target], str]:
+    """A wheel that serves several groups runs on the oldest libc of all."""
+    lowest: dict[tuple[int, Target], str] = {}
+    for group, targets in wheels.items():
+        for key in enumerate(targets):
+            lowest[key] = min(floors[group], lowest.get(key, floors[group]), key=numbers)
+    return lowest
+
+
+def _with_floor(target: Target, floor: str) -> Target:
+    return target.model_copy(update={"libc": TargetLibc(family=target.libc.family, floor=floor)})
+
+
+def _refuse_too_many(groups: Sequence[DraftGroup], config: Config) -> None:
+    cap = config.grouping.max_wheel_sets
+    if cap is not None and len(groups) > cap:
+        raise ConfigError(
+            f"grouping.max_wheel_sets is {cap}, and these nodes need {len(groups)} wheel sets "
+            f"({', '.join(sorted(group.name for group in groups))}); this version does not merge "
+            "groups.",
+            "Raise the cap, or lower some nodes yourself with fleetbuild_isa in the inventory.",
+        )
