@@ -79,6 +79,7 @@ def _place_orders(run: Run, progress: Progress) -> Progress:
             shelved[key] = stored
             wheels[key] = _reused(wheel, stored)
             continue
+        _refuse_gone(run, wheel)
         builder = choose_builder(wheel, progress.facts, running.get(key))
         if isinstance(builder, NoBuilder):
             wheels[key] = _not_built(wheel, builder)
@@ -86,6 +87,15 @@ def _place_orders(run: Run, progress: Progress) -> Progress:
             orders.append(Order(wheel=wheel, group=group.name, node=builder))
     nodes = {**progress.nodes, **fates_by_wheels(run.plan, progress.nodes, wheels)}
     return replace(progress, nodes=nodes, wheels=wheels, shelved=shelved, orders=tuple(orders))
+
+
+def _refuse_gone(run: Run, wheel: PlannedWheel) -> None:
+    if wheel.action == "reuse":
+        raise StalePlanError(
+            f"The plan reuses {wheel.package} {wheel.wheel_version}, and the store no longer has"
+            " it.",
+            f"Plan again: fleetbuild plan {run.plan.inventory}",
+        )
 
 
 def _reused(wheel: PlannedWheel, stored: Shelved) -> WheelResult:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fleetbuild.engine.errand import silent
 from fleetbuild.engine.replies import Reply, reply_of
 from fleetbuild.engine.run import Progress, Run, by_node
+from fleetbuild.engine.verify import last_line
 from fleetbuild.engine.work import canaries, key_of, open_groups, unfinished
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import (
@@ -183,29 +185,18 @@ def _result(
     if reply and reply.step == "verify":
         return NodeResult(
             state="verify_failed",
-            reason=" ".join(filter(None, (reply.reason, _last_line(reply.output)))),
+            reason=" ".join(filter(None, (reply.reason, last_line(reply.output)))),
             fix=reply.fix or "What served before still serves. Mend the recipe, and plan again.",
             **about,
         )
-    if host and host.state == "unreachable":
-        return NodeResult(
-            state="unreachable",
-            reason=host.message or "It was lost during the install.",
-            fix="Once it answers, run the same apply again; what is done stays done.",
-            **about,
-        )
-    said = (reply.reason if reply else "") or (host.message if host else "")
+    if reply is None:
+        return silent(name, group.name, host)
     return NodeResult(
         state="install_failed",
-        reason=said or "The install stopped without a reason.",
-        fix=(reply.fix if reply else "") or "Mend it and run the same apply again.",
+        reason=reply.reason or "The install stopped without a reason.",
+        fix=reply.fix or "Mend it and run the same apply again.",
         **about,
     )
-
-
-def _last_line(output: str) -> str:
-    lines = output.strip().splitlines()
-    return lines[-1][:500] if lines else ""
 
 
 def _tell_end(run: Run, result: NodeResult) -> None:

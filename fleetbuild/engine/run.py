@@ -44,6 +44,9 @@ class Shelved:
     sha256: str
 
 
+Prober = Callable[[Sequence[Node], OnEvent], dict[str, Facts]]
+
+
 class Playbooks(Protocol):
     """Runs a playbook on some hosts of the run's inventory."""
 
@@ -77,7 +80,7 @@ class Wheels(Protocol):
 class Tools:
     """The ways out of this process."""
 
-    probe: Callable[[Sequence[Node], OnEvent], dict[str, Facts]]
+    probe: Prober
     differences: Callable[[Plan, Mapping[str, Facts]], Sequence[str]]
     playbook: Playbooks
     wheels: Wheels

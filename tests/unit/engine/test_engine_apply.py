@@ -384,3 +384,10 @@ def test_a_wheel_that_comes_from_nowhere_is_refused(
     broken = group("avx", ["avx-1"], wheels=(wheel("avx", **{what: None}),))
     with pytest.raises(BlockedError, match="does not say what hnswlib"):
         apply(fleet, tmp_path, plan(broken))
+
+
+def test_a_wheel_to_be_reused_is_not_built_instead(fleet: FakeFleet, tmp_path: Path) -> None:
+    reused = group("avx", ["avx-1"], wheels=(wheel("avx", action="reuse"),))
+    with pytest.raises(StalePlanError, match="the store no longer has it"):
+        apply(fleet, tmp_path, plan(reused))
+    assert not fleet.calls

@@ -1,0 +1,151 @@
+"""One playbook on every node that answers and has a release: verify and rollback are errands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from fleetbuild.engine.lock import locked
+from fleetbuild.engine.replies import Reply, reply_of
+from fleetbuild.engine.run import Playbooks, Prober
+from fleetbuild.engine.state import StateDir, now
+from fleetbuild.errors import Interrupted
+from fleetbuild.models import Event, Facts, Inventory, Manifest, NodeResult, OnEvent, Result, Stage
+
+Jobs = Mapping[str, Mapping[str, Any]]  # node -> what its playbook is given
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What is done, to whom, and how an answer reads as a result."""
+
+    playbook: str
+    variable: str  # the playbook's extra variable
+    stage: Stage
+    job: Callable[[str, Manifest], Mapping[str, Any] | NodeResult]
+    result: Callable[[str, Manifest, Reply], NodeResult]
+
+
+def run_errand(
+    errand: Errand,
+    inventory: Inventory,
+    *,
+    release: str,
+    state: StateDir,
+    probe: Prober,
+    playbook: Playbooks,
+    on_event: OnEvent,
+) -> Result:
+    """Probe, run the playbook where there is something to run it on, and tell what came of it."""
+    began = monotonic()
+    with locked(state.create().lock_file):
+        facts = probe(inventory.nodes, on_event)
+        nodes = _without_release(facts, release)
+        current = {name: facts[name].release[release] for name in facts if name not in nodes}
+        jobs, refused = _jobs(errand, current)
+        nodes |= refused
+        if jobs:
+            nodes |= _run(errand, jobs, current, playbook, on_event)
+    return Result(
+        plan_digest="",
+        nodes=tuple(nodes[node.name] for node in inventory.nodes),
+        changed=any(result.state == "rolled_back" for result in nodes.values()),
+        seconds=round(monotonic() - began, 3),
+    )
+
+
+def _without_release(facts: Mapping[str, Facts], release: str) -> dict[str, NodeResult]:
+    results = {}
+    for name, known in facts.items():
+        if known.state == "unreachable":
+            results[name] = NodeResult(
+                node=name, state="unreachable", reason=known.reason, fix=f"Try: ssh {name}"
+            )
+        elif known.state != "ok" or release not in known.release:
+            results[name] = NodeResult(
+                node=name,
+                state="skipped",
+                reason=known.reason or f"It serves no release {release}.",
+            )
+    return results
+
+
+def _jobs(
+    errand: Errand, current: Mapping[str, Manifest]
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, NodeResult]]:
+    jobs: dict[str, Mapping[str, Any]] = {}
+    refused: dict[str, NodeResult] = {}
+    for name, manifest in current.items():
+        job = errand.job(name, manifest)
+        if isinstance(job, NodeResult):
+            refused[name] = job
+        else:
+            jobs[name] = job
+    return jobs, refused
+
+
+def _run(
+    errand: Errand,
+    jobs: Jobs,
+    current: Mapping[str, Manifest],
+    playbook: Playbooks,
+    on_event: OnEvent,
+) -> dict[str, NodeResult]:
+    replies: dict[str, Reply] = {}
+
+    def listen(event: Any) -> None:
+        if reply := reply_of(event):
+            replies[event.host] = reply
+            _tell(on_event, errand, errand.result(event.host, current[event.host], reply))
+
+    ended = playbook(
+        errand.playbook, limit=sorted(jobs), extravars={errand.variable: jobs}, on_event=listen
+    )
+    if ended.cancelled:
+        raise Interrupted("Interrupted.", "Run the same command again.")
+    results = {}
+    for name in jobs:
+        if name in replies:
+            results[name] = errand.result(name, current[name], replies[name])
+        else:
+            results[name] = silent(name, current[name].group, ended.hosts.get(name))
+            _tell(on_event, errand, results[name])
+    return results
+
+
+def silent(name: str, group: str | None, host: Any) -> NodeResult:
+    """The result of a node that gave no answer."""
+    if host and host.state == "unreachable":
+        return NodeResult(
+            node=name,
+            group=group,
+            state="unreachable",
+            reason=host.message or "The connection was lost.",
+            fix="Once it answers, run the same command again; what is done stays done.",
+        )
+    return NodeResult(
+        node=name,
+        group=group,
+        state="install_failed",
+        reason=(host.message if host else "") or "Ansible stopped there without a reason.",
+        fix="Mend it and run the same command again.",
+    )
+
+
+def _tell(on_event: OnEvent, errand: Errand, result: NodeResult) -> None:
+    states = {"unreachable": "unreachable", "install_failed": "failed", "verify_failed": "failed"}
+    on_event(
+        Event.model_validate(
+            {
+                "time": now(),
+                "stage": errand.stage,
+                "state": states.get(result.state, "ok"),
+                "node": result.node,
+                "group": result.group,
+                "message": result.reason or "",
+                "fix": result.fix or "",
+            }
+        )
+    )

@@ -1,0 +1,61 @@
+"""Verify: what serves is tried again, by the checks that it was installed with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fleetbuild.engine.errand import Errand
+from fleetbuild.engine.replies import Reply
+from fleetbuild.models import Manifest, NodeResult
+from fleetbuild.models._base import Frozen
+
+
+class Checks(Frozen):
+    """What has to run on a node for a release to count as verified."""
+
+    imports: tuple[str, ...] = ()
+    snippets: tuple[str, ...] = ()
+
+
+def verification(
+    install_path: str, release: str, checks_of: Callable[[Manifest], Checks]
+) -> Errand:
+    """The errand that verifies a release on every node that serves one."""
+
+    def job(name: str, manifest: Manifest) -> Mapping[str, Any] | NodeResult:
+        checks = checks_of(manifest)
+        if not (checks.imports or checks.snippets):
+            return NodeResult(
+                node=name,
+                group=manifest.group,
+                state="skipped",
+                reason=f"Neither a plan nor a recipe here says how to verify {manifest.id}.",
+                fix="Plan and apply again from here.",
+            )
+        return {
+            "path": install_path,
+            "release": release,
+            "imports": list(checks.imports),
+            "checks": list(checks.snippets),
+        }
+
+    return Errand("verify.yml", "fleetbuild_verifies", "verify", job, _result)
+
+
+def _result(name: str, manifest: Manifest, reply: Reply) -> NodeResult:
+    about = {"node": name, "group": manifest.group, "release_id": reply.release_id or manifest.id}
+    if reply.ok:
+        return NodeResult(state="verified", **about)
+    return NodeResult(
+        state="verify_failed",
+        reason=" ".join(filter(None, (reply.reason, last_line(reply.output)))),
+        fix=reply.fix or f"Go back with: fleetbuild rollback INVENTORY --limit {name}",
+        **about,
+    )
+
+
+def last_line(output: str) -> str:
+    """Where a traceback says what went wrong."""
+    lines = output.strip().splitlines()
+    return lines[-1][:500] if lines else ""

@@ -1,0 +1,111 @@
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from engine_fakes import answer, ended, facts
+
+from fleetbuild.engine.errand import Errand, run_errand
+from fleetbuild.engine.rollback import going_back
+from fleetbuild.engine.state import StateDir
+from fleetbuild.engine.verify import Checks, verification
+from fleetbuild.errors import Interrupted
+from fleetbuild.models import Event, Facts, Inventory, Login, Manifest, Node, Result
+
+MANIFEST = Manifest(
+    release="default", id="r1", group="cpu-avx-cp311", python="/usr/bin/python3", wheels=()
+)
+CHECKS = Checks(imports=("hnswlib",), snippets=("import hnswlib",))
+VERIFY = verification("/opt/fleetbuild", "default", lambda _: CHECKS)
+
+
+class Fleet:
+    def __init__(self, tmp_path: Path, **replies: dict[str, Any] | str) -> None:
+        self.state = StateDir(tmp_path)
+        self.replies = replies
+        self.asked: dict[str, Any] = {}
+        self.told: list[Event] = []
+        self.facts: dict[str, Facts] = {
+            name: facts("avx", release={"default": MANIFEST}) for name in replies
+        }
+
+    def playbook(self, name: str, *, limit: Any, extravars: Any, on_event: Any) -> Any:
+        (jobs,) = extravars.values()
+        assert list(limit) == sorted(jobs)
+        self.asked = {name: jobs}
+        hosts = {}
+        for host in jobs:
+            reply = self.replies[host]
+            if reply == "cancelled":
+                return SimpleNamespace(hosts={}, cancelled=True)
+            if isinstance(reply, str):
+                hosts[host] = ended(reply)
+            else:
+                answer(on_event, host, reply)
+        return SimpleNamespace(hosts=hosts, cancelled=False)
+
+    def run(self, errand: Errand) -> Result:
+        nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
+        return run_errand(
+            errand,
+            Inventory(source="i", nodes=nodes),
+            release="default",
+            state=self.state,
+            probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
+            playbook=self.playbook,
+            on_event=self.told.append,
+        )
+
+
+def test_verifies_what_serves(tmp_path: Path) -> None:
+    fleet = Fleet(
+        tmp_path,
+        good={"ok": True, "release_id": "r1"},
+        bad={"ok": False, "reason": "A check failed.", "output": "Traceback\nIllegal instruction"},
+        away="unreachable",
+        mute="silent",
+    )
+    fleet.facts["down"] = Facts(state="unreachable", reason="no route")
+    fleet.facts["bare"] = facts("avx")
+    result = fleet.run(VERIFY)
+    assert {node.node: node.state for node in result.nodes} == {
+        "good": "verified",
+        "bad": "verify_failed",
+        "away": "unreachable",
+        "mute": "install_failed",
+        "down": "unreachable",
+        "bare": "skipped",
+    }
+    assert "Illegal instruction" in str(result.nodes[1].reason)
+    assert all(node.fix for node in result.nodes if node.node not in ("good", "bare"))
+    assert not result.changed
+    assert fleet.asked["verify.yml"]["good"] == {
+        "path": "/opt/fleetbuild",
+        "release": "default",
+        "imports": ["hnswlib"],
+        "checks": ["import hnswlib"],
+    }
+    assert [event.state for event in fleet.told] == ["ok", "failed", "unreachable", "failed"]
+
+
+def test_what_nobody_knows_how_to_verify_is_not_called_verified(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, a={"ok": True})
+    result = fleet.run(verification("/opt/fleetbuild", "default", lambda _: Checks()))
+    assert result.nodes[0].state == "skipped"
+    assert not fleet.asked
+
+
+def test_goes_back(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, a={"ok": True, "release_id": "r0"}, b={"ok": False})
+    result = fleet.run(going_back("/opt/fleetbuild", "default"))
+    assert [(node.state, node.release_id) for node in result.nodes] == [
+        ("rolled_back", "r0"),
+        ("install_failed", "r1"),
+    ]
+    assert result.changed
+    assert result.exit_code == 6
+
+
+def test_is_interrupted(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        Fleet(tmp_path, a="cancelled").run(VERIFY)
