@@ -10,7 +10,7 @@ import typer
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
 
-Wheel = Annotated[Path, typer.Argument(metavar="WHEEL", help="A wheel file.")]
+Wheel = Annotated[Path, typer.Argument(help="A wheel file.")]
 
 
 def audit(

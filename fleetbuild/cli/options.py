@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-Source = Annotated[
-    str, typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script.")
-]
+Source = Annotated[str, typer.Argument(help="An Ansible inventory: file, directory, script.")]
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -31,7 +29,9 @@ Captures = Annotated[
     typer.Option("--facts", metavar="DIR", help="Read captures from here in place of SSH."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say more; show tracebacks of errors.")
+]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colors (as with NO_COLOR).")]
 StateDir = Annotated[
     Path,

@@ -15,8 +15,11 @@ from fleetbuild.errors import FleetbuildError, Interrupted, UsageError
 from fleetbuild.report import Output
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from fleetbuild.ansible import Secrets
 
+PROMPT = "@prompt"
 INTERRUPTED = "Run the same command again."
 
 
@@ -91,15 +94,20 @@ def secrets(
     """The passwords that the options ask for, typed at the terminal and kept nowhere."""
     from fleetbuild.ansible import Secrets
 
+    prompted = [vault_id for vault_id in vault_ids or () if vault_id.endswith(PROMPT)]
+    labels = [vault_id.removesuffix(PROMPT) for vault_id in prompted]
     return Secrets(
         ask_pass=_ask("SSH password: ", "--ask-pass") if ask_pass else None,
         become_pass=_ask("become password: ", "--ask-become-pass") if ask_become_pass else None,
         vault_password_files=tuple(vault_password_files or ()),
-        vault_ids=tuple(vault_ids or ()),
+        vault_ids=tuple(vault_id for vault_id in vault_ids or () if vault_id not in prompted),
+        vault_passwords=tuple(
+            (label, _ask(f"vault password ({label}): ", "--vault-id @prompt")) for label in labels
+        ),
     )
 
 
-def _ask(prompt: str, option: str) -> object:
+def _ask(prompt: str, option: str) -> SecretStr:
     from getpass import getpass
 
     from pydantic import SecretStr

@@ -38,9 +38,7 @@ def status(
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
         fleet = steps.read(run, inventory, limit=limit, secrets=keys)
         settings = steps.settings(inventory, config)
-        found = steps.status(
-            run, fleet, settings, offline=offline, timeout=timeout, forks=forks
-        )
+        found = steps.status(run, fleet, settings, offline=offline, timeout=timeout, forks=forks)
         if json:
             run.out.document(report.document(found))
         else:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
+LONGEST = 20_000
+
+
 class Output:
     """Two channels. With `json`, standard output is the machine's and people read stderr."""
 
@@ -52,8 +55,9 @@ class Output:
         return self.console.is_terminal and not self.console.is_dumb_terminal
 
     def say(self, *lines: str) -> None:
-        """Plain words for people."""
-        Unbreakable(self._people).write("".join(line + "\n" for line in lines))
+        """Plain words for people, a line each; nothing in them can move the cursor."""
+        text = "".join(clean(line, limit=LONGEST) + "\n" for line in lines)
+        Unbreakable(self._people).write(text)
 
     def show(self, renderable: RenderableType) -> None:
         """A table for people. Away from a terminal, no line ends in blanks and none is cut."""

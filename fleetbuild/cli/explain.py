@@ -1,0 +1,30 @@
+"""`fleetbuild explain`: why a node or group is what it is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fleetbuild.cli import options
+from fleetbuild.cli.session import Session
+
+Name = Annotated[str, typer.Argument(metavar="NODE|GROUP", help="A node or group of the plan.")]
+
+
+def explain(
+    name: Name,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+) -> None:
+    """Say why a node or group is what it is, and what blocks more."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        from fleetbuild.cli import steps
+
+        made = steps.read_plan(run, None)
+        sentences = steps.explain(run, made, name)
+        if json:
+            run.out.document({"format_version": "1.0", "name": name, "sentences": sentences})
+        else:
+            run.out.say(*sentences)

@@ -1,0 +1,97 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from pydantic import SecretStr
+
+from fleetbuild.cli.session import Session, secrets
+from fleetbuild.errors import Interrupted, LockedError, UsageError
+
+
+def end(work: Callable[[Session], None], state: Path, **options: bool) -> int:
+    with pytest.raises(typer.Exit) as ended, Session(state_dir=state, **options) as run:
+        work(run)
+    return ended.value.exit_code
+
+
+def raises(problem: BaseException) -> Callable[[Session], None]:
+    def work(_: Session) -> None:
+        raise problem
+
+    return work
+
+
+def test_all_well(tmp_path: Path) -> None:
+    def work(run: Session) -> None:
+        run.exit_code = 3
+
+    assert end(lambda _: None, tmp_path) == 0
+    assert end(work, tmp_path) == 3
+
+
+def test_an_error_of_ours_is_a_sentence_and_a_fix(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert end(raises(LockedError("pid 1 holds\x1b[31m it", "wait")), tmp_path) == 8
+    assert capsys.readouterr() == ("", "error: pid 1 holds it\nfix: wait\n")
+
+
+def test_an_unexpected_error_is_one_line_and_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert end(raises(ZeroDivisionError("by zero")), tmp_path) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "error: unexpected ZeroDivisionError: by zero" in err
+    assert "Traceback" not in err
+    assert "ZeroDivisionError" in (tmp_path / "logs" / "traceback.txt").read_text()
+
+
+def test_verbose_shows_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert end(raises(ZeroDivisionError("by zero")), tmp_path, verbose=True) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), Interrupted("interrupted", "go on")])
+def test_interrupted(
+    problem: BaseException, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert end(raises(problem), tmp_path) == 130
+    err = capsys.readouterr().err
+    assert err.startswith("error: interrupted\nfix: ")
+
+
+def test_secrets_need_a_terminal_to_ask_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    with pytest.raises(UsageError, match="needs a terminal"):
+        secrets(True, False, None, None)
+
+
+def test_secrets_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: f"<{prompt}>")
+    given = secrets(True, True, ["vault.txt"], ["dev@prompt", "prod@file"])
+    assert given.ask_pass == SecretStr("<SSH password: >")
+    assert given.become_pass == SecretStr("<become password: >")
+    assert given.vault_password_files == ("vault.txt",)
+    assert given.vault_ids == ("prod@file",)
+    assert given.vault_passwords == (("dev", SecretStr("<vault password (dev): >")),)
+    assert "password: >" not in repr(given)
+
+
+def test_a_reader_that_leaves_does_not_stop_the_run(tmp_path: Path) -> None:
+    program = (
+        "from fleetbuild.report import Output\n"
+        "out = Output()\n"
+        "for number in range(200_000): out.say(f'line {number}')\n"
+        f"open({str(tmp_path / 'end')!r}, 'w').write('reached')\n"
+    )
+    script = f'{sys.executable} -c "$0" | head -n 1; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(
+        ["bash", "-c", script, program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "line 0\n", "")
+    assert (tmp_path / "end").read_text() == "reached"
