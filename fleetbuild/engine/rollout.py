@@ -128,7 +128,7 @@ def extravars(run: Run, progress: Progress, group: PlannedGroup, name: str) -> d
         ],
         "manifest": manifest(run, progress, group, name).model_dump(mode="json"),
         "keep": run.plan.keep,
-        "imports": [name for wheel in group.wheels for name in wheel.import_names],
+        "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
         "checks": [check for wheel in group.wheels for check in wheel.checks],
     }
 
@@ -136,6 +136,10 @@ def extravars(run: Run, progress: Progress, group: PlannedGroup, name: str) -> d
 def _built(progress: Progress, wheel: PlannedWheel) -> dict[str, str]:
     stored = progress.shelved[key_of(wheel)]
     return {"path": str(stored.path), "file": stored.path.name, "sha256": stored.sha256}
+
+
+def _imports(run: Run, progress: Progress, wheel: PlannedWheel) -> tuple[str, ...]:
+    return wheel.import_names or run.tools.imports(progress.shelved[key_of(wheel)].path)
 
 
 def _fetched(progress: Progress, file: LockedFile) -> dict[str, str]:

@@ -85,6 +85,7 @@ class Tools:
     playbook: Playbooks
     wheels: Wheels
     findings: Callable[[Path, PlannedWheel], Sequence[str]]
+    imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, frozenset[str]], Mapping[str, str]]
 
 

@@ -239,6 +239,7 @@ class FakeFleet:
                 playbook=self.playbook,
                 wheels=self.store,
                 findings=lambda _, wheel: self.findings.get(wheel.wheel_version, []),
+                imports=lambda path: (path.name.split("-")[0],),
                 manifests=_manifests,
             ),
             journal=Journal(state.journal / "plan.jsonl"),

@@ -124,6 +124,12 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
     assert (install["imports"], install["checks"]) == (["hnswlib"], ["import hnswlib"])
 
 
+def test_a_wheel_whose_recipe_names_no_imports_is_asked(fleet: FakeFleet, tmp_path: Path) -> None:
+    silent = group("avx", ["avx-1"], wheels=(wheel("avx", import_names=()),))
+    apply(fleet, tmp_path, plan(silent))
+    assert fleet.extravars[1]["fleetbuild_installs"]["avx-1"]["imports"] == ["hnswlib"]
+
+
 def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) -> None:
     shared = group("avx2", AVX2.nodes, wheels=(wheel("avx"),))
     result = apply(fleet, tmp_path, plan(AVX, shared))

@@ -1,0 +1,30 @@
+"""What to import from a wheel whose recipe does not say."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+
+def import_names(wheel: Path) -> tuple[str, ...]:
+    """The top-level names that a wheel brings; private ones only where there are no others."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = top_level(archive.namelist())
+    public = tuple(name for name in names if not name.startswith("_"))
+    return public or names
+
+
+def top_level(files: Iterable[str]) -> tuple[str, ...]:
+    """The names of packages and modules among these files of a wheel."""
+    found = {name for file in files if (name := _name(PurePosixPath(file)))}
+    return tuple(sorted(found))
+
+
+def _name(file: PurePosixPath) -> str | None:
+    first = file.parts[0] if file.parts else ""
+    if file.suffix not in (".py", ".so") or first.endswith((".dist-info", ".data")):
+        return None
+    # hnswlib.cpython-311-x86_64-linux-gnu.so, six.py, numpy/__init__.py
+    name = first.split(".")[0] if len(file.parts) == 1 else first
+    return name if name.isidentifier() else None

@@ -1,0 +1,28 @@
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.engine.imports import import_names, top_level
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (["hnswlib.cpython-311-x86_64-linux-gnu.so", "hnswlib-0.8.0.dist-info/RECORD"], "hnswlib"),
+        (["numpy/__init__.py", "numpy/core/a.so", "numpy.libs/libgfortran-1.so.5"], "numpy"),
+        (["six.py", "six-1.data/purelib/other.py", "data/table.csv"], "six"),
+        (["a/b/c.py", "_a.so", "not-a-name/x.py", ""], "_a a"),
+    ],
+)
+def test_finds_what_a_wheel_brings(files: list[str], names: str) -> None:
+    assert top_level(files) == tuple(names.split())
+
+
+@pytest.mark.parametrize(("files", "names"), [(["_a.so", "b.py"], "b"), (["_a.so"], "_a")])
+def test_private_names_are_the_last_resort(tmp_path: Path, files: list[str], names: str) -> None:
+    wheel = tmp_path / "a.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for file in files:
+            archive.writestr(file, "")
+    assert import_names(wheel) == (names,)
