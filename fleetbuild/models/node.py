@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, SecretStr
 
@@ -16,20 +16,23 @@ class Become(Frozen):
     user: str = "root"
     password: SecretStr | None = None
     flags: str | None = None
+    exe: str | None = None
 
 
 class Login(Frozen):
     """Everything that decides how a node is reached; rendered by Ansible, so no templates left."""
 
-    connection: Literal["ssh", "local"] = "ssh"
+    connection: str = "ssh"  # "ssh" or "local"; any other is named when the node is probed
     host: str
     port: int | None = None
     user: str | None = None
     password: SecretStr | None = None
     key_file: str | None = None
-    ssh_args: tuple[
-        str, ...
-    ] = ()  # OpenSSH options: ssh_args, common and extra args, in that order
+    # OpenSSH's first word counts, so the order is Ansible's: its ssh_args, then what the fields
+    # here say, then the common and the extra args.
+    ssh_args: tuple[str, ...] = ()
+    ssh_common_args: tuple[str, ...] = ()
+    ssh_executable: str = "ssh"
     host_key_checking: bool = True
     become: Become | None = None
 
@@ -57,6 +60,7 @@ class Inventory(Frozen):
     source: str
     limit: str | None = None
     nodes: tuple[Node, ...]
+    warnings: tuple[str, ...] = ()  # what Ansible found odd in it
 
     def __getitem__(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)

@@ -1,0 +1,33 @@
+"""Ansible, across a process boundary: inventories, effective settings, rendering, playbooks.
+
+`_runner` alone knows ansible-runner, and imports it only when something is run.
+"""
+
+from fleetbuild.ansible._runner import find_program
+from fleetbuild.ansible.listing import Listing, list_inventory
+from fleetbuild.ansible.playbooks import (
+    HostRun,
+    PlaybookRun,
+    TaskEvent,
+    ansible_dir,
+    run_playbook,
+)
+from fleetbuild.ansible.rendering import needs_rendering, render
+from fleetbuild.ansible.secrets import Secrets
+from fleetbuild.ansible.settings import Settings, effective_settings
+
+__all__ = [
+    "HostRun",
+    "Listing",
+    "PlaybookRun",
+    "Secrets",
+    "Settings",
+    "TaskEvent",
+    "ansible_dir",
+    "effective_settings",
+    "find_program",
+    "list_inventory",
+    "needs_rendering",
+    "render",
+    "run_playbook",
+]

@@ -1,0 +1,157 @@
+"""The only module that knows ansible-runner."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleetbuild.errors import FleetbuildError
+
+# What Ansible would say to a person at a terminal, and what would make it ask one.
+_QUIET = {
+    "ANSIBLE_NOCOLOR": "1",
+    "ANSIBLE_FORCE_COLOR": "0",
+    "ANSIBLE_DEPRECATION_WARNINGS": "False",
+    "ANSIBLE_LOCALHOST_WARNING": "False",
+    "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False",
+    "ANSIBLE_DEVEL_WARNING": "False",
+    "ANSIBLE_ASK_PASS": "False",
+    "ANSIBLE_BECOME_ASK_PASS": "False",
+    "ANSIBLE_ASK_VAULT_PASS": "False",
+}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a program ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@contextmanager
+def private_dir() -> Iterator[Path]:
+    """A directory for one run that nobody else can look into, in memory where that can be."""
+    memory = Path("/dev/shm")  # noqa: S108 (a new 0700 directory of ours in it)
+    parent = memory if os.access(memory, os.W_OK | os.X_OK) else None
+    path = Path(tempfile.mkdtemp(prefix="fleetbuild-", dir=parent))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def capture(
+    program: str, arguments: Sequence[str], *, private: Path, env: Mapping[str, str] = {}
+) -> Finished:
+    """Run an ansible program that asks nothing, and take what it prints."""
+    import ansible_runner  # noqa: PLC0415 (takes 0.1 s, and --help needs none of it)
+
+    folder = Path(tempfile.mkdtemp(dir=private))
+    out, err = folder / "out", folder / "err"
+    with out.open("wb") as out_file, err.open("wb") as err_file:
+        *_, code = ansible_runner.run_command(
+            **_command(program, arguments),
+            **_place(folder, env),
+            runner_mode="subprocess",
+            input_fd=subprocess.DEVNULL,
+            output_fd=out_file,
+            error_fd=err_file,
+        )
+    return Finished(code, *(path.read_text("utf-8", "replace") for path in (out, err)))
+
+
+def stream(
+    program: str,
+    arguments: Sequence[str],
+    *,
+    private: Path,
+    env: Mapping[str, str] = {},
+    passwords: Mapping[str, str] = {},
+    on_event: Callable[[dict[str, Any]], None],
+    cancelled: Callable[[], bool] = lambda: False,
+    log: Path | None = None,
+) -> int:
+    """Run an ansible program that tells its events; give its exit code, 254 where cancelled.
+
+    `passwords` answers its prompts: what is asked (a pattern) to what is said.
+    """
+    import ansible_runner  # noqa: PLC0415
+
+    # ansible-runner takes its settings from this file alone.
+    (private / "env").mkdir(mode=0o700)
+    (private / "env" / "settings").write_text('{"pexpect_timeout": 0.2}', encoding="utf-8")
+
+    def handle(event: dict[str, Any]) -> bool:
+        on_event(event)
+        return False  # nothing of it is kept on disk
+
+    try:
+        *_, code = ansible_runner.run_command(
+            **_command(program, arguments),
+            **_place(private, env),
+            passwords=dict(passwords),
+            event_handler=handle,
+            cancel_callback=cancelled,
+        )
+    finally:
+        if log is not None:
+            _keep(private / "artifacts" / "run" / "stdout", log)
+    return int(code)
+
+
+def _command(program: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """For ansible-runner; `env` undoes what that would set over the ansible.cfg of the user."""
+    undone = (
+        [] if "ANSIBLE_HOST_KEY_CHECKING" in os.environ else ["-u", "ANSIBLE_HOST_KEY_CHECKING"]
+    )
+    return {
+        "executable_cmd": "env",
+        "cmdline_args": [*undone, find_program(program), *arguments],
+    }
+
+
+def _place(private: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "private_data_dir": str(private),
+        "ident": "run",
+        "host_cwd": str(Path.cwd()),  # so that ./ansible.cfg and relative paths are the user's
+        "envvars": {**_QUIET, "PATH": _path(), "FLEETBUILD_RUN": str(private), **env},
+        "fact_cache_type": "as configured",
+        "quiet": True,
+    }
+
+
+def _scripts() -> str:
+    return sysconfig.get_path("scripts")
+
+
+def _path() -> str:
+    return os.pathsep.join((_scripts(), os.environ.get("PATH", os.defpath)))
+
+
+def find_program(name: str) -> str:
+    """An ansible program: the one installed with us, else the one on PATH."""
+    found = shutil.which(name, path=_path())
+    if found is None:
+        raise FleetbuildError(
+            f"{name} is neither in {_scripts()} nor on PATH",
+            "install ansible-core in the environment that fleetbuild runs in",
+        )
+    return found
+
+
+def _keep(output: Path, log: Path) -> None:
+    if output.exists():
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copyfile(output, log)
+        log.chmod(0o600)

@@ -1,0 +1,179 @@
+"""An inventory as Ansible reads it: `ansible-inventory --list`, and its problems as sentences."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fleetbuild.ansible._runner import Finished, capture, private_dir
+from fleetbuild.ansible.messages import messages, plain, sentence
+from fleetbuild.ansible.secrets import Secrets, vault_arguments
+from fleetbuild.ansible.settings import Settings, effective_settings
+from fleetbuild.errors import InventoryError
+
+_FAILURE = re.compile(
+    r"(?:Failed to parse inventory with '(?P<plugin>\w+)' plugin|"
+    r"Failed to parse \S+ with (?P<older>\w+) plugin): (?P<reason>.*)"
+)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Hosts in the inventory's order with their own variables, unrendered, and their groups."""
+
+    hosts: dict[str, dict[str, Any]]
+    groups: dict[str, tuple[str, ...]]
+    settings: Settings
+    warnings: tuple[str, ...] = ()
+
+
+def list_inventory(
+    source: str, *, limit: str | None = None, secrets: Secrets | None = None
+) -> Listing:
+    """Have Ansible read an inventory; `limit` is an Ansible pattern or @file."""
+    if not is_host_list(source) and not Path(source).exists():
+        raise InventoryError(f"{source}: no such inventory", "name an inventory file or directory")
+    with ThreadPoolExecutor(1) as aside:
+        settings = aside.submit(effective_settings)  # beside the inventory: both take a start-up
+        ended = _run(source, limit, secrets or Secrets())
+        if ended.code != 0:
+            raise _problem(source, ended)
+        listing = _listing(json.loads(ended.out), settings.result(), ended.err)
+    if not listing.hosts:
+        raise _nobody(source, limit, listing.warnings)
+    return listing
+
+
+def is_host_list(source: str) -> bool:
+    """Is this `-i host1,host2,` rather than a path?"""
+    return "," in source and not Path(source).exists()
+
+
+def _run(source: str, limit: str | None, secrets: Secrets) -> Finished:
+    with private_dir() as private:
+        arguments = ["-i", source, "--list", *vault_arguments(secrets, private)]
+        if limit is not None:
+            arguments += ["--limit", limit]
+        env = {"ANSIBLE_INVENTORY_UNPARSED_FAILED": "True"}
+        return capture("ansible-inventory", arguments, private=private, env=env)
+
+
+def _listing(document: dict[str, Any], settings: Settings, said: str) -> Listing:
+    hostvars = document.get("_meta", {}).get("hostvars", {})
+    members: dict[str, set[str]] = {}
+    order: dict[str, None] = {}
+    for path, host in _walk(document, ("all",)):
+        order[host] = None
+        members.setdefault(host, set()).update(path[1:])
+    return Listing(
+        hosts={host: hostvars.get(host, {}) for host in order},
+        groups={host: tuple(sorted(members[host])) for host in order},
+        settings=settings,
+        warnings=tuple(messages(said)),
+    )
+
+
+def _walk(document: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every host below a group, with the groups on the way to it."""
+    group = document.get(path[-1], {})
+    for host in group.get("hosts", []):
+        yield path, host
+    for child in group.get("children", []):
+        yield from _walk(document, (*path, child))
+
+
+def _problem(source: str, ended: Finished) -> InventoryError:
+    said = plain(ended.err + ended.out)
+    if "ault" in said and (problem := _vault_problem(source, said)):
+        return problem
+    if limit := re.search(r"Unable to find limit file b?'?([^'\n]+)", said):
+        return InventoryError(
+            f"there is no limit file {limit[1]}", "--limit @FILE names a file with a host a line"
+        )
+    path = Path(source)
+    if path.suffix in (".yml", ".yaml", ".json") and (problem := _yaml_problem(path)):
+        return problem
+    failures = [match.groupdict() for match in _FAILURE.finditer(said)]
+    plugin = "script" if path.is_file() and os.access(path, os.X_OK) else "ini"
+    plugin = "yaml" if path.suffix in (".yml", ".yaml", ".json") else plugin
+    reasons = {one["plugin"] or one["older"]: one["reason"] for one in failures}
+    reason = reasons.get(plugin) or next(iter(reasons.values()), "") or sentence(_errors(said))
+    reason = reason.removeprefix("Failed to parse inventory: ").rstrip(" .")
+    if plugin == "script":
+        complaint = said.partition("Standard error from inventory script:\n")[2].partition("\n")[0]
+        reason += f": {complaint}" if complaint else ""
+        return InventoryError(f"{source}: {reason}", f"run `{source} --list` and mend it")
+    if path.is_file() and _is_script(path):
+        return InventoryError(
+            f"{source} looks like an inventory script and is not executable",
+            f"chmod +x {source}",
+        )
+    return InventoryError(
+        f"{source} cannot be read as an inventory: {reason}",
+        f"mend it; `ansible-inventory -i {source} --list` shows the same",
+    )
+
+
+def _errors(said: str) -> str:
+    return "\n".join(line for line in said.splitlines() if "ERROR" in line) or said
+
+
+def _is_script(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+def _vault_problem(source: str, said: str) -> InventoryError | None:
+    file = re.search(r"vault password file (\S+) was not found", said)
+    if file:
+        return InventoryError(
+            f"there is no vault password file {file[1]}",
+            "name the right one: --vault-password-file",
+        )
+    if "no vault secrets found" in said or "without vault" in said.lower():
+        return InventoryError(
+            f"{source} holds vaulted values, and no vault password was given",
+            "use --vault-password-file or --vault-id",
+        )
+    if "ecryption failed" in said or "could not be decrypted" in said.lower():
+        return InventoryError(
+            f"{source} holds vaulted values that the vault password given does not open",
+            "use the --vault-password-file or --vault-id that they were encrypted with",
+        )
+    if any("ault" in message for message in messages(_errors(said))):
+        return InventoryError(f"{source}: {sentence(_errors(said))}", "mend the vault options")
+    return None
+
+
+def _yaml_problem(path: Path) -> InventoryError | None:
+    """Where a YAML file breaks off; our own look, since Ansible's wording changes."""
+    try:
+        yaml.compose(path.read_bytes(), yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        what = error.problem or error.context or "it does not parse"
+        return InventoryError(f"{path}{where}: not YAML: {what}", "mend that line")
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return InventoryError(
+            f"{path}: not YAML: {str(error).splitlines()[0]}", "it must be a UTF-8 text file"
+        )
+    return None
+
+
+def _nobody(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
+    if limit is not None:
+        return InventoryError(
+            f"no host of {source} matches {limit!r}",
+            f"`ansible-inventory -i {source} --graph` shows hosts and groups",
+        )
+    said = f": {warnings[0]}" if warnings else ""
+    return InventoryError(f"{source} names no hosts{said}", "add hosts below `all`")

@@ -1,0 +1,274 @@
+"""Our playbooks, run with the user's inventory; their events become ours here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import fleetbuild
+from fleetbuild.ansible._runner import private_dir, stream
+from fleetbuild.ansible.messages import plain, sentence
+from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
+from fleetbuild.ansible.settings import Settings, effective_settings
+from fleetbuild.errors import FleetbuildError
+
+_LONGEST = 2000
+_GRACE = 5.0  # seconds for Ansible to stop its workers by itself
+
+
+@dataclass(frozen=True)
+class TaskEvent:
+    """A task that ended on a host, or, as `retry`, was not yet what it waits for."""
+
+    host: str
+    task: str
+    state: Literal["ok", "changed", "failed", "unreachable", "skipped", "retry"]
+    result: dict[str, Any]
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class HostRun:
+    """How a playbook ended for one host."""
+
+    state: Literal["ok", "failed", "unreachable"]
+    message: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlaybookRun:
+    """How a playbook ended for each host that it was limited to."""
+
+    hosts: dict[str, HostRun]
+    cancelled: bool = False
+
+
+_STATES: dict[str, Literal["ok", "failed", "unreachable", "skipped", "retry"]] = {
+    "runner_on_ok": "ok",
+    "runner_on_failed": "failed",
+    "runner_on_unreachable": "unreachable",
+    "runner_on_skipped": "skipped",
+    "runner_retry": "retry",
+}
+
+
+def run_playbook(
+    name: str,
+    *,
+    inventory: str,
+    limit: Sequence[str],
+    extravars: Mapping[str, Any],
+    secrets: Secrets | None = None,
+    state_dir: Path,
+    on_event: Callable[[TaskEvent], None],
+    forks: int = 25,
+    cancel: threading.Event | None = None,
+) -> PlaybookRun:
+    """Run playbooks/NAME on some hosts of an inventory. What it printed stays in state_dir/runs.
+
+    Setting `cancel` from another thread, or Ctrl-C in this one, stops Ansible and its workers.
+    """
+    run = _Run(on_event)
+    log = state_dir / "runs" / f"{time.strftime('%Y%m%dT%H%M%S')}-{Path(name).stem}.log"
+    secrets = secrets or Secrets()
+    with private_dir() as private:
+        arguments = _arguments(name, inventory, limit, extravars, secrets, forks, private)
+        code = _interruptible(
+            lambda cancelled: stream(
+                "ansible-playbook",
+                arguments,
+                private=private,
+                env=_environment(effective_settings()),
+                passwords=_answers(secrets),
+                on_event=run.take,
+                cancelled=cancelled,
+                log=log,
+            ),
+            cancel or threading.Event(),
+            private,
+        )
+    if code is None:
+        return PlaybookRun(run.hosts(limit), cancelled=True)
+    if code != 0 and not run.played:
+        raise FleetbuildError(
+            f"ansible-playbook stopped before its first task: {run.complaint()}",
+            f"its whole output is in {log}",
+        )
+    return PlaybookRun(run.hosts(limit))
+
+
+def ansible_dir() -> Path:
+    """Where playbooks/ and roles/ lie: in the installed package, or beside it in a checkout."""
+    package = Path(fleetbuild.__file__).parent
+    installed = package / "_ansible"
+    return installed if installed.is_dir() else package.parent
+
+
+def _arguments(
+    name: str,
+    inventory: str,
+    limit: Sequence[str],
+    extravars: Mapping[str, Any],
+    secrets: Secrets,
+    forks: int,
+    private: Path,
+) -> list[str]:
+    playbook = ansible_dir() / "playbooks" / name
+    if not playbook.is_file():
+        raise FleetbuildError(f"{playbook} is missing", "install fleetbuild again")
+    hosts = write_private(private / "limit", "\n".join(limit))
+    values = write_private(private / "extravars.json", json.dumps(extravars))
+    asking = ["--ask-pass"] if secrets.ask_pass else []
+    asking += ["--ask-become-pass"] if secrets.become_pass else []
+    return [
+        *("-i", inventory, "--limit", f"@{hosts}", "-e", f"@{values}", "--forks", str(forks)),
+        *asking,
+        *vault_arguments(secrets, private),
+        str(playbook),
+    ]
+
+
+def _answers(secrets: Secrets) -> dict[str, str]:
+    """What Ansible asks at its terminal, and what is said there."""
+    answers = {}
+    if secrets.ask_pass:
+        answers[r"SSH password:\s*$"] = secrets.ask_pass.get_secret_value()
+    if secrets.become_pass:
+        answers[r"BECOME password[^\n]*:\s*$"] = secrets.become_pass.get_secret_value()
+    return answers
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """Our roles, and better defaults where the user's configuration has none."""
+    roles = [str(ansible_dir() / "roles"), os.environ.get("ANSIBLE_ROLES_PATH", "")]
+    env = {"ANSIBLE_ROLES_PATH": os.pathsep.join(filter(None, roles))}
+    if "ssh.pipelining" not in settings and "ANSIBLE_PIPELINING" not in settings:
+        env["ANSIBLE_PIPELINING"] = "True"
+    if "INTERPRETER_PYTHON" not in settings:
+        env["ANSIBLE_PYTHON_INTERPRETER"] = "auto_silent"
+    return env
+
+
+class _Run:
+    """What a playbook's events add up to."""
+
+    def __init__(self, on_event: Callable[[TaskEvent], None]) -> None:
+        self.played = False
+        self._on_event = on_event
+        self._ended: dict[str, HostRun] = {}
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._said: list[str] = []
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """One event of ansible-runner."""
+        kind, data = str(event.get("event")), event.get("event_data") or {}
+        if kind not in _STATES:
+            self._said = [*self._said[-50:], str(event.get("stdout", ""))]
+            return
+        self.played = True
+        told = task_event(kind, data)
+        if told.state == "ok" or told.state == "changed":
+            facts = told.result.get("ansible_facts")
+            self._facts.setdefault(told.host, {}).update(facts if isinstance(facts, dict) else {})
+        elif told.state == "unreachable":
+            self._ended[told.host] = HostRun("unreachable", told.message)
+        elif told.state == "failed" and not data.get("ignore_errors"):
+            self._ended[told.host] = HostRun("failed", f"{told.task}: {told.message}")
+        self._on_event(told)
+
+    def hosts(self, limit: Iterable[str]) -> dict[str, HostRun]:
+        """How it ended for each host, the untouched ones among them."""
+        silent = HostRun("failed", f"Ansible did not come to it. {self.complaint()}".strip())
+        return {
+            host: self._ended.get(host)
+            or (HostRun("ok", facts=self._facts[host]) if host in self._facts else silent)
+            for host in limit
+        }
+
+    def complaint(self) -> str:
+        """The error among what Ansible printed outside of tasks."""
+        lines = plain("\n".join(self._said)).splitlines()
+        errors = [line for line in lines if "ERROR" in line]
+        return sentence("\n".join(errors)) if errors else ""
+
+
+def task_event(kind: str, data: Mapping[str, Any]) -> TaskEvent:
+    """One of ansible-runner's events about a task, as ours."""
+    result = data.get("res")
+    result = result if isinstance(result, dict) else {}
+    state = _STATES[kind]
+    return TaskEvent(
+        host=str(data.get("host", "")),
+        task=str(data.get("task", "")),
+        state="changed" if state == "ok" and result.get("changed") is True else state,
+        result=result,
+        message=_message(result) if state in ("failed", "unreachable") else "",
+    )
+
+
+def _message(result: Mapping[str, Any]) -> str:
+    """Why a task failed: its message, and the end of what the command said."""
+    said = str(result.get("msg") or result.get("reason") or result.get("exception") or "")
+    if re.fullmatch(r"non-zero return code|MODULE FAILURE.*|", said.strip(), re.DOTALL):
+        output = result.get("stderr") or result.get("module_stderr") or result.get("stdout") or ""
+        said = f"{said.partition(chr(10))[0]}: {str(output).strip()[-_LONGEST:]}"
+    return plain(said).strip(" :\n")[-_LONGEST:]
+
+
+def _interruptible(
+    work: Callable[[Callable[[], bool]], int], cancel: threading.Event, private: Path
+) -> int | None:
+    """Do the work in a thread that Ctrl-C here, or `cancel`, ends; None where it was cancelled."""
+    give_up, codes, problems = threading.Event(), [], []
+
+    def job() -> None:
+        try:
+            codes.append(work(give_up.is_set))
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=job, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive() and not cancel.is_set():
+            thread.join(0.1)
+        if thread.is_alive():
+            _stop(thread, give_up, private)
+            return None
+    except KeyboardInterrupt:
+        _stop(thread, give_up, private)
+        raise
+    if problems:
+        raise problems[0]
+    return codes[0]
+
+
+def _stop(thread: threading.Thread, give_up: threading.Event, private: Path) -> None:
+    """Ask Ansible to stop as Ctrl-C does; then kill what is left, its detached workers too."""
+    _signal(private, signal.SIGINT, children_only=True)
+    thread.join(_GRACE)
+    give_up.set()
+    thread.join(_GRACE)
+    _signal(private, signal.SIGKILL)
+
+
+def _signal(private: Path, number: signal.Signals, *, children_only: bool = False) -> None:
+    """Signal the processes of one run: they, and only they, carry its directory as a mark."""
+    mark = f"FLEETBUILD_RUN={private}\0".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            if mark not in process.joinpath("environ").read_bytes():
+                continue
+            parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+            if not children_only or int(parent) == os.getpid():
+                os.kill(int(process.name), number)

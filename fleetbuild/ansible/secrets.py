@@ -1,0 +1,45 @@
+"""The secrets that a command line asks for. They never reach an argv, a log or a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from fleetbuild.errors import UsageError
+from fleetbuild.models._base import Frozen
+
+
+class Secrets(Frozen):
+    """Passwords typed at a terminal, and where the vault's passwords are."""
+
+    ask_pass: SecretStr | None = None
+    become_pass: SecretStr | None = None
+    vault_password_files: tuple[str, ...] = ()
+    vault_ids: tuple[str, ...] = ()  # as for Ansible: file, script, label@file
+    vault_passwords: tuple[tuple[str, SecretStr], ...] = ()  # label and password, typed
+
+
+def vault_arguments(secrets: Secrets, private: Path) -> list[str]:
+    """The vault options of an ansible program; typed passwords go through files in `private`."""
+    arguments: list[str] = []
+    for file in secrets.vault_password_files:
+        arguments += ["--vault-password-file", file]
+    for vault_id in secrets.vault_ids:
+        if vault_id.rpartition("@")[2] in ("prompt", "prompt_ask_vault_pass"):
+            raise UsageError(
+                f"the vault id {vault_id} asks for its password at a terminal",
+                "give the password in Secrets.vault_passwords, or name a file: LABEL@FILE",
+            )
+        arguments += ["--vault-id", vault_id]
+    for number, (label, password) in enumerate(secrets.vault_passwords):
+        file_name = write_private(private / f"vault-{number}", password.get_secret_value())
+        arguments += ["--vault-id", f"{label or 'default'}@{file_name}"]
+    return arguments
+
+
+def write_private(path: Path, text: str) -> Path:
+    """Write a file that only its owner can read, from its first moment on."""
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,62 @@
+"""Ansible's effective settings: what ansible.cfg and the environment say, where they say it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fleetbuild.ansible._runner import capture, private_dir
+from fleetbuild.ansible.messages import sentence
+from fleetbuild.errors import InventoryError
+
+# Only what differs from Ansible's own defaults: "DEFAULT_REMOTE_USER", "ssh.ssh_common_args".
+Settings = Mapping[str, Any]
+
+
+def effective_settings() -> Settings:
+    """What the user's ansible.cfg and ANSIBLE_* variables change; empty where there are none."""
+    env = {name: value for name, value in os.environ.items() if name.startswith("ANSIBLE_")}
+    files = [path for path in _config_files() if path.is_file()]
+    if not env and not files:
+        return {}
+    stamps = tuple((str(path), path.stat().st_mtime_ns) for path in files)
+    return _dumped(str(Path.cwd()), stamps, tuple(sorted(env.items())))
+
+
+def _config_files() -> list[Path]:
+    """Every place where Ansible may look; which of them counts is for Ansible to say."""
+    named = os.environ.get("ANSIBLE_CONFIG")
+    places = [Path("ansible.cfg"), Path("~/.ansible.cfg"), Path("/etc/ansible/ansible.cfg")]
+    return [path.expanduser() for path in ([Path(named)] if named else []) + places]
+
+
+@functools.cache
+def _dumped(
+    _cwd: str, _files: tuple[tuple[str, int], ...], _env: tuple[tuple[str, str], ...]
+) -> Settings:
+    arguments = ["dump", "--format", "json", "--only-changed", "-t", "all"]
+    with private_dir() as private:
+        ended = capture("ansible-config", arguments, private=private)
+    if ended.code != 0:
+        raise InventoryError(
+            f"ansible.cfg cannot be read: {sentence(ended.err or ended.out)}",
+            "mend it; `ansible-config dump --only-changed` shows the same",
+        )
+    return flattened(json.loads(ended.out))
+
+
+def flattened(dump: list[dict[str, Any]]) -> dict[str, Any]:
+    """The changed settings by name; those of the ssh connection and become plugins by plugin."""
+    found: dict[str, Any] = {}
+    for entry in dump:
+        if "name" in entry:
+            found[entry["name"]] = entry.get("value")
+        for kind in ("CONNECTION_PLUGINS", "BECOME_PLUGINS"):
+            for plugins in entry.get(kind, []):
+                for plugin, options in plugins.items():
+                    found |= {f"{plugin}.{one['name']}": one.get("value") for one in options}
+    return found

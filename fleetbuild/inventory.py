@@ -1,0 +1,218 @@
+"""An Ansible inventory to nodes: which variables and settings decide how each is reached."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from fleetbuild.ansible import Secrets, Settings, list_inventory, needs_rendering, render
+from fleetbuild.errors import InventoryError
+from fleetbuild.models import Become, Inventory, Login, Node
+
+# Ansible's own names of each thing; as in Ansible, the last one that is set counts.
+_HOST = ("ansible_host", "ansible_ssh_host")
+_PORT = ("ansible_port", "ansible_ssh_port")
+_USER = ("ansible_user", "ansible_ssh_user")
+_PASSWORD = ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password")
+_KEY = ("ansible_private_key_file", "ansible_ssh_private_key_file")
+_CHECKING = ("ansible_host_key_checking", "ansible_ssh_host_key_checking")
+_SSH_ARGS, _COMMON_ARGS = ("ansible_ssh_args",), ("ansible_ssh_common_args",)
+_EXTRA_ARGS, _EXECUTABLE = ("ansible_ssh_extra_args",), ("ansible_ssh_executable",)
+_BECOME = ("ansible_become",)
+_METHOD = ("ansible_become_method",)
+_CONNECTION = ("ansible_connection",)
+_SSH_KINDS = ("ssh", "smart", "paramiko", "paramiko_ssh")
+_SM = re.compile(r"[1-9][0-9]?\.[0-9]")
+
+
+def read_inventory(
+    source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
+) -> Inventory:
+    """The nodes of an inventory as Ansible sees them, with every template of a login rendered."""
+    listing = list_inventory(str(source), limit=limit, secrets=secrets)
+    wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
+    rendered = render(str(source), wanted, secrets=secrets)
+    return Inventory(
+        source=str(source),
+        limit=limit,
+        nodes=tuple(
+            node_of(
+                host,
+                {**own, **rendered.get(host, {})},
+                groups=listing.groups[host],
+                settings=listing.settings,
+                secrets=secrets or Secrets(),
+            )
+            for host, own in listing.hosts.items()
+        ),
+        warnings=listing.warnings,
+    )
+
+
+def _unrendered(own: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in own.items() if _is_ours(name) and needs_rendering(value)]
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(("ansible_", "fleetbuild_")) or name == "kubernetes_node"
+
+
+def node_of(
+    host: str,
+    own: Mapping[str, Any],
+    *,
+    groups: tuple[str, ...] = (),
+    settings: Settings | None = None,
+    secrets: Secrets | None = None,
+) -> Node:
+    """One node from its rendered variables and Ansible's settings."""
+    variables = _Variables(host, own, settings or {})
+    return Node(
+        name=host,
+        login=_login(variables, secrets or Secrets()),
+        groups=groups,
+        isa=variables.text("fleetbuild_isa"),
+        sms=_sms(variables),
+        python=_python(variables),
+        builder=variables.flag("fleetbuild_builder") or False,
+        skip=variables.flag("fleetbuild_skip") or False,
+        packages=variables.texts("fleetbuild_packages") or (),
+        variables={**own, "inventory_hostname": host, "group_names": list(groups)},
+    )
+
+
+def _login(variables: _Variables, secrets: Secrets) -> Login:
+    kind = variables.text(*_CONNECTION, setting="DEFAULT_TRANSPORT") or "ssh"
+    password = variables.secret(*_PASSWORD) or secrets.ask_pass
+    checking = variables.flag(*_CHECKING, setting="ssh.host_key_checking")
+    return Login(
+        connection="ssh" if kind.removeprefix("ansible.builtin.") in _SSH_KINDS else kind,
+        host=variables.text(*_HOST) or variables.host,
+        port=variables.port(),
+        user=variables.text(*_USER, setting="ssh.remote_user"),
+        password=password,
+        key_file=variables.text(*_KEY, setting="ssh.private_key_file"),
+        ssh_args=variables.words(*_SSH_ARGS, setting="ssh.ssh_args"),
+        ssh_common_args=(
+            *variables.words(*_COMMON_ARGS, setting="ssh.ssh_common_args"),
+            *variables.words(*_EXTRA_ARGS, setting="ssh.ssh_extra_args"),
+        ),
+        ssh_executable=variables.text(*_EXECUTABLE, setting="ssh.ssh_executable") or "ssh",
+        host_key_checking=checking is not False,
+        become=_become(variables, secrets, password),
+    )
+
+
+def _become(
+    variables: _Variables, secrets: Secrets, login_password: SecretStr | None
+) -> Become | None:
+    if not variables.flag(*_BECOME, setting="DEFAULT_BECOME"):
+        return None
+    method = variables.text(*_METHOD, setting="DEFAULT_BECOME_METHOD") or "sudo"
+    method = method.removeprefix("ansible.builtin.")
+    # As Ansible's prompt says: "BECOME password[defaults to SSH password]".
+    typed = secrets.become_pass or (login_password if secrets.ask_pass else None)
+    passwords = ("ansible_become_password", "ansible_become_pass", f"ansible_{method}_pass")
+    return Become(
+        method=method,
+        user=variables.text(
+            "ansible_become_user", f"ansible_{method}_user", setting="DEFAULT_BECOME_USER"
+        )
+        or "root",
+        password=variables.secret(*passwords) or typed,
+        flags=variables.text(
+            "ansible_become_flags", f"ansible_{method}_flags", setting="DEFAULT_BECOME_FLAGS"
+        ),
+        exe=variables.text(
+            "ansible_become_exe", f"ansible_{method}_exe", setting="DEFAULT_BECOME_EXE"
+        ),
+    )
+
+
+def _sms(variables: _Variables) -> tuple[str, ...] | None:
+    sms = variables.texts("fleetbuild_sms")
+    for sm in sms or ():
+        if not _SM.fullmatch(sm):
+            raise variables.wrong("fleetbuild_sms", sm, 'compute capabilities such as ["8.6"]')
+    return sms
+
+
+def _python(variables: _Variables) -> str | None:
+    python = variables.text("fleetbuild_python")
+    if python is not None and not re.fullmatch(r"/\S+|3\.\d+t?", python):
+        raise variables.wrong("fleetbuild_python", python, 'a path or a version such as "3.11"')
+    return python
+
+
+class _Variables:
+    """A host's variables, then Ansible's settings, with their types checked."""
+
+    def __init__(self, host: str, own: Mapping[str, Any], settings: Settings) -> None:
+        self.host = host
+        self._own = own
+        self._settings = settings
+
+    def _value(self, *names: str, setting: str = "") -> Any:
+        found = [self._own[name] for name in names if self._own.get(name) is not None]
+        return found[-1] if found else self._settings.get(setting)
+
+    def text(self, *names: str, setting: str = "") -> str | None:
+        value = self._value(*names, setting=setting)
+        if isinstance(value, bool | list | dict):
+            raise self.wrong(names[0], value, "a text")
+        # An empty text is how an inventory takes back what a wider group has set.
+        return None if value is None or str(value) == "" else str(value)
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        value = self._value(name)
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            value = str(value).replace(",", " ").split()
+        if value is None:
+            return None
+        if isinstance(value, list) and all(type(one) in (str, int, float) for one in value):
+            return tuple(map(str, value))
+        raise self.wrong(name, value, "a list of texts")
+
+    def words(self, *names: str, setting: str = "") -> tuple[str, ...]:
+        text = self.text(*names, setting=setting) or ""
+        try:
+            return tuple(shlex.split(text))
+        except ValueError as error:
+            raise self.wrong(names[0], text, f"words as in a shell ({error})") from None
+
+    def secret(self, *names: str) -> SecretStr | None:
+        value = self._value(*names)
+        if isinstance(value, bool | list | dict):
+            # The value itself stays out of the sentence.
+            raise InventoryError(f"{self.host}: {names[0]} must be a text", "put it in quotes")
+        return None if value is None or str(value) == "" else SecretStr(str(value))
+
+    def flag(self, *names: str, setting: str = "") -> bool | None:
+        value = self._value(*names, setting=setting)
+        if value is None or isinstance(value, bool):
+            return value
+        word = str(value).strip().lower()
+        if word in ("yes", "on", "true", "t", "y", "1", "1.0"):
+            return True
+        if word in ("no", "off", "false", "f", "n", "0", "0.0", ""):
+            return False
+        raise self.wrong(names[0], value, "true or false")
+
+    def port(self) -> int | None:
+        value = self.text(*_PORT, setting="ssh.port")
+        if value is None:
+            return None
+        if not value.isascii() or not value.isdigit() or not 0 < int(value) < 65536:
+            raise self.wrong("ansible_port", value, "a port from 1 to 65535")
+        return int(value)
+
+    def wrong(self, name: str, value: Any, expected: str) -> InventoryError:
+        return InventoryError(
+            f"{self.host}: {name} is {str(value)[:80]!r}, and must be {expected}",
+            f"mend {name} of {self.host} in the inventory",
+        )
