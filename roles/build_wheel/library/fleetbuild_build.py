@@ -68,7 +68,7 @@ def main():
     except BuildFailed as problem:
         module.fail_json(msg=str(problem), fix=problem.fix)
     except OSError as error:
-        module.fail_json(msg="{}: {}.".format(error.filename or build.dir, error.strerror or error))
+        module.fail_json(msg=f"{error.filename or build.dir}: {error.strerror or error}.")
 
 
 def wait(build, poll):

@@ -32,16 +32,14 @@ def stamp(wheel, version, dest):
     """Put `wheel` with `version` into the folder `dest`; the path of what lies there now."""
     name, old, tags = split_name(os.path.basename(wheel))
     if public(old) != public(version):
-        raise StampError(
-            "The build made {} {}, but {} was wanted.".format(name, public(old), public(version))
-        )
+        raise StampError(f"The build made {name} {public(old)}, but {public(version)} was wanted.")
     if old == version:
         target = os.path.join(dest, os.path.basename(wheel))
         if os.path.abspath(target) != os.path.abspath(wheel):
             shutil.copyfile(wheel, target)
         return target
-    stem = "{}-{}".format(normalised(name), version)
-    target = os.path.join(dest, "{}-{}.whl".format(stem, tags))
+    stem = f"{normalised(name)}-{version}"
+    target = os.path.join(dest, f"{stem}-{tags}.whl")
     partial = target + ".part"
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(partial, "w") as result:
         restamp(source, result, stem, version)
@@ -76,7 +74,7 @@ def split_name(file):
     """(name, version, tags with the build number) of a wheel's file name."""
     parts = file[: -len(".whl")].split("-")
     if not file.endswith(".whl") or len(parts) not in (5, 6):
-        raise StampError("{} is not the name of a wheel.".format(file))
+        raise StampError(f"{file} is not the name of a wheel.")
     return parts[0], parts[1], "-".join(parts[2:])
 
 
@@ -84,7 +82,7 @@ def dist_info(paths):
     """The one .dist-info folder, without its ending."""
     found = {path.split("/")[0] for path in paths if path.split("/")[0].endswith(".dist-info")}
     if len(found) != 1:
-        raise StampError("A wheel has one .dist-info folder, this one has {}.".format(len(found)))
+        raise StampError(f"A wheel has one .dist-info folder, this one has {len(found)}.")
     return found.pop()[: -len(".dist-info")]
 
 
@@ -120,7 +118,7 @@ def add(archive, path, content, executable):
             seen.update(chunk)
             size += len(chunk)
     encoded = base64.urlsafe_b64encode(seen.digest()).rstrip(b"=").decode("ascii")
-    return "{},sha256={},{}".format(quoted(path), encoded, size)
+    return f"{quoted(path)},sha256={encoded},{size}"
 
 
 def quoted(path):

@@ -19,7 +19,9 @@ from ansible.module_utils.stamp_wheel import StampError, stamp
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc")
 NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
-KILLED = re.compile(r"Killed signal terminated program|signal 9\b|\bKilled\b.*\b(?:cc1|cc1plus|cicc|ptxas)")
+KILLED = re.compile(
+    r"Killed signal terminated program|signal 9\b|\bKilled\b.*\b(?:cc1|cc1plus|cicc|ptxas)"
+)
 STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
 COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
 ERROR = re.compile(r"\berror\b|\bundefined reference\b|No such file|not found|Error:", re.I)
@@ -169,7 +171,9 @@ class Build:
         if stamped != wheel:
             os.unlink(wheel)
         with open(stamped + ".sha256", "w", encoding="ascii") as file:
-            file.write("{}  {}\n".format(sha256(stamped), os.path.basename(stamped)))
+            file.write(f"{sha256(stamped)}  {os.path.basename(stamped)}\n")
+        for name in ("in", "src", "venv", "bin", "home", "tmp"):
+            shutil.rmtree(self.at(name), ignore_errors=True)  # large, and done with
         return stamped
 
     def refuse_native(self):
@@ -177,9 +181,7 @@ class Build:
         for name, value in sorted(self.params["environment"].items()):
             if NATIVE.search(str(value)):
                 raise BuildFailed(
-                    "{} has {}, which builds for the builder and not for the target.".format(
-                        name, NATIVE.search(str(value)).group()
-                    ),
+                    f"{name} has {NATIVE.search(str(value)).group()}, which builds for the builder and not for the target.",
                     "Name the target's features in the recipe's environment.",
                 )
 
@@ -189,9 +191,7 @@ class Build:
             for line in log:
                 if NATIVE.search(line) and " -c " in line and self.at("tmp") not in line:
                     raise BuildFailed(
-                        "The package's own build files compile with {}.".format(
-                            NATIVE.search(line).group()
-                        ),
+                        f"The package's own build files compile with {NATIVE.search(line).group()}.",
                         "Switch that off in the recipe: an environment variable or a patch.",
                     )
 
@@ -207,7 +207,7 @@ class Build:
             with contextlib.suppress(OSError):
                 os.unlink(path)
             raise BuildFailed(
-                "{} is not what was planned: its sha256 is another.".format(name),
+                f"{name} is not what was planned: its sha256 is another.",
                 "Run again: it is copied anew.",
             )
 
@@ -245,7 +245,9 @@ class Build:
         python = self.at("venv", "bin", "python")
         shutil.rmtree(self.at("venv"), ignore_errors=True)
         plain = {"PATH": PATH, "HOME": self.at("home"), "LANG": "C.UTF-8"}
-        code = self.call(log, [self.params["python"], "-I", "-m", "venv", self.at("venv")], plain, deadline)
+        code = self.call(
+            log, [self.params["python"], "-I", "-m", "venv", self.at("venv")], plain, deadline
+        )
         if code != 0:
             raise BuildFailed(
                 "{} cannot make a virtual environment.".format(self.params["python"]),
@@ -304,14 +306,16 @@ class Build:
                 os.symlink(cache, self.at("bin", name))
                 continue
             with open(self.at("bin", name), "w", encoding="utf-8") as file:
-                file.write('#!/bin/sh\nexec "{}" "{}" "$@"\n'.format(cache, compiler))
+                file.write(f'#!/bin/sh\nexec "{cache}" "{compiler}" "$@"\n')
             os.chmod(self.at("bin", name), 0o755)
 
     def pythons_own_compilers(self):
         """setuptools compiles with what this Python was compiled with: x86_64-linux-gnu-gcc."""
         ask = "import sysconfig as s; print(*[(s.get_config_var(v) or 'cc').split()[0] for v in ('CC', 'CXX')])"
         said = subprocess.run(
-            [self.params["python"], "-I", "-c", ask], stdout=subprocess.PIPE, universal_newlines=True
+            [self.params["python"], "-I", "-c", ask],
+            stdout=subprocess.PIPE,
+            universal_newlines=True,
         ).stdout
         return [name for name in said.split() if "/" not in name]
 
@@ -327,14 +331,14 @@ class Build:
             environment.update(
                 MAX_JOBS=str(jobs),
                 CMAKE_BUILD_PARALLEL_LEVEL=str(jobs),
-                MAKEFLAGS="-j{}".format(jobs),
+                MAKEFLAGS=f"-j{jobs}",
             )
             code = self.call(log, command, environment, deadline)
             wheels = glob.glob(self.at("out", "*.whl"))
             if code == 0 and len(wheels) == 1:
                 return wheels[0]
             if code == 0:
-                raise BuildFailed("The build made {} wheels, not one.".format(len(wheels)))
+                raise BuildFailed(f"The build made {len(wheels)} wheels, not one.")
             killed = code in (-signal.SIGKILL, 137) or KILLED.search(self.log_since(begins))
             if not killed:
                 raise BuildFailed("The build failed.", "See the log.")
@@ -344,7 +348,7 @@ class Build:
                     "Build on a node with more memory, or add swap.",
                 )
             jobs = max(1, jobs // 2)
-            say(log, "The compiler was killed. Again with {} jobs; objects are kept.".format(jobs))
+            say(log, f"The compiler was killed. Again with {jobs} jobs; objects are kept.")
 
     def log_since(self, offset):
         """What the log says from there on."""
@@ -407,7 +411,7 @@ def tree_hash(path):
         for name in files:
             full = os.path.join(folder, name)
             content = os.readlink(full) if os.path.islink(full) else sha256(full)
-            lines.append("{} {}".format(os.path.relpath(full, path), content))
+            lines.append(f"{os.path.relpath(full, path)} {content}")
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8")).hexdigest()
 
 
@@ -444,7 +448,7 @@ def unpack(archive, dest):
             found.extractall(dest, members, **kwargs)
     except tarfile.TarError as error:
         raise BuildFailed(
-            "{} cannot be unpacked: {}.".format(os.path.basename(archive), error),
+            f"{os.path.basename(archive)} cannot be unpacked: {error}.",
             "Get the source again.",
         ) from error
 
@@ -462,8 +466,6 @@ def check_member(member, archive):
     if inside and (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         return member
     raise BuildFailed(
-        "{} holds {}, which would land outside of the source tree.".format(
-            os.path.basename(archive), member.name
-        ),
+        f"{os.path.basename(archive)} holds {member.name}, which would land outside of the source tree.",
         "Do not trust this archive.",
     )

@@ -177,7 +177,7 @@ def make(root, params, check):
             return False
         if there is not None and root.serving() == release_id:
             raise Problem(
-                "Release {} serves already, with other wheels.".format(release_id),
+                f"Release {release_id} serves already, with other wheels.",
                 "Give the new wheels another release id.",
             )
         if not check:
@@ -216,7 +216,7 @@ def assemble(path, params):
 
 def venv_fix(python):
     """What to do where no virtual environment can be made."""
-    return "Install the venv module of {} (Debian and Ubuntu: its -venv package).".format(python)
+    return f"Install the venv module of {python} (Debian and Ubuntu: its -venv package)."
 
 
 def run(command, fix):
@@ -232,7 +232,7 @@ def run(command, fix):
             stderr=subprocess.STDOUT,
         )
     except OSError as error:
-        raise Problem("{} does not run: {}.".format(command[0], error.strerror), fix) from error
+        raise Problem(f"{command[0]} does not run: {error.strerror}.", fix) from error
     if done.returncode != 0:
         lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
         errors = [line for line in lines if "error" in line.lower()] or lines
@@ -244,7 +244,7 @@ def activate(root, params, check):
     release_id, before = params["release_id"], root.serving()
     if not check and root.manifest(release_id) is None:
         raise Problem(
-            "Release {} is not complete in {}.".format(release_id, root.releases),
+            f"Release {release_id} is not complete in {root.releases}.",
             "Install it first.",
         )
     switched = before != release_id
@@ -272,7 +272,7 @@ def go_back(root, check):
         served.pop()
     if not served:
         raise Problem(
-            "There is no earlier verified release in {}.".format(root.releases),
+            f"There is no earlier verified release in {root.releases}.",
             "Apply a plan with the versions that you want back.",
         )
     if not check:
@@ -316,7 +316,7 @@ def main():
         module.fail_json(msg=str(problem), fix=problem.fix)
     except OSError as error:
         module.fail_json(
-            msg="{}: {}.".format(error.filename or root.path, error.strerror or error),
+            msg=f"{error.filename or root.path}: {error.strerror or error}.",
             fix="Let the user write there, let Ansible become root, or set another install path.",
         )
 

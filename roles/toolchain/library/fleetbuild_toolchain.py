@@ -59,10 +59,13 @@ def main():
     )
     family = os_family()
     found, missing = look(module.params["python"], module.params["cache"])
-    packages = names(module.params["packages"].get(family, {}), missing, module.params["python"], found)
+    packages = names(
+        module.params["packages"].get(family, {}), missing, module.params["python"], found
+    )
     needed = [package for need, listed in packages.items() if need != "cache" for package in listed]
     optional = packages.get("cache", [])
     facts = {
+        "root": os.geteuid() == 0,
         "found": found,
         "needed": needed,
         "optional": optional,
@@ -72,17 +75,17 @@ def main():
     if module.params["state"] == "query" or not (needed or optional):
         module.exit_json(changed=False, **facts)
     if module.check_mode:
-        module.exit_json(changed=True, warnings=[], **facts)
-    installed, warnings = [], []
+        module.exit_json(changed=True, installed=[], notes=[], **facts)
+    installed, notes = [], []
     for wanted, must in ((needed, True), (optional, False)):
         problem = install(family, wanted) if wanted else None
         if problem and must:
             module.fail_json(msg=problem, **facts)
         if problem:
-            warnings.append("No {}: {}".format(", ".join(wanted), problem))
+            notes.append("No {}: {}".format(", ".join(wanted), problem))
         else:
             installed += wanted
-    module.exit_json(changed=bool(installed), installed=installed, warnings=warnings, **facts)
+    module.exit_json(changed=bool(installed), installed=installed, notes=notes, **facts)
 
 
 def os_family():
@@ -151,7 +154,9 @@ def names(table, missing, python, found):
 def install(family, packages):
     """Install them; None, or what went wrong in the words of the package manager."""
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive", LANG="C.UTF-8")
-    commands = [command for command in (REFRESH.get(family), [*INSTALL[family], *packages]) if command]
+    commands = [
+        command for command in (REFRESH.get(family), [*INSTALL[family], *packages]) if command
+    ]
     if family == "redhat" and not shutil.which("dnf"):
         commands = [["yum", *command[1:]] for command in commands]
     for command in commands:
@@ -164,7 +169,7 @@ def install(family, packages):
                 stderr=subprocess.STDOUT,
             )
         except OSError as error:
-            return "{}: {}.".format(command[0], error.strerror)
+            return f"{command[0]}: {error.strerror}."
         if done.returncode != 0 and command not in REFRESH.values():
             lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
             return " ".join(lines[-2:])

@@ -133,7 +133,9 @@ def main():
 
 def find(root, release_id):
     """The folder of a complete release, else None. Seen as its final path, without symlinks."""
-    path = os.path.join(root, "releases", release_id) if release_id else os.path.join(root, "current")
+    path = (
+        os.path.join(root, "releases", release_id) if release_id else os.path.join(root, "current")
+    )
     path = os.path.realpath(path)
     return path if os.path.exists(os.path.join(path, "manifest.json")) else None
 
@@ -164,7 +166,12 @@ def mark(release, check):
 def run(python, steps, timeout):
     """Run the steps in a child: {ok, reason, fix, output}."""
     home = tempfile.mkdtemp(prefix="fleetbuild-verify-")
-    clean = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home}
+    clean = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": home,
+        "TMPDIR": home,
+    }
     child = subprocess.Popen(
         [python, "-I", "-c", DRIVER],
         cwd=home,
@@ -195,13 +202,13 @@ def judge(text, code, steps, timeout):
     if code == 0 and finished:
         return {"ok": True, "reason": "", "fix": "", "output": output}
     reason, fix = why(output, code, finished, timeout)
-    return {"ok": False, "reason": "`{}`: {}".format(step, reason), "fix": fix, "output": output}
+    return {"ok": False, "reason": f"`{step}`: {reason}", "fix": fix, "output": output}
 
 
 def why(output, code, finished, timeout):
     """(reason, fix) of a failure."""
     if code is None:
-        return "It did not end within {} s.".format(timeout), "Look at the node, or allow more time."
+        return f"It did not end within {timeout} s.", "Look at the node, or allow more time."
     if code < 0 and -code in SIGNALS:
         return SIGNALS[-code]
     for pattern, reason, fix in SIGNS:
@@ -211,7 +218,7 @@ def why(output, code, finished, timeout):
             return reason.replace("\\1", name), fix.replace("\\1", name)
     if code == 0 and not finished:
         return "The process ended itself before the end.", "A check must not call exit."
-    last = output.splitlines()[-1] if output else "The process ended with {}.".format(code)
+    last = output.splitlines()[-1] if output else f"The process ended with {code}."
     return last, "See the output of the check."
 
 
