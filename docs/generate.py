@@ -25,8 +25,8 @@ def config_page() -> str:
     lines = [
         NOTE,
         "# fleetbuild.yml\n",
-        "Found beside the inventory, or named with `--config`. Every key is optional; an unknown one",
-        "is refused with the nearest right one. `fleetbuild init` writes a file to start from.\n",
+        "Found beside the inventory, or named with `--config`. Every key is optional; an unknown",
+        "one is refused with the nearest right one. `fleetbuild init` writes one to start from.\n",
         "| key | values | default | meaning |",
         "|---|---|---|---|",
         *_keys(Config, ""),
@@ -88,8 +88,8 @@ def exit_codes_page() -> str:
             [
                 NOTE,
                 "# Exit codes\n",
-                "The same for all commands. Where several hold, the one that stopped the most comes",
-                f"first: {order}.\n",
+                "The same for all commands. Where several hold, the one that stopped the most",
+                f"comes first: {order}.\n",
                 "| code | meaning |",
                 "|---|---|",
                 *rows,

@@ -40,8 +40,8 @@ def status(
         settings = steps.settings(inventory, config)
         found = steps.status(run, fleet, settings, offline=offline, timeout=timeout, forks=forks)
         if json:
-            run.out.document(report.document(found))
+            run.out.document(report.status_document(found))
         else:
-            run.out.show(report.table(found))
-            run.out.say("", *report.ending(found))
-        run.exit_code = 3 if report.unreachable(found) else 0
+            run.out.show(report.status_table(found, every_node=verbose))
+            run.out.say("", *report.status_ending(found, inventory))
+        run.exit_code = 3 if any(node.state == "unreachable" for node in found.values()) else 0

@@ -67,9 +67,7 @@ def _ranges(numbers: list[int], width: int) -> str:
 
 def count(number: int, noun: str) -> str:
     """1 node, 2 nodes."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration(seconds: float) -> str:

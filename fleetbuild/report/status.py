@@ -1,0 +1,71 @@
+"""What runs where, and what is no longer as the last apply left it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fleetbuild.models import NodeStatus
+from fleetbuild.report.text import age, clean, count, fold
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# Beyond so many nodes, those that are alike share a row.
+MANY = 40
+STYLES = {"missing": "red", "different": "yellow", "changed": "yellow"}
+
+
+def status_document(nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
+    """The document of `status --json`."""
+    return {
+        "format_version": "1.0",
+        "nodes": {name: node.model_dump(mode="json") for name, node in nodes.items()},
+    }
+
+
+def status_table(nodes: Mapping[str, NodeStatus], *, every_node: bool = False) -> Table:
+    """A row for each node; in a large fleet, for each set of nodes in the same state."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("node", "state", "group", "release", "packages", "drift"):
+        table.add_column(heading, overflow="fold")
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, node in nodes.items():
+        alike = _cells(node) if not every_node and len(nodes) > MANY else (*_cells(node), name)
+        rows.setdefault(alike, []).append(name)
+    for cells, names in rows.items():
+        label = fold(names) if len(names) == 1 else f"{len(names)}: {fold(names)}"
+        table.add_row(label, *cells[:5], style=STYLES.get(nodes[names[0]].drift or ""))
+    return table
+
+
+def _cells(node: NodeStatus) -> tuple[str, ...]:
+    drift = node.sentence if node.drift not in (None, "none") else ""
+    cells = (
+        node.state if node.state != "ok" or node.release_id else "no release",
+        node.group,
+        node.release_id,
+        ", ".join(node.packages),
+        node.reason or drift or node.sentence,
+    )
+    return tuple(clean(cell) if cell else "-" for cell in cells)
+
+
+def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
+    """The count, how old the knowledge is, and what to do about drift."""
+    drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
+    silent = [name for name, node in nodes.items() if node.state == "unreachable"]
+    serving = sum(node.release_id is not None for node in nodes.values())
+    lines = [f"{count(len(nodes), 'node')}, {serving} with a release, {len(drifted)} drifted."]
+    oldest = min((node.probed for node in nodes.values() if node.probed), default=None)
+    if oldest:
+        passed = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
+        lines.append(f"Read {age(passed)}.")
+    if silent:
+        lines.append(f"unreachable: {fold(silent)}")
+    if drifted:
+        lines.append(f"Next: fleetbuild plan {clean(source)}")
+    return lines

@@ -1,0 +1,158 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from fleetbuild.models import (
+    Installs,
+    Plan,
+    PlannedGroup,
+    PlannedNode,
+    PlannedWheel,
+    Requires,
+    Summary,
+    Target,
+    TargetLibc,
+)
+from fleetbuild.report import plan as report
+
+NODES = [f"gpu-{number:02d}" for number in range(1, 9)]
+
+
+def wheel(action: Literal["build", "reuse"], isa: str, **more: Any) -> PlannedWheel:
+    return PlannedWheel(
+        package="hnswlib",
+        version="0.8.0",
+        wheel_version=f"0.8.0+cpu.{isa}",
+        recipe="hnswlib",
+        target=target(isa),
+        artifact_key="a" * 32,
+        action=action,
+        reason="oldest libc 2.28" if action == "build" else "in the store",
+        built_on=NODES[0] if action == "build" else None,
+        jobs=2,
+        environment={},
+        requires=more.pop("requires", Requires(compiler="gcc 12")),
+        **more,
+    )
+
+
+def target(isa: str) -> Target:
+    libc = TargetLibc(family="glibc", floor="2.28")
+    return Target(arch="x86_64", isa=isa, features=("avx",), python="cp311", libc=libc)
+
+
+def group(isa: str, nodes: list[str], one: PlannedWheel, installs: Installs) -> PlannedGroup:
+    return PlannedGroup(
+        name=target(isa).name,
+        nodes=tuple(nodes),
+        representative=nodes[0],
+        target=target(isa),
+        wheels=(one,),
+        release_id="b" * 16,
+        dependencies=(),
+        installs=installs,
+    )
+
+
+def plan(**more: Any) -> Plan:
+    groups = (
+        group("avx2", NODES[:3], wheel("build", "avx2"), Installs(install=tuple(NODES[:3]))),
+        group("avx512", NODES[3:], wheel("reuse", "avx512"), Installs(up_to_date=tuple(NODES[3:]))),
+    )
+    nodes = {
+        **{name: PlannedNode(state="ok", warnings=("odd",)) for name in NODES},
+        "old-1": PlannedNode(state="blocked", reason="Python 3.6", fix="install python3.11"),
+        "gone-1": PlannedNode(state="unreachable", reason="no \x1b[31mroute"),
+        "gone-2": PlannedNode(state="unreachable", reason="no \x1b[31mroute"),
+    }
+    fields: dict[str, Any] = {
+        "created": "2026-11-20T00:00:00Z",
+        "inventory": "inv.yml",
+        "facts_source": "probe",
+        "packages": ("hnswlib==0.8.0",),
+        "fingerprint": {},
+        "nodes": nodes,
+        "groups": groups,
+        "summary": Summary(
+            wheels_to_build=1, wheels_reused=1, nodes_to_change=3, nodes_up_to_date=5,
+            nodes_blocked=1, nodes_unreachable=2,
+        ),
+    }  # fmt: skip
+    return Plan(**{**fields, **more})
+
+
+def test_heading() -> None:
+    assert report.heading(plan(), 1.62) == "11 nodes probed in 1.6 s · hnswlib 0.8.0"
+    assert report.heading(plan(facts_source="captures"), 1) == (
+        "11 nodes from captures · hnswlib 0.8.0"
+    )
+
+
+def test_the_table_says_what_is_built_where_for_whom(rendered: Callable[..., str]) -> None:
+    head, build, reuse, blocked, fix = rendered(report.plan_body(plan(), 200)).splitlines()
+    assert head.split() == [
+        "group", "nodes", "builds", "on", "why", "there", "wheels", "jobs", "nodes", "get",
+    ]  # fmt: skip
+    assert build.split() == [
+        "+", "cpu-avx2-cp311", "3", "gpu-[01-03]", "gpu-01", "oldest", "libc", "2.28",
+        "hnswlib-0.8.0+cpu.avx2", "2", "install", "3",
+    ]  # fmt: skip
+    assert reuse.startswith("=  cpu-avx512-cp311      5  gpu-[04-08]  -")
+    assert "5 up to date" in reuse
+    assert blocked.split() == ["!", "-", "1", "old-1", "-", "Python", "3.6"]
+    assert fix.strip() == "install python3.11"
+
+
+def test_a_narrow_terminal_gets_short_lines(rendered: Callable[..., str]) -> None:
+    text = rendered(report.plan_body(plan(), 60), 60)
+    assert " + cpu-avx2-cp311\n     3 nodes: gpu-[01-03]" in text
+    assert "build hnswlib-0.8.0+cpu.avx2 on gpu-01: oldest" in text
+    assert max(len(line) for line in text.splitlines()) <= 60
+
+
+def test_two_hundred_nodes_stay_readable(rendered: Callable[..., str]) -> None:
+    many = [f"n{number:03d}" for number in range(200)]
+    big = plan(groups=(group("avx2", many, wheel("build", "avx2"), Installs(install=tuple(many))),))
+    text = rendered(report.plan_body(big, 120), 120)
+    assert "n[000-199]" in text
+    assert len(text.splitlines()) < 10
+
+
+def test_the_end_says_who_is_missing_and_what_it_comes_to() -> None:
+    assert report.plan_ending(plan()) == [
+        "unreachable: gone-[1-2]: no route",
+        (
+            "Plan: 1 wheel to build, 1 reused. "
+            "3 nodes to change, 5 up to date, 1 blocked, 2 unreachable."
+        ),
+    ]
+    assert "warning: gpu-01: odd" in report.plan_ending(plan(), verbose=True)
+
+
+def test_what_apply_would_refuse_is_said() -> None:
+    short = Requires(compiler="gcc", to_supply=("CUDA 12.4 on gpu-01: see NVIDIA's pages",))
+    groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
+    lines = report.plan_ending(plan(lock="missing", lock_problem="no index", groups=groups))
+    assert "to be supplied for cpu-avx2-cp311: CUDA 12.4 on gpu-01: see NVIDIA's pages" in lines
+    assert any(line.startswith("The dependencies are not locked") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("more", "default", "said"),
+    [
+        ({}, True, "Saved p.json. Next: fleetbuild apply      More: fleetbuild explain old-1"),
+        ({"nodes": {}}, False, "Saved p.json. Next: fleetbuild apply p.json"),
+        ({"nodes": {}, "summary": Summary()}, True, "Saved p.json. Nothing is to be done."),
+        (
+            {"nodes": {}, "lock": "missing"},
+            True,
+            "Saved p.json. Next: make an index reachable, and plan again.",
+        ),
+    ],
+)
+def test_the_last_line_names_the_next_command(
+    more: dict[str, Any], default: bool, said: str
+) -> None:
+    assert report.next_line(plan(**more), Path("p.json"), default=default) == said

@@ -1,0 +1,51 @@
+from fleetbuild.models import NodeResult, Result, WheelResult
+from fleetbuild.report.result import result_lines
+
+BUILT = WheelResult(
+    package="hnswlib", wheel_version="0.8.0+cpu.avx2", artifact_key="a", state="built",
+    built_on="n1", seconds=31.2,
+)  # fmt: skip
+FAILED = WheelResult(
+    package="hnswlib", wheel_version="0.8.0+cpu.avx", artifact_key="b", state="failed",
+    reason="the compiler was killed.", fix="give it memory.", log=".fleetbuild/logs/b.log",
+)  # fmt: skip
+
+
+def test_a_good_end() -> None:
+    nodes = (NodeResult(node="n1", state="installed"), NodeResult(node="n2", state="installed"))
+    result = Result(plan_digest="d", wheels=(BUILT,), nodes=nodes, changed=True, seconds=41)
+    assert result_lines(result) == [
+        "built: hnswlib-0.8.0+cpu.avx2 on n1 in 31 s",
+        "Done in 41 s: 1 wheel built. 2 nodes installed.",
+    ]
+
+
+def test_nothing_to_do() -> None:
+    nodes = (NodeResult(node="n1", state="up_to_date"),)
+    assert result_lines(Result(plan_digest="d", nodes=nodes, seconds=2)) == [
+        "Done in 2.0 s: nothing to do. 1 node up to date."
+    ]
+
+
+def test_the_worst_is_read_last() -> None:
+    nodes = (
+        NodeResult(node="n1", state="installed"),
+        NodeResult(node="n7", state="unreachable", reason="no route", fix="bring it back"),
+        NodeResult(node="n8", state="unreachable", reason="no route", fix="bring it back"),
+        NodeResult(node="n9", state="build_failed", reason="see above"),
+    )
+    result = Result(plan_digest="d", wheels=(FAILED,), nodes=nodes, changed=True, seconds=9.94)
+    assert result_lines(result) == [
+        (
+            "failed: hnswlib-0.8.0+cpu.avx: the compiler was killed. give it memory. "
+            "log: .fleetbuild/logs/b.log"
+        ),
+        "unreachable: n[7-8]: no route",
+        "  fix: bring it back",
+        "without a wheel: n9: see above",
+        "Ended in 9.9 s: 1 node installed, 2 unreachable, 1 without a wheel.",
+    ]
+
+
+def test_nobody() -> None:
+    assert result_lines(Result(plan_digest="d")) == ["Done in 0.0 s: no nodes."]
