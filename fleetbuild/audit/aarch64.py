@@ -1,0 +1,90 @@
+"""Which CPU features AArch64 machine code uses: each instruction is one word of fixed form."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import capstone
+import yaml
+
+from fleetbuild.audit.models import FeatureUse
+
+_RETURN = 0xD65F03C0
+_BRANCH_IF_ZERO = 0x34000000  # cbz of a 32-bit register
+_BRANCH_MASK = 0xFF000000
+
+
+def used_features(data: bytes, address: int, known: frozenset[str]) -> Iterator[FeatureUse]:
+    """The first use of each feature beyond the baseline that is not known already."""
+    words = _words(data)
+    interesting = {word: needs for word in set(words) if (needs := features_of(word))}
+    found = set(known)
+    for at, word in enumerate(words):
+        for feature in interesting.get(word, ()):
+            if feature in found or (feature == "atomics" and _guarded(words, at)):
+                continue
+            found.add(feature)
+            place = address + 4 * at
+            yield FeatureUse(feature=feature, instruction=_text(word, place), address=place)
+
+
+def features_of(word: int) -> tuple[str, ...]:
+    """What an instruction needs beyond the baseline, as /proc/cpuinfo calls it."""
+    for mask, value, needs in _patterns()[word >> 25 & 0xF]:
+        if word & mask == value:
+            return needs
+    return ()
+
+
+def implied(features: frozenset[str]) -> frozenset[str]:
+    """What whoever has these features has as well."""
+    more = (other for feature in features for other in _table()["implied"].get(feature, ()))
+    return features.union(more)
+
+
+def _guarded(words: array[int], at: int) -> bool:
+    """Is it libgcc's helper for atomics, which asks first what the CPU has?"""
+    return (
+        0 < at < len(words) - 1
+        and words[at - 1] & _BRANCH_MASK == _BRANCH_IF_ZERO
+        and words[at + 1] == _RETURN
+    )
+
+
+def _words(data: bytes) -> array[int]:
+    words = array("I", data[: len(data) // 4 * 4])
+    if sys.byteorder == "big":  # instructions are little-endian everywhere
+        words.byteswap()
+    return words
+
+
+def _text(word: int, address: int) -> str:
+    decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
+    for _, _, mnemonic, operands in decoder.disasm_lite(struct.pack("<I", word), address):
+        return f"{mnemonic} {operands}".strip()
+    return f".inst {word:#010x}"  # newer than capstone
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = files("fleetbuild.audit").joinpath("data/aarch64.yml").read_text("utf-8")
+    table: dict[str, Any] = yaml.safe_load(text)
+    return table
+
+
+@cache
+def _patterns() -> dict[int, list[tuple[int, int, tuple[str, ...]]]]:
+    """The rows by the bits 28 to 25, which tell the large classes of instructions apart."""
+    classes: dict[int, list[tuple[int, int, tuple[str, ...]]]] = defaultdict(list)
+    for mask, value, needs in _table()["patterns"]:
+        for bits in range(16):
+            if bits & (mask >> 25 & 0xF) == value >> 25 & 0xF:
+                classes[bits].append((mask, value, tuple(needs.split())))
+    return classes

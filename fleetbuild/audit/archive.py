@@ -1,0 +1,106 @@
+"""A wheel as an archive: the one place of the audit that reads files. Trusts nothing it is told."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+MIB = 1024 * 1024
+MAX_MEMBERS = 200_000
+MAX_TOTAL = 16 * 1024 * MIB  # the largest CUDA wheels unpack to 3 GiB
+MAX_MEMBER = 4 * 1024 * MIB
+MAX_TEXT = 16 * MIB  # METADATA, WHEEL, RECORD
+SUSPICIOUS_SIZE = 64 * MIB
+SUSPICIOUS_RATIO = 200
+_CHUNK = MIB
+
+# What zipfile lets out of its hands where an archive is not what it says it is.
+BROKEN = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, OSError, ValueError,
+    RuntimeError, NotImplementedError,
+)  # fmt: skip
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Archive:
+    """The members of a wheel, after their names and sizes were looked at."""
+
+    def __init__(self, file: zipfile.ZipFile) -> None:
+        self._file = file
+        self._members = {info.filename: info for info in file.infolist() if not info.is_dir()}
+        self.problems = tuple(_problems(file.infolist()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files in it, in the archive's order."""
+        return tuple(self._members)
+
+    def text(self, name: str) -> str | None:
+        """A small text, None where it is not there, too large or not readable."""
+        info = self._members.get(name)
+        if info is None or info.file_size > MAX_TEXT:
+            return None
+        try:
+            return self._file.read(info).decode("utf-8", "replace")
+        except BROKEN:
+            return None
+
+    def head(self, name: str, size: int = 4) -> bytes:
+        """The first bytes of a member; none where it cannot be read."""
+        try:
+            with self._file.open(self._members[name]) as member:
+                return member.read(size)
+        except BROKEN:
+            return b""
+
+    def read(self, name: str) -> bytes:
+        """A whole member; one of BROKEN where it cannot be read."""
+        return self._file.read(self._members[name])
+
+    def digest(self, name: str, algorithm: str) -> tuple[str, int]:
+        """A member's hash as RECORD writes it, and its size; one of BROKEN where it fails."""
+        digest, size = hashlib.new(algorithm), 0
+        with self._file.open(self._members[name]) as member:
+            while chunk := member.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), size
+
+
+def _problems(members: list[zipfile.ZipInfo]) -> Iterator[str]:
+    if len(members) > MAX_MEMBERS:
+        yield f"it has {len(members)} members; more than {MAX_MEMBERS} are not looked at"
+    total = sum(info.file_size for info in members)
+    if total > MAX_TOTAL:
+        yield f"it unpacks to {total // MIB} MiB; more than {MAX_TOTAL // MIB} are not looked at"
+    for name, times in Counter(info.filename for info in members).items():
+        if times > 1:
+            yield f"{name!r} is in it {times} times"
+    for info in members:
+        yield from _member_problems(info)
+
+
+def _member_problems(info: zipfile.ZipInfo) -> Iterator[str]:
+    name = info.filename
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\\" in name or ":" in parts[0]:
+        yield f"{name!r} would be unpacked outside of its place"
+    if (info.external_attr >> 16) & 0o170000 == 0o120000:
+        yield f"{name!r} is a symbolic link"
+    bomb = (
+        info.file_size > SUSPICIOUS_SIZE and info.file_size > info.compress_size * SUSPICIOUS_RATIO
+    )
+    if info.file_size > MAX_MEMBER or bomb:
+        yield f"{name!r} unpacks {info.compress_size} bytes to {info.file_size}"
+    if info.flag_bits & 1:
+        yield f"{name!r} is encrypted"

@@ -1,0 +1,110 @@
+"""What a wheel says of itself: METADATA, WHEEL and RECORD, and whether they agree."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.parser import HeaderParser
+
+from packaging.tags import parse_tag
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.models import WheelAudit
+
+_UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+_ALGORITHMS = ("sha256", "sha384", "sha512")
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Name and version from METADATA, and what does not fit."""
+
+    name: str | None
+    version: str | None
+    problems: tuple[str, ...]
+
+
+def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:
+    """Read a wheel's dist-info and hold it against the file's name and content."""
+    folders = {n.split("/")[0] for n in archive.names if n.split("/")[0].endswith(".dist-info")}
+    if len(folders) != 1:
+        return Metadata(None, None, (f"it has {len(folders)} dist-info folders instead of one",))
+    (folder,) = folders
+    headers = HeaderParser().parsestr(archive.text(f"{folder}/METADATA") or "")
+    name, version = headers.get("Name"), headers.get("Version")
+    problems = [
+        *_name_problems(folder, name, version, audit),
+        *_tag_problems(archive.text(f"{folder}/WHEEL"), audit),
+        *_record_problems(archive, folder),
+    ]
+    return Metadata(name, version, tuple(problems))
+
+
+def _name_problems(
+    folder: str, name: str | None, version: str | None, audit: WheelAudit
+) -> Iterator[str]:
+    if not name or not version:
+        yield "its METADATA has no Name or no Version"
+        return
+    inside = f"METADATA says {name} {version}"
+    if audit.file_name and not same(name, version, audit.file_name, audit.file_version or ""):
+        yield f"{inside}, its file name says {audit.file_name} {audit.file_version}"
+    distribution, _, release = folder.removesuffix(".dist-info").partition("-")
+    if not same(name, version, distribution, release):
+        yield f"{inside}, its dist-info folder is called {folder}"
+
+
+def same(name: str, version: str, other_name: str, other_version: str) -> bool:
+    """Are they the same distribution, however they are spelled?"""
+    if canonicalize_name(name) != canonicalize_name(other_name):
+        return False
+    try:
+        return Version(version) == Version(other_version)
+    except InvalidVersion:
+        return version == other_version
+
+
+def _tag_problems(text: str | None, audit: WheelAudit) -> Iterator[str]:
+    if text is None:
+        yield "it has no readable WHEEL file"
+        return
+    lines = HeaderParser().parsestr(text).get_all("Tag") or []
+    tags = {str(tag) for line in lines if line.count("-") == 2 for tag in parse_tag(line)}
+    if audit.tags and tags != set(audit.tags):
+        said = ", ".join(sorted(tags)) or "no tags"
+        yield f"WHEEL says {said}, its file name says {', '.join(audit.tags)}"
+
+
+def _record_problems(archive: Archive, folder: str) -> Iterator[str]:
+    text = archive.text(f"{folder}/RECORD")
+    if text is None:
+        yield "it has no readable RECORD"
+        return
+    try:
+        rows = {row[0]: row for row in csv.reader(text.splitlines()) if row}
+    except csv.Error as error:
+        yield f"its RECORD cannot be read: {error}"
+        return
+    unhashed = {f"{folder}/{name}" for name in _UNHASHED}
+    for name in archive.names:
+        if name not in unhashed:
+            yield from _row_problems(archive, name, rows.get(name))
+    for name in rows.keys() - set(archive.names) - unhashed:
+        yield f"RECORD lists {name!r}, which is not in it"
+
+
+def _row_problems(archive: Archive, name: str, row: list[str] | None) -> Iterator[str]:
+    algorithm, _, wanted = row[1].partition("=") if row and len(row) > 1 else ("", "", "")
+    if algorithm not in _ALGORITHMS:
+        yield f"{name!r} has no sound hash in RECORD"
+        return
+    try:
+        found, _ = archive.digest(name, algorithm)
+    except BROKEN as error:
+        yield f"{name!r} cannot be unpacked: {error}"
+        return
+    if found != wanted:
+        yield f"{name!r} is not what RECORD says: {algorithm} differs"

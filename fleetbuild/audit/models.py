@@ -1,0 +1,90 @@
+"""What an audit says of a wheel."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, ConfigDict
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FeatureUse(_Frozen):
+    """A CPU feature that code uses, with one instruction that does."""
+
+    feature: str  # as in /proc/cpuinfo
+    instruction: str
+    address: int
+    symbol: str | None = None
+
+    def __str__(self) -> str:
+        where = f" in `{self.symbol}`" if self.symbol else ""
+        return f"{self.feature} ({self.instruction} at {self.address:#x}{where})"
+
+
+class ElfAudit(_Frozen):
+    """One ELF file of a wheel."""
+
+    path: str
+    arch: str  # x86_64, aarch64, or pyelftools' name of another
+    needed: tuple[str, ...] = ()
+    libc: Literal["glibc", "musl"] | None = None
+    glibc: str | None = None  # the highest GLIBC_ symbol version that it asks for
+    glibcxx: str | None = None  # the same of libstdc++
+    text_bytes: int = 0
+    features: tuple[FeatureUse, ...] = ()  # beyond the architecture's baseline
+    sms: tuple[str, ...] = ()  # machine code for GPUs: "8.6", "9.0a"
+    ptx: tuple[str, ...] = ()  # code that the driver compiles for that SM or a newer one
+
+
+class WheelAudit(_Frozen):
+    """What a wheel is, and what it needs; `problems` are sentences about what is wrong with it."""
+
+    file: str
+    sha256: str
+    name: str | None = None  # from METADATA
+    version: str | None = None
+    file_name: str | None = None  # the name that the file's name says
+    file_version: str | None = None
+    tags: tuple[str, ...] = ()
+    elfs: tuple[ElfAudit, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """All CPU features beyond the baseline, sorted."""
+        return tuple(sorted({use.feature for elf in self.elfs for use in elf.features}))
+
+    @property
+    def sms(self) -> tuple[str, ...]:
+        """All SMs that there is machine code for."""
+        return tuple(sorted({sm for elf in self.elfs for sm in elf.sms}, key=sm_order))
+
+    @property
+    def ptx(self) -> tuple[str, ...]:
+        """All SMs that there is PTX for."""
+        return tuple(sorted({sm for elf in self.elfs for sm in elf.ptx}, key=sm_order))
+
+    @property
+    def libc_floor(self) -> str | None:
+        """The oldest glibc that all of its files load with, None where they ask for none."""
+        versions = [elf.glibc for elf in self.elfs if elf.glibc]
+        return max(versions, key=version_order, default=None)
+
+
+def version_order(text: str) -> Version:
+    """A version to compare with; what is none comes first."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return Version("0")
+
+
+def sm_order(sm: str) -> tuple[int, int, str]:
+    """`9.0a` after `9.0`, `10.0` after both."""
+    major, _, rest = sm.partition(".")
+    minor = rest.rstrip("af")
+    return int(major), int(minor or 0), rest
