@@ -12,6 +12,11 @@ from fleetbuild.probe._text import lines, short
 
 _FLAGS = {"x86_64": "flags", "aarch64": "Features"}
 _ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
+_SHAPES = (
+    ("cpu", "POWER", "ppc64le"),
+    ("isa", "rv64", "riscv64"),
+    ("vendor_id", "IBM/S390", "s390x"),
+)
 _UNAME = re.compile(r"([A-Za-z][\w./-]{0,63}) (\S{1,128}) ([A-Za-z][\w.-]{0,31})", re.ASCII)
 _FEATURE = re.compile(r"[A-Za-z0-9_.+-]{1,40}", re.ASCII)
 MAX_FEATURES = 1024
@@ -81,10 +86,16 @@ def _common_features(fields: list[tuple[str, str]], key: str) -> frozenset[str]:
 
 
 def _arch_by_shape(fields: list[tuple[str, str]]) -> str | None:
-    """Long mode is x86-64; `asimd` is what only a 64-bit Arm kernel says."""
-    if "lm" in _common_features(fields, "flags"):
-        return "x86_64"
-    return "aarch64" if "asimd" in _common_features(fields, "Features") else None
+    """What /proc/cpuinfo looks like, where `uname` does not tell. Long mode is x86-64, and only a
+    64-bit Arm kernel says `asimd`."""
+    first = _first_processor(fields)
+    if "flags" in first:
+        return "x86_64" if "lm" in _common_features(fields, "flags") else "i686"
+    if "Features" in first:
+        return "aarch64" if "asimd" in _common_features(fields, "Features") else "armv7l"
+    return next(
+        (arch for key, begin, arch in _SHAPES if first.get(key, "").startswith(begin)), None
+    )
 
 
 def _why_unknown(capture: Capture, arch: str | None) -> str:

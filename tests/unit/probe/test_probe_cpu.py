@@ -1,0 +1,139 @@
+"""The CPU by its own flags, whatever the text is."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetbuild.models import Facts
+from fleetbuild.probe.parse import facts_of
+
+V2 = "lm cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2"
+V3 = V2 + " avx avx2 bmi1 bmi2 f16c fma abm movbe"
+V4 = V3 + " avx512f avx512bw avx512cd avx512dq avx512vl"
+X86 = "Linux 5.15.0-91-generic x86_64\n"
+ARM = "Linux 6.1.79 aarch64\n"
+
+
+def x86(*flags: str, model: int = 63, stepping: int = 2) -> str:
+    blocks = (
+        f"processor\t: {n}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {model}\n"
+        f"model name\t: Intel(R) Xeon(R)\nstepping\t: {stepping}\nflags\t\t: {text}\n"
+        f"vmx flags\t: amx_tile\n"
+        for n, text in enumerate(flags)
+    )
+    return "\n".join(blocks)
+
+
+def test_a_node_is_of_the_best_rung_that_its_flags_reach() -> None:
+    facts = facts_of({"uname": X86, "cpuinfo": x86(V3)})
+    assert (facts.state, facts.arch, facts.isa) == ("ok", "x86_64", "avx2")
+    assert facts.features == tuple(sorted(V3.split()))
+    assert facts.os.kernel == "5.15.0-91-generic"
+    assert facts.warnings == ()
+
+
+def test_the_features_are_those_of_every_processor() -> None:
+    facts = facts_of({"uname": X86, "cpuinfo": x86(V4, V4, V3)})
+    assert facts.isa == "avx2"
+
+
+def test_what_the_model_has_and_the_node_lacks_is_masked() -> None:
+    facts = facts_of({"uname": X86, "cpuinfo": x86(V3, model=85, stepping=4)})
+    assert facts.isa == "avx2"
+    assert facts.hypervisor_masked == ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+
+
+def test_a_model_of_another_architecture_masks_nothing() -> None:
+    text = "Features: asimd\nvendor_id: GenuineIntel\ncpu family: 6\nmodel: 62\n"
+    facts = facts_of({"uname": ARM, "cpuinfo": text})
+    assert (facts.isa, facts.hypervisor_masked) == ("armv8", ())
+
+
+def test_an_old_arm_kernel_lists_features_once() -> None:
+    text = "processor : 0\nprocessor : 1\nFeatures : fp asimd atomics asimdhp asimddp\n"
+    assert facts_of({"uname": ARM, "cpuinfo": text}).isa == "armv8.2"
+
+
+def test_a_cpu_below_every_rung_has_none() -> None:
+    facts = facts_of({"uname": ARM, "cpuinfo": "Features : half thumb\n"})
+    assert (facts.state, facts.isa, facts.features) == ("ok", None, ("half", "thumb"))
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "arch"),
+    [
+        (x86("fpu lm sse2"), "x86_64"),
+        ("Features : fp asimd\n", "aarch64"),
+        (x86("fpu sse2"), "i686"),
+        ("Features : half thumb neon\n", "armv7l"),
+        ("processor : 0\ncpu : POWER9, altivec supported\n", "ppc64le"),
+        ("hart : 0\nisa : rv64imafdc\n", "riscv64"),
+        ("vendor_id : IBM/S390\nfeatures : esan3 zarch\n", "s390x"),
+        ("what : is this\n", None),
+    ],
+)
+def test_cpuinfo_tells_the_architecture_where_uname_is_missing(
+    cpuinfo: str, arch: str | None
+) -> None:
+    assert facts_of({"cpuinfo": cpuinfo}).arch == arch
+
+
+@pytest.mark.parametrize("machine", ["ppc64le", "s390x", "riscv64", "armv7l", "i686"])
+def test_other_architectures_are_unsupported(machine: str) -> None:
+    facts = facts_of({"uname": f"Linux 6.1.0 {machine}", "cpuinfo": x86(V3)})
+    assert (facts.state, facts.arch, facts.isa) == ("unsupported", machine, None)
+    assert facts.reason == (
+        f"The architecture {machine} is not supported: x86_64 and aarch64 are."
+    )
+
+
+@pytest.mark.parametrize("uname", ["Darwin 23.1.0 arm64", "FreeBSD 14.0-RELEASE amd64"])
+def test_other_systems_are_unsupported(uname: str) -> None:
+    facts = facts_of({"uname": uname, "cpuinfo": x86(V3)})
+    assert facts.state == "unsupported"
+    assert facts.reason == f"{uname.split()[0]} is not supported: only Linux is."
+
+
+def test_two_names_of_an_architecture_are_one() -> None:
+    assert facts_of({"uname": "Linux 6.1 arm64", "cpuinfo": "Features: asimd"}).arch == "aarch64"
+
+
+def warned(facts: Facts) -> str:
+    assert (facts.state, facts.isa, facts.features) == ("ok", None, ())
+    (warning,) = facts.warnings
+    return warning
+
+
+@pytest.mark.parametrize("capture", [{"uname": X86}, {"uname": X86, "cpuinfo": "\n"}])
+def test_without_cpuinfo_no_rung_is_guessed(capture: dict[str, str]) -> None:
+    assert warned(facts_of(capture)) == (
+        "cpuinfo is missing, so the CPU's features are unknown."
+    )
+
+
+def test_without_flags_no_rung_is_guessed() -> None:
+    facts = facts_of({"uname": X86, "cpuinfo": "model: \x1b[31mred\x00\n"})
+    assert warned(facts) == (
+        "cpuinfo names no flags, so the CPU's features are unknown: 'model: [31mred'."
+    )
+
+
+def test_without_uname_and_a_known_shape_nothing_is_guessed() -> None:
+    facts = facts_of({"uname": "\x00\x01", "cpuinfo": "model: x\n"})
+    assert facts.arch is None
+    assert warned(facts) == "Neither uname nor cpuinfo tells the architecture."
+
+
+def test_a_section_that_is_too_long_is_not_read() -> None:
+    text = x86(V4) + "x" * (16 * 1024 * 1024)
+    facts = facts_of({"uname": X86, "cpuinfo": text, "release": text})
+    assert facts.isa is None
+    assert facts.warnings[:2] == (
+        "cpuinfo is longer than 16 MB and is not read.",
+        "release is longer than 16 MB and is not read.",
+    )
+
+
+def test_a_large_machine_is_read() -> None:
+    facts = facts_of({"uname": X86, "cpuinfo": x86(*([V4 + " x" * 600] * 1024))})
+    assert facts.isa == "avx512"
