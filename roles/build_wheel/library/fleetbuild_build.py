@@ -1,13 +1,14 @@
 #!/usr/bin/python
-"""Build one wheel in a stable folder; a build goes on without its controller, and is found again."""
+"""Build one wheel in a stable folder; the build goes on without its controller."""
 
 DOCUMENTATION = r"""
 module: fleetbuild_build
 short_description: Build a wheel from an sdist or a source tree, without an index
 description:
-  - C(prepared) tells what an earlier run left, and makes the folder. C(built) builds, and belongs into
-    an async task. C(waited) says after a few seconds at most how far the build is.
-  - The folder holds C(in) (what was copied there), C(src), C(venv), C(out), C(build.log) and C(status.json).
+  - C(prepared) tells what an earlier run left, and makes the folder. C(built) builds, and belongs
+    into an async task. C(waited) says after a few seconds at most how far the build is.
+  - The folder holds C(in) (what was copied there), C(src), C(venv), C(out), C(build.log) and
+    C(status.json).
 options:
   state: {description: What to do, type: str, required: true, choices: [prepared, built, waited]}
   dir: {description: The build's folder., type: path, required: true}
@@ -19,7 +20,7 @@ options:
   environment: {description: Variables of the build, type: dict, default: {}}
   jobs: {description: Parallel jobs., type: int, default: 1}
   python: {description: The interpreter to build for., type: path}
-  cache: {description: The compiler cache, type: str, default: ccache, choices: [ccache, sccache, none]}
+  cache: {description: Compiler cache, type: str, default: ccache, choices: [ccache, sccache, none]}
   cache_dir: {description: Where it keeps its files., type: path}
   timeout: {description: Seconds that a build may take., type: int, default: 14400}
   poll: {description: Seconds that C(waited) waits for the end., type: int, default: 5}
@@ -85,7 +86,7 @@ def wait(build, poll):
     if status["state"] == "absent":
         status.update(
             state="failed",
-            reason="The build did not start, or was ended from outside: a restart or a lack of memory.",
+            reason="The build did not start, or was ended from outside (restart, lack of memory).",
             fix="Run again; the compiler cache has what was done.",
         )
     return status

@@ -26,8 +26,8 @@ STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
 COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
 ERROR = re.compile(r"\berror\b|\bundefined reference\b|No such file|not found|Error:", re.I)
 PIPS_OWN = re.compile(
-    r"subprocess-exited-with-error|error: Failed|ERROR: Failed|This error originates|Building wheel for"
-    r"|did not run successfully|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\])"
+    r"subprocess-exited-with-error|error: Failed|ERROR: Failed|This error originates"
+    r"|Building wheel for|did not run successfully|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\])"
 )
 
 
@@ -179,9 +179,10 @@ class Build:
     def refuse_native(self):
         """A build belongs to its target, not to its builder."""
         for name, value in sorted(self.params["environment"].items()):
-            if NATIVE.search(str(value)):
+            native = NATIVE.search(str(value))
+            if native:
                 raise BuildFailed(
-                    f"{name} has {NATIVE.search(str(value)).group()}, which builds for the builder and not for the target.",
+                    f"{name} has {native.group()}: made for the builder, not for the target.",
                     "Name the target's features in the recipe's environment.",
                 )
 
@@ -189,9 +190,10 @@ class Build:
         """The package's own build files may ask for it, too."""
         with open(self.log, encoding="utf-8", errors="replace") as log:
             for line in log:
-                if NATIVE.search(line) and " -c " in line and self.at("tmp") not in line:
+                native = NATIVE.search(line)
+                if native and " -c " in line and self.at("tmp") not in line:
                     raise BuildFailed(
-                        f"The package's own build files compile with {NATIVE.search(line).group()}.",
+                        f"The package's own build files compile with {native.group()}.",
                         "Switch that off in the recipe: an environment variable or a patch.",
                     )
 
@@ -311,13 +313,14 @@ class Build:
 
     def pythons_own_compilers(self):
         """setuptools compiles with what this Python was compiled with: x86_64-linux-gnu-gcc."""
-        ask = "import sysconfig as s; print(*[(s.get_config_var(v) or 'cc').split()[0] for v in ('CC', 'CXX')])"
+        ask = "from sysconfig import get_config_vars as v; print(*v('CC', 'CXX'), sep='\\n')"
         said = subprocess.run(
             [self.params["python"], "-I", "-c", ask],
             stdout=subprocess.PIPE,
             universal_newlines=True,
         ).stdout
-        return [name for name in said.split() if "/" not in name]
+        commands = [line.split()[0] for line in said.split("\n") if line]
+        return [name for name in commands if "/" not in name]
 
     def compile(self, log, python, environment, deadline):
         """Run the package's build; once more with half the jobs where the compiler was killed."""
@@ -466,6 +469,6 @@ def check_member(member, archive):
     if inside and (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         return member
     raise BuildFailed(
-        f"{os.path.basename(archive)} holds {member.name}, which would land outside of the source tree.",
+        f"{os.path.basename(archive)} holds {member.name}, which would land outside of it.",
         "Do not trust this archive.",
     )

@@ -11,8 +11,8 @@ description:
 options:
   state:
     description: >-
-      C(query) tells what is there; C(present) makes the release; C(active) lets it serve and removes
-      old ones; C(previous) goes back to the verified release that served before.
+      C(query) tells what is there; C(present) makes the release; C(active) lets it serve and
+      removes old ones; C(previous) goes back to the verified release that served before.
     choices: [query, present, active, previous]
     default: query
     type: str

@@ -7,10 +7,14 @@ short_description: Find and install compilers, Python headers and a compiler cac
 description:
   - Packages are installed by the distribution's own command, so no bindings for Python are needed.
 options:
-  state: {description: Look, or install what is missing., choices: [query, present], type: str, default: query}
+  state:
+    description: Look, or install what is missing.
+    choices: [query, present]
+    type: str
+    default: query
   packages: {description: Family -> need -> packages, type: dict, required: true}
   python: {description: The interpreter to build for., type: path, required: true}
-  cache: {description: The compiler cache, choices: [ccache, sccache, none], type: str, default: ccache}
+  cache: {description: Compiler cache, choices: [ccache, sccache, none], type: str, default: ccache}
 author: The fleetbuild authors
 """
 
@@ -136,10 +140,7 @@ def output(command):
 
 def names(table, missing, python, found):
     """need -> packages, with the interpreter's version put in."""
-    if "python" in found:
-        version_ = found["python"]
-    else:
-        version_ = re.sub(r"^.*/python", "", python)
+    version_ = found.get("python") or re.sub(r"^.*/python", "", python)
     system = os.path.basename(os.path.realpath("/usr/bin/python3"))[len("python") :]
     # Enterprise Linux calls the packages of its own Python python3-…, those of others python3.11-…
     prefix = "python3" if version_ in ("", "3", system) else "python" + version_

@@ -5,8 +5,8 @@ DOCUMENTATION = r"""
 module: fleetbuild_verify
 short_description: Verify a release by importing and running
 description:
-  - Runs the release's own python, isolated, in an empty folder and a clean environment, so that only
-    the release is seen. A crash of it is seen and named.
+  - Runs the release's own python, isolated, in an empty folder and a clean environment, so that
+    only the release is seen. A crash of it is seen and named.
 options:
   root: {description: Where the releases of this name live., type: path, required: true}
   release_id: {description: The release; the current one where empty., type: str, default: ""}

@@ -1,0 +1,43 @@
+"""Modules of roles are imported by path, as Ansible does, without Ansible."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROLES = Path(__file__).parents[3] / "roles"
+
+
+def load(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def stamp_wheel() -> ModuleType:
+    path = ROLES / "build_wheel/module_utils/stamp_wheel.py"
+    return load(path, "ansible.module_utils.stamp_wheel")
+
+
+@pytest.fixture(scope="session")
+def wheel_build(stamp_wheel: ModuleType) -> ModuleType:  # noqa: ARG001
+    return load(ROLES / "build_wheel/module_utils/wheel_build.py", "fleetbuild_test_wheel_build")
+
+
+@pytest.fixture(scope="session")
+def release() -> ModuleType:
+    return load(ROLES / "install_wheel/library/fleetbuild_release.py", "fleetbuild_test_release")
+
+
+@pytest.fixture(scope="session")
+def verify() -> ModuleType:
+    return load(ROLES / "verify_wheel/library/fleetbuild_verify.py", "fleetbuild_test_verify")
