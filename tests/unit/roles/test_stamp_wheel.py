@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 METADATA = "Metadata-Version: 2.1\nName: My.Pack-age\nVersion: 1.2\n\nVersion: not this one\n"
+WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 def make_wheel(folder: Path, file: str = "My.Pack_age-1.2-py3-none-any.whl") -> Path:
@@ -117,8 +118,12 @@ def test_pip_installs_it(stamped: Path, tmp_path: Path) -> None:
         "--disable-pip-version-check",
         "install",
     ]
-    subprocess.run([*pip, "-q", "--no-index", "--no-deps", "--target", target, stamped], check=True)
-    ask = "import my_package, importlib.metadata as m; print(my_package.ANSWER, m.version('my.pack-age'))"
+    subprocess.run(
+        [*pip, "install", "-q", "--no-index", "--no-deps", "--target", target, stamped], check=True
+    )
+    ask = (
+        "import my_package as p, importlib.metadata as m; print(p.ANSWER, m.version('my.pack-age'))"
+    )
     said = subprocess.run(
         [sys.executable, "-c", ask],
         env={"PYTHONPATH": str(target)},
