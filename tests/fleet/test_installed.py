@@ -1,0 +1,57 @@
+"""The built wheel of fleetbuild, in a clean environment far from the checkout, does the job."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `fleetbuild` program of a virtual environment that holds only the wheel."""
+    here = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", here, ROOT], check=True)
+    venv.create(here / "venv", with_pip=True)
+    (wheel,) = here.glob("fleetbuild-*.whl")
+    subprocess.run(
+        [here / "venv/bin/python", *pip[1:], "install", wheel], check=True, cwd=here, timeout=600
+    )
+    return here / "venv/bin/fleetbuild"
+
+
+def test_the_wheel_runs_the_whole_flow(installed: Path, lab: Lab, tmp_path: Path) -> None:
+    def fleetbuild(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [installed, *words],
+            check=False,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+
+    node = sorted(lab.nodes)[0]
+    config = tmp_path / "fleetbuild.yml"
+    config.write_text("packages: [hnswlib==0.8.0]\ninstall: {path: /opt/installed}\n")
+    common = (str(lab.inventory), "--config", str(config), "--limit", node)
+
+    planned = fleetbuild("plan", *common)
+    assert planned.returncode == 0, planned.stderr
+    applied = fleetbuild("apply")
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    status = fleetbuild("status", *common, "--json")
+    assert status.returncode == 0, status.stderr
+    assert node in json.loads(status.stdout)["nodes"]
+    manifest = lab.exec(node, "cat /opt/installed/current/manifest.json", check=True).stdout
+    assert json.loads(manifest)["verified"] is True
+    assert list((tmp_path / ".fleetbuild/manifests").rglob("*.yaml"))
