@@ -32,7 +32,7 @@ def load_config(path: Path) -> Config:
         raise ConfigError(
             f"{path} cannot be read: {_reason(error)}", "It must be a readable UTF-8 text file."
         ) from None
-    return parse_config(text, str(path))
+    return parse_config(text, str(path)).within(str(path.parent.absolute()))
 
 
 def find_config(inventory: str) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from fleetbuild.models._base import Frozen
 
@@ -77,3 +77,17 @@ class Config(Frozen):
     install: Install = Install()
     rollout: Rollout = Rollout()
     kubernetes: Kubernetes = Kubernetes()
+
+    # Where the file lies: paths in it, and the user's recipes, are beside it.
+    _folder: str | None = PrivateAttr(default=None)
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of the file that this came from, if it came from one."""
+        return self._folder
+
+    def within(self, folder: str) -> Config:
+        """The same configuration, as read from a file in this folder."""
+        config = self.model_copy()
+        config._folder = folder
+        return config

@@ -49,6 +49,7 @@ class Locks(Frozen):
 
     resolutions: dict[Any, Resolution] = {}  # LockRequest -> Resolution
     sources: tuple[Source, ...] = ()
+    unfetched: Resolution | None = None  # a source that is known and could not be fetched
 
     def __getitem__(self, request: LockRequest) -> Resolution:
         return self.resolutions.get(request, MISSING)

@@ -72,7 +72,7 @@ class _Known:
         """A question that nobody could be asked, if there is one."""
         answers = [self.closure(group) for group in self.drafted.groups]
         answers += self.locks.resolutions.values()
-        return next((answer for answer in answers if answer.offline), None)
+        return next((answer for answer in answers if answer.offline), self.locks.unfetched)
 
 
 def make_plan(

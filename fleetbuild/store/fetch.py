@@ -1,0 +1,160 @@
+"""Brings a file here by its URL and sha256: whole and right, or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import netrc
+import os
+import ssl
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+from fleetbuild.errors import InstallError
+
+Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all
+_CHUNK = 1 << 20
+_TRIES = 4
+_SCHEMES = ("https", "http", "file")
+
+
+class _Damaged(Exception):
+    """What came is not what was locked."""
+
+
+def fetch(
+    url: str,
+    sha256: str,
+    dest: Path,
+    *,
+    credentials: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Path:
+    """The file at `dest`, with this hash. `credentials` are user:password by host."""
+    if dest.is_file() and sha256_of(dest) == sha256:
+        return dest
+    if urllib.parse.urlsplit(url).scheme not in _SCHEMES:
+        raise InstallError(
+            f"{dest.name} cannot be fetched: {url or 'an empty address'} is no URL of a file.",
+            "Make a new plan; its lock says where files come from.",
+        )
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1, _TRIES + 1):
+        try:
+            _once(_request(url, credentials or {}), sha256, dest, progress)
+        except _Damaged as problem:
+            raise InstallError(
+                f"{dest.name} from {_host(url)} is not the locked file: {problem}.",
+                "Make a new plan; if that says the same, the index or something between changed "
+                "the file.",
+            ) from None
+        except (OSError, http.client.HTTPException) as problem:
+            if attempt == _TRIES or not _may_pass(problem):
+                raise _failed(url, dest, problem) from None
+            pause(2.0 ** (attempt - 1))
+        else:
+            break
+    return dest
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _once(
+    request: urllib.request.Request, sha256: str, dest: Path, progress: Progress | None
+) -> None:
+    with (
+        urllib.request.urlopen(request, timeout=60, context=_context()) as answer,  # noqa: S310
+        tempfile.NamedTemporaryFile(dir=dest.parent, prefix=".part-", delete=False) as part,
+    ):
+        try:
+            digest = _copy(answer, part, progress)
+            if digest != sha256:
+                raise _Damaged(f"its sha256 is {digest}, not {sha256}")
+            part.flush()
+            os.fsync(part.fileno())
+            Path(part.name).chmod(0o644)
+            Path(part.name).rename(dest)
+        finally:
+            Path(part.name).unlink(missing_ok=True)
+
+
+def _copy(answer: http.client.HTTPResponse, part: IO[bytes], progress: Progress | None) -> str:
+    size = answer.headers.get("Content-Length")
+    total = int(size) if size and size.isdigit() else None
+    digest, done = hashlib.sha256(), 0
+    while chunk := answer.read(_CHUNK):
+        part.write(chunk)
+        digest.update(chunk)
+        done += len(chunk)
+        if progress:
+            progress(done, total)
+    if total is not None and done < total:
+        raise http.client.IncompleteRead(b"", total - done)
+    return digest.hexdigest()
+
+
+def _request(url: str, credentials: Mapping[str, str]) -> urllib.request.Request:
+    request = urllib.request.Request(url, headers={"User-Agent": "fleetbuild"})  # noqa: S310
+    login = credentials.get(_host(url)) or _of_netrc(_host(url))
+    if login:
+        token = base64.b64encode(login.encode()).decode()
+        # Not sent on to where the index redirects to.
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request
+
+
+def _of_netrc(host: str) -> str | None:
+    try:
+        found = netrc.netrc().authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        return None
+    return f"{found[0]}:{found[2]}" if found else None
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.create_default_context()  # honours SSL_CERT_FILE and SSL_CERT_DIR
+    if extra := os.environ.get("PIP_CERT"):
+        context.load_verify_locations(cafile=extra)
+    return context
+
+
+def _may_pass(problem: Exception) -> bool:
+    """Whether trying again may help: not where a server said a clear no."""
+    if isinstance(problem, urllib.error.HTTPError):
+        return problem.code >= 500 or problem.code in (408, 429)
+    reason = getattr(problem, "reason", problem)
+    return not isinstance(
+        reason, FileNotFoundError | PermissionError | ssl.SSLCertVerificationError
+    )
+
+
+def _failed(url: str, dest: Path, problem: Exception) -> InstallError:
+    reason = getattr(problem, "reason", None) or problem
+    if isinstance(problem, urllib.error.HTTPError):
+        reason = f"HTTP {problem.code} {problem.reason}"
+    if getattr(reason, "errno", None) == 28:
+        return InstallError(
+            f"{dest.name} does not fit on the disk of {dest.parent}.",
+            "Make room there, or choose another folder with --state-dir, and run this again.",
+        )
+    return InstallError(
+        f"{dest.name} cannot be fetched from {_host(url) or url}: {reason}.",
+        "Check the network, proxy and certificates of this machine, then run this again: "
+        "what is fetched already stays.",
+    )
+
+
+def _host(url: str) -> str:
+    return urllib.parse.urlsplit(url).hostname or ""

@@ -1,0 +1,107 @@
+"""A simple index (PEP 503 and 691) for a group: its own, since a local version outranks others."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from packaging.utils import canonicalize_name
+
+from fleetbuild.models._base import Frozen
+
+
+class IndexFile(Frozen):
+    """A file of an index."""
+
+    name: str  # of the package
+    path: Path
+    sha256: str
+
+
+def write_index(folder: Path, files: Iterable[IndexFile], *, copy: bool = False) -> Path:
+    """The index of these files under `folder`/simple, replaced as a whole.
+
+    Its links are relative, so that it can be served as it lies. With `copy` the files are put
+    beside it, and the folder can go elsewhere.
+    """
+    packages: dict[str, list[IndexFile]] = {}
+    for file in files:
+        packages.setdefault(canonicalize_name(file.name), []).append(file)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as temporary:
+        part = Path(temporary) / "simple"
+        part.mkdir()
+        _write_root(part, packages)
+        for name, mine in sorted(packages.items()):
+            home = folder / "simple" / name
+            links = {file.path.name: _link(file, folder, home, copy) for file in mine}
+            _write_package(part / name, name, mine, links)
+        shutil.rmtree(folder / "simple", ignore_errors=True)
+        part.rename(folder / "simple")
+    return folder / "simple"
+
+
+def _link(file: IndexFile, folder: Path, home: Path, copy: bool) -> str:
+    path = file.path
+    if copy:
+        path = folder / "files" / file.path.name
+        path.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file.path, path)
+    return quote(os.path.relpath(path, home))
+
+
+def _write_root(part: Path, packages: Iterable[str]) -> None:
+    names = sorted(packages)
+    anchors = "\n".join(f'<a href="{name}/">{name}</a><br>' for name in names)
+    _write(part / "index.html", _page("Simple index", anchors))
+    document = {"meta": {"api-version": "1.1"}, "projects": [{"name": name} for name in names]}
+    _write_json(part / "index.json", document)
+
+
+def _write_package(
+    part: Path, name: str, files: Iterable[IndexFile], links: Mapping[str, str]
+) -> None:
+    part.mkdir()
+    ordered = sorted(files, key=lambda file: file.path.name)
+    anchors = "\n".join(
+        f'<a href="{links[file.path.name]}#sha256={file.sha256}">'
+        f"{html.escape(file.path.name)}</a><br>"
+        for file in ordered
+    )
+    _write(part / "index.html", _page(f"Links for {name}", anchors))
+    document = {
+        "meta": {"api-version": "1.1"},
+        "name": name,
+        "versions": sorted({file.path.name.split("-")[1] for file in ordered}),
+        "files": [
+            {
+                "filename": file.path.name,
+                "url": links[file.path.name],
+                "hashes": {"sha256": file.sha256},
+                "size": file.path.stat().st_size,
+            }
+            for file in ordered
+        ],
+    }
+    _write_json(part / "index.json", document)
+
+
+def _page(title: str, body: str) -> str:
+    return (
+        '<!DOCTYPE html>\n<html><head><meta name="pypi:repository-version" content="1.1">'
+        f"<title>{title}</title></head><body>\n{body}\n</body></html>\n"
+    )
+
+
+def _write_json(path: Path, document: object) -> None:
+    _write(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

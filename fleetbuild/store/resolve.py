@@ -1,0 +1,238 @@
+"""Resolves what a target installs and what a build needs, with uv, for a foreign machine.
+
+The resolver is uv's; this module asks it in its words and takes its lock (PEP 751) apart. Where
+the metadata of an sdist is not static, uv asks its build backend for it on this machine, in an
+environment of its own, as every installer does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import canonicalize_name
+
+from fleetbuild.errors import ResolutionError
+from fleetbuild.models import LockedFile
+from fleetbuild.planning import LockRequest, Resolution
+from fleetbuild.store.fetch import sha256_of
+from fleetbuild.store.settings import IndexSettings, without_login
+from fleetbuild.store.tags import best_wheel
+
+_MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
+_DEADLINE = 300
+_AT_ONCE = 4
+_UNASKED = re.compile(
+    r"error sending request|Failed to fetch|Could not connect|Network unreachable|timed out"
+    r"|the network was disabled|dns error|HTTP status"
+)
+
+
+def resolve_all(
+    requests: Iterable[LockRequest], settings: IndexSettings
+) -> dict[LockRequest, Resolution]:
+    """The answers to these questions, each asked once."""
+    distinct = list(dict.fromkeys(requests))
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        answers = pool.map(lambda request: resolve(request, settings), distinct)
+        return dict(zip(distinct, answers, strict=True))
+
+
+def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
+    """The closure of these requirements for a machine of this kind, or why there is none.
+
+    A package that we are to build and that the index does not have is an error at once.
+    """
+    platform = _platform(request)
+    if platform is None:
+        return Resolution(
+            problem=f"{request.libc.family} {request.libc.floor} on {request.arch} is older than "
+            "any platform that wheels are published for (glibc 2.17).",
+            fix="Leave these nodes out with fleetbuild_skip: true, or update their system.",
+        )
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        done = _uv(request, platform, settings, Path(folder))
+        if done.returncode == 0:
+            return _answer(request, tomllib.loads(done.stdout), Path(folder))
+    return _refused(request, without_login(done.stderr), settings)
+
+
+def newest_version(name: str, settings: IndexSettings) -> str | None:
+    """The newest version of a package that the index has, where it can be asked."""
+    command = [_uv_binary(), "pip", "compile", "-", "--no-deps", *_QUIETLY]
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        done = _run(command, name, settings, Path(folder))
+    match = re.search(rf"^{re.escape(canonicalize_name(name))}==(\S+)", done.stdout, re.MULTILINE)
+    return match[1] if match else None
+
+
+_QUIETLY = ("--no-header", "--no-annotate", "--color", "never", "-q", "--no-python-downloads")
+
+
+def _uv(
+    request: LockRequest, platform: str, settings: IndexSettings, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    command = [
+        _uv_binary(), "pip", "compile", "-", *_QUIETLY,
+        "--python", sys.executable,
+        "--python-version", request.python_version,
+        "--python-platform", platform,
+        "--only-binary", ":all:",
+        "--format", "pylock.toml",
+    ]  # fmt: skip
+    for name in request.sources:
+        command += ["--no-binary", name]
+    return _run(command, "\n".join(request.requirements), settings, folder)
+
+
+def _run(
+    command: Sequence[str], text: str, settings: IndexSettings, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            input=text + "\n",
+            cwd=folder,  # so that no project's own uv settings apply
+            env={**os.environ, **settings.environment},
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"timed out after {_DEADLINE} s")
+
+
+def _uv_binary() -> str:
+    from uv import find_uv_bin  # noqa: PLC0415  (not needed by those who only list the store)
+
+    return str(find_uv_bin())
+
+
+def _platform(request: LockRequest) -> str | None:
+    """The newest platform that uv knows and the target has."""
+    if request.libc.family == "musl":
+        return f"{request.arch}-unknown-linux-musl"
+    major, minor = (int(part) for part in f"{request.libc.floor}.0".split(".")[:2])
+    known = [step for step in _MANYLINUX if (2, step) <= (major, minor)]
+    return f"{request.arch}-manylinux_2_{known[-1]}" if known else None
+
+
+def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolution:
+    wheels: list[LockedFile] = []
+    sources: list[LockedFile] = []
+    mine = {canonicalize_name(name) for name in request.sources}
+    for package in lock.get("packages", ()):
+        if canonicalize_name(package["name"]) in mine:
+            files = [package[kind] for kind in ("sdist", "archive") if kind in package]
+            found = files and _locked(package, files[0], folder)
+            if found:
+                sources.append(found)
+        elif found := _wheel(package, request, folder):
+            wheels.append(found)
+        else:
+            return Resolution(
+                problem=f"{package['name']} {package.get('version', '')} has no wheel with a "
+                f"known hash for {_machine(request)}.",
+                fix=_build_it(package["name"]),
+            )
+    return Resolution(wheels=tuple(sorted(wheels, key=lambda file: file.name)),
+                      sources=tuple(sorted(sources, key=lambda file: file.name)))  # fmt: skip
+
+
+def _wheel(package: dict[str, Any], request: LockRequest, folder: Path) -> LockedFile | None:
+    files = {_file_name(wheel): wheel for wheel in package.get("wheels", ())}
+    best = best_wheel(files, request.python, request.arch, request.libc)
+    return _locked(package, files[best], folder) if best else None
+
+
+def _locked(package: dict[str, Any], file: dict[str, Any], folder: Path) -> LockedFile | None:
+    url = file.get("url") or (folder / file["path"]).resolve().as_uri()
+    sha256 = file.get("hashes", {}).get("sha256")
+    if sha256 is None and url.startswith("file://"):
+        sha256 = sha256_of(Path(unquote(urlsplit(url).path)))
+    if sha256 is None:
+        return None
+    return LockedFile(
+        name=canonicalize_name(package["name"]),
+        version=str(package.get("version", "")),
+        file=_file_name(file),
+        sha256=sha256,
+        url=without_login(url).split("#")[0],
+    )
+
+
+def _file_name(file: dict[str, Any]) -> str:
+    return str(file.get("name") or unquote(str(file.get("url") or file["path"]).split("#")[0])
+               .rsplit("/", 1)[-1])  # fmt: skip
+
+
+def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Resolution:
+    said = " ".join(re.sub(r"[^\x00-\x7f]|cause:", " ", stderr).split())
+    if _UNASKED.search(said):
+        return Resolution(
+            problem=f"No index could be asked: {_short(said)}",
+            fix="Check the network, or name an index that is reachable under index: in "
+            "fleetbuild.yml, then plan again.",
+            offline=True,
+        )
+    _refuse_unknown(request, said, settings)
+    return Resolution(
+        problem=f"The dependencies cannot be had for {_machine(request)}: {_short(said)}",
+        fix="Choose other versions, or have a dependency without a wheel built too: name it under "
+        "packages:.",
+    )
+
+
+def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) -> None:
+    mine = {canonicalize_name(name): name for name in request.sources}
+    if (match := re.search(r"there is no version of ([\w.-]+)==([^\s,]+)", said)) and (
+        name := mine.get(canonicalize_name(match[1]))
+    ):
+        newest = newest_version(name, settings)
+        raise ResolutionError(
+            f"{name} {match[2]} is not on the index"
+            + (f"; the newest is {newest}." if newest else "."),
+            f"Ask for {name}=={newest}." if newest else "Ask for another version.",
+        )
+    if (
+        match := re.search(r"([\w.-]+) was not found in the (package registry|provided)", said)
+    ) and (name := mine.get(canonicalize_name(match[1]))):
+        raise ResolutionError(
+            f"There is no package {name} on the index.",
+            "Look at its spelling, or name the index that has it under index: in fleetbuild.yml.",
+        )
+    if (match := re.search(r"([\w.-]+)(==\S+)? has no (usable )?source distribution", said)) and (
+        name := mine.get(canonicalize_name(match[1]))
+    ):
+        raise ResolutionError(
+            f"{name} has no sdist on the index, so it cannot be built from there.",
+            f"Name a source tree: --package '{name} @ ./path'.",
+        )
+
+
+def _machine(request: LockRequest) -> str:
+    python = ".".join(request.python_version.split(".")[:2])
+    return f"Python {python} on {request.arch} with {request.libc.family} {request.libc.floor}"
+
+
+def _build_it(name: str) -> str:
+    return f"Have it built too: name {name}==VERSION under packages:, or choose other versions."
+
+
+def _short(said: str) -> str:
+    text = re.sub(r"^error: ", "", said).replace(
+        "No solution found when resolving dependencies", ""
+    )
+    text = re.sub(r"\s*hint:.*", "", text).strip(" :")
+    text = text.replace(", we can conclude that your requirements are unsatisfiable", "")
+    return text if len(text) <= 400 else text[:400].rsplit(" ", 1)[0] + " …"

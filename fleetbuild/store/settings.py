@@ -1,0 +1,174 @@
+"""Which indexes to ask: fleetbuild.yml's, and what the user has told uv or pip.
+
+uv reads its own settings; pip's are translated for it unless uv has some of its own. They go to
+uv in its environment, since an index URL may hold a password and argv is for all to see.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from fleetbuild.errors import ConfigError
+
+_UV = (
+    "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
+    "UV_NO_INDEX",
+)  # fmt: skip
+_UV_KEYS = {"index", "index-url", "extra-index-url", "find-links", "no-index"}
+_DISTRIBUTION = re.compile(r".*\.(whl|tar\.gz|zip|tar\.bz2|tar\.xz)")
+_ON = {"1", "true", "yes", "on"}
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """Where packages come from, as environment variables for uv, and who we are there."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
+
+    @property
+    def key(self) -> str:
+        """The indexes in words, without any credentials."""
+        return "; ".join(f"{k}={without_login(v)}" for k, v in sorted(self.environment.items()))
+
+
+def index_settings(
+    extra: Iterable[str] = (),
+    folder: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    home: Path | None = None,
+) -> IndexSettings:
+    """The settings for these entries of fleetbuild.yml (found in `folder`) and this user."""
+    home = home or Path.home()
+    values = _of_uv(environ)
+    pip = _of_pip(environ, home)
+    if not values and not _uv_file_has_indexes(environ, home):
+        values = _translated(pip)
+    indexes, links = _sorted(extra, folder or Path.cwd())
+    if indexes:
+        values["UV_INDEX"] = " ".join((*indexes, *values.get("UV_INDEX", "").split()))
+    if links:
+        known = [link for link in values.get("UV_FIND_LINKS", "").split(",") if link]
+        values["UV_FIND_LINKS"] = ",".join((*links, *known))
+    if (cert := pip.get("cert")) and "SSL_CERT_FILE" not in environ:
+        values["SSL_CERT_FILE"] = cert
+    if hosts := pip.get("trusted-host"):
+        values.setdefault("UV_INSECURE_HOST", " ".join(hosts.split()))
+    return IndexSettings(values, _credentials(values.values()))
+
+
+def without_login(text: str) -> str:
+    """The text with the user and password taken out of every URL."""
+    return re.sub(r"(?<=://)[^/@\s]+@", "", text)
+
+
+def _of_uv(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in _UV if environ.get(name)}
+
+
+def _uv_file_has_indexes(environ: Mapping[str, str], home: Path) -> bool:
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    named = environ.get("UV_CONFIG_FILE")
+    for path in (Path(named) if named else config / "uv" / "uv.toml", Path("/etc/uv/uv.toml")):
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if _UV_KEYS & (data.keys() | data.get("pip", {}).keys()):
+            return True
+    return False
+
+
+def _of_pip(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    """pip's settings, in its order: global, user, site, PIP_CONFIG_FILE, environment."""
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    named = environ.get("PIP_CONFIG_FILE")
+    paths = [
+        Path("/etc/xdg/pip/pip.conf"),
+        Path("/etc/pip.conf"),
+        home / ".pip" / "pip.conf",
+        config / "pip" / "pip.conf",
+        Path(sys.prefix) / "pip.conf",
+        *([Path(named)] if named else []),
+    ]
+    found: dict[str, str] = {}
+    for path in [] if named == os.devnull else paths:
+        found.update(_of_pip_file(path))
+    names = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "trusted-host")
+    for name in names:
+        if value := environ.get("PIP_" + name.upper().replace("-", "_")):
+            found[name] = value
+    return found
+
+
+def _of_pip_file(path: Path) -> dict[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError, OSError):
+        return {}  # pip itself would say so; nothing can be taken from it
+    found: dict[str, str] = {}
+    for section in ("global", "install", "download"):
+        if parser.has_section(section):
+            found.update((k.replace("_", "-"), v) for k, v in parser.items(section))
+    return found
+
+
+def _translated(pip: Mapping[str, str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    if url := pip.get("index-url"):
+        values["UV_DEFAULT_INDEX"] = url
+    if urls := pip.get("extra-index-url"):
+        values["UV_INDEX"] = " ".join(urls.split())
+        # pip takes the best version of all indexes.
+        values["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    links = [link for link in pip.get("find-links", "").split() if _is_there(link)]
+    if links:
+        values["UV_FIND_LINKS"] = ",".join(links)
+    if pip.get("no-index", "").lower() in _ON:
+        values["UV_NO_INDEX"] = "1"
+    return values
+
+
+def _is_there(link: str) -> bool:
+    """pip passes over a folder that is not there; uv fails."""
+    return "://" in link or Path(link).expanduser().is_dir()
+
+
+def _sorted(entries: Iterable[str], folder: Path) -> tuple[list[str], list[str]]:
+    """Indexes and find-links among the entries of fleetbuild.yml."""
+    indexes: list[str] = []
+    links: list[str] = []
+    for entry in entries:
+        if "://" in entry and not entry.startswith("file://"):
+            (links if entry.endswith(".html") else indexes).append(entry)
+            continue
+        path = folder / Path(entry.removeprefix("file://")).expanduser()
+        if not path.is_dir():
+            raise ConfigError(
+                f"index: names {entry}, and there is no folder {path}.",
+                "Name a folder of wheels and sdists, or the URL of an index.",
+            )
+        if any(_DISTRIBUTION.fullmatch(each.name) for each in path.iterdir()):
+            links.append(str(path.absolute()))
+        else:
+            indexes.append(path.absolute().as_uri())
+    return indexes, links
+
+
+def _credentials(values: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for url in (url for value in values for url in re.split(r"[\s,]+", value) if "@" in url):
+        parts = urlsplit(url.split("=", 1)[-1] if re.match(r"[\w-]+=", url) else url)
+        if parts.hostname and parts.username is not None:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            found.setdefault(parts.hostname, login)
+    return found

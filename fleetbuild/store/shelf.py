@@ -1,0 +1,186 @@
+"""The store: wheels by artifact key, downloads by sha256. It is files, and each comes whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fleetbuild.models import LockedFile, PlannedWheel, TargetLibc
+from fleetbuild.models._base import Frozen
+from fleetbuild.planning.groups import numbers
+from fleetbuild.store.fetch import Progress, fetch, sha256_of
+from fleetbuild.store.settings import IndexSettings
+
+_PROVENANCE = "provenance.json"
+
+
+class Provenance(Frozen):
+    """Where a wheel comes from."""
+
+    artifact_key: str
+    package: str
+    version: str
+    wheel_version: str
+    file: str
+    sha256: str
+    size: int
+    group: str  # the name of its target
+    libc: TargetLibc
+    recipe: str
+    environment: dict[str, str]
+    compiler: str
+    built_on: str
+    built_at: str
+    seconds: float
+    source_sha256: str | None
+    build_lock: tuple[LockedFile, ...]
+
+
+class StoredWheel(Frozen):
+    """A wheel in the store."""
+
+    path: Path
+    provenance: Provenance
+
+    @property
+    def sha256(self) -> str:
+        """Its hash."""
+        return self.provenance.sha256
+
+
+class Store:
+    """The controller's wheels and downloads, in a folder."""
+
+    def __init__(self, root: Path, settings: IndexSettings | None = None) -> None:
+        self.root = root
+        self.settings = settings or IndexSettings()
+
+    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> StoredWheel:
+        """Take in a wheel that was built for this target."""
+        key = wheel.artifact_key or ""
+        sha256 = sha256_of(path)
+        provenance = Provenance(
+            artifact_key=key,
+            package=wheel.package,
+            version=wheel.version,
+            wheel_version=wheel.wheel_version,
+            file=path.name,
+            sha256=sha256,
+            size=path.stat().st_size,
+            group=wheel.target.name,
+            libc=wheel.target.libc,
+            recipe=wheel.recipe,
+            environment=wheel.environment,
+            compiler=wheel.requires.compiler,
+            built_on=built_on,
+            built_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=round(seconds, 1),
+            source_sha256=wheel.source.sha256 if wheel.source else None,
+            build_lock=wheel.build_dependencies,
+        )
+        home = self.root / "wheels" / key / sha256
+        with self._whole(home) as part:
+            shutil.copyfile(path, part / path.name)
+            (part / _PROVENANCE).write_text(provenance.model_dump_json(indent=2) + "\n")
+        return StoredWheel(path=home / path.name, provenance=provenance)
+
+    def find(self, wheel: PlannedWheel) -> StoredWheel | None:
+        """A stored wheel that serves this target, intact."""
+        fitting = [
+            stored
+            for stored in self.of_key(wheel.artifact_key or "")
+            if numbers(stored.provenance.libc.floor) <= numbers(wheel.target.libc.floor)
+        ]
+        newest_first = sorted(fitting, key=lambda each: each.provenance.built_at, reverse=True)
+        return next((each for each in newest_first if sha256_of(each.path) == each.sha256), None)
+
+    def of_key(self, key: str) -> tuple[StoredWheel, ...]:
+        """All stored wheels of this artifact key."""
+        return tuple(_stored(self.root / "wheels" / key)) if key else ()
+
+    def list(self) -> tuple[StoredWheel, ...]:
+        """All wheels, by package and target."""
+        keys = self._children("wheels")
+        stored = [wheel for key in keys for wheel in _stored(key)]
+        return tuple(
+            sorted(stored, key=lambda w: (w.provenance.package, w.provenance.group, w.sha256))
+        )
+
+    def floors(self) -> dict[str, str]:
+        """Artifact key to the lowest libc floor of its wheels: what a plan needs to know."""
+        lowest: dict[str, str] = {}
+        for wheel in self.list():
+            key, floor = wheel.provenance.artifact_key, wheel.provenance.libc.floor
+            lowest[key] = min(floor, lowest.get(key, floor), key=numbers)
+        return lowest
+
+    def fetch(self, file: LockedFile, progress: Progress | None = None) -> Path:
+        """The path of a locked file; brought here the first time."""
+        return fetch(
+            file.url,
+            file.sha256,
+            self.file_path(file.sha256, file.file),
+            credentials=self.settings.credentials,
+            progress=progress,
+        )
+
+    def file_path(self, sha256: str, name: str) -> Path:
+        """Where a download lies, or will lie. A name from a lock is never more than a name."""
+        return self.root / "files" / sha256 / Path(name).name
+
+    def add_file(self, content: bytes, sha256: str, name: str) -> Path:
+        """Take in a file that was made here, such as a packed source tree."""
+        path = self.file_path(sha256, name)
+        with self._whole(path.parent) as part:
+            (part / path.name).write_bytes(content)
+        return path
+
+    def gc(self, keep_keys: Collection[str], keep_files: Collection[str] = ()) -> tuple[Path, ...]:
+        """Remove all wheels but those of these keys, all downloads but those of these hashes."""
+        doomed = (
+            *(path for path in self._children("wheels") if path.name not in keep_keys),
+            *(path for path in self._children("files") if path.name not in keep_files),
+        )
+        for path in doomed:
+            shutil.rmtree(path)
+        return doomed
+
+    def _children(self, folder: str) -> tuple[Path, ...]:
+        path = self.root / folder
+        return tuple(sorted(path.iterdir())) if path.is_dir() else ()
+
+    @contextmanager
+    def _whole(self, home: Path) -> Iterator[Path]:
+        """A folder to fill, which then stands at `home` in one step."""
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as temporary:
+            part = Path(temporary) / "whole"
+            part.mkdir()
+            yield part
+            try:
+                part.rename(home)
+            except OSError:
+                # Named by its content: who was there first has the same. Unless it is damaged.
+                if not home.is_dir():
+                    raise
+                for file in part.iterdir():
+                    os.replace(file, home / file.name)  # noqa: PTH105
+
+
+def _stored(key: Path) -> Iterator[StoredWheel]:
+    for home in sorted(key.iterdir()) if key.is_dir() else ():
+        try:
+            known = Provenance.model_validate(json.loads((home / _PROVENANCE).read_text()))
+        except (OSError, ValueError, ValidationError):
+            continue  # not of ours, or damaged: as good as absent
+        path = home / Path(known.file).name
+        if path.is_file() and path.stat().st_size == known.size:
+            yield StoredWheel(path=path, provenance=known)

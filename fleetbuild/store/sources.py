@@ -1,0 +1,162 @@
+"""What a source says of itself, read without running any of it; local trees packed by content."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from email import message_from_string
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.models._base import Frozen
+
+_DEFAULT_BACKEND = "setuptools.build_meta:__legacy__"  # PEP 517's, for a source that names none
+_DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
+_MAX_TEXT = 1 << 20
+_MAX_MEMBERS = 500_000
+_MAX_BYTES = 16 << 30
+_LEFT_OUT = {
+    ".git", ".hg", ".svn", ".bzr", "__pycache__", ".venv", ".tox", ".nox", ".mypy_cache",
+    ".ruff_cache", ".pytest_cache", ".fleetbuild",
+}  # fmt: skip
+_LEFT_OUT_AT_TOP = {"build", "dist"}
+_EPOCH = 315_619_200  # 1980-01-02: a wheel is a zip, which knows nothing earlier
+
+
+class SourceMetadata(Frozen):
+    """A source's own words: what it is called, and what builds it."""
+
+    name: str | None = None
+    version: str | None = None
+    backend: str = _DEFAULT_BACKEND
+    build_requirements: tuple[str, ...] = _DEFAULT_REQUIRES
+
+
+def read_source(path: Path) -> SourceMetadata:
+    """The static metadata of an sdist, archive or tree."""
+    if path.is_dir():
+        texts = {name: _text_of(path / name) for name in ("PKG-INFO", "pyproject.toml")}
+    else:
+        texts = _texts_of_archive(path)
+    pyproject = _toml(texts.get("pyproject.toml") or "", path)
+    system = pyproject.get("build-system", {})
+    name, version = _identity(texts.get("PKG-INFO") or "", pyproject.get("project", {}))
+    return SourceMetadata(
+        name=name,
+        version=version,
+        backend=str(system.get("build-backend", _DEFAULT_BACKEND)),
+        build_requirements=tuple(map(str, system.get("requires", _DEFAULT_REQUIRES))),
+    )
+
+
+def pack_tree(tree: Path, name: str, version: str) -> bytes:
+    """The tree as an sdist, byte for byte the same for the same content."""
+    root = f"{name.replace('-', '_')}-{version}"
+    raw = io.BytesIO()
+    # Stored, not compressed: what zlib writes differs between its versions.
+    with (
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=0, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in sorted(_files(tree)):
+            _add(tar, path, f"{root}/{path.relative_to(tree).as_posix()}")
+    return raw.getvalue()
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
+    member = tarfile.TarInfo(name)
+    member.mtime = _EPOCH
+    if path.is_symlink():
+        member.type, member.linkname = tarfile.SYMTYPE, str(path.readlink())
+        tar.addfile(member)
+        return
+    content = path.read_bytes()
+    member.size = len(content)
+    member.mode = 0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644
+    tar.addfile(member, io.BytesIO(content))
+
+
+def _files(tree: Path, top: bool = True) -> Iterator[Path]:
+    for path in tree.iterdir():
+        if path.name in _LEFT_OUT or (top and path.name in _LEFT_OUT_AT_TOP):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from _files(path, top=False)
+        elif path.is_symlink() or path.is_file():
+            yield path
+
+
+def _identity(pkg_info: str, project: dict[str, Any]) -> tuple[str | None, str | None]:
+    headers = message_from_string(pkg_info)
+    name, version = project.get("name") or headers["Name"], project.get("version")
+    version = version or headers["Version"]
+    try:
+        return name and str(name), str(Version(str(version))) if version else None
+    except InvalidVersion:
+        return name and str(name), None
+
+
+def _texts_of_archive(path: Path) -> dict[str, str]:
+    """The shallowest of each metadata file, at most one folder down as in an sdist."""
+    try:
+        if zipfile.is_zipfile(path):
+            return _texts_of_zip(path)
+        return _texts_of_tar(path)
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, ValueError) as problem:
+        raise ConfigError(
+            f"{path} cannot be read as a source archive: {problem}.",
+            "Name an sdist (.tar.gz), a .zip, or a source tree.",
+        ) from None
+
+
+def _texts_of_tar(path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    size = 0
+    with tarfile.open(path, "r:*") as tar:
+        for count, member in enumerate(tar):
+            size += member.size
+            if count > _MAX_MEMBERS or size > _MAX_BYTES:
+                raise ValueError("it holds more than any source does")
+            if (name := _wanted(member.name)) and member.isfile() and member.size <= _MAX_TEXT:
+                file = tar.extractfile(member)
+                found[name] = file.read().decode("utf-8", "replace") if file else ""
+            if len(found) == 2:
+                break
+    return found
+
+
+def _texts_of_zip(path: Path) -> dict[str, str]:
+    with zipfile.ZipFile(path) as archive:
+        return {
+            name: archive.read(member).decode("utf-8", "replace")
+            for member in archive.infolist()
+            if (name := _wanted(member.filename)) and member.file_size <= _MAX_TEXT
+        }
+
+
+def _wanted(member: str) -> str | None:
+    parts = member.removeprefix("./").split("/")
+    return parts[-1] if len(parts) <= 2 and parts[-1] in ("PKG-INFO", "pyproject.toml") else None
+
+
+def _text_of(path: Path) -> str:
+    if not path.is_file() or path.stat().st_size > _MAX_TEXT:
+        return ""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigError(
+            f"The pyproject.toml of {path} is not valid TOML: {problem}.", "Put it right."
+        ) from None

@@ -1,0 +1,54 @@
+"""Which wheels a target takes, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from fleetbuild.models import TargetLibc
+
+_ALIASES = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
+_OLDEST = {"x86_64": 5}  # glibc 2.5; other architectures came to manylinux with 2.17
+
+
+@lru_cache(maxsize=64)
+def supported_tags(python: str, arch: str, libc: TargetLibc) -> dict[Tag, int]:
+    """Every tag that this Python on this machine takes, with its rank (0 is the best)."""
+    digits = python.removeprefix("cp").rstrip("t")
+    version = (int(digits[0]), int(digits[1:]))
+    platforms = list(_platforms(arch, libc))
+    tags = [
+        *cpython_tags(version, abis=[python], platforms=platforms),
+        *compatible_tags(version, python[:2] + digits, platforms),
+    ]
+    return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
+
+
+def best_wheel(names: Iterable[str], python: str, arch: str, libc: TargetLibc) -> str | None:
+    """The file name among these that a target takes before all others."""
+    supported = supported_tags(python, arch, libc)
+    ranked = [(rank, name) for name in names if (rank := _rank(name, supported)) is not None]
+    return min(ranked)[1] if ranked else None
+
+
+def _rank(name: str, supported: dict[Tag, int]) -> int | None:
+    try:
+        tags = parse_wheel_filename(name)[3]
+    except InvalidWheelFilename:
+        return None
+    return min((supported[tag] for tag in tags if tag in supported), default=None)
+
+
+def _platforms(arch: str, libc: TargetLibc) -> Iterator[str]:
+    major, minor = (*(int(part) for part in libc.floor.split(".")[:2]), 0)[:2]
+    if libc.family == "musl":
+        yield from (f"musllinux_{major}_{step}_{arch}" for step in range(minor, -1, -1))
+    else:
+        for step in range(minor, _OLDEST.get(arch, 17) - 1, -1):
+            yield f"manylinux_{major}_{step}_{arch}"
+            if alias := _ALIASES.get((major, step)):
+                yield f"{alias}_{arch}"
+    yield f"linux_{arch}"
