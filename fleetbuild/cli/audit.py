@@ -26,6 +26,7 @@ def audit(
 
         found = fleetbuild.audit_wheel(wheel)
         if json:
-            run.out.document(report.document(found))
+            run.out.document(report.audit_document(found))
         else:
-            run.out.say(*report.lines(found))
+            run.out.say(*report.audit_lines(found, every_use=verbose))
+        run.exit_code = 7 if found.problems else 0

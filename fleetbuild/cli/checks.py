@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from fleetbuild.report.doctor import Finding
 from fleetbuild.report.text import size
@@ -40,7 +41,7 @@ def examine(state_dir: Path) -> list[Finding]:
 
 
 def _program(what: str, command: list[str], fix: str, *, needed: bool = True) -> Finding:
-    missing = "fail" if needed else "warn"
+    missing: Literal["fail", "warn"] = "fail" if needed else "warn"
     path = shutil.which(command[0], path=PROGRAMS)
     if path is None:
         return Finding(what, missing, "not found", fix)
@@ -68,9 +69,11 @@ def _state(state_dir: Path) -> Iterator[Finding]:
             "run in a directory of yours, or name another with --state-dir",
         )  # fmt: skip
     free = shutil.disk_usage(where).free
-    state = "ok" if free >= NEEDED_DISK else "warn"
-    fix = "" if state == "ok" else "free some space: wheels and their sources are kept here"
-    yield Finding("disk", "ok" if state == "ok" else "warn", f"{size(free)} free", fix)
+    if free >= NEEDED_DISK:
+        yield Finding("disk", "ok", f"{size(free)} free")
+    else:
+        fix = "free some space: wheels and their sources are kept here"
+        yield Finding("disk", "warn", f"only {size(free)} free", fix)
 
 
 def _index() -> Finding:

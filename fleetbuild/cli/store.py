@@ -11,6 +11,7 @@ from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
 
 app = typer.Typer(help="The wheels that were built.", no_args_is_help=True, rich_markup_mode=None)
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Where to write, a folder a group.")]
 
 
 @app.command(name="list")
@@ -22,9 +23,16 @@ def list_wheels(
 ) -> None:
     """List the wheels."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+        from fleetbuild.report import store as report
         from fleetbuild.store import Store
 
-        run.out.say(*map(str, Store(state_dir / "store").list()))
+        wheels = Store(state_dir / "store").list()
+        if json:
+            run.out.document(report.store_document(wheels))
+        else:
+            if wheels:
+                run.out.show(report.store_table(wheels))
+            run.out.say(report.store_ending(wheels))
 
 
 @app.command()
@@ -33,18 +41,30 @@ def gc(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove wheels that the last plan and its nodes no longer need."""
-    with Session(state_dir=state_dir, json=json, verbose=verbose):
-        pass
+    """Remove what neither the last plan nor a release on a node needs."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
+
+        removed = [str(path) for path in fleetbuild.collect_garbage(state_dir)]
+        if json:
+            run.out.document({"format_version": "1.0", "removed": removed})
+        else:
+            run.out.say(*(f"Removed {path}" for path in removed), f"Removed {len(removed)}.")
 
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the index.")],
+    folder: Folder,
     json: options.Json = False,
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write an index for each group that pip and uv can read."""
-    with Session(state_dir=state_dir, json=json, verbose=verbose):
-        print(folder)
+    """Write an index for each group of the last plan, which pip and uv can read."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
+
+        written = [str(path) for path in fleetbuild.export_store(state_dir, folder)]
+        if json:
+            run.out.document({"format_version": "1.0", "indexes": written})
+        else:
+            run.out.say(*(f"Wrote {path}" for path in written))

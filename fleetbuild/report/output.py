@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.report.text import clean
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 LONGEST = 20_000
+UNLIMITED = 10_000
 
 
 class Output:
@@ -27,7 +28,7 @@ class Output:
         self.color = color
 
     @property
-    def _people(self) -> IO[str]:
+    def _people(self) -> TextIO:
         return sys.stderr if self.json else sys.stdout
 
     @cached_property
@@ -36,17 +37,14 @@ class Output:
         from rich.console import Console
 
         console = Console(
-            file=Unbreakable(self._people),
-            no_color=True if not self.color else None,
+            file=cast(IO[str], Unbreakable(self._people)),
+            no_color=None if self.color else True,
             markup=False,
             highlight=False,
             emoji=False,
         )
         if not console.is_terminal:
-            console = Console(
-                file=console.file, width=10_000, no_color=True, markup=False, highlight=False,
-                emoji=False,
-            )  # fmt: skip
+            console.width = UNLIMITED
         return console
 
     @property
@@ -97,7 +95,7 @@ class Output:
 class Unbreakable:
     """A stream that goes on in silence when its reader is gone: `| head` must not stop an apply."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.encoding = stream.encoding
 

@@ -1,0 +1,42 @@
+"""What a wheel needs, for people and for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetbuild.audit import WheelAudit
+from fleetbuild.report.text import count
+
+
+def audit_document(wheel: WheelAudit) -> dict[str, Any]:
+    """The document of `audit --json`: every file, and what they come to together."""
+    return {
+        "format_version": "1.0",
+        "features": list(wheel.features),
+        "sms": list(wheel.sms),
+        "ptx": list(wheel.ptx),
+        "libc_floor": wheel.libc_floor,
+        **wheel.model_dump(mode="json"),
+    }
+
+
+def audit_lines(wheel: WheelAudit, *, every_use: bool = False) -> list[str]:
+    """What the wheel needs, where from, and what is wrong with it."""
+    lines = [
+        wheel.file,
+        f"  is          {wheel.name or 'no name'} {wheel.version or 'no version'}"
+        f" ({' '.join(wheel.tags) or 'no tags'})",
+        f"  features    {' '.join(wheel.features) or 'none beyond the baseline'}",
+        f"  SMs         {' '.join(wheel.sms) or 'no GPU code'}",
+    ]
+    if wheel.ptx:
+        lines.append(f"  PTX for     {' '.join(wheel.ptx)}")
+    lines.append(f"  libc floor  {f'glibc {wheel.libc_floor}' if wheel.libc_floor else 'none'}")
+    shown = set()
+    for elf in wheel.elfs:
+        for use in elf.features:
+            if every_use or use.feature not in shown:
+                lines.append(f"  uses        {use}: {elf.path}")
+            shown.add(use.feature)
+    lines.append(f"  looked at   {count(len(wheel.elfs), 'binary file')}, sha256 {wheel.sha256}")
+    return lines + [f"  wrong       {problem}" for problem in wheel.problems]
