@@ -1,0 +1,137 @@
+"""What a lab is made of: a fleet file, read into node descriptions."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.lab.podman import LabError
+
+HARDWARE = Path(__file__).parent / "hardware"
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """A login besides `fleet`."""
+
+    name: str
+    password: str | None = None
+    sudo: str = "none"
+    shell: str = "/bin/bash"
+    key: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sudo not in ("none", "password", "nopasswd"):
+            raise LabError(f"user {self.name}: sudo is password, nopasswd or none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSpec:
+    """One node of a fleet file; README.md says what each field does."""
+
+    name: str
+    hardware: str | None = None
+    gpu: bool = True
+    groups: Sequence[str] = ()
+    memory: str | None = None
+    python: bool = True
+    behind: str | None = None
+    users: Sequence[User] = ()
+    volumes: Sequence[str] = ()
+    setup: str = ""
+    vars: Mapping[str, Any] = field(default_factory=dict)
+    capture: Path | None = None
+
+    @property
+    def inventory_groups(self) -> list[str]:
+        names = [self.hardware.rstrip("/").rpartition("/")[2]] if self.hardware else []
+        return [re.sub(r"\W", "_", name) for name in [*names, *self.groups]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    nodes: Mapping[str, NodeSpec]
+    vars: Mapping[str, Any]
+
+
+def load_fleet(path: Path) -> Fleet:
+    try:
+        return parse_fleet(yaml.safe_load(path.read_text()), beside=path.parent)
+    except (OSError, yaml.YAMLError) as error:
+        raise LabError(f"{path} is no fleet file: {error}") from error
+
+
+def parse_fleet(document: Any, *, beside: Path = Path()) -> Fleet:
+    if not isinstance(document, Mapping) or not isinstance(document.get("nodes"), Mapping):
+        raise LabError("a fleet is a mapping with `nodes:`; see tests/lab/README.md")
+    nodes = {name: _node(name, said or {}, beside) for name, said in document["nodes"].items()}
+    for node in nodes.values():
+        if node.behind is not None and node.behind not in nodes:
+            raise LabError(f"{node.name} is behind {node.behind}, which is no node of this fleet")
+    return Fleet(nodes=nodes, vars=document.get("vars") or {})
+
+
+def _node(name: str, said: Mapping[str, Any], beside: Path) -> NodeSpec:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,40}[a-z0-9])?", name):
+        raise LabError(f"{name!r} cannot be a node's name: it is a host name in lower case")
+    unknown = set(said) - {f.name for f in fields(NodeSpec)} | set(said) & {"name", "capture"}
+    if unknown:
+        raise LabError(f"{name}: unknown {', '.join(sorted(unknown))}; see tests/lab/README.md")
+    users = tuple(User(**user) for user in said.get("users", ()))
+    capture = _capture(name, said.get("hardware"), beside)
+    return NodeSpec(**{**said, "name": name, "users": users, "capture": capture})
+
+
+def _capture(name: str, hardware: str | None, beside: Path) -> Path | None:
+    if hardware is None:
+        return None
+    for folder in (HARDWARE / hardware, beside / hardware):
+        if (folder / "cpuinfo").is_file():
+            return folder.resolve()
+    known = ", ".join(sorted(f.name for f in HARDWARE.iterdir() if f.is_dir()))
+    raise LabError(f"{name}: no cpuinfo in {hardware}; a capture folder or one of {known}")
+
+
+def runnable() -> list[str]:
+    """The fixtures whose code this host's CPU can run, weakest first."""
+    if platform.machine() != "x86_64":
+        return []
+    mine = _flags(Path("/proc/cpuinfo"))
+    needed = {
+        "x86-64-v2": {"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"},
+        "avx": {"avx"},
+        "avx2": {"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"},
+        "avx512": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+        "avx512vnni": {"avx512_vnni"},
+    }
+    able = []
+    for hardware, flags in needed.items():
+        if not flags <= mine:
+            break
+        able.append(hardware)
+    return able
+
+
+def default_fleet() -> dict[str, Any]:
+    """Six nodes in three groups: the two of a pair differ in their GPU alone."""
+    rungs = [rung for rung in runnable() if rung != "avx512vnni"][-3:]
+    if len(rungs) < 3:
+        raise LabError("the default lab needs a CPU with AVX2; pass a fleet of your own (--fleet)")
+    return {
+        "nodes": {
+            f"{rung}-{number}": {"hardware": rung, "gpu": number == 1}
+            for rung in rungs
+            for number in (1, 2)
+        }
+    }
+
+
+def _flags(cpuinfo: Path) -> set[str]:
+    found = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    return set(found[1].split()) if found else set()
