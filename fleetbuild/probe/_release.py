@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from pydantic import ValidationError
 
@@ -10,6 +11,7 @@ from fleetbuild.models import Capture, Manifest
 from fleetbuild.probe._text import MAX_SECTION, short
 
 MAX_RELEASES = 64
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 def read_release(capture: Capture) -> tuple[dict[str, Manifest], list[str]]:
@@ -29,12 +31,26 @@ def read_release(capture: Capture) -> tuple[dict[str, Manifest], list[str]]:
             manifest = Manifest.model_validate(document)
         except ValidationError:
             manifest = None
-        if manifest and manifest.model_dump_json().isprintable():
+        if manifest and _harmless(manifest):
             manifests[manifest.release] = manifest
         else:
             warnings.append(_damaged("is not one of ours", text))
         text = text[end:].strip()
     return manifests, warnings
+
+
+def _harmless(manifest: Manifest) -> bool:
+    """The names will be parts of paths and be shown to people."""
+    names = all(map(_NAME.fullmatch, (manifest.release, manifest.id)))
+    return names and _printable(manifest.model_dump())
+
+
+def _printable(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_printable, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_printable, value))
+    return not isinstance(value, str) or value.isprintable()
 
 
 def _damaged(why: str, text: str) -> str:

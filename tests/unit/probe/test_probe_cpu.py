@@ -82,16 +82,14 @@ def test_cpuinfo_tells_the_architecture_where_uname_is_missing(
 def test_other_architectures_are_unsupported(machine: str) -> None:
     facts = facts_of({"uname": f"Linux 6.1.0 {machine}", "cpuinfo": x86(V3)})
     assert (facts.state, facts.arch, facts.isa) == ("unsupported", machine, None)
-    assert facts.reason == (
-        f"The architecture {machine} is not supported: x86_64 and aarch64 are."
-    )
+    assert facts.reason == (f"The architecture {machine} is not supported: x86_64 and aarch64 are.")
 
 
 @pytest.mark.parametrize("uname", ["Darwin 23.1.0 arm64", "FreeBSD 14.0-RELEASE amd64"])
 def test_other_systems_are_unsupported(uname: str) -> None:
     facts = facts_of({"uname": uname, "cpuinfo": x86(V3)})
     assert facts.state == "unsupported"
-    assert facts.reason == f"{uname.split()[0]} is not supported: only Linux is."
+    assert facts.reason == f"{uname.split(maxsplit=1)[0]} is not supported: only Linux is."
 
 
 def test_two_names_of_an_architecture_are_one() -> None:
@@ -106,9 +104,7 @@ def warned(facts: Facts) -> str:
 
 @pytest.mark.parametrize("capture", [{"uname": X86}, {"uname": X86, "cpuinfo": "\n"}])
 def test_without_cpuinfo_no_rung_is_guessed(capture: dict[str, str]) -> None:
-    assert warned(facts_of(capture)) == (
-        "cpuinfo is missing, so the CPU's features are unknown."
-    )
+    assert warned(facts_of(capture)) == ("cpuinfo is missing, so the CPU's features are unknown.")
 
 
 def test_without_flags_no_rung_is_guessed() -> None:

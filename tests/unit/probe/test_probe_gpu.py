@@ -59,8 +59,10 @@ def test_a_gpu_that_is_not_served_makes_the_order_uncertain() -> None:
     facts = gpus(OLD + row, lspci("1024", "102d"))
     assert facts.sms == ()
     assert facts.warnings == (
-        "The SM of Tesla K80 is unknown: its driver does not tell it, and neither does its PCI "
-        "device. Set fleetbuild_sms for this host.",
+        (
+            "The SM of Tesla K80 is unknown: its driver does not tell it, and neither does its PCI "
+            "device. Set fleetbuild_sms for this host."
+        ),
         "2 GPUs are on the bus, and the driver serves 1 of them.",
     )
     assert gpus(OLD + row, lspci("102d", "102d")).sms == ("3.7",)
@@ -93,8 +95,10 @@ def test_a_gpu_without_a_driver_is_a_warning() -> None:
         ("NVIDIA Corporation Device [10de:2204]", None)
     ]
     assert facts.warnings == (
-        "The GPU 0000:03:00.0 NVIDIA Corporation Device [10de:2204] has no working driver, so "
-        "this is a CPU node.",
+        (
+            "The GPU 0000:03:00.0 NVIDIA Corporation Device [10de:2204] has no working driver, so "
+            "this is a CPU node."
+        ),
     )
 
 
@@ -129,8 +133,10 @@ def test_only_display_controllers_are_gpus() -> None:
     "line",
     [
         "0000:03:00.0 0300: 10de:2204 (rev a1)",
-        "03:00.0 VGA compatible controller [0300]: NVIDIA Corporation GA102 [GeForce RTX 3090] "
-        "[10de:2204] (rev a1)",
+        (
+            "03:00.0 VGA compatible controller [0300]: NVIDIA Corporation GA102 [GeForce RTX 3090] "
+            "[10de:2204] (rev a1)"
+        ),
     ],
 )
 def test_other_forms_of_lspci_are_read(line: str) -> None:

@@ -1,0 +1,246 @@
+"""The other sections, and text that means no good."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetbuild.models import Facts
+from fleetbuild.probe.parse import SECTIONS, facts_of, split, unreachable
+
+CPU = {"uname": "Linux 6.1 x86_64", "cpuinfo": "flags : lm avx"}
+MANIFEST: dict[str, Any] = {
+    "format_version": 1,
+    "release": "default",
+    "id": "0123456789abcdef",
+    "group": "cpu-avx2-cp311",
+    "python": "/usr/bin/python3.11",
+    "wheels": [
+        {"package": "hnswlib", "version": "0.8.0+cpu.avx2", "artifact_key": "a", "sha256": "b"}
+    ],
+    "dependencies": ["numpy==2.1.0"],
+    "verified": True,
+}
+
+
+def read(**sections: str) -> Facts:
+    return facts_of(CPU | {name.replace("_", "-"): text for name, text in sections.items()})
+
+
+def test_split_takes_the_framed_sections_byte_for_byte() -> None:
+    output = (
+        "Welcome to node 1!\nN begin uname\nLinux 6.1 x86_64\n\nN end uname 0\n"
+        "N begin nproc\n16\nN end nproc 0\n"  # no line break after the text
+        "N begin nvidia-smi\n\nN end nvidia-smi 1\n"  # not there
+        "N begin toolchain\n\nN end toolchain 0\n"  # there, and empty
+        "N begin python\nfleetbuild: no answer within 10 s\n\nN end python 124\n"
+        "N begin surprise\nx\n\nN end surprise 0\n"
+        "N begin disk\nFilesystem\n"  # cut off
+    )
+    assert split(output, "N") == {
+        "uname": "Linux 6.1 x86_64\n",
+        "nproc": "16",
+        "toolchain": "",
+        "python": "fleetbuild: no answer within 10 s\n",
+    }
+
+
+def test_the_nonce_is_taken_as_it_is() -> None:
+    assert split("a.c begin nproc\n1\n\na.c end nproc 0\n", "a.c") == {"nproc": "1\n"}
+    assert split("abc begin nproc\n1\n\nabc end nproc 0\n", "a.c") == {}
+
+
+def test_an_unreachable_node_has_a_reason_and_nothing_else() -> None:
+    assert unreachable("no route") == Facts(state="unreachable", reason="no route")
+
+
+def test_the_distribution() -> None:
+    text = (
+        'NAME="Debian GNU/Linux"\nPRETTY_NAME="Debian GNU/Linux 12"\nID=debian\nVERSION_ID="12"\n'
+    )
+    os = read(os_release=text).os
+    assert (os.id, os.version, os.name, os.kernel) == ("debian", "12", "Debian GNU/Linux 12", "6.1")
+    assert read(os_release="ID=\nnonsense").os.id is None
+
+
+@pytest.mark.parametrize(
+    ("text", "family", "version"),
+    [
+        ("glibc 2.35\n", "glibc", "2.35"),
+        ("musl libc (x86_64)\nVersion 1.2.3\nDynamic Program Loader\n", "musl", "1.2.3"),
+        ("musl libc (aarch64) Version 1.2.5", "musl", "1.2.5"),
+    ],
+)
+def test_libc(text: str, family: str, version: str) -> None:
+    libc = read(libc=text).libc
+    assert libc is not None
+    assert (libc.family, libc.version) == (family, version)
+
+
+def test_an_unknown_libc_is_unknown() -> None:
+    assert read(libc="uClibc 0.9").libc is None
+
+
+def test_the_highest_libstdcxx_counts() -> None:
+    assert read(libstdcxx="GLIBCXX_3.4.9\nGLIBCXX_3.4.30\nGLIBCXX_3.4\n").libstdcxx == "3.4.30"
+    assert read(libstdcxx="GLIBCXX_DEBUG_MESSAGE_LENGTH").libstdcxx is None
+
+
+def test_numbers() -> None:
+    facts = read(nproc="16\n", meminfo="MemTotal:       67108864 kB\nMemFree: 1 kB\n")
+    assert (facts.cpus, facts.memory_gb) == (16, 64.0)
+    facts = read(nproc="0", meminfo="MemTotal: lots")
+    assert (facts.cpus, facts.memory_gb) == (None, None)
+
+
+GIB = 1024**2
+
+
+def test_disk_is_the_workspaces_and_the_install_paths_type_is_told() -> None:
+    facts = read(
+        disk="Filesystem     Type 1024-blocks Used Available Capacity Mounted on\n"
+        f"/dev/sda1      ext4 9999999 1 {100 * GIB} 1% /home\n"
+        f"nas:/export/my apps nfs4 9999999 1 {5 * GIB} 1% /opt/my apps\n"
+    )
+    assert (facts.disk_gb, facts.install_filesystem) == (100.0, "nfs4")
+
+
+def test_disk_without_types() -> None:
+    facts = read(
+        disk="Filesystem 1024-blocks Used Available Capacity Mounted on\n"
+        f"/dev/sda1 838860800 1 {400 * GIB} 50% /\n"
+    )
+    assert (facts.disk_gb, facts.install_filesystem) == (400.0, None)
+
+
+def test_disk_that_is_none() -> None:
+    assert read(disk="df: no such file\n").disk_gb is None
+    assert read(disk="").disk_gb is None
+    assert read(disk="Filesystem\noverlay 1 2 -5 - /\n").disk_gb == 0.0
+
+
+def test_pythons() -> None:
+    facts = read(
+        python="/usr/bin/python3.11 3.11.2 cpython-311-x86_64-linux-gnu venv headers\n"
+        "/opt/my python/bin/python3 3.13.0rc1 cpython-313t-x86_64-linux-gnu headers\n"
+        "/usr/bin/python3.9 3.9.1 cpython-39-x86_64-linux-gnu\n"
+        "/usr/bin/python3.8 3.8.1 cpython-38-x86_64-linux-gnu -\n"
+        "/usr/bin/python3.11 3.11.2 cpython-311-x86_64-linux-gnu\n"
+        "Traceback (most recent call last):\n"
+    )
+    assert [(p.path, p.version, p.tag, p.venv, p.headers) for p in facts.pythons] == [
+        ("/usr/bin/python3.11", "3.11.2", "cp311", True, True),
+        ("/opt/my python/bin/python3", "3.13.0rc1", "cp313t", False, True),
+        ("/usr/bin/python3.9", "3.9.1", "cp39", None, None),
+        ("/usr/bin/python3.8", "3.8.1", "cp38", False, False),
+    ]
+
+
+def test_a_32_bit_python_is_left_out() -> None:
+    facts = read(python="/usr/bin/python3.11 3.11.2 cpython-311-i386-linux-gnu venv\n")
+    assert facts.pythons == ()
+    assert facts.warnings == (
+        "/usr/bin/python3.11 is a 32-bit Python (cpython-311-i386-linux-gnu): it is left out.",
+    )
+
+
+def test_tools_can_have_several_versions() -> None:
+    facts = read(toolchain="gcc 12.2.0\ng++ 12.2.0\nnvcc 13.0\nnvcc 12.4\nnvcc 13.0\nsh: no\n")
+    assert facts.toolchain == {"gcc": ("12.2.0",), "g++": ("12.2.0",), "nvcc": ("13.0", "12.4")}
+
+
+def test_releases_by_name() -> None:
+    other = MANIFEST | {"release": "nightly"}
+    facts = read(release=json.dumps(MANIFEST, indent=2) + "\n" + json.dumps(other))
+    assert list(facts.release) == ["default", "nightly"]
+    assert facts.release["default"].verified
+    assert facts.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ("9" * 5000, "is no JSON"),
+        ("{}", "is not one of ours"),
+        (json.dumps(MANIFEST | {"wheels": 5}), "is not one of ours"),
+        (json.dumps(MANIFEST | {"group": "\x1b[31mred"}), "is not one of ours"),
+        (json.dumps(MANIFEST | {"dependencies": ["\u202e"]}), "is not one of ours"),
+        (json.dumps(MANIFEST | {"id": "../../etc"}), "is not one of ours"),
+        (json.dumps(MANIFEST | {"release": "a/b"}), "is not one of ours"),
+    ],
+)
+def test_a_damaged_manifest_is_a_warning(text: str, why: str) -> None:
+    facts = read(release=text)
+    assert facts.release == {}
+    assert f"on the node {why} and is left out" in facts.warnings[0]
+    assert len(facts.warnings[0]) < 200
+
+
+def test_a_damaged_manifest_hides_no_other() -> None:
+    assert list(read(release="{}" + json.dumps(MANIFEST)).release) == ["default"]
+
+
+def test_warnings_are_bounded() -> None:
+    facts = read(python="\n".join(f"/p{n} 3.11.2 cpython-311-i386-linux-gnu" for n in range(999)))
+    assert len(facts.warnings) == 32
+
+
+def strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return strings([*value, *value.values()])
+    return [s for item in value for s in strings(item)] if isinstance(value, list | tuple) else []
+
+
+GOOD = CPU | {
+    "os-release": "ID=debian\n",
+    "libc": "glibc 2.35\n",
+    "libstdcxx": "GLIBCXX_3.4.30\n",
+    "meminfo": "MemTotal: 67108864 kB\n",
+    "nproc": "16\n",
+    "disk": "Filesystem Type k k k c m\n/dev/sda1 ext4 1 1 1 1% /\n",
+    "python": "/usr/bin/python3.11 3.11.2 cpython-311-x86_64-linux-gnu venv headers\n",
+    "nvidia-smi": "name, compute_cap, memory.total [MiB]\nRTX 3060, 8.6, 12288 MiB\n",
+    "lspci": "0000:03:00.0 3D controller [0302]: NVIDIA Device [10de:2503] (rev a1)\n",
+    "toolchain": "gcc 12.2.0\n",
+    "release": json.dumps(MANIFEST),
+}
+anything = st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> dict[str, str]:
+    """A good capture with something done to some of its sections."""
+    capture = dict(GOOD)
+    for section in draw(st.sets(st.sampled_from(SECTIONS))):
+        text = capture[section]
+        at = draw(st.integers(0, len(text)))
+        cut = draw(st.integers(0, 20))
+        capture[section] = text[:at] + draw(anything) + text[at + cut :]
+    return capture
+
+
+@given(st.dictionaries(st.sampled_from(SECTIONS) | st.text(), anything) | mutated())
+def test_no_text_is_an_error_and_none_is_shown_as_it_came(capture: dict[str, str]) -> None:
+    facts = facts_of(capture)
+    shown = strings(facts.model_dump(mode="json"))
+    assert all(text.isprintable() for text in shown)
+    assert facts.isa is None or facts.arch in ("x86_64", "aarch64")
+
+
+@given(anything, st.sampled_from(["N", "a.*", "("]))
+def test_no_output_is_an_error(output: str, nonce: str) -> None:
+    assert set(split(output, nonce)) <= set(SECTIONS)
+
+
+@given(st.dictionaries(st.sampled_from(SECTIONS), st.text(min_size=1)))
+def test_what_was_framed_comes_back(capture: dict[str, str]) -> None:
+    output = "".join(f"N0nce begin {s}\n{t}\nN0nce end {s} 0\n" for s, t in capture.items())
+    assert split(output, "N0nce") == capture

@@ -1,0 +1,45 @@
+"""One case per machine of the reference captures, where they are to be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.models import Unreachable
+from fleetbuild.probe.captures import load_captures
+from fleetbuild.probe.parse import facts_of
+
+FLEET = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
+EXPECTED = {
+    "clx-a100-t4": ("avx512vnni", ("7.5", "8.0")),
+    "clx-cpu": ("avx512vnni", ()),
+    "e5v2-a": ("avx", ("8.6",)),
+    "e5v2-b": ("avx", ("8.6",)),
+    "g2": ("armv8.2", ()),
+    "g3": ("armv8.4sve", ()),
+    "hsw-3090": ("avx2", ("8.6",)),
+    "hsw-k40": ("avx2", ("3.5",)),
+    "hsw-nodriver": ("avx2", ()),
+    "skx-h100": ("avx512", ("9.0",)),
+    "skx-t4": ("avx512", ("7.5",)),
+    "zen3-a40": ("avx2", ("8.6",)),
+    "zen3-l40s": ("avx2", ("8.9",)),
+}
+
+
+@pytest.mark.skipif(not FLEET.is_dir(), reason="the reference captures are not here")
+@pytest.mark.parametrize("node", EXPECTED)
+def test_rung_and_sms(node: str) -> None:
+    capture = load_captures(FLEET, [node])[node]
+    assert not isinstance(capture, Unreachable)
+    facts = facts_of(capture)
+    assert (facts.state, facts.isa, facts.sms) == ("ok", *EXPECTED[node])
+    assert facts.hypervisor_masked == ()
+    assert bool(facts.warnings) == (node == "hsw-nodriver")
+    assert facts.libc is not None
+    assert facts.pythons
+    assert facts.cpus
+    assert facts.memory_gb
+    assert facts.disk_gb == 400.0
+    assert "gcc" in facts.toolchain
