@@ -1,0 +1,102 @@
+"""What every way to a node has in common: one script over, one answer back, in bounded time."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fleetbuild.models import Become
+
+LARGEST = 16 * 2**20  # bytes of output; nodes are not trusted
+LARGEST_COMPLAINT = 64 * 2**10
+
+
+class NoAnswer(Exception):
+    """A node that did not answer: why, and what to do about it."""
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fix = fix
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node said, and the exit code; None where it did not tell one."""
+
+    code: int | None
+    out: bytes
+    err: bytes = b""
+
+
+class Deadline:
+    """A point in time; what is left of it goes to each step on the way."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left; raises where there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+class Transport(Protocol):
+    """A way to a node."""
+
+    def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
+        """Run a script in the node's sh. Raises NoAnswer, or TimeoutError at the deadline."""
+        ...
+
+    def abandon(self) -> None:
+        """Break off what `run` is doing in another thread. Returns at once."""
+        ...
+
+
+def remote_command(
+    become: Become | None, script: bytes, arguments: Sequence[str]
+) -> tuple[str, bytes]:
+    """The command that runs a script in sh as whom `become` says, and what goes to its stdin.
+
+    It is spelled so that every login shell reads it alike: plain words and single quotes.
+    """
+    sh = shlex.join(["sh", "-s", "--", *arguments])
+    if become is None:
+        return sh, script
+    if become.method == "sudo":
+        return _sudo(become, script, arguments, sh)
+    if become.method == "doas" and become.password is None:
+        flags = shlex.split(become.flags or "-n")
+        return shlex.join(
+            [become.exe or "doas", *flags, "-u", become.user, "--"]
+        ) + f" {sh}", script
+    with_password = " with a password" if become.method == "doas" else ""
+    raise NoAnswer(
+        f"become by {become.method}{with_password} is not supported",
+        "use sudo, or set ansible_become: false",
+    )
+
+
+def _sudo(become: Become, script: bytes, arguments: Sequence[str], sh: str) -> tuple[str, bytes]:
+    flags = shlex.split(become.flags if become.flags is not None else "-H -S -n")
+    flags = [flag for flag in flags if flag not in ("-n", "-S", "--non-interactive", "--stdin")]
+    sudo = [become.exe or "sudo", *flags]
+    if become.password is None:
+        return f"{shlex.join([*sudo, '-n', '-u', become.user, '--'])} {sh}", script
+    password = become.password.get_secret_value()
+    if "\n" in password:
+        raise NoAnswer("the become password has more than one line", "mend it in the inventory")
+    # sudo may read its password or not ask for one, and on a wrong one reads on. So it gets a pipe
+    # with that one line and nothing else, and the script is not on its standard input.
+    asking = shlex.join([*sudo, "-S", "-p", "", "-u", become.user, "--"])
+    story = (
+        'IFS= read -r password; script=$(cat); printf "%s\\n" "$password" | '
+        f'{asking} sh -c "exec </dev/null\n$script" sh "$@"'
+    )
+    return shlex.join(["sh", "-c", story, "sh", *arguments]), password.encode() + b"\n" + script
