@@ -109,18 +109,9 @@ def test_metadata_without_a_version_is_refused(stamp_wheel: ModuleType) -> None:
 
 def test_pip_installs_it(stamped: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
-    pip = [
-        sys.executable,
-        "-I",
-        "-m",
-        "pip",
-        "--isolated",
-        "--disable-pip-version-check",
-        "install",
-    ]
-    subprocess.run(
-        [*pip, "install", "-q", "--no-index", "--no-deps", "--target", target, stamped], check=True
-    )
+    pip = [sys.executable, "-I", "-m", "pip", "--isolated", "--disable-pip-version-check"]
+    offline = ["install", "-q", "--no-index", "--no-deps", "--target"]
+    subprocess.run([*pip, *offline, target, stamped], check=True)
     ask = (
         "import my_package as p, importlib.metadata as m; print(p.ANSWER, m.version('my.pack-age'))"
     )
