@@ -1,0 +1,44 @@
+"""The lab as fixtures: one default fleet for the session, and others made to order."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.lab import Lab, LabError
+
+MakeLab = Callable[[Mapping[str, Any] | None], Lab]
+
+
+def _makes(config: pytest.Config) -> Iterator[MakeLab]:
+    with ExitStack() as labs:
+
+        def make(fleet: Mapping[str, Any] | None = None) -> Lab:
+            lab = Lab(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}", fleet)
+            try:
+                lab.up()
+            except LabError as error:
+                pytest.fail(str(error), pytrace=False)
+            if not config.getoption("--keep-lab"):
+                labs.callback(lab.down)
+            return lab
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """The default fleet. Tests that stop or change nodes leave them as they found them."""
+    for make in _makes(pytestconfig):
+        yield make(None)
+
+
+@pytest.fixture(scope="module")
+def make_lab(pytestconfig: pytest.Config) -> Iterator[MakeLab]:
+    """make_lab({"nodes": …}) brings a lab up; it is gone after the module."""
+    yield from _makes(pytestconfig)

@@ -1,0 +1,139 @@
+"""The lab keeps its promises: real ssh, the hardware that it was told, and no way out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab import Lab
+
+MakeLab = Callable[[dict[str, Any]], Lab]
+
+
+def ssh(lab: Lab, node: str, command: str) -> subprocess.CompletedProcess[str]:
+    words = ["ssh", "-F", str(lab.ssh_config), "-o", "BatchMode=yes", node, command]
+    return subprocess.run(
+        words, text=True, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=30
+    )
+
+
+def ansible(lab: Lab, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("ansible")
+    return subprocess.run(
+        [str(program), "-i", str(lab.inventory), *words],
+        text=True,
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
+
+
+def test_nodes_show_their_captures_hardware(lab: Lab) -> None:
+    for node in lab.nodes.values():
+        assert node.capture is not None
+        cpuinfo = ssh(lab, node.name, "cat /proc/cpuinfo").stdout
+        assert cpuinfo == (node.capture / "cpuinfo").read_text()
+
+
+def test_nvidia_smi_prints_the_columns_that_are_asked_for(lab: Lab) -> None:
+    node = next(name for name, node in lab.nodes.items() if node.spec.gpu)
+    capture = lab.nodes[node].capture
+    assert capture is not None
+    columns = "index,name,compute_cap,driver_version,memory.total,uuid"
+    full = ssh(lab, node, f"nvidia-smi --query-gpu={columns} --format=csv")
+    assert full.stdout == (capture / "nvidia-smi").read_text()
+    bare = ssh(lab, node, "nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits")
+    assert bare.stdout.strip().isdigit()
+    refused = ssh(lab, node, "nvidia-smi --query-gpu=index,bogus --format=csv")
+    assert 'Field "bogus" is not a valid field to query.' in refused.stdout
+    assert refused.returncode != 0
+
+
+def test_a_node_without_gpu_has_no_trace_of_one(lab: Lab) -> None:
+    node = next(name for name, node in lab.nodes.items() if not node.spec.gpu)
+    assert ssh(lab, node, "command -v nvidia-smi").returncode != 0
+    assert ssh(lab, node, "ls /sys/bus/pci/devices").stdout == ""
+
+
+def test_nodes_reach_neither_the_outside_nor_an_index(lab: Lab) -> None:
+    for node in lab.nodes:
+        assert ssh(lab, node, "ip route show default").stdout == ""
+
+
+def test_ansible_reaches_every_node_and_becomes_root(lab: Lab) -> None:
+    done = ansible(lab, "all", "--become", "-m", "command", "-a", "id -u")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("rc=0") == len(lab.nodes)
+
+
+def test_a_stopped_node_is_away_and_comes_back(lab: Lab) -> None:
+    node = next(iter(lab.nodes))
+    lab.stop(node)
+    try:
+        assert ssh(lab, node, "true").returncode == 255
+    finally:
+        lab.start(node)
+    assert ssh(lab, node, "true").returncode == 0
+
+
+def test_orphans_are_reaped(lab: Lab) -> None:
+    node = next(iter(lab.nodes))
+    assert ssh(lab, node, "(sleep 0.1 &) >/dev/null 2>&1").returncode == 0
+    time.sleep(0.5)
+    assert "Z" not in ssh(lab, node, "ps -eo stat=").stdout
+
+
+@pytest.fixture(scope="module")
+def odd(make_lab: MakeLab) -> Lab:
+    alice = {"name": "alice", "password": "w'onder land", "sudo": "password"}
+    nodes = {
+        "gate": {"hardware": "avx2"},
+        "inner": {"hardware": "avx2", "behind": "gate"},
+        "bare": {"hardware": "avx2", "python": False, "memory": "256m"},
+        "own": {"hardware": "nodriver", "users": [alice], "setup": "touch /srv/made"},
+    }
+    return make_lab({"nodes": nodes, "vars": {"colour": "red"}})
+
+
+def test_a_node_behind_a_bastion_answers_only_through_it(odd: Lab) -> None:
+    assert ssh(odd, "inner", "hostname").stdout == "inner\n"
+    direct = ["ssh", "-F", str(odd.ssh_config), "-o", "ProxyJump=none", "-o", "ConnectTimeout=1"]
+    away = subprocess.run([*direct, "inner", "true"], capture_output=True, check=False, timeout=30)
+    assert away.returncode == 255
+    assert b"timed out" in away.stderr
+    done = ansible(odd, "inner", "-m", "ping")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_node_without_python_has_none_and_keeps_to_its_memory(odd: Lab) -> None:
+    assert ssh(odd, "bare", "command -v python3").returncode != 0
+    limits = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes"
+    assert ssh(odd, "bare", limits).stdout.split() == [str(256 * 1024 * 1024)]
+
+
+def test_passwords_serve_for_login_and_sudo(odd: Lab) -> None:
+    password = "w'onder land"
+    user = ["-e", "ansible_user=alice", "-e", "ansible_ssh_private_key_file=/nonexistent"]
+    secrets = odd.folder / "secrets.yml"
+    secrets.write_text(
+        f'{{"ansible_password": "{password}", "ansible_become_password": "{password}"}}'
+    )
+    command = ["own", *user, "-m", "command", "-a", "id -u", "--become"]
+    done = ansible(odd, *command, "-e", f"@{secrets}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ansible(odd, *command).returncode != 0
+
+
+def test_setup_runs_and_variables_arrive(odd: Lab) -> None:
+    done = ansible(odd, "own", "-m", "command", "-a", "ls /srv/made /srv/{{ colour }}")
+    assert "/srv/made" in done.stdout
+    assert "/srv/red" in done.stderr + done.stdout
