@@ -8,19 +8,15 @@ from pathlib import Path
 from fleetbuild.engine.run import Progress, Run
 from fleetbuild.engine.state import write_if_changed
 
-_VERIFIED = ("installed", "up_to_date")
-
 
 def emit(run: Run, progress: Progress) -> Progress:
     """Write the manifests that differ from those that lie there."""
-    verified = frozenset(
-        name for name, result in progress.nodes.items() if result.state in _VERIFIED
-    )
-    texts = run.tools.manifests(run.plan, verified)
+    so_far = progress.result(run)
+    texts = run.tools.manifests(run.plan, so_far.verified)
     paths = {run.state.manifests / name: text for name, text in sorted(texts.items())}
     written = [path for path, text in paths.items() if write_if_changed(path, text)]
     # A node that was not reached may still serve what an older manifest says.
-    if progress.result(run).exit_code == 0:
+    if so_far.exit_code == 0:
         written += _remove(_outdated(run) - paths.keys())
     if written:
         run.tell("manifests", "ok", f"{len(written)} files in {run.state.manifests}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleetbuild.engine.lock import locked
 from fleetbuild.engine.replies import Reply, reply_of
@@ -13,6 +13,9 @@ from fleetbuild.engine.run import Playbooks, Prober
 from fleetbuild.engine.state import StateDir, now
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import Event, Facts, Inventory, Manifest, NodeResult, OnEvent, Result, Stage
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import HostRun, TaskEvent
 
 Jobs = Mapping[str, Mapping[str, Any]]  # node -> what its playbook is given
 
@@ -95,7 +98,7 @@ def _run(
 ) -> dict[str, NodeResult]:
     replies: dict[str, Reply] = {}
 
-    def listen(event: Any) -> None:
+    def listen(event: TaskEvent) -> None:
         if reply := reply_of(event):
             replies[event.host] = reply
             _tell(on_event, errand, errand.result(event.host, current[event.host], reply))
@@ -115,7 +118,7 @@ def _run(
     return results
 
 
-def silent(name: str, group: str | None, host: Any) -> NodeResult:
+def silent(name: str, group: str | None, host: HostRun | None) -> NodeResult:
     """The result of a node that gave no answer."""
     if host and host.state == "unreachable":
         return NodeResult(

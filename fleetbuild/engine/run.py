@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from fleetbuild.ansible import PlaybookRun, TaskEvent
 
 
-@dataclass(frozen=True)
-class Shelved:
+class Shelved(Protocol):
     """A wheel in the store."""
 
-    path: Path
-    sha256: str
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def sha256(self) -> str: ...
 
 
 Prober = Callable[[Sequence[Node], OnEvent], dict[str, Facts]]

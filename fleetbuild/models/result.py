@@ -46,6 +46,7 @@ _NODE_CODES = {
     "install_failed": 6,
     "verify_failed": 7,
 }
+_VERIFIED = ("installed", "up_to_date", "verified")
 _WHEEL_CODES = {"failed": 5, "refused": 7}
 
 
@@ -58,6 +59,11 @@ class Result(Frozen):
     manifests: tuple[str, ...] = ()  # files written
     changed: bool = False
     seconds: float = 0
+
+    @property
+    def verified(self) -> frozenset[str]:
+        """The nodes that were seen to work with what serves there now."""
+        return frozenset(node.node for node in self.nodes if node.state in _VERIFIED)
 
     @property
     def exit_code(self) -> int:

@@ -1,0 +1,317 @@
+"""The library: what the command line does, as calls. Import these from `fleetbuild`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from fleetbuild.ansible import Secrets, list_inventory
+from fleetbuild.audit import WheelAudit, audit_wheel
+from fleetbuild.config import find_config, load_config
+from fleetbuild.engine.apply import carry_out
+from fleetbuild.engine.errand import Errand, run_errand
+from fleetbuild.engine.journal import Journal
+from fleetbuild.engine.planner import plan_fleet
+from fleetbuild.engine.probing import probe_nodes, stored_facts
+from fleetbuild.engine.rollback import going_back
+from fleetbuild.engine.run import Run
+from fleetbuild.engine.state import StateDir, now, write_atomically
+from fleetbuild.engine.status import compare
+from fleetbuild.engine.tools import Reach, checks_for, connect
+from fleetbuild.engine.verify import verification
+from fleetbuild.errors import FleetbuildError, PlanFileError
+from fleetbuild.inventory import read_inventory
+from fleetbuild.kubernetes import feature_file, node_labels, render
+from fleetbuild.models import (
+    Config,
+    Event,
+    Facts,
+    Inventory,
+    Node,
+    NodeResult,
+    NodeStatus,
+    OnEvent,
+    Plan,
+    Result,
+    WheelResult,
+    ignore,
+)
+from fleetbuild.planning import dump_plan
+from fleetbuild.planning import read_plan as plan_of_text
+from fleetbuild.store import IndexSettings, Store, index_settings
+
+__all__ = [
+    "Config",
+    "Event",
+    "Facts",
+    "FleetbuildError",
+    "Inventory",
+    "Node",
+    "NodeResult",
+    "NodeStatus",
+    "Plan",
+    "Result",
+    "Secrets",
+    "WheelAudit",
+    "WheelResult",
+    "apply",
+    "audit_wheel",
+    "load_config",
+    "plan",
+    "probe",
+    "read_inventory",
+    "read_plan",
+    "render_manifests",
+    "rollback",
+    "save_plan",
+    "status",
+    "verify",
+]
+
+STATE_DIR = Path(".fleetbuild")
+TIMEOUT, FORKS = 30.0, 64
+Manifests = Literal["k8s", "labels", "nfd"]
+
+
+def probe(
+    inventory: Inventory,
+    *,
+    config: Config | None = None,
+    captures: Path | str | None = None,
+    save: Path | str | None = None,
+    timeout: float = TIMEOUT,
+    forks: int = FORKS,
+    state_dir: Path | str | None = None,
+    on_event: OnEvent = ignore,
+) -> dict[str, Facts]:
+    """The facts of every node: from the node itself, or from a folder of captures.
+
+    `save` names a folder for the captures; with `state_dir` they are kept there for `status`.
+    """
+    if captures is not None:
+        return stored_facts(Path(captures), inventory.nodes)
+    return probe_nodes(
+        inventory.nodes,
+        timeout=timeout,
+        forks=forks,
+        install_path=(config or Config()).install.path,
+        on_event=on_event,
+        state=_state(state_dir) if state_dir is not None else None,
+        save=Path(save) if save is not None else None,
+    )
+
+
+def plan(
+    inventory: Inventory,
+    facts: Mapping[str, Facts],
+    packages: Sequence[str] = (),
+    *,
+    config: Config | None = None,
+    state_dir: Path | str = STATE_DIR,
+    facts_source: Literal["probe", "captures"] = "probe",
+    secrets: Secrets | None = None,
+    on_event: OnEvent = ignore,
+) -> Plan:
+    """What an apply would do. `packages` go before those of the configuration."""
+    config = config or Config()
+    return plan_fleet(
+        inventory,
+        facts,
+        config,
+        packages,
+        state_dir=_state(state_dir).create().root,
+        builders=_builders(inventory, config, secrets),
+        facts_source=facts_source,
+        on_event=on_event,
+    )
+
+
+def apply(
+    plan: Plan,
+    inventory: Inventory,
+    *,
+    config: Config | None = None,
+    state_dir: Path | str = STATE_DIR,
+    secrets: Secrets | None = None,
+    timeout: float = TIMEOUT,
+    forks: int = FORKS,
+    on_event: OnEvent = ignore,
+) -> Result:
+    """Do what the plan says: build, distribute, install, verify, write manifests.
+
+    The plan decides everything; of the configuration only the logins of indexes are used.
+
+    A node or group that fails stands in the result and stops no other. A FleetbuildError means
+    that nothing could be done: the lock is held, the plan is stale or blocked.
+    """
+    state = _state(state_dir)
+    reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, plan.install_path)
+    tools = connect(reach, _indexes(inventory, config))
+    journal = Journal(state.journal / f"{plan.digest[:16]}.jsonl")
+    return carry_out(Run(plan, inventory, state, tools, journal, on_event))
+
+
+def verify(
+    inventory: Inventory,
+    *,
+    config: Config | None = None,
+    state_dir: Path | str = STATE_DIR,
+    secrets: Secrets | None = None,
+    timeout: float = TIMEOUT,
+    forks: int = FORKS,
+    on_event: OnEvent = ignore,
+) -> Result:
+    """Try on every node what serves there, by the checks that it was installed with."""
+    config, state = config or Config(), _state(state_dir)
+    saved = read_plan(state.plan_file) if state.plan_file.exists() else None
+    checks = checks_for(saved, Store(state.store), [_folder(inventory, config) / "recipes"])
+    errand = verification(config.install.path, config.release, checks)
+    reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
+    return _send(errand, reach, config.release, on_event)
+
+
+def rollback(
+    inventory: Inventory,
+    *,
+    config: Config | None = None,
+    state_dir: Path | str = STATE_DIR,
+    secrets: Secrets | None = None,
+    timeout: float = TIMEOUT,
+    forks: int = FORKS,
+    on_event: OnEvent = ignore,
+) -> Result:
+    """Switch every node back to the release that served before."""
+    config, state = config or Config(), _state(state_dir)
+    errand = going_back(config.install.path, config.release)
+    reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
+    return _send(errand, reach, config.release, on_event)
+
+
+def status(
+    inventory: Inventory,
+    *,
+    config: Config | None = None,
+    offline: bool = False,
+    state_dir: Path | str = STATE_DIR,
+    timeout: float = TIMEOUT,
+    forks: int = FORKS,
+    on_event: OnEvent = ignore,
+) -> dict[str, NodeStatus]:
+    """What runs on each node, and how that differs from what the last apply left.
+
+    `offline` asks no node and takes what the last probe said, with its age.
+    """
+    config, state = config or Config(), _state(state_dir)
+    names = [node.name for node in inventory.nodes]
+    if offline:
+        ages = {name: age.isoformat() for name in names if (age := state.probed(name))}
+        known = [node for node in inventory.nodes if node.name in ages]
+        facts = stored_facts(state.facts, known) if known else {}
+    else:
+        facts = probe(
+            inventory, config=config, timeout=timeout, forks=forks, state_dir=state.root,
+            on_event=on_event,
+        )  # fmt: skip
+        ages = dict.fromkeys(names, now())
+    last = state.last_result()
+    return compare(
+        names, facts, release=config.release, last=last.result if last else None, probed=ages
+    )
+
+
+def render_manifests(
+    plan: Plan,
+    result: Result | None = None,
+    *,
+    kind: Manifests = "k8s",
+    image: str | None = None,
+    state_dir: Path | str | None = None,
+) -> dict[str, str]:
+    """File names and texts for Kubernetes, with labels for the nodes that a result says work.
+
+    Without a result it is the last apply's in `state_dir`; without that too, the nodes that the
+    plan found up to date.
+    """
+    if result is None and state_dir is not None and (last := _state(state_dir).last_result()):
+        result = last.result
+    verified = result.verified if result else None
+    if kind == "nfd":
+        return _feature_files(plan, verified)
+    files = render(plan, verified=verified, image=image)
+    if kind == "labels":
+        return {name: files[name] for name in ("labels.sh", "nodes.yaml")}
+    return files
+
+
+def read_plan(path: Path | str) -> Plan:
+    """The plan in a file, if it is one, whole and as it was saved."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PlanFileError(
+            f"There is no plan {path}.", "Make one with: fleetbuild plan INVENTORY"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanFileError(
+            f"The plan {path} cannot be read: {error}", "Make a new one: fleetbuild plan INVENTORY"
+        ) from None
+    return plan_of_text(text, str(path))
+
+
+def save_plan(plan: Plan, path: Path | str) -> None:
+    """Write a plan, whole or not at all."""
+    try:
+        write_atomically(Path(path), dump_plan(plan), mode=0o644)
+    except OSError as error:
+        raise PlanFileError(
+            f"The plan cannot be saved as {path}: {error.strerror}", "Name another file."
+        ) from None
+
+
+def _state(state_dir: Path | str) -> StateDir:
+    return StateDir(Path(state_dir).absolute())
+
+
+def _send(errand: Errand, reach: Reach, release: str, on_event: OnEvent) -> Result:
+    return run_errand(
+        errand,
+        reach.inventory,
+        release=release,
+        state=reach.state,
+        probe=reach.probe,
+        playbook=reach.playbooks,
+        on_event=on_event,
+    )
+
+
+def _indexes(inventory: Inventory, config: Config | None) -> IndexSettings:
+    """Where packages come from, and who we are there: a plan says no password."""
+    beside = find_config(inventory.source)
+    config = config or (load_config(beside) if beside else Config())
+    return index_settings(config.index, _folder(inventory, config))
+
+
+def _folder(inventory: Inventory, config: Config) -> Path:
+    """Where relative paths start: beside fleetbuild.yml, else beside the inventory."""
+    source = Path(inventory.source).absolute()
+    return Path(config.folder or (source if source.is_dir() else source.parent))
+
+
+def _builders(inventory: Inventory, config: Config, secrets: Secrets | None) -> tuple[str, ...]:
+    """The nodes that build.builders names; Ansible reads its pattern."""
+    pattern = config.build.builders
+    if pattern == "representative":
+        return ()
+    named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
+    return tuple(node.name for node in inventory.nodes if node.name in named)
+
+
+def _feature_files(plan: Plan, verified: frozenset[str] | None) -> dict[str, str]:
+    return {
+        name: feature_file(node_labels(plan, group))
+        for group in plan.groups
+        for name in group.nodes
+        if group.release_id
+        and name in (group.installs.up_to_date if verified is None else verified)
+    }

@@ -1,0 +1,54 @@
+"""From nodes, or from captures on disk, to facts; what a probe brings is kept with its age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fleetbuild.engine.state import StateDir, now
+from fleetbuild.models import Capture, Facts, Node, OnEvent, Unreachable
+from fleetbuild.probe import probe
+from fleetbuild.probe.captures import load_captures, save_captures
+from fleetbuild.probe.parse import facts_of, unreachable
+
+
+def probe_nodes(
+    nodes: Sequence[Node],
+    *,
+    timeout: float,
+    forks: int,
+    install_path: str,
+    on_event: OnEvent,
+    state: StateDir | None = None,
+    save: Path | None = None,
+) -> dict[str, Facts]:
+    """The facts of these nodes as they are now."""
+    captures = probe(
+        nodes, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event
+    )
+    if save:
+        save_captures(save, captures)
+    if state:
+        keep(state.create(), captures)
+    return facts_from(captures)
+
+
+def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
+    """The facts of these nodes by the captures in a folder."""
+    return facts_from(load_captures(folder, [node.name for node in nodes]))
+
+
+def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts]:
+    """Captures read as facts."""
+    return {
+        name: unreachable(capture.reason) if isinstance(capture, Unreachable) else facts_of(capture)
+        for name, capture in captures.items()
+    }
+
+
+def keep(state: StateDir, captures: Mapping[str, Capture | Unreachable]) -> None:
+    """Keep what the nodes said, for those who ask when they are out of reach."""
+    save_captures(state.facts, captures)
+    for name, capture in captures.items():
+        if not isinstance(capture, Unreachable):
+            state.mark_probed(name, now())

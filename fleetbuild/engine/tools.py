@@ -1,0 +1,115 @@
+"""The ways out of this process, as they really are: SSH, Ansible, the store, the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fleetbuild.ansible import Secrets
+from fleetbuild.audit import check_wheel
+from fleetbuild.engine.imports import import_names
+from fleetbuild.engine.playbooks import AnsiblePlaybooks
+from fleetbuild.engine.probing import probe_nodes
+from fleetbuild.engine.run import Tools
+from fleetbuild.engine.state import StateDir
+from fleetbuild.engine.verify import Checks
+from fleetbuild.kubernetes import render
+from fleetbuild.models import (
+    Facts,
+    Inventory,
+    Manifest,
+    ManifestWheel,
+    Node,
+    OnEvent,
+    Plan,
+    PlannedWheel,
+)
+from fleetbuild.planning import stale
+from fleetbuild.recipes import choose_recipe, known_recipes
+from fleetbuild.store import IndexSettings, Store
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How nodes are reached, and where what they say is kept."""
+
+    inventory: Inventory
+    state: StateDir
+    secrets: Secrets
+    timeout: float
+    forks: int
+    install_path: str
+
+    def probe(self, nodes: Sequence[Node], on_event: OnEvent) -> dict[str, Facts]:
+        """The facts of these nodes as they are now."""
+        return probe_nodes(
+            nodes,
+            timeout=self.timeout,
+            forks=self.forks,
+            install_path=self.install_path,
+            on_event=on_event,
+            state=self.state,
+        )
+
+    @property
+    def playbooks(self) -> AnsiblePlaybooks:
+        """Our playbooks on the same nodes."""
+        return AnsiblePlaybooks(
+            inventory=self.inventory.source,
+            secrets=self.secrets,
+            state_dir=self.state.root,
+            forks=self.forks,
+        )
+
+
+def connect(reach: Reach, indexes: IndexSettings) -> Tools:
+    """The tools of an apply."""
+    return Tools(
+        probe=reach.probe,
+        differences=stale,
+        playbook=reach.playbooks,
+        wheels=Store(reach.state.store, indexes),
+        findings=_findings,
+        imports=import_names,
+        manifests=_manifests,
+    )
+
+
+def _findings(path: Path, wheel: PlannedWheel) -> Sequence[str]:
+    return check_wheel(
+        path, target=wheel.target, package=wheel.package, wheel_version=wheel.wheel_version
+    )
+
+
+def _manifests(plan: Plan, verified: Collection[str]) -> dict[str, str]:
+    return render(plan, verified=verified)
+
+
+def checks_for(
+    plan: Plan | None, store: Store, recipe_folders: Sequence[Path]
+) -> Callable[[Manifest], Checks]:
+    """How a release is verified: as the plan says that made it, else as the recipes say."""
+    recipes = known_recipes(recipe_folders)
+    planned = {
+        wheel.artifact_key: wheel
+        for group in (plan.groups if plan else ())
+        for wheel in group.wheels
+    }
+
+    def of_wheel(wheel: ManifestWheel) -> Checks:
+        knows = planned.get(wheel.artifact_key) or choose_recipe(wheel.package, recipes)
+        stored = store.of_key(wheel.artifact_key)
+        imports = knows.import_names or (import_names(stored[0].path) if stored else ())
+        return Checks(imports=imports, snippets=knows.checks)
+
+    return partial(_of_all, of_wheel)
+
+
+def _of_all(of_wheel: Callable[[ManifestWheel], Checks], manifest: Manifest) -> Checks:
+    each = [of_wheel(wheel) for wheel in manifest.wheels]
+    return Checks(
+        imports=tuple(name for checks in each for name in checks.imports),
+        snippets=tuple(snippet for checks in each for snippet in checks.snippets),
+    )
