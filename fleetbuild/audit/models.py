@@ -87,4 +87,4 @@ def sm_order(sm: str) -> tuple[int, int, str]:
     """`9.0a` after `9.0`, `10.0` after both."""
     major, _, rest = sm.partition(".")
     minor = rest.rstrip("af")
-    return int(major), int(minor or 0), rest
+    return int(major), int(minor or 0), rest[len(minor) :]

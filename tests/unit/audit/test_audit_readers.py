@@ -1,0 +1,124 @@
+"""ELF and fat binaries, whole and broken."""
+
+import contextlib
+import struct
+
+import pytest
+from audit_wheels import make_elf, make_fatbin
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetbuild.audit.elf import BrokenElf, read_elf
+from fleetbuild.audit.fatbin import BrokenFatbin, gpu_code
+from fleetbuild.audit.wheel import audit_elf
+
+VADDPS = bytes.fromhex("c5f458c2c3")
+VERSIONS = ("GLIBC_2.2.5", "GLIBC_2.34", "GLIBC_2.9", "GLIBCXX_3.4.29", "GLIBC_PRIVATE")
+WHOLE = make_elf(VADDPS, fatbin=make_fatbin((2, 86, 0x11)), versions=VERSIONS)
+
+
+def test_an_elf_file_tells_what_it_needs():
+    audit = audit_elf("a.so", WHOLE)
+    assert (audit.arch, audit.libc, audit.glibc, audit.glibcxx) == (
+        "x86_64", "glibc", "2.34", "3.4.29",
+    )  # fmt: skip
+    assert audit.needed == ("libc.so.6",)
+    assert audit.sms == ("8.6",)
+    (use,) = audit.features
+    assert (use.feature, use.symbol, use.address) == ("avx", "kernel", 0x1000)
+
+
+def test_musl_and_neither():
+    assert read_elf(make_elf(b"\xc3", needed=("libc.musl-x86_64.so.1",))).libc == "musl"
+    nothing = read_elf(make_elf(b"\xc3", needed=()))
+    assert (nothing.libc, nothing.highest("GLIBC")) == (None, None)
+
+
+def test_an_address_outside_of_all_functions_has_no_name():
+    elf = read_elf(WHOLE)
+    assert [elf.symbol_at(a) for a in (0xFFF, 0x1004, 0x1005)] == [None, "kernel", None]
+
+
+def test_other_architectures_are_named_and_not_read():
+    assert read_elf(make_elf(b"", machine=243)).arch == "riscv"
+    assert audit_elf("a.so", make_elf(VADDPS, machine=183)).features == ()
+    assert audit_elf("a.so", make_elf(VADDPS, machine=243)).features == ()
+    thirty_two = bytearray(WHOLE)
+    thirty_two[4] = 1
+    thirty_two[18] = 3
+    assert read_elf(bytes(thirty_two)).arch == "i386"
+    big = bytearray(WHOLE)
+    big[5], big[18], big[19] = 2, 0, 99
+    assert read_elf(bytes(big)).arch == "machine 99"
+
+
+def test_without_sections_the_executable_segments_are_code():
+    body = bytearray(64 + 2 * 56)
+    code_at = len(body)
+    body[:64] = WHOLE[:64]
+    struct.pack_into("<QQ", body, 32, 64, 0)  # segments follow the header, no sections
+    struct.pack_into("<HHHH", body, 54, 56, 2, 0, 0)
+    struct.pack_into("<IIQQQQQQ", body, 64, 1, 4, 0, 0, 0, 64, 64, 1)
+    struct.pack_into("<IIQQQQQQ", body, 120, 1, 5, code_at, 0x2000, 0, len(VADDPS), 5, 1)
+    audit = audit_elf("a.so", bytes(body) + VADDPS)
+    assert [str(use) for use in audit.features] == ["avx (vaddps ymm0,ymm1,ymm2 at 0x2000)"]
+
+
+def test_one_section_named_often_is_refused():
+    elf = bytearray(WHOLE)
+    headers = struct.unpack_from("<Q", elf, 40)[0]
+    struct.pack_into("<Q", elf, headers + 64 + 32, len(elf) - 64)
+    text = bytes(elf[headers + 64 : headers + 128])
+    struct.pack_into("<H", elf, 60, 7 + 40)
+    with pytest.raises(BrokenElf, match="larger than the file"):
+        read_elf(bytes(elf) + text * 40)
+
+
+@pytest.mark.parametrize("size", [4, 19, 40, 63, 100, len(WHOLE) - 1])
+def test_a_cut_file_is_broken(size):
+    with pytest.raises(BrokenElf):
+        read_elf(WHOLE[:size])
+
+
+def test_more_versions_than_there_are():
+    elf = bytearray(make_elf(b"\xc3", versions=("GLIBC_2.34",)))
+    at = elf.index(struct.pack("<HH", 1, 1), 64)
+    struct.pack_into("<H", elf, at + 2, 0xFFFF)  # versions of the library
+    assert read_elf(bytes(elf)).highest("GLIBC") == "2.34"
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=8))
+def test_a_damaged_file_is_read_or_refused(changes):
+    data = bytearray(WHOLE)
+    for at, value in changes:
+        data[at] = value
+    with contextlib.suppress(BrokenElf, BrokenFatbin):
+        audit_elf("a.so", bytes(data))
+
+
+def test_a_fat_binary_tells_its_sms():
+    section = make_fatbin((2, 86, 0x11), (1, 90, 0x11)) + bytes(8)
+    section += make_fatbin((2, 90, 0x100011), (2, 100, 0x1200011), (7, 50, 0))
+    assert [(code.sm, code.ptx) for code in gpu_code(section)] == [
+        ("8.6", False), ("9.0", True), ("9.0a", False), ("10.0f", False),
+    ]  # fmt: skip
+    audit = audit_elf("a.so", make_elf(b"\xc3", fatbin=section))
+    assert (audit.sms, audit.ptx) == (("8.6", "9.0a", "10.0f"), ("9.0",))
+
+
+@pytest.mark.parametrize("cut", [20, 60, 110])
+def test_a_broken_fat_binary_is_told(cut):
+    section = bytearray(make_fatbin((2, 86, 0)) * 2)
+    with pytest.raises(BrokenFatbin):
+        list(gpu_code(bytes(section[:cut])))
+    section[16 + 4] = 255  # an entry whose header is larger than its container
+    with pytest.raises(BrokenFatbin):
+        list(gpu_code(bytes(section)))
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=400))
+def test_any_bytes_as_a_fat_binary(data):
+    with contextlib.suppress(BrokenFatbin):
+        list(gpu_code(make_fatbin((2, 86, 0)) + data))

@@ -1,0 +1,218 @@
+"""Whole wheels: right ones, wrong ones, and ones that are out to harm."""
+
+import zipfile
+
+import pytest
+from audit_wheels import make_elf, make_fatbin, make_wheel
+
+from fleetbuild.audit import archive, audit_wheel, check_wheel
+from fleetbuild.audit.models import sm_order, version_order
+from fleetbuild.errors import UsageError
+from fleetbuild.models import Target, TargetLibc
+
+VADDPS_YMM, VADDPS_ZMM = bytes.fromhex("c5f458c2"), bytes.fromhex("62f1744858c2")
+GOOD = {"demo/_c.so": make_elf(VADDPS_YMM, versions=("GLIBC_2.34",)), "demo/__init__.py": b""}
+
+
+def target(**changes):
+    values = {
+        "arch": "x86_64",
+        "isa": "avx",
+        "features": ("avx", "cx16", "sse4_2"),
+        "python": "cp311",
+        "libc": TargetLibc(family="glibc", floor="2.36"),
+    }
+    return Target(**{**values, **changes})
+
+
+def check(path, **changes):
+    names = {"package": "demo", "wheel_version": "1.0+cpu.avx"}
+    return check_wheel(
+        path,
+        target=target(**{k: v for k, v in changes.items() if k in Target.model_fields}),
+        **{**names, **{k: v for k, v in changes.items() if k not in Target.model_fields}},
+    )
+
+
+def test_a_right_wheel_is_accepted(tmp_path):
+    path = make_wheel(tmp_path, GOOD)
+    audit = audit_wheel(path)
+    assert (audit.name, audit.version, audit.file_name) == ("demo", "1.0+cpu.avx", "demo")
+    assert (audit.problems, audit.features, audit.libc_floor) == ((), ("avx",), "2.34")
+    assert check(path, sha256=audit.sha256) == ()
+
+
+def test_code_beyond_the_rung_is_named_with_its_place(tmp_path):
+    path = make_wheel(tmp_path, {"demo/_c.so": make_elf(VADDPS_ZMM)})
+    (finding,) = check(path)
+    assert finding == (
+        "demo/_c.so uses avx512f (vaddps zmm0,zmm1,zmm2 at 0x1000 in `kernel`), "
+        "which avx does not have"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"package": "other"}, "should be other 1.0+cpu.avx, and METADATA says demo 1.0+cpu.avx"),
+        ({"wheel_version": "1.0+cpu.avx2"}, "its file name says demo 1.0+cpu.avx"),
+        ({"sha256": "00"}, "and 00 was expected"),
+        ({"python": "cp312"}, "is for cp311, not cp312"),
+        ({"python": "cp311t"}, "is for cp311, not cp311t"),
+        ({"arch": "aarch64"}, "not for Linux on aarch64"),
+        ({"arch": "aarch64"}, "demo/_c.so is for x86_64, not aarch64"),
+        ({"libc": TargetLibc(family="glibc", floor="2.31")}, "needs glibc 2.34, and the oldest"),
+        ({"libc": TargetLibc(family="musl", floor="1.2.5")}, "linked with glibc, and the nodes"),
+    ],
+)
+def test_a_wheel_for_others_is_refused(tmp_path, changes, sentence):
+    assert any(sentence in finding for finding in check(make_wheel(tmp_path, GOOD), **changes))
+
+
+@pytest.mark.parametrize(
+    ("tag", "changes", "fits"),
+    [
+        ("py3-none-any", {}, True),
+        ("cp311-none-linux_x86_64", {}, True),
+        ("cp39-abi3-linux_x86_64", {}, True),
+        ("cp312-abi3-linux_x86_64", {}, False),
+        ("cp39-abi3-linux_x86_64", {"python": "cp313t"}, False),
+        ("cp313-cp313t-linux_x86_64", {"python": "cp313t"}, True),
+        ("cp311-cp311-manylinux2014_x86_64", {}, True),
+        ("cp311-cp311-manylinux_2_28_x86_64", {}, True),
+        ("cp311-cp311-manylinux_2_39_x86_64", {}, False),
+        ("cp311-cp311-musllinux_1_2_x86_64", {}, False),
+        ("cp311-cp311-manylinux_2_28_aarch64", {}, False),
+        ("cp311-cp311-macosx_11_0_arm64", {}, False),
+        (
+            "cp311-cp311-musllinux_1_2_x86_64",
+            {"libc": TargetLibc(family="musl", floor="1.2.5")},
+            True,
+        ),
+    ],
+)
+def test_tags(tmp_path, tag, changes, fits):
+    path = make_wheel(tmp_path, {"demo/__init__.py": b""}, tag=tag)
+    assert (check(path, **changes) == ()) is fits
+
+
+@pytest.mark.parametrize(
+    ("built", "sm", "fits"),
+    [
+        ([(2, 86, 0)], "8.6", True),
+        ([(2, 80, 0)], "8.6", True),
+        ([(2, 86, 0)], "8.0", False),
+        ([(2, 80, 0)], "9.0", False),
+        ([(1, 80, 0)], "9.0", True),
+        ([(1, 90, 0)], "8.6", False),
+        ([(2, 90, 0x100000)], "9.0", True),
+        ([(2, 100, 0x100000)], "10.3", False),
+    ],
+)
+def test_gpu_code(tmp_path, built, sm, fits):
+    path = make_wheel(tmp_path, {"k.so": make_elf(b"\xc3", fatbin=make_fatbin(*built))})
+    findings = check(path, sms=(sm,))
+    assert (findings == ()) is fits
+    assert audit_wheel(path).sms + audit_wheel(path).ptx
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"replace": {"demo/_c.so": b"other"}}, "'demo/_c.so' is not what RECORD says"),
+        ({"replace": {"demo/new.py": b""}}, "'demo/new.py' has no sound hash in RECORD"),
+        ({"replace": {"demo/_c.so": None}}, "RECORD lists 'demo/_c.so', which is not in it"),
+        ({"replace": {"{info}/RECORD": None}}, "no readable RECORD"),
+        ({"replace": {"{info}/RECORD": b'"' + b"x" * 200_000}}, "RECORD cannot be read"),
+        ({"replace": {"{info}/WHEEL": None}}, "no readable WHEEL"),
+        ({"replace": {"{info}/WHEEL": b"Tag: py3-none-any\nTag: x\n"}}, "WHEEL says py3-none-any"),
+        ({"replace": {"{info}/METADATA": b"\xff\xfe"}}, "no Name or no Version"),
+        ({"replace": {"{info}/METADATA": b"Name: evil\nVersion: 1\n"}}, "METADATA says evil 1"),
+        ({"replace": {"{info}/METADATA": b"Name: demo\nVersion: ?\n"}}, "METADATA says demo ?"),
+        ({"replace": {"other-1.dist-info/METADATA": b""}}, "2 dist-info folders"),
+        ({"extra": [("../../etc/cron.d/x", b"")]}, "would be unpacked outside"),
+        ({"extra": [("/etc/passwd", b"")]}, "would be unpacked outside"),
+        ({"extra": [("C:\\x", b"")]}, "would be unpacked outside"),
+        ({"extra": [("zeros", bytes(70 * 2**20))]}, "'zeros' unpacks"),
+        ({"file_name": "nonsense.whl"}, "its file name is not a wheel's"),
+    ],
+)
+def test_what_is_wrong_is_told(tmp_path, changes, sentence):
+    problems = audit_wheel(make_wheel(tmp_path, GOOD, **changes)).problems
+    assert any(sentence in problem for problem in problems), problems
+    assert check(make_wheel(tmp_path, GOOD, **changes)) != ()
+
+
+def test_links_doubles_and_passwords_are_told(tmp_path):
+    path = make_wheel(tmp_path, GOOD)
+    with zipfile.ZipFile(path, "a") as file:
+        link = zipfile.ZipInfo("demo/link")
+        link.external_attr = 0o120777 << 16
+        file.writestr(link, "/etc/passwd")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            file.writestr("demo/_c.so", b"")
+    assert [p.split(" ", 1)[1] for p in audit_wheel(path).problems] == [
+        "is in it 2 times", "is a symbolic link",
+    ]  # fmt: skip
+    data = path.read_bytes().replace(
+        b"PK\x01\x02\x14\x03\x14\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01\x00"
+    )
+    path.write_bytes(data)
+    assert any("encrypted" in problem for problem in audit_wheel(path).problems)
+
+
+def test_too_much_of_it(tmp_path, monkeypatch):
+    path = make_wheel(tmp_path, GOOD)
+    monkeypatch.setattr(archive, "MAX_MEMBERS", 2)
+    monkeypatch.setattr(archive, "MAX_TOTAL", 100)
+    assert [p.split(";")[1] for p in audit_wheel(path).problems] == [
+        " more than 2 are not looked at", " more than 0 are not looked at",
+    ]  # fmt: skip
+
+
+def test_no_flood_of_problems(tmp_path):
+    replace = {f"demo/{n}.py": b"" for n in range(50)}
+    problems = audit_wheel(make_wheel(tmp_path, GOOD, replace=replace)).problems
+    assert len(problems) == 21
+    assert problems[-1] == "and 30 more of the like"
+
+
+def test_broken_binaries_are_findings(tmp_path):
+    files = {"a.so": b"\x7fELF", "b.so": make_elf(b"\xc3", fatbin=b"x" * 99), "c.py": b"\x7f"}
+    problems = audit_wheel(make_wheel(tmp_path, files)).problems
+    assert [problem.split(":")[0] for problem in problems] == [
+        "a.so is damaged", "b.so is damaged",
+    ]  # fmt: skip
+
+
+def test_damaged_archives_are_findings(tmp_path):
+    path = make_wheel(tmp_path, GOOD)
+    whole = path.read_bytes()
+    path.write_bytes(b"not a zip")
+    assert "not a zip archive" in audit_wheel(path).problems[0]
+    for at in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x55
+        path.write_bytes(damaged)
+        audit_wheel(path)  # whatever it says, it says it
+
+
+def test_a_wheel_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError) as error:
+        audit_wheel(tmp_path / "missing.whl")
+    assert "No such file" in error.value.message
+
+
+def test_orders():
+    assert sorted(["9.0a", "10.0", "9.0", "8.6"], key=sm_order) == ["8.6", "9.0", "9.0a", "10.0"]
+    assert version_order("odd") < version_order("0.1")
+
+
+def test_a_binary_that_does_not_unpack_is_a_finding(tmp_path):
+    # Its first bytes come out, so it is known for ELF; then the stream is garbage.
+    path = make_wheel(tmp_path, {"a.so": make_elf(bytes(range(256)) * 2000)})
+    data = bytearray(path.read_bytes())
+    middle = data.index(b"demo-1.0") // 2
+    data[middle : middle + 64] = bytes(64)
+    path.write_bytes(data)
+    assert any("'a.so' cannot be unpacked" in problem for problem in audit_wheel(path).problems)
