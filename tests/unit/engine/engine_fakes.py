@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fleetbuild.engine.journal import Journal
-from fleetbuild.engine.run import Run, Shelved, Tools
+from fleetbuild.engine.run import Run, Tools
 from fleetbuild.engine.state import StateDir
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.hardware.rungs import RUNGS
@@ -126,6 +126,12 @@ def facts(isa: str, libc: str = "2.36", **changes: Any) -> Facts:
             **changes,
         }
     )
+
+
+@dataclass(frozen=True)
+class Shelved:
+    path: Path
+    sha256: str
 
 
 @dataclass
