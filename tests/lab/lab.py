@@ -116,6 +116,13 @@ class Lab:
 
     def stop(self, node: str) -> None:
         podman("stop", "--time", "0", self._container(node))
+        # As if it had been off for long: else the kernel goes on asking its last MAC address.
+        subprocess.run(
+            as_root(["ip", "neigh", "flush", "to", self.nodes[node].address]),
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
 
     def start(self, node: str) -> None:
         podman("start", self._container(node))
