@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
@@ -17,12 +18,14 @@ _OLDEST = {"x86_64": 5}  # glibc 2.5; other architectures came to manylinux with
 @lru_cache(maxsize=64)
 def supported_tags(python: str, arch: str, libc: TargetLibc) -> dict[Tag, int]:
     """Every tag that this Python on this machine takes, with its rank (0 is the best)."""
-    digits = python.removeprefix("cp").rstrip("t")
-    version = (int(digits[0]), int(digits[1:]))
+    digits = re.match(r"cp(\d)(\d+)", python)  # cp36m and cp313t are ABIs of cp36 and cp313
+    if digits is None:
+        return {}
+    version = (int(digits[1]), int(digits[2]))
     platforms = list(_platforms(arch, libc))
     tags = [
         *cpython_tags(version, abis=[python], platforms=platforms),
-        *compatible_tags(version, python[:2] + digits, platforms),
+        *compatible_tags(version, digits[0], platforms),
     ]
     return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
 

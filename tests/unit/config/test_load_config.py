@@ -1,0 +1,84 @@
+"""fleetbuild.yml: what is right is read, what is wrong is told with its place and its fix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.config import find_config, load_config, parse_config
+from fleetbuild.errors import ConfigError
+from fleetbuild.models import Config
+
+
+def test_the_example_of_the_reference_is_read():
+    config = parse_config(
+        """
+        release: default
+        packages: [hnswlib==0.8.0]
+        python: "3.11"
+        grouping: {rungs: detected, max_wheel_sets: null}
+        install: {path: /srv/fleetbuild, keep: 3}
+        rollout: {canary: 1, serial: "25%"}
+        """
+    )
+    assert config.packages == ("hnswlib==0.8.0",)
+    assert config.grouping.rungs == "detected"
+    assert config.install.path == "/srv/fleetbuild"
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "{}"])
+def test_an_empty_file_means_all_defaults(text):
+    assert parse_config(text) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "fix"),
+    [
+        ("pakages: []", "there is no key 'pakages'", "Did you mean 'packages'?"),
+        ("grouping: {rung: x}", "there is no key 'grouping.rung'", "'grouping.rungs'"),
+        ("zzz: 1", "there is no key 'zzz'", "The keys here are: release, packages"),
+        ("packages: [a==1\nrelease: x", "not valid YAML in line 2", "indentation"),
+        ("a: \x00", "is not valid YAML", "plain UTF-8"),
+        ("- a\n- b", "holds a list where keys", "Its keys are: release"),
+        ("just words", "holds a text where", "Its keys"),
+        ("42", "holds a int where", "Its keys"),
+        ("build: {cache: sscache}", "build.cache is 'sscache'", "Put build.cache right"),
+        ("install: {path: relative}", "install.path is 'relative'", "install.path"),
+        ("build: 3", "build is 3", "Put build right"),
+    ],
+)
+def test_mistakes_are_told_with_place_and_fix(text, message, fix):
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "fleetbuild.yml")
+    assert message in caught.value.message
+    assert caught.value.message.startswith("fleetbuild.yml")
+    assert fix in caught.value.fix
+
+
+def test_a_file_knows_its_folder(tmp_path):
+    (tmp_path / "fleetbuild.yml").write_text("release: one\n")
+    config = load_config(tmp_path / "fleetbuild.yml")
+    assert config.release == "one"
+    assert config.folder == str(tmp_path)
+    assert Config().folder is None
+    assert "folder" not in config.model_dump()
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="There is no file"):
+        load_config(tmp_path / "none.yml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+    (tmp_path / "binary.yml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(tmp_path / "binary.yml")
+
+
+def test_it_is_found_beside_the_inventory(tmp_path):
+    assert find_config(str(tmp_path / "hosts.yml")) is None
+    expected = tmp_path / "fleetbuild.yml"
+    expected.write_text("")
+    assert find_config(str(tmp_path / "hosts.yml")) == expected
+    assert find_config(str(tmp_path)) == expected
+    assert find_config(str(Path("/nowhere/hosts"))) is None

@@ -1,0 +1,123 @@
+"""Recipes: data that is checked, found by package, and rendered for a target."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from fleetbuild.errors import RecipeError
+from fleetbuild.models import Target, TargetLibc
+from fleetbuild.recipes import (
+    builtin_recipes,
+    choose_recipe,
+    find_recipe,
+    known_recipes,
+    parse_recipe,
+    render_environment,
+)
+
+AVX2 = Target(
+    arch="x86_64",
+    isa="avx2",
+    features=("avx2",),
+    python="cp311",
+    libc=TargetLibc(family="glibc", floor="2.28"),
+)
+MINIMAL = "name: mine\npackages: [Some.Package]\nrungs: [x86-64, avx2]\n"
+
+
+def test_hnswlib_has_its_own_recipe_and_others_the_generic_one():
+    assert find_recipe("HNSWlib").name == "hnswlib"
+    assert find_recipe("whatever").name == "generic"
+    assert {recipe.name for recipe in builtin_recipes()} >= {"hnswlib", "generic"}
+
+
+def test_hnswlib_never_builds_for_the_machine_that_builds():
+    environment = render_environment(find_recipe("hnswlib"), AVX2, "-march=x86-64-v3")
+    assert environment == {
+        "CFLAGS": "-O3 -march=x86-64-v3",
+        "CXXFLAGS": "-O3 -march=x86-64-v3",
+        "HNSWLIB_NO_NATIVE": "1",
+    }
+
+
+def test_generic_leaves_out_what_needs_intrinsics():
+    rungs = find_recipe("anything").rungs
+    assert {"avx512vnni", "avx512bf16", "amx"}.isdisjoint(rungs)
+    assert {"x86-64", "avx512", "armv8", "armv9"} <= set(rungs)
+
+
+def test_values_are_rendered_over_the_target():
+    recipe = parse_recipe(
+        MINIMAL + "environment: {T: '{{ arch }}/{{ isa }}/{{ python }}/{{ libc }}/{{ sms }}'}", "x"
+    )
+    assert render_environment(recipe, AVX2, "-x")["T"] == "x86_64/avx2/cp311/glibc/()"
+
+
+def test_a_template_that_fails_names_its_variable():
+    recipe = parse_recipe(MINIMAL + "environment: {T: '{{ nobody }}'}", "x")
+    with pytest.raises(RecipeError, match=r"environment\.T"):
+        render_environment(recipe, AVX2, "-x")
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "fix"),
+    [
+        ("rung: [avx]", "there is no key 'rung'", "Did you mean 'rungs'?"),
+        ("libc: [uclibc]", "libc.0 is 'uclibc'", "libc.0"),
+        ("rungs: [haswell]", "haswell is no rung", "rungs"),
+        ("cuda: true", "cuda is True", "cuda"),
+        ("environment: {A: '-march=native'}", "says native", "environment"),
+        ("environment: {'A-B': x}", "no name of an environment variable", "environment"),
+        ("environment: {A: '{{ x'}", "no Jinja2 template", "environment"),
+        ("build_requirements: ['==']", "is no requirement", "build_requirements"),
+        ("checks: ['def']", "not Python in its line 1", "checks"),
+    ],
+)
+def test_mistakes_name_file_field_and_fix(line, message, fix):
+    text = MINIMAL.replace("rungs: [x86-64, avx2]\n", "") if line.startswith("rungs") else MINIMAL
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(text + line, "recipes/mine.yml")
+    assert caught.value.message.startswith("recipes/mine.yml")
+    assert message in caught.value.message
+    assert fix in caught.value.fix
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(RecipeError, match="'rungs' is missing"):
+        parse_recipe("name: mine", "mine.yml")
+    with pytest.raises(RecipeError, match="holds nothing"):
+        parse_recipe("", "mine.yml")
+    with pytest.raises(RecipeError, match="line 1"):
+        parse_recipe("name: [", "mine.yml")
+
+
+def test_a_users_recipe_of_the_same_name_wins(tmp_path):
+    (tmp_path / "hnswlib.yml").write_text("name: hnswlib\npackages: [hnswlib]\nrungs: [avx]\n")
+    (tmp_path / "notes.txt").write_text("not a recipe")
+    assert find_recipe("hnswlib", [tmp_path]).rungs == ("avx",)
+    assert find_recipe("hnswlib", [tmp_path / "absent"]).rungs != ("avx",)
+
+
+def test_two_recipes_for_one_package_are_refused(tmp_path):
+    (tmp_path / "other.yml").write_text("name: other\npackages: [hnswlib]\nrungs: [avx]\n")
+    with pytest.raises(RecipeError, match="hnswlib and other both"):
+        choose_recipe("hnswlib", known_recipes([tmp_path]))
+
+
+def test_recipes_come_by_entry_point(monkeypatch, tmp_path):
+    package = tmp_path / "their_recipes"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "theirs.yaml").write_text("name: theirs\npackages: [theirs]\nrungs: [avx]\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    point = EntryPoint("theirs", "their_recipes", "fleetbuild.recipes")
+    monkeypatch.setattr("fleetbuild.recipes.find.entry_points", lambda group: [point])
+    assert find_recipe("theirs").name == "theirs"
+
+
+def test_a_recipe_that_is_not_text(tmp_path):
+    (tmp_path / "bad.yml").write_bytes(b"\xff\xfe")
+    with pytest.raises(RecipeError, match=r"bad\.yml cannot be read"):
+        known_recipes([tmp_path])
