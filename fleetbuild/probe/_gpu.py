@@ -61,9 +61,14 @@ def read_gpus(capture: Capture) -> Gpus:
     )
 
 
+def _said(capture: Capture) -> list[str]:
+    """What nvidia-smi printed, without the empty lines."""
+    return [line[:1000] for line in lines(capture, "nvidia-smi")[: 4 * MAX_GPUS] if line]
+
+
 def _rows(capture: Capture) -> list[dict[str, str]]:
     """The rows of the CSV, by the names in its header; none where it is something else."""
-    table = [[cell.strip() for cell in line.split(",")] for line in lines(capture, "nvidia-smi")]
+    table = [[cell.strip() for cell in line.split(",")] for line in _said(capture)]
     for number, cells in enumerate(table):
         header = [re.sub(r" ?\[.*", "", cell).lower() for cell in cells]
         if "name" in header and len(header) > 1:
@@ -111,7 +116,7 @@ def _devices(capture: Capture) -> list[_Device]:
 
 
 def _without_driver(capture: Capture, devices: list[_Device]) -> Gpus:
-    said = short(" ".join(filter(None, lines(capture, "nvidia-smi")[:20])))
+    said = short(" ".join(_said(capture)[:20]))
     saying = f" nvidia-smi says: {said}" if said else ""
     if not devices:
         return Gpus(warnings=(f"No GPU is seen.{saying}",) if said else ())
@@ -141,5 +146,5 @@ def _unserved(rows: list[dict[str, str]], devices: list[_Device]) -> list[str]:
 
 def _strange(capture: Capture, rows: list[dict[str, str]]) -> list[str]:
     """Lines between the rows, such as "Unable to determine the device handle"."""
-    others = [line for line in lines(capture, "nvidia-smi") if line.strip()][len(rows) + 1 :]
+    others = _said(capture)[len(rows) + 1 :]
     return [f"nvidia-smi also says: {short(' '.join(others))}"] if others else []

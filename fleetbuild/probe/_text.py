@@ -23,7 +23,7 @@ def lines(capture: Capture, section: str) -> list[str]:
     text = capture.get(section, "")
     if len(text) > MAX_SECTION:
         return []
-    return [clean(line[:MAX_LINE]) for line in text.split("\n")[:MAX_LINES]]
+    return [clean(line[:MAX_LINE]) for line in text.split("\n", MAX_LINES)[:MAX_LINES]]
 
 
 def clean(text: str) -> str:

@@ -66,7 +66,7 @@ def test_sms_are_in_numeric_order() -> None:
 
 
 def test_an_sm_knows_its_toolkits() -> None:
-    assert (SMS["3.5"].first_cuda, SMS["3.5"].last_cuda) == ("5.0", "11.8")
+    assert (SMS["3.5"].first_cuda, SMS["3.5"].last_cuda) == ("7.0", "11.8")
     assert (SMS["8.6"].first_cuda, SMS["8.6"].last_cuda) == ("11.1", None)
 
 
