@@ -11,7 +11,15 @@ from fleetbuild.audit import WheelAudit, audit_wheel
 from fleetbuild.config import find_config, load_config
 from fleetbuild.engine.apply import carry_out
 from fleetbuild.engine.errand import Errand, run_errand
+from fleetbuild.engine.housekeeping import (
+    Explanation,
+    explained,
+    exported,
+    stored_releases,
+    unneeded,
+)
 from fleetbuild.engine.journal import Journal
+from fleetbuild.engine.lock import locked
 from fleetbuild.engine.planner import plan_fleet
 from fleetbuild.engine.probing import probe_nodes, stored_facts
 from fleetbuild.engine.rollback import going_back
@@ -44,6 +52,7 @@ from fleetbuild.store import IndexSettings, Store, index_settings
 __all__ = [
     "Config",
     "Event",
+    "Explanation",
     "Facts",
     "FleetbuildError",
     "Inventory",
@@ -57,6 +66,9 @@ __all__ = [
     "WheelResult",
     "apply",
     "audit_wheel",
+    "collect_garbage",
+    "explain",
+    "export_store",
     "load_config",
     "plan",
     "probe",
@@ -242,6 +254,32 @@ def render_manifests(
     if kind == "labels":
         return {name: files[name] for name in ("labels.sh", "nodes.yaml")}
     return files
+
+
+def explain(
+    plan: Plan,
+    name: str,
+    *,
+    captures: Path | str | None = None,
+    state_dir: Path | str = STATE_DIR,
+) -> Explanation:
+    """Why a node or group is what it is, by captures or by what the last probe brought."""
+    folder = Path(captures) if captures is not None else None
+    return explained(plan, name, _state(state_dir), folder)
+
+
+def collect_garbage(state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:
+    """Remove from the store what neither the last plan nor a release on a node needs."""
+    state = _state(state_dir)
+    saved = read_plan(state.plan_file)
+    with locked(state.lock_file):
+        return unneeded(saved, stored_releases(state, saved), Store(state.store))
+
+
+def export_store(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:
+    """Write an index for each group of the last plan, for pip and uv; say where each is."""
+    state = _state(state_dir)
+    return exported(read_plan(state.plan_file), Store(state.store), Path(folder))
 
 
 def read_plan(path: Path | str) -> Plan:

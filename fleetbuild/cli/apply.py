@@ -32,8 +32,8 @@ def apply(
     package: options.Packages = None,
     limit: options.Limit = None,
     yes: Yes = False,
-    timeout: options.Timeout = options.TIMEOUT,
-    forks: options.Forks = options.FORKS,
+    timeout: options.Timeout = None,
+    forks: options.Forks = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     no_color: options.NoColor = False,
@@ -59,8 +59,8 @@ def apply(
         else:
             fleet = steps.read(run, what, limit=limit, secrets=keys)
             settings = steps.settings(what, config)
-            probed = steps.probe(run, fleet, settings, timeout=timeout, forks=forks)
-            made = steps.plan(run, fleet, probed, settings, packages=package)
+            probed = steps.probe(run, fleet, settings, **steps.reach(timeout, forks))
+            made = steps.plan(run, fleet, probed, settings, packages=package, secrets=keys)
             saved = steps.save_plan(run, made, None)
             steps.show_plan(run, made, probed.seconds, saved, next_step=False)
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
@@ -69,8 +69,8 @@ def apply(
         steps.showing(
             run,
             lambda on_event: fleetbuild.apply(
-                made, fleet, state_dir=state_dir, secrets=keys, timeout=timeout, forks=forks,
-                on_event=on_event,
+                made, fleet, state_dir=state_dir, secrets=keys, on_event=on_event,
+                **steps.reach(timeout, forks),
             ),
         )  # fmt: skip
 

@@ -14,17 +14,20 @@ Name = Annotated[str, typer.Argument(metavar="NODE|GROUP", help="A node or group
 
 def explain(
     name: Name,
+    captures: options.Captures = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
     """Say why a node or group is what it is, and what blocks more."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
         from fleetbuild.cli import steps
+        from fleetbuild.report.explanation import ages
 
         made = steps.read_plan(run, None)
-        sentences = steps.explain(run, made, name)
+        story = fleetbuild.explain(made, name, captures=captures, state_dir=state_dir)
         if json:
-            run.out.document({"format_version": "1.0", "name": name, "sentences": sentences})
+            run.out.document({"format_version": "1.0", **story.model_dump(mode="json")})
         else:
-            run.out.say(*sentences)
+            run.out.say(*story.lines, ages(story))

@@ -22,8 +22,8 @@ def facts(
     captures: options.Captures = None,
     save: Save = None,
     config: options.Config = None,
-    timeout: options.Timeout = options.TIMEOUT,
-    forks: options.Forks = options.FORKS,
+    timeout: options.Timeout = None,
+    forks: options.Forks = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     no_color: options.NoColor = False,
@@ -42,7 +42,7 @@ def facts(
         fleet = steps.read(run, inventory, limit=limit, secrets=keys)
         settings = steps.settings(inventory, config)
         probed = steps.probe(
-            run, fleet, settings, captures=captures, save=save, timeout=timeout, forks=forks
+            run, fleet, settings, captures=captures, save=save, **steps.reach(timeout, forks)
         )
         if json:
             run.out.document(report.facts_document(probed.facts))

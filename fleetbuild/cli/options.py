@@ -52,12 +52,14 @@ VaultIds = Annotated[
     typer.Option("--vault-id", metavar="ID", help="As in Ansible; can be repeated."),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", min=1, metavar="SECONDS", help="The deadline of each node.")
+    float | None,
+    typer.Option(
+        "--timeout", min=1, metavar="SECONDS", help="The deadline of each node; default: 30."
+    ),
 ]
 Forks = Annotated[
-    int, typer.Option("--forks", "-f", min=1, metavar="N", help="Nodes asked at once.")
+    int | None,
+    typer.Option("--forks", "-f", min=1, metavar="N", help="Nodes asked at once; default: 64."),
 ]
 
 STATE_DIR = Path(".fleetbuild")
-TIMEOUT = 30.0
-FORKS = 64

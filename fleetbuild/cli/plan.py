@@ -29,8 +29,8 @@ def plan(
     captures: options.Captures = None,
     out: Out = None,
     detailed_exitcode: Detailed = False,
-    timeout: options.Timeout = options.TIMEOUT,
-    forks: options.Forks = options.FORKS,
+    timeout: options.Timeout = None,
+    forks: options.Forks = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     no_color: options.NoColor = False,
@@ -47,8 +47,8 @@ def plan(
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
         fleet = steps.read(run, inventory, limit=limit, secrets=keys)
         settings = steps.settings(inventory, config)
-        probed = steps.probe(run, fleet, settings, captures=captures, timeout=timeout, forks=forks)
-        made = steps.plan(run, fleet, probed, settings, packages=package)
+        probed = steps.probe(run, fleet, settings, captures=captures, **steps.reach(timeout, forks))
+        made = steps.plan(run, fleet, probed, settings, packages=package, secrets=keys)
         saved = steps.save_plan(run, made, out)
         steps.show_plan(run, made, probed.seconds, saved)
         run.exit_code = steps.plan_exit_code(made, detailed=detailed_exitcode)

@@ -19,8 +19,8 @@ def status(
     limit: options.Limit = None,
     config: options.Config = None,
     offline: Offline = False,
-    timeout: options.Timeout = options.TIMEOUT,
-    forks: options.Forks = options.FORKS,
+    timeout: options.Timeout = None,
+    forks: options.Forks = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     no_color: options.NoColor = False,
@@ -38,7 +38,7 @@ def status(
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
         fleet = steps.read(run, inventory, limit=limit, secrets=keys)
         settings = steps.settings(inventory, config)
-        found = steps.status(run, fleet, settings, offline=offline, timeout=timeout, forks=forks)
+        found = steps.status(run, fleet, settings, offline=offline, **steps.reach(timeout, forks))
         if json:
             run.out.document(report.status_document(found))
         else:

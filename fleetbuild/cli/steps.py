@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypedDict, Unpack
 
 import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.cli.session import Session
-from fleetbuild.config import find_config, load_config
-from fleetbuild.errors import worst
-from fleetbuild.models import Config, Facts, Inventory, OnEvent, Plan, Result
+from fleetbuild.config import find_config
+from fleetbuild.errors import UsageError, worst
+from fleetbuild.models import Config, Facts, Inventory, NodeStatus, OnEvent, Plan, Result
 from fleetbuild.report import plan as plan_report
 from fleetbuild.report import result as result_report
 from fleetbuild.report.progress import listening, waiting
+from fleetbuild.report.text import count
+
+Source = Literal["probe", "captures"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Probed:
 
     facts: dict[str, Facts]
     seconds: float
+    source: Source
 
 
 def read(run: Session, source: str, *, limit: str | None, secrets: Secrets) -> Inventory:
@@ -36,7 +41,24 @@ def read(run: Session, source: str, *, limit: str | None, secrets: Secrets) -> I
 def settings(source: str, config: Path | None) -> Config:
     """fleetbuild.yml: the one named, else the one beside the inventory, else the defaults."""
     found = config or find_config(source)
-    return load_config(found) if found else Config()
+    return fleetbuild.load_config(found) if found else Config()
+
+
+class Reach(TypedDict, total=False):
+    """How nodes are asked, where the command line says so."""
+
+    timeout: float
+    forks: int
+
+
+def reach(timeout: float | None, forks: int | None) -> Reach:
+    """What was given of both; the library knows the rest."""
+    given: Reach = {}
+    if timeout is not None:
+        given["timeout"] = timeout
+    if forks is not None:
+        given["forks"] = forks
+    return given
 
 
 def probe(
@@ -46,23 +68,40 @@ def probe(
     *,
     captures: Path | None = None,
     save: Path | None = None,
-    timeout: float,
-    forks: int,
+    **how: Unpack[Reach],
 ) -> Probed:
     """The facts of all nodes, by SSH or from captures."""
+    if captures:
+        _refuse_without_ssh("--facts", {"--save": save, **how})
     began = time.monotonic()
-    with waiting(run.out, f"Probing {len(fleet.nodes)} nodes") as on_event:
+    with waiting(run.out, f"Probing {count(len(fleet.nodes), 'node')}") as on_event:
         facts = fleetbuild.probe(
-            fleet,
-            config=config,
-            captures=captures,
-            save=save,
-            timeout=timeout,
-            forks=forks,
-            state_dir=run.state_dir,
-            on_event=on_event,
+            fleet, config=config, captures=captures, save=save, state_dir=run.state_dir,
+            on_event=on_event, **how,
+        )  # fmt: skip
+    source: Source = "captures" if captures else "probe"
+    return Probed(facts, time.monotonic() - began, source)
+
+
+def status(
+    run: Session, fleet: Inventory, config: Config, *, offline: bool, **how: Unpack[Reach]
+) -> dict[str, NodeStatus]:
+    """What runs where, by a new probe or by the last one."""
+    if offline:
+        _refuse_without_ssh("--offline", dict(how))
+    with waiting(run.out, f"Probing {count(len(fleet.nodes), 'node')}") as on_event:
+        return fleetbuild.status(
+            fleet, config=config, offline=offline, state_dir=run.state_dir, on_event=on_event, **how
         )
-    return Probed(facts, time.monotonic() - began)
+
+
+def _refuse_without_ssh(option: str, given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            other = name if name.startswith("--") else f"--{name}"
+            raise UsageError(
+                f"{other} does not go with {option}, which asks no node", f"leave out {other}"
+            )
 
 
 def plan(
@@ -72,12 +111,13 @@ def plan(
     config: Config,
     *,
     packages: Sequence[str] | None,
+    secrets: Secrets,
 ) -> Plan:
     """The plan for these facts."""
-    with waiting(run.out, "Resolving and planning"):
+    with waiting(run.out, "Resolving and planning") as on_event:
         return fleetbuild.plan(
-            fleet, probed.facts, packages=tuple(packages or ()), config=config,
-            state_dir=run.state_dir,
+            fleet, probed.facts, tuple(packages or ()), config=config, state_dir=run.state_dir,
+            facts_source=probed.source, secrets=secrets, on_event=on_event,
         )  # fmt: skip
 
 

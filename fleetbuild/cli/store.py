@@ -63,7 +63,7 @@ def export(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
-        written = [str(path) for path in fleetbuild.export_store(state_dir, folder)]
+        written = [str(path) for path in fleetbuild.export_store(folder, state_dir=state_dir)]
         if json:
             run.out.document({"format_version": "1.0", "indexes": written})
         else:

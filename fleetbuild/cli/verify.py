@@ -10,6 +10,8 @@ def verify(
     inventory: options.Source,
     limit: options.Limit = None,
     config: options.Config = None,
+    timeout: options.Timeout = None,
+    forks: options.Forks = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     no_color: options.NoColor = False,
@@ -30,6 +32,11 @@ def verify(
         steps.showing(
             run,
             lambda on_event: fleetbuild.verify(
-                fleet, config=settings, state_dir=state_dir, secrets=keys, on_event=on_event
+                fleet,
+                config=settings,
+                state_dir=state_dir,
+                secrets=keys,
+                on_event=on_event,
+                **steps.reach(timeout, forks),
             ),
         )

@@ -24,8 +24,10 @@ def audit_lines(wheel: WheelAudit, *, every_use: bool = False) -> list[str]:
     """What the wheel needs, where from, and what is wrong with it."""
     lines = [
         wheel.file,
-        f"  is          {wheel.name or 'no name'} {wheel.version or 'no version'}"
-        f" ({' '.join(wheel.tags) or 'no tags'})",
+        (
+            f"  is          {wheel.name or 'no name'} {wheel.version or 'no version'}"
+            f" ({' '.join(wheel.tags) or 'no tags'})"
+        ),
         f"  features    {' '.join(wheel.features) or 'none beyond the baseline'}",
         f"  SMs         {' '.join(wheel.sms) or 'no GPU code'}",
     ]

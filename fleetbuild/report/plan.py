@@ -108,7 +108,7 @@ def _table(plan: Plan) -> Table:
             str(len(group.nodes)),
             fold(group.nodes),
             _builder(group),
-            clean(lead.reason),
+            _why(plan, group, lead),
             "\n".join(_file(wheel) for wheel in group.wheels),
             str(lead.jobs) if symbol == "+" else "",
             _changes(group),
@@ -130,7 +130,7 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
         yield symbol, f"     {count(len(group.nodes), 'node')}: {fold(group.nodes)}"
         for wheel in group.wheels:
             where = f" on {_place(wheel, group)}" if wheel.action == "build" else ""
-            yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {clean(wheel.reason)}"
+            yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {_why(plan, group, wheel)}"
         yield symbol, f"     {_changes(group)}"
     for names, node in _blocked(plan):
         yield "!", f" ! {clean(node.group or 'blocked')}"
@@ -158,6 +158,20 @@ def _builder(group: PlannedGroup) -> str:
 
 def _place(wheel: PlannedWheel, group: PlannedGroup) -> str:
     return clean(wheel.built_on or group.representative)
+
+
+def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
+    """Why the builder builds; for what is not built, why not."""
+    if wheel.action != "build":
+        return clean(wheel.reason)
+    if wheel.built_on not in (None, *group.nodes):
+        return "a builder named for it"
+    if len(group.nodes) == 1:
+        return "the only node"
+    libcs = {plan.fingerprint.get(name, {}).get("libc") for name in group.nodes}
+    if len(libcs) > 1:
+        return f"oldest libc {group.target.libc.floor}"
+    return "compiler, memory, cores"
 
 
 def _file(wheel: PlannedWheel) -> str:

@@ -1,0 +1,88 @@
+"""What is done with the last plan besides applying it: explained, tidied up after, exported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from fleetbuild.engine.probing import facts_from
+from fleetbuild.engine.state import StateDir
+from fleetbuild.models import Facts, Plan, PlannedGroup
+from fleetbuild.models._base import Frozen
+from fleetbuild.planning import explain_group, explain_node
+from fleetbuild.probe.captures import load_captures
+from fleetbuild.store import IndexFile, Store, write_index
+
+
+class Explanation(Frozen):
+    """Why a node or group is what it is, and from when the facts are that say so."""
+
+    name: str
+    lines: tuple[str, ...]
+    planned: str
+    probed: str | None = None
+
+
+def explained(plan: Plan, name: str, state: StateDir, captures: Path | None) -> Explanation:
+    """The story of a node or group, by captures or by what the last probe brought."""
+    group = next((group for group in plan.groups if group.name == name), None)
+    names = tuple(group.nodes) if group else (name,)
+    folder = captures or state.facts
+    known = {each for each in names if captures or state.probed(each)}
+    facts = facts_from(load_captures(folder, sorted(known))) if known else {}
+    lines = explain_group(plan, facts, name) if group else explain_node(plan, facts.get(name), name)
+    ages = () if captures else (state.probed(each) for each in known)
+    return Explanation(name=name, lines=tuple(lines), planned=plan.created, probed=_oldest(ages))
+
+
+def _oldest(ages: Iterator[datetime | None] | tuple[()]) -> str | None:
+    known = [age for age in ages if age]
+    return min(known).isoformat() if known else None
+
+
+def stored_releases(state: StateDir, plan: Plan) -> dict[str, Facts]:
+    """What the last probe said of the nodes that it reached: their releases are in use."""
+    known = sorted(name for name in plan.nodes if state.probed(name))
+    return facts_from(load_captures(state.facts, known)) if known else {}
+
+
+def unneeded(plan: Plan, facts: Mapping[str, Facts], store: Store) -> tuple[Path, ...]:
+    """Remove from the store what neither the plan nor a release on a node needs."""
+    keys = {wheel.artifact_key for group in plan.groups for wheel in group.wheels}
+    keys |= {
+        wheel.artifact_key
+        for node in facts.values()
+        for manifest in node.release.values()
+        for wheel in manifest.wheels
+    }
+    return store.gc({key for key in keys if key}, set(_files_of(plan)))
+
+
+def _files_of(plan: Plan) -> Iterator[str]:
+    """The hashes of all downloads that a plan needs."""
+    for group in plan.groups:
+        yield from (file.sha256 for file in group.dependencies or ())
+        for wheel in group.wheels:
+            yield from (file.sha256 for file in wheel.build_dependencies)
+            if wheel.source:
+                yield wheel.source.sha256
+
+
+def exported(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
+    """An index for each group of the plan, with all of its release that the store holds."""
+    return tuple(
+        write_index(folder / group.name, files, copy=True)
+        for group in plan.groups
+        if (files := list(_index_files(group, store)))
+    )
+
+
+def _index_files(group: PlannedGroup, store: Store) -> Iterator[IndexFile]:
+    for wheel in group.wheels:
+        if stored := store.find(wheel):
+            yield IndexFile(name=wheel.package, path=stored.path, sha256=stored.sha256)
+    for file in group.dependencies or ():
+        path = store.file_path(file.sha256, file.file)
+        if path.is_file():
+            yield IndexFile(name=file.name, path=path, sha256=file.sha256)
