@@ -50,6 +50,10 @@ def private_dir() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+# What ansible-runner adds to hear of tasks. Programs without tasks would print its marks.
+_LISTENERS = ("ANSIBLE_STDOUT_CALLBACK", "ANSIBLE_CALLBACK_PLUGINS")
+
+
 def capture(
     program: str, arguments: Sequence[str], *, private: Path, env: Mapping[str, str] = {}
 ) -> Finished:
@@ -60,7 +64,7 @@ def capture(
     out, err = folder / "out", folder / "err"
     with out.open("wb") as out_file, err.open("wb") as err_file:
         *_, code = ansible_runner.run_command(
-            **_command(program, arguments),
+            **_command(program, arguments, undo=_LISTENERS),
             **_place(folder, env),
             runner_mode="subprocess",
             input_fd=subprocess.DEVNULL,
@@ -109,14 +113,14 @@ def stream(
     return int(code)
 
 
-def _command(program: str, arguments: Sequence[str]) -> dict[str, Any]:
+def _command(program: str, arguments: Sequence[str], undo: Sequence[str] = ()) -> dict[str, Any]:
     """For ansible-runner; `env` undoes what that would set over the ansible.cfg of the user."""
-    undone = (
-        [] if "ANSIBLE_HOST_KEY_CHECKING" in os.environ else ["-u", "ANSIBLE_HOST_KEY_CHECKING"]
-    )
+    own = "ANSIBLE_HOST_KEY_CHECKING"
+    undone = [*undo, *(() if own in os.environ else (own,))]
+    flags = [word for name in undone for word in ("-u", name)]
     return {
         "executable_cmd": "env",
-        "cmdline_args": [*undone, find_program(program), *arguments],
+        "cmdline_args": [*flags, find_program(program), *arguments],
     }
 
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 Outcome = TypeVar("Outcome")
-OutcomeOf = TypeVar("OutcomeOf", covariant=True)
+Outcome_co = TypeVar("Outcome_co", covariant=True)
 PER_GATE = 8  # sshd's MaxStartups lets ten in before it drops some
 
 
-class Job(Protocol[OutcomeOf]):
+class Job(Protocol[Outcome_co]):
     """The work for one item, done in a thread of its own."""
 
-    def run(self, admitted: Callable[[str | None], None]) -> OutcomeOf:
+    def run(self, admitted: Callable[[str | None], None]) -> Outcome_co:
         """Do it. `admitted(gate)` waits for a turn at a gate; the clock starts after it."""
         ...
 

@@ -135,8 +135,8 @@ _SSH = (
 
 _SUDO_FIX = "give the password (--ask-become-pass or ansible_become_password), or a NOPASSWD rule"
 _NODE = (
-    (r"sudo: .*(password is required|no password was)", "sudo wants a password", _SUDO_FIX),
     (r"incorrect password attempt|Sorry, try again", "sudo refused the become password", _SUDO_FIX),
+    (r"sudo: .*(password is required|no password was)", "sudo wants a password", _SUDO_FIX),
     (
         r"not in the sudoers|is not allowed to (execute|run)|may not run sudo",
         "sudo does not allow it",
