@@ -1,0 +1,99 @@
+# `make` lists the targets. Everything is installed into .venv; Debian packages are named as they are.
+SHELL := /bin/bash
+PYTHON ?= python3
+PYTEST_ARGS ?=
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+PY := .venv/bin/python
+
+# What setup needs of the system beside python3 and make; the tests' packages are the lab's.
+SETUP_PACKAGES := g++ git openssh-client
+DEBIAN_PYTHON_PACKAGES := python3-venv python3-dev
+PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetbuild/planning/*,fleetbuild/probe/parse.py,fleetbuild/recipes/*
+
+.PHONY: help setup demo test test-unit test-fleet test-molecule test-long lint lab lab-down bench docs dist clean test-packages
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.ready ## .venv with fleetbuild and what its development needs
+
+.venv/.ready: pyproject.toml
+	@echo "== setup: the system's packages"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "   $(PYTHON) is older than 3.11. Fix: make setup PYTHON=python3.12, say" >&2; exit 1; }
+	@.ci/packages $(SETUP_PACKAGES)
+	@[ "$$($(PYTHON) -c 'import sys; print(sys.base_prefix)')" != /usr ] || \
+	  .ci/packages $(DEBIAN_PYTHON_PACKAGES)
+	@echo "== setup: .venv ($$($(PYTHON) --version), about a minute the first time)"
+	@[ -x $(PY) ] || $(PYTHON) -m venv .venv
+	@$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+	@echo "== setup: done, .venv/bin/fleetbuild is there"
+
+demo: setup ## the whole job on this machine: probe, plan, build, install, verify, manifests
+	@$(PY) -m fleetbuild.demo
+
+test-packages: setup
+	@echo "== tests: the system's packages"
+	@.ci/packages $$($(PY) -c 'from tests.lab.podman import PACKAGES; print(*PACKAGES)')
+
+test: test-packages ## all tests: unit, fleet (real SSH nodes) and Molecule
+	@echo "== tests: unit, then fleet and Molecule in the lab (under 25 minutes on 2 cores)"
+	@$(PY) -m pytest tests/unit tests/fleet tests/molecule --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory coverage-of-pure-modules
+
+test-unit: setup ## unit tests, with the coverage of the pure modules
+	@echo "== unit tests"
+	@$(PY) -m pytest tests/unit --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory coverage-of-pure-modules
+
+.PHONY: coverage-of-pure-modules
+coverage-of-pure-modules: # silent where it is enough, so that the tests' count stays the last line
+	@$(PY) -m coverage report --include='$(PURE)' --show-missing --skip-covered --fail-under=95 \
+	  > .coverage.txt || { echo "== the pure modules' branch coverage is below 95 %"; cat .coverage.txt; exit 1; }
+
+test-fleet: test-packages ## tests over real SSH nodes
+	@echo "== fleet tests"
+	@$(PY) -m pytest tests/fleet $(PYTEST_ARGS)
+
+test-molecule: test-packages ## every role's Molecule scenario
+	@echo "== Molecule: every role's scenario, one after the other"
+	@$(PY) -m pytest tests/molecule $(PYTEST_ARGS)
+
+test-long: test-packages ## the tests that take longer than make test may
+	@echo "== long tests"
+	@$(PY) -m pytest tests --long -m long $(PYTEST_ARGS)
+
+lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
+	@echo "== ruff check" && ruff check .
+	@echo "== ruff format --check" && ruff format --check .
+	@echo "== mypy --strict" && mypy --strict -p fleetbuild && mypy --strict --explicit-package-bases -p tests.lab
+	@echo "== import-linter" && lint-imports
+	@echo "== ansible-lint" && ansible-lint --offline roles playbooks
+	@echo "== yamllint" && yamllint --strict .
+
+lab: test-packages ## a lab of six real SSH nodes, its inventory in .lab/default/
+	@echo "== lab"
+	@$(PY) -m tests.lab up
+
+lab-down: setup ## take down every lab of this checkout
+	@$(PY) -m tests.lab down --all
+
+bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writes docs/benchmarks.md
+	@echo "== benchmark: probing 50 SSH nodes"
+	@$(PY) -m benchmarks.probe
+
+docs: setup ## the generated reference in docs/reference/
+	@echo "== docs/reference/"
+	@$(PY) docs/generate.py
+
+dist: setup ## the wheel, in dist/
+	@echo "== dist/"
+	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/fleetbuild-*.whl
+
+clean: ## remove what these targets made: labs, .venv, dist, caches
+	@echo "== clean"
+	@[ ! -x $(PY) ] || [ ! -d .lab ] || $(PY) -m tests.lab down --all
+	@rm -rf .venv .lab dist build .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .ansible

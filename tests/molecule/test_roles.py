@@ -1,0 +1,36 @@
+"""Every role's Molecule scenario converges, is idempotent, and shows what a user would see."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROLES = Path(__file__).parents[2] / "roles"
+_SCENARIOS = sorted(path.parent for path in _ROLES.glob("*/molecule/*/molecule.yml"))
+
+
+def test_every_role_has_a_scenario() -> None:
+    roles = {path.name for path in _ROLES.iterdir() if (path / "tasks").is_dir()}
+    assert roles == {scenario.parents[1].name for scenario in _SCENARIOS}
+
+
+@pytest.mark.parametrize(
+    "scenario", _SCENARIOS, ids=lambda path: f"{path.parents[1].name}-{path.name}"
+)
+def test_scenario(scenario: Path) -> None:
+    programs = Path(sys.executable).parent
+    done = subprocess.run(
+        [str(programs / "molecule"), "test", "--scenario-name", scenario.name],
+        cwd=scenario.parents[1],
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"molecule test in {scenario}:\n{done.stdout[-12000:]}"
