@@ -1,0 +1,184 @@
+"""The plan as a file, its staleness, and its story."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from planning_fleets import facts, manifest, planned, python
+
+from fleetbuild.errors import PlanFileError, UsageError
+from fleetbuild.models import Facts, Gpu
+from fleetbuild.planning import (
+    Locks,
+    Resolution,
+    dump_plan,
+    explain_group,
+    explain_node,
+    read_plan,
+    stale,
+)
+from fleetbuild.planning.keys import digest
+
+PLAN = planned({"a": facts(), "b": facts("avx512")})
+
+
+def test_a_plan_comes_back_as_it_was():
+    text = dump_plan(PLAN)
+    assert read_plan(text) == PLAN
+    assert dump_plan(read_plan(text)) == text
+    assert len(PLAN.digest) == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not JSON"),
+        ("hosts:", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "JSON, but not a plan"),
+        ('{"all": {}}', "JSON, but not a plan"),
+    ],
+)
+def test_what_is_no_plan(text, message):
+    with pytest.raises(PlanFileError, match=message) as caught:
+        read_plan(text, "plan.json")
+    assert caught.value.exit_code == 2
+    assert "fleetbuild plan" in caught.value.fix
+
+
+def changed(**values):
+    return json.dumps({**json.loads(dump_plan(PLAN)), **values})
+
+
+def test_a_plan_that_was_edited_newer_or_of_no_format():
+    with pytest.raises(PlanFileError, match="damaged or was edited"):
+        read_plan(changed(release="other"))
+    with pytest.raises(PlanFileError, match="damaged or was edited"):
+        read_plan(changed(digest=""))
+    with pytest.raises(PlanFileError, match="damaged or was edited"):
+        read_plan(changed(release="\ud800"))
+    with pytest.raises(PlanFileError, match="newer than this fleetbuild") as caught:
+        read_plan(changed(format_version="2.0"))
+    assert "Update fleetbuild" in caught.value.fix
+    with pytest.raises(PlanFileError, match="format version is 'x'"):
+        read_plan(changed(format_version="x"))
+
+
+def test_a_plan_with_a_right_digest_and_unknown_fields():
+    data = {**json.loads(dump_plan(PLAN)), "surplus": 1, "digest": ""}
+    with pytest.raises(PlanFileError, match="this version can read: surplus"):
+        read_plan(json.dumps({**data, "digest": digest(data)}))
+
+
+def test_the_same_fleet_is_not_stale():
+    fleet = {"a": facts(release={"default": manifest("0" * 16)}, memory_gb=1.0, cpus=1),
+             "b": facts("avx512", warnings=("new",))}  # fmt: skip
+    assert stale(PLAN, fleet) == []
+    assert stale(PLAN, {"a": Facts(state="unreachable")}) == []
+    assert stale(PLAN, {}) == []
+    more = (*facts().features, "a_flag_that_no_rung_asks_about")
+    assert stale(PLAN, {"a": facts(features=more)}) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (facts("avx"), "a: its rung was avx2 when the plan was made and is avx now."),
+        (facts(libc="2.39"), "C library was glibc 2.36 when the plan was made and is glibc 2.39"),
+        (facts(libc=None), "is unknown now"),
+        (facts(sms=("8.6",)), "compute capabilities was none when the plan was made and is 8.6"),
+        (facts(driver="550.54"), "GPU driver was unknown"),
+        (facts("armv8"), "architecture was x86_64"),
+        (facts(pythons=()), "/usr/bin/python3 was there when the plan was made and is gone"),
+        (facts(pythons=(python("3.12.1"),)), "/usr/bin/python3 was cp311"),
+    ],
+)
+def test_what_decides_targets_makes_a_plan_stale(now, words):
+    assert any(words in sentence for sentence in stale(PLAN, {"a": now}))
+
+
+def test_a_new_python_beside_the_planned_one_changes_nothing():
+    both = (python("3.12.1", "/usr/local/bin/python3"), python())
+    assert stale(PLAN, {"a": facts(pythons=both)}) == []
+
+
+def test_the_story_of_a_node():
+    known = facts(
+        "avx512vnni",
+        hypervisor_masked=("amx_tile",),
+        gpus=(Gpu(name="T4", sm="7.5"),),
+        driver="535",
+        warnings=("careful",),
+    )
+    plan = planned({"n": known})
+    story = "\n".join(explain_node(plan, known, "n"))
+    assert "n: ok, in group cpu-avx512-cp311" in story
+    assert "detected rung: avx512vnni" in story
+    assert "not better: avx512bf16 needs avx512_bf16" in story
+    assert "hidden by its hypervisor: amx_tile" in story
+    assert "planned for: avx512" in story
+    assert "T4 (SM 7.5), driver 535" in story
+    assert "warning: careful" in story
+    assert "none is current" in story
+    assert "it builds" in story
+
+
+def test_the_story_of_nodes_that_get_nothing():
+    fleet = {"gone": Facts(state="unreachable", reason="no route"), "bare": facts(pythons=())}
+    plan = planned(fleet)
+    assert "because: no route" in "\n".join(explain_node(plan, fleet["gone"], "gone"))
+    assert "interpreters: none" in "\n".join(explain_node(plan, fleet["bare"], "bare"))
+    assert explain_node(plan, None, "bare")[0] == "bare: blocked"
+
+
+def test_the_story_of_installed_nodes():
+    wanted = planned({"a": facts()}).groups[0].release_id
+    fleet = {
+        "done": facts(release={"default": manifest(wanted)}),
+        "old": facts(release={"default": manifest("1" * 16)}, toolchain={}, gpus=(Gpu(name="x"),)),
+    }
+    plan = planned(fleet)
+    assert "is what the plan wants" in "\n".join(explain_node(plan, fleet["done"], "done"))
+    old = "\n".join(explain_node(plan, fleet["old"], "old"))
+    assert f"{wanted} will replace it" in old
+    assert "compiler: none" in old
+    assert "SM unknown" in old
+
+
+def test_the_story_of_a_group():
+    fleet = {"a": facts(libc="2.28", disk_gb=0.1), "b": facts(toolchain={}, memory_gb=None)}
+    story = "\n".join(explain_group(planned(fleet), fleet, "cpu-avx2-cp311"))
+    assert "2 nodes: a, b" in story
+    assert "oldest C library: 2.28 (a)" in story
+    assert "representative: a: glibc 2.28, gcc 12.2.0, 16 GB, 8 CPUs" in story
+    assert "CFLAGS=-O3 -march=" in story
+    assert "build requirements: numpy 2.0, setuptools 80" in story
+    assert "dependencies: numpy 2.0" in story
+    assert "to supply: a has 0.1 GB" in story
+    assert "representative: a" in "\n".join(explain_group(planned(fleet), {}, "cpu-avx2-cp311"))
+
+
+def test_the_story_of_a_group_without_a_lock_or_blocked():
+    fleet = {"a": facts(toolchain={}, memory_gb=None, cpus=None)}
+    story = "\n".join(explain_group(planned(fleet, locks=Locks()), fleet, "cpu-avx2-cp311"))
+    assert "not locked: No index was asked." in story
+    assert "no compiler yet, unknown memory" in story
+    blocked = planned(fleet, closure=Resolution(problem="none such."))
+    assert "see the wheels" in "\n".join(explain_group(blocked, fleet, "cpu-avx2-cp311"))
+    assert "nothing changes" in "\n".join(explain_node(blocked, fleet["a"], "a"))
+    none = planned(fleet, closure=Resolution(), build=Resolution())
+    assert "dependencies: none" in "\n".join(explain_group(none, fleet, "cpu-avx2-cp311"))
+
+
+def test_the_baseline_is_called_so():
+    plan = planned({"a": facts("x86-64")})
+    assert "the x86_64 baseline" in "\n".join(explain_group(plan, {}, "cpu-x86-64-cp311"))
+
+
+def test_names_that_the_plan_does_not_have():
+    with pytest.raises(UsageError, match="no node or group 'zzz'") as caught:
+        explain_node(PLAN, None, "zzz")
+    assert "cpu-avx2-cp311" in caught.value.fix
+    with pytest.raises(UsageError, match="no group 'zzz'"):
+        explain_group(PLAN, {}, "zzz")

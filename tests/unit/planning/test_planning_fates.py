@@ -1,0 +1,142 @@
+"""Which node has which fate, and the sentence and fix that go with it."""
+
+from __future__ import annotations
+
+import pytest
+from planning_fleets import facts, node, package, planned, python, recipe_of
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.models import Config, Facts, Libc
+
+
+def fate_of(known: Facts, config: Config | None = None, packages=None, **overrides):
+    plan = planned(
+        {"n": known},
+        nodes=[node("n", **overrides)],
+        config=config,
+        **({"packages": packages} if packages else {}),
+    )
+    return plan.nodes["n"]
+
+
+def test_a_node_with_everything_is_planned_for():
+    fate = fate_of(facts())
+    assert (fate.state, fate.group, fate.python) == ("ok", "cpu-avx2-cp311", "/usr/bin/python3")
+
+
+def test_skipped_and_unreachable():
+    assert fate_of(facts(), skip=True).state == "skipped"
+    fate = fate_of(Facts(state="unreachable", reason="no route"))
+    assert (fate.state, fate.reason, fate.group) == ("unreachable", "no route", None)
+    assert "ssh n.example.org" in fate.fix
+
+
+def test_a_node_that_was_not_probed_is_unreachable():
+    plan = planned({"a": facts()}, nodes=["a", "b"])
+    assert plan.nodes["b"].state == "unreachable"
+    assert plan.summary.nodes_unreachable == 1
+
+
+@pytest.mark.parametrize(
+    ("known", "reason", "fix"),
+    [
+        (Facts(state="unsupported", reason="riscv64 is not supported"), "riscv64", "skip"),
+        (facts(features=()), "flags of its CPU are unknown", "/proc"),
+        (facts(libc=None), "C library is unknown", "getconf"),
+        (facts(pythons=()), "no CPython on it; it has none", "apt install python3"),
+        (
+            facts(pythons=(python(venv=False),)),
+            "cannot make virtual environments",
+            "apt install python3-venv",
+        ),
+        (
+            facts(pythons=(python(venv=False, path="/opt/py/bin/python3"),)),
+            "lacks venv or ensurepip",
+            "/opt/py/bin/python3",
+        ),
+        (facts(install_filesystem="nfs4"), "shared file system (nfs4)", "install.path"),
+        (facts(install_filesystem="fuse.sshfs"), "shared file system", "install.path"),
+    ],
+)
+def test_blocked_with_reason_and_fix(known, reason, fix):
+    fate = fate_of(known)
+    assert fate.state == "blocked"
+    assert reason in fate.reason
+    assert fix in fate.fix
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "overlay", "fuse.fuse-overlayfs", None])
+def test_local_file_systems_are_fine(kind):
+    assert fate_of(facts(install_filesystem=kind)).state == "ok"
+
+
+def test_the_interpreter_is_the_wanted_one():
+    both = facts(pythons=(python("3.11.2"), python("3.12.1", "/usr/bin/python3.12")))
+    assert fate_of(both).python == "/usr/bin/python3"
+    assert fate_of(both, Config(python="3.12")).group == "cpu-avx2-cp312"
+    assert fate_of(both, python="3.12.1").python == "/usr/bin/python3.12"
+    assert fate_of(both, python="/usr/bin/python3.12").group == "cpu-avx2-cp312"
+    assert fate_of(both, Config(python="3.1")).state == "blocked"
+
+
+def test_another_interpreter_of_the_wanted_version_serves_where_the_first_lacks_venv():
+    known = facts(pythons=(python(venv=False), python("3.11.9", "/opt/python3.11", venv=True)))
+    assert fate_of(known, Config(python="3.11")).python == "/opt/python3.11"
+    assert fate_of(known).state == "blocked"
+
+
+def test_an_interpreter_that_is_not_there_names_those_that_are():
+    fate = fate_of(facts(), Config(python="3.13"))
+    assert "no Python 3.13 on it; it has 3.11.2 (/usr/bin/python3)" in fate.reason
+    assert "apt install python3.13" in fate.fix
+    musl = facts(
+        libc=Libc(family="musl", version="1.2.4"), os=facts().os.model_copy(update={"id": "alpine"})
+    )
+    assert "apk add" in fate_of(musl, Config(python="3.13")).fix
+    rocky = facts(os=facts().os.model_copy(update={"id": "rocky"}))
+    assert "dnf install python3" in fate_of(rocky, python="/opt/none").fix
+
+
+def test_overrides_lower_a_node_and_never_raise_it():
+    assert fate_of(facts("avx512"), isa="avx2").group == "cpu-avx2-cp311"
+    fate = fate_of(facts("avx"), isa="avx2")
+    assert "fleetbuild_isa is avx2, and avx2 needs abm" in fate.reason
+    assert "avx or less" in fate.fix
+    assert "no rung" in fate_of(facts(), isa="haswell").reason
+    assert "of aarch64; the node is x86_64" in fate_of(facts(), isa="armv8").reason
+
+
+def test_sms_must_be_compute_capabilities():
+    assert fate_of(facts(), sms=("8.6",)).state == "ok"
+    assert "'sm_86'" in fate_of(facts(), sms=("sm_86",)).reason
+
+
+def test_a_recipe_knows_its_libc_families_and_rungs():
+    glibc = package(recipe=recipe_of("hnswlib", "x86-64", more="libc: [glibc]"))
+    musl = facts(libc=Libc(family="musl", version="1.2.4"))
+    assert "knows glibc only" in fate_of(musl, packages=[glibc]).reason
+    assert fate_of(musl).group == "cpu-avx2-cp311-musl"
+    avx512 = package(recipe=recipe_of("hnswlib", "avx512"))
+    assert "no rung for this CPU (x86_64, avx2)" in fate_of(facts(), packages=[avx512]).reason
+    arm = fate_of(facts("armv8"), packages=[avx512])
+    assert "aarch64, armv8" in arm.reason
+
+
+def test_names_in_the_cluster():
+    plan = planned(
+        {"a": facts(), "b": facts()},
+        nodes=[node("a", variables={"kubernetes_node": "worker-1"}), node("b")],
+    )
+    assert plan.nodes["a"].kubernetes_node == "worker-1"
+    assert plan.nodes["b"].kubernetes_node == "b"
+
+
+def test_a_template_without_default_is_told():
+    config = Config.model_validate({"kubernetes": {"node_name": "{{ nobody }}"}})
+    with pytest.raises(ConfigError, match="cannot be rendered for n"):
+        planned({"n": facts()}, config=config)
+
+
+def test_warnings_of_facts_stay_with_the_node():
+    assert fate_of(facts(warnings=("a GPU without a driver",))).warnings
+    assert fate_of(facts(warnings=("w",), libc=None)).warnings == ("w",)
