@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import yaml
 
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*", re.ASCII)
 _NOT_STRINGS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 

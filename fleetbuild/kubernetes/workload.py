@@ -7,36 +7,43 @@ from typing import Any
 from fleetbuild.kubernetes.document import Note, dump
 from fleetbuild.kubernetes.labels import selector_labels
 from fleetbuild.kubernetes.names import dns_label
-from fleetbuild.models import Plan, PlannedGroup, PlannedWheel, Target, release_root
+from fleetbuild.models import Plan, PlannedGroup, Target, release_root
 
 # What Kubernetes calls the architectures that the kernel names.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 NOBODY = 65534
 
 _HEADER = """\
-A smoke deployment for group {group}: imports {packages} from release {release},
-prints what it found, and stays until it is stopped. `kubectl rollout status` succeeds once the
-imports did. Put your own image and command in its place, and keep nodeSelector, volumeMounts,
-volumes and env: those four are what a pod needs to run on the release.
+A smoke deployment for the group {group}.
+It imports {imports}, prints what it found, and stays until it is stopped; it is
+ready, and `kubectl rollout status` succeeds, once the imports did. Put your own image and command
+in its place, and keep nodeSelector, env, volumeMounts and volumes: a pod needs those four.
 
-The release lies on the node at {path}. Its virtual environment's python does not exist
-in the image, so the image brings its own Python {python}, and PYTHONPATH leads it to the packages.
+The release lies on the node, at
+  {path}
+and holds
+{packages}
+The python of its virtual environment does not exist in the image. The image brings its own Python
+{python}, of the same ABI ({abi}), and PYTHONPATH leads it to the packages.
+
 {libc}
+
 hostPath volumes need a namespace that allows them (Pod Security level "privileged")."""
 
 _GLIBC = """\
-The wheels need glibc {floor} or newer: use no image with an older one."""
+The wheels are built for glibc {floor} and newer, the oldest among the group's nodes. Use no image
+with an older one."""
 _MUSL = """\
-The wheels need musl {floor} or newer, so an image of the Alpine family. python:*-alpine has no
-libstdc++ or libgomp: where a package wants them, use an image with those added."""
+The wheels are built for musl {floor} and newer: use an image of the Alpine family. python:*-alpine
+has no libstdc++ or libgomp; where a package wants them, use an image with those added."""
 
 _SMOKE = """\
 import importlib, pathlib, signal, sys
-# Blocked first: the first process of a container does not even see a signal that it leaves alone.
+# The first process of a container does not see a signal that it neither handles nor blocks.
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 for name in sys.argv[1:]:
     module = importlib.import_module(name)
-    print(name, getattr(module, "__version__", ""), getattr(module, "__file__", ""), flush=True)
+    print(name, getattr(module, "__version__", "-"), getattr(module, "__file__", "-"), flush=True)
 pathlib.Path("/tmp/ready").touch()
 print("ready", flush=True)
 signal.sigwait({signal.SIGTERM, signal.SIGINT})
@@ -48,10 +55,15 @@ def release_path(plan: Plan, group: PlannedGroup) -> str:
     return f"{release_root(plan.install_path, plan.release)}/releases/{group.release_id}"
 
 
-def site_packages(release: str, python: str) -> str:
-    """Where a virtual environment of this ABI (cp311, cp313t) keeps its packages."""
-    digits = python.removeprefix("cp")
-    return f"{release}/lib/python{digits[:1]}.{digits[1:]}/site-packages"
+def site_packages(release: str, abi: str) -> str:
+    """Where a virtual environment of this ABI keeps its packages."""
+    return f"{release}/lib/python{_python(abi)}/site-packages"
+
+
+def _python(abi: str) -> str:
+    """cp311 is Python 3.11, and cp313t keeps its packages in python3.13t."""
+    digits = abi.removeprefix("cp")
+    return f"{digits[:1]}.{digits[1:]}"
 
 
 def deployment(plan: Plan, group: PlannedGroup, image: str) -> str:
@@ -78,10 +90,11 @@ def _header(plan: Plan, group: PlannedGroup) -> str:
     libc = _GLIBC if target.libc.family == "glibc" else _MUSL
     return _HEADER.format(
         group=group.name,
-        packages=", ".join(f"{wheel.package} {wheel.wheel_version}" for wheel in group.wheels),
-        release=group.release_id,
+        imports=", ".join(_imports(group)),
+        packages="\n".join(f"  {wheel.package} {wheel.wheel_version}" for wheel in group.wheels),
         path=release_path(plan, group),
-        python=target.python,
+        python=_python(target.python),
+        abi=target.python,
         libc=libc.format(floor=target.libc.floor),
     )
 
@@ -127,7 +140,7 @@ def _container(plan: Plan, group: PlannedGroup, image: str) -> dict[str, Any]:
         "name": "smoke",
         "image": image,
         "command": ["python3", "-c", _SMOKE],
-        "args": [name for wheel in group.wheels for name in _import_names(wheel)],
+        "args": _imports(group),
         "env": [
             {"name": "PYTHONPATH", "value": site_packages(release, group.target.python)},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
@@ -159,5 +172,9 @@ def _resources(target: Target) -> dict[str, Any]:
     return {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": limits}
 
 
-def _import_names(wheel: PlannedWheel) -> tuple[str, ...]:
-    return wheel.import_names or (wheel.package.replace("-", "_"),)
+def _imports(group: PlannedGroup) -> list[str]:
+    return [
+        name
+        for wheel in group.wheels
+        for name in wheel.import_names or (wheel.package.replace("-", "_"),)
+    ]

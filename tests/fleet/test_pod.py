@@ -156,7 +156,7 @@ def test_the_images_python_runs_what_the_release_holds(running: str, pod: dict[s
         logs = podman("logs", running, check=False)
         assert time.monotonic() < deadline, logs.stdout + logs.stderr
         time.sleep(0.2)
-    name, path = podman("logs", running).stdout.splitlines()[0].split()
+    name, _, path = podman("logs", running).stdout.splitlines()[0].split()
     assert name == "fleetdemo"
     assert path.startswith(f"{RELEASE}/lib/python3.11/site-packages/fleetdemo.cpython-311")
     told = podman("exec", running, "python3", "-c", "import fleetdemo; print(fleetdemo.libc())")
