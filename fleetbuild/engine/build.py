@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,33 +25,38 @@ def build(run: Run, progress: Progress) -> Progress:
     for order in progress.orders:
         run.journal.note("build started", key=key_of(order.wheel), node=order.node)
     with run.stage("build", f"{len(progress.orders)} wheels"):
-        replies, hosts = _run_playbook(run, progress)
+        answers, hosts = _run_playbook(run, progress)
     built = {
-        key_of(order.wheel): _result(order, replies.get(key_of(order.wheel)), hosts)
+        key_of(order.wheel): _result(order, answers, hosts.get(order.node))
         for order in progress.orders
     }
-    for key in replies:
+    for key in answers.built:
         run.journal.note("build ended", key=key)
     wheels = {**progress.wheels, **built}
     nodes = {**progress.nodes, **fates_by_wheels(run.plan, progress.nodes, wheels)}
     return replace(progress, wheels=wheels, nodes=nodes, changed=True)
 
 
-def _run_playbook(run: Run, progress: Progress) -> tuple[dict[str, Reply], dict[str, HostRun]]:
-    replies: dict[str, Reply] = {}
-    listener = _listener(run, progress.orders, replies)
+@dataclass(frozen=True)
+class _Answers:
+    built: dict[str, Reply] = field(default_factory=dict)  # by artifact key
+    failures: dict[str, Reply] = field(default_factory=dict)  # by node
+
+
+def _run_playbook(run: Run, progress: Progress) -> tuple[_Answers, dict[str, HostRun]]:
+    answers = _Answers()
     ended = run.tools.playbook(
         "build.yml",
         limit=sorted({order.node for order in progress.orders}),
         extravars={"fleetbuild_builds": extravars(run, progress)},
-        on_event=listener,
+        on_event=_listener(run, progress.orders, answers),
     )
     if ended.cancelled:
         raise Interrupted(
             "Interrupted. Builds that had begun go on, on their nodes.",
             "Run the same apply again; it takes up what is there.",
         )
-    return replies, dict(ended.hosts)
+    return answers, dict(ended.hosts)
 
 
 def extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
@@ -91,7 +96,7 @@ def incoming(run: Run, order: Order) -> Path:
 
 
 def _listener(
-    run: Run, orders: tuple[Order, ...], replies: dict[str, Reply]
+    run: Run, orders: tuple[Order, ...], answers: _Answers
 ) -> Callable[[TaskEvent], None]:
     """Turn Ansible's events into ours, and keep the replies."""
     by_host: dict[str, dict[str, Order]] = defaultdict(dict)
@@ -100,10 +105,13 @@ def _listener(
 
     def listen(event: TaskEvent) -> None:
         waiting = by_host[event.host]
-        if reply := reply_of(event):
+        reply = reply_of(event)
+        if reply and reply.of == "failure":
+            answers.failures[event.host] = reply
+        elif reply:
             # A node answers for what it was asked to build, and once.
             if order := waiting.pop(reply.key, None):
-                replies[reply.key] = reply
+                answers.built[reply.key] = reply
                 _tell_end(run, order, reply)
         elif waiting:
             _tell_progress(run, next(iter(waiting.values())), event)
@@ -141,7 +149,8 @@ def _tell_progress(run: Run, order: Order, event: TaskEvent) -> None:
     )
 
 
-def _result(order: Order, reply: Reply | None, hosts: dict[str, HostRun]) -> WheelResult:
+def _result(order: Order, answers: _Answers, host: HostRun | None) -> WheelResult:
+    reply = answers.built.get(key_of(order.wheel))
     about = {
         "package": order.wheel.package,
         "wheel_version": order.wheel.wheel_version,
@@ -149,7 +158,9 @@ def _result(order: Order, reply: Reply | None, hosts: dict[str, HostRun]) -> Whe
         "built_on": order.node,
     }
     if reply is None:
-        return WheelResult(state="failed", **about, **_silence(order, hosts.get(order.node)))
+        return WheelResult(
+            state="failed", **about, **_silence(order, host, answers.failures.get(order.node))
+        )
     if not reply.ok:
         return WheelResult(
             state="failed",
@@ -164,12 +175,15 @@ def _result(order: Order, reply: Reply | None, hosts: dict[str, HostRun]) -> Whe
     )
 
 
-def _silence(order: Order, host: HostRun | None) -> dict[str, str]:
+def _silence(order: Order, host: HostRun | None, failure: Reply | None) -> dict[str, str]:
     """Why a build that was ordered has no end."""
     if host and host.state == "unreachable":
         return {
             "reason": f"{order.node} was lost while it built: {host.message}",
             "fix": "Once it answers, apply again: the build goes on there.",
         }
-    said = host.message if host and host.message else "it did not say why"
-    return {"reason": f"{order.node} stopped before the build ended: {said}", "fix": "Apply again."}
+    said = (failure.reason if failure else "") or (host.message if host else "")
+    return {
+        "reason": f"{order.node} stopped before the build: {said or 'it did not say why'}",
+        "fix": (failure.fix if failure else "") or "Mend it there, and apply again.",
+    }

@@ -12,7 +12,10 @@ from fleetbuild.engine.state import write_if_changed
 def emit(run: Run, progress: Progress) -> Progress:
     """Write the manifests that differ from those that lie there."""
     so_far = progress.result(run)
-    texts = run.tools.manifests(run.plan, so_far.verified)
+    served = tuple(group for group in run.plan.groups if so_far.verified & set(group.nodes))
+    if not served:
+        return progress
+    texts = run.tools.manifests(run.plan.model_copy(update={"groups": served}), so_far.verified)
     paths = {run.state.manifests / name: text for name, text in sorted(texts.items())}
     written = [path for path, text in paths.items() if write_if_changed(path, text)]
     # A node that was not reached may still serve what an older manifest says.

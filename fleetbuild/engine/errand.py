@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.engine.lock import locked
-from fleetbuild.engine.replies import Reply, reply_of
+from fleetbuild.engine.replies import Reply, reply_of, weightier
 from fleetbuild.engine.run import Playbooks, Prober
 from fleetbuild.engine.state import StateDir, now
 from fleetbuild.errors import Interrupted
@@ -100,8 +100,9 @@ def _run(
 
     def listen(event: TaskEvent) -> None:
         if reply := reply_of(event):
-            replies[event.host] = reply
-            _tell(on_event, errand, errand.result(event.host, current[event.host], reply))
+            replies[event.host] = weightier(replies.get(event.host), reply)
+            if reply.of != "failure":
+                _tell(on_event, errand, errand.result(event.host, current[event.host], reply))
 
     ended = playbook(
         errand.playbook, limit=sorted(jobs), extravars={errand.variable: jobs}, on_event=listen
@@ -110,16 +111,17 @@ def _run(
         raise Interrupted("Interrupted.", "Run the same command again.")
     results = {}
     for name in jobs:
-        if name in replies:
-            results[name] = errand.result(name, current[name], replies[name])
+        reply, host = replies.get(name), ended.hosts.get(name)
+        if reply and reply.of != "failure":
+            results[name] = errand.result(name, current[name], reply)
         else:
-            results[name] = silent(name, current[name].group, ended.hosts.get(name))
+            results[name] = silent(name, current[name].group, host, reply)
             _tell(on_event, errand, results[name])
     return results
 
 
-def silent(name: str, group: str | None, host: HostRun | None) -> NodeResult:
-    """The result of a node that gave no answer."""
+def silent(name: str, group: str | None, host: HostRun | None, failure: Reply | None) -> NodeResult:
+    """The result of a node that was lost, or on which a task failed."""
     if host and host.state == "unreachable":
         return NodeResult(
             node=name,
@@ -128,12 +130,13 @@ def silent(name: str, group: str | None, host: HostRun | None) -> NodeResult:
             reason=host.message or "The connection was lost.",
             fix="Once it answers, run the same command again; what is done stays done.",
         )
+    said = (failure.reason if failure else "") or (host.message if host else "")
     return NodeResult(
         node=name,
         group=group,
         state="install_failed",
-        reason=(host.message if host else "") or "Ansible stopped there without a reason.",
-        fix="Mend it and run the same command again.",
+        reason=said or "Ansible stopped there without a reason.",
+        fix=(failure.fix if failure else "") or "Mend it and run the same command again.",
     )
 
 

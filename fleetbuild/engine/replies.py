@@ -1,32 +1,36 @@
-"""What playbooks say at their end. It comes from nodes, so every field is doubted."""
+"""What roles say at their end, and why tasks fail. It comes from nodes, so all of it is doubted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
-RESULT_TASK = "fleetbuild result"
+# The facts that playbooks/README.md promises.
+_FACTS: dict[str, Literal["build", "install", "verify"]] = {
+    "build_wheel_result": "build",
+    "install_wheel_result": "install",
+    "verify_wheel_result": "verify",
+}
 
 
 class Reply(BaseModel):
-    """`fleetbuild_result` of playbooks/README.md; fields that a playbook does not set are empty."""
+    """A role's result, or a task's failure; fields that it does not set are empty."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    of: Literal["build", "install", "verify", "failure"]
     ok: bool
     key: str = ""
     file: str | None = None
     sha256: str | None = None
     seconds: float | None = None
     cached: bool = False
-    changed: bool = True
+    active: bool = False
     release_id: str | None = None
-    previous: str | None = None
-    step: str = ""
     output: str = ""
     reason: str = ""
     fix: str = ""
@@ -35,15 +39,29 @@ class Reply(BaseModel):
 
 def reply_of(event: TaskEvent) -> Reply | None:
     """The reply that an event carries, or None."""
+    if event.state == "failed":
+        fix = event.result.get("fix")
+        return Reply(
+            of="failure", ok=False, reason=event.message, fix=fix if isinstance(fix, str) else ""
+        )
     facts: Any = event.result.get("ansible_facts")
-    if not event.task.endswith(RESULT_TASK) or not isinstance(facts, dict):
+    if not isinstance(facts, dict):
         return None
-    said = facts.get("fleetbuild_result")
-    if not isinstance(said, dict):
-        return None
-    # Ansible leaves out what is not, or says it as an empty string; both are "not there".
+    told = ((kind, facts[name]) for name, kind in _FACTS.items() if name in facts)
+    return next((_read(kind, said) for kind, said in told if isinstance(said, dict)), None)
+
+
+def _read(kind: Literal["build", "install", "verify"], said: dict[str, Any]) -> Reply:
+    # Ansible leaves out what is not, or says it as an empty text; both are "not there".
     known = {key: value for key, value in said.items() if value not in (None, "")}
     try:
-        return Reply.model_validate(known)
+        return Reply.model_validate({**known, "of": kind})
     except ValidationError:
-        return Reply(ok=False, key=str(said.get("key", "")), reason="its answer makes no sense")
+        return Reply(
+            of=kind, ok=False, key=str(said.get("key", "")), reason="Its answer makes no sense."
+        )
+
+
+def weightier(before: Reply | None, now: Reply) -> Reply:
+    """The later reply, unless it is only the failure that a role ends with after its result."""
+    return before if before and not before.ok and now.of == "failure" else now

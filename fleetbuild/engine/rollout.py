@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.engine.errand import silent
-from fleetbuild.engine.replies import Reply, reply_of
+from fleetbuild.engine.replies import Reply, reply_of, weightier
 from fleetbuild.engine.run import Progress, Run, by_node
 from fleetbuild.engine.verify import last_line
 from fleetbuild.engine.work import canaries, key_of, open_groups, unfinished
@@ -171,7 +171,7 @@ def _listener(
 ) -> Callable[[TaskEvent], None]:
     def listen(event: TaskEvent) -> None:
         if reply := reply_of(event):
-            replies[event.host] = reply
+            replies[event.host] = weightier(replies.get(event.host), reply)
             return
         stage = next((_STAGES[end] for end in _STAGES if event.task.endswith(end)), None)
         if stage and event.state in ("ok", "changed") and event.host in groups:
@@ -184,23 +184,16 @@ def _result(
     group: PlannedGroup, name: str, reply: Reply | None, host: HostRun | None
 ) -> NodeResult:
     about = {"node": name, "group": group.name}
-    if reply and reply.ok:
+    if reply and reply.of == "install" and reply.active:
         return NodeResult(state="installed", release_id=group.release_id, **about)
-    if reply and reply.step == "verify":
+    if reply and reply.of == "verify" and not reply.ok:
         return NodeResult(
             state="verify_failed",
             reason=" ".join(filter(None, (reply.reason, last_line(reply.output)))),
             fix=reply.fix or "What served before still serves. Mend the recipe, and plan again.",
             **about,
         )
-    if reply is None:
-        return silent(name, group.name, host)
-    return NodeResult(
-        state="install_failed",
-        reason=reply.reason or "The install stopped without a reason.",
-        fix=reply.fix or "Mend it and run the same apply again.",
-        **about,
-    )
+    return silent(name, group.name, host, reply)
 
 
 def _tell_end(run: Run, result: NodeResult) -> None:

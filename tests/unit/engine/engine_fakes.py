@@ -200,12 +200,16 @@ class FakeFleet:
     def _build(self, host: str, builds: Any, trouble: str, on_event: Any) -> Any:
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
+        if trouble == "toolchain":
+            on_event(event(host, "Stop", {"fix": "Install gcc."}, "failed", "There is no gcc."))
+            return ended("failed")
         for build in builds:
             on_event(event(host, "Wait for the build", {"progress": {"done": 1, "total": 2}}))
             on_event(event(host, "Wait for the build", {"progress": "?"}))
             reply = {"key": build["key"], "package": build["package"], "seconds": 1.5, "fix": ""}
             if trouble == "failed":
                 answer(on_event, host, reply | {"ok": False, "reason": "the compiler failed"})
+                on_event(event(host, "Stop", {}, "failed"))
                 return ended("failed")
             version = build["wheel_version"]
             path = Path(build["dest"]) / f"hnswlib-{version}-cp311-cp311-linux_x86_64.whl"
@@ -223,11 +227,17 @@ class FakeFleet:
         on_event(event(host, "install_wheel : Make the release", {}, "changed"))
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
-        if trouble:
-            reply = {"ok": False, "step": trouble, "output": "Traceback\nIllegal instruction"}
-            answer(on_event, host, reply | {"reason": "The check failed."})
+        if trouble == "install":
+            on_event(event(host, "Make", {"fix": "Make room."}, "failed", "The disk is full."))
             return ended("failed")
-        answer(on_event, host, {"ok": True, "release_id": job["release_id"]})
+        answer(on_event, host, {"ok": True, "active": False}, "install")
+        if trouble == "verify":
+            reply = {"ok": False, "output": "Traceback\nIllegal instruction"}
+            answer(on_event, host, reply | {"reason": "The check failed."}, "verify")
+            on_event(event(host, "Stop", {}, "failed"))
+            return ended("failed")
+        answer(on_event, host, {"ok": True}, "verify")
+        answer(on_event, host, {"ok": True, "active": True}, "install")
         manifest = Manifest.model_validate(job["manifest"] | {"verified": True})
         self.facts[host] = self.facts[host].model_copy(update={"release": {"default": manifest}})
         return ended("ok")
@@ -253,12 +263,16 @@ class FakeFleet:
         )
 
 
-def event(host: str, task: str, result: dict[str, Any], state: str = "ok") -> Any:
-    return SimpleNamespace(host=host, task=task, state=state, result=result, message="")
+def event(
+    host: str, task: str, result: dict[str, Any], state: str = "ok", message: str = ""
+) -> Any:
+    return SimpleNamespace(host=host, task=task, state=state, result=result, message=message)
 
 
-def answer(on_event: Callable[[Any], None], host: str, reply: dict[str, Any]) -> None:
-    on_event(event(host, "fleetbuild result", {"ansible_facts": {"fleetbuild_result": reply}}))
+def answer(
+    on_event: Callable[[Any], None], host: str, reply: dict[str, Any], of: str = "build"
+) -> None:
+    on_event(event(host, "Result", {"ansible_facts": {f"{of}_wheel_result": reply}}))
 
 
 def ended(trouble: str) -> Any:

@@ -138,7 +138,7 @@ def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) 
     assert set(states(result).values()) == {"installed"}
 
 
-@pytest.mark.parametrize("trouble", ["failed", "silent", "unreachable"])
+@pytest.mark.parametrize("trouble", ["failed", "silent", "unreachable", "toolchain"])
 def test_a_failed_build_stops_its_group_alone(
     fleet: FakeFleet, tmp_path: Path, trouble: str
 ) -> None:

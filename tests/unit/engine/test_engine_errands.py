@@ -3,7 +3,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engine_fakes import answer, ended, facts
+from engine_fakes import answer, ended, event, facts
 
 from fleetbuild.engine.errand import Errand, run_errand
 from fleetbuild.engine.rollback import going_back
@@ -41,7 +41,9 @@ class Fleet:
             if isinstance(reply, str):
                 hosts[host] = ended(reply)
             else:
-                answer(on_event, host, reply)
+                answer(on_event, host, reply, "install" if name == "rollback.yml" else "verify")
+                if not reply["ok"]:
+                    on_event(event(host, "Stop", {"fix": "?"}, "failed", "Stopped."))
         return SimpleNamespace(hosts=hosts, cancelled=False)
 
     def run(self, errand: Errand) -> Result:
