@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import http.client
 import netrc
@@ -135,6 +136,8 @@ def _may_pass(problem: Exception) -> bool:
     if isinstance(problem, urllib.error.HTTPError):
         return problem.code >= 500 or problem.code in (408, 429)
     reason = getattr(problem, "reason", problem)
+    if getattr(reason, "errno", None) == errno.ENOSPC:
+        return False
     return not isinstance(
         reason, FileNotFoundError | PermissionError | ssl.SSLCertVerificationError
     )
@@ -144,7 +147,7 @@ def _failed(url: str, dest: Path, problem: Exception) -> InstallError:
     reason = getattr(problem, "reason", None) or problem
     if isinstance(problem, urllib.error.HTTPError):
         reason = f"HTTP {problem.code} {problem.reason}"
-    if getattr(reason, "errno", None) == 28:
+    if getattr(reason, "errno", None) == errno.ENOSPC:
         return InstallError(
             f"{dest.name} does not fit on the disk of {dest.parent}.",
             "Make room there, or choose another folder with --state-dir, and run this again.",

@@ -23,6 +23,8 @@ _UV = (
     "UV_NO_INDEX",
 )  # fmt: skip
 _UV_KEYS = {"index", "index-url", "extra-index-url", "find-links", "no-index"}
+_SYSTEM = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
+_UV_SYSTEM = Path("/etc/uv/uv.toml")
 _DISTRIBUTION = re.compile(r".*\.(whl|tar\.gz|zip|tar\.bz2|tar\.xz)")
 _ON = {"1", "true", "yes", "on"}
 
@@ -31,7 +33,7 @@ _ON = {"1", "true", "yes", "on"}
 class IndexSettings:
     """Where packages come from, as environment variables for uv, and who we are there."""
 
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
 
     @property
@@ -77,7 +79,7 @@ def _of_uv(environ: Mapping[str, str]) -> dict[str, str]:
 def _uv_file_has_indexes(environ: Mapping[str, str], home: Path) -> bool:
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     named = environ.get("UV_CONFIG_FILE")
-    for path in (Path(named) if named else config / "uv" / "uv.toml", Path("/etc/uv/uv.toml")):
+    for path in (Path(named) if named else config / "uv" / "uv.toml", _UV_SYSTEM):
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -92,8 +94,7 @@ def _of_pip(environ: Mapping[str, str], home: Path) -> dict[str, str]:
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     named = environ.get("PIP_CONFIG_FILE")
     paths = [
-        Path("/etc/xdg/pip/pip.conf"),
-        Path("/etc/pip.conf"),
+        *_SYSTEM,
         home / ".pip" / "pip.conf",
         config / "pip" / "pip.conf",
         Path(sys.prefix) / "pip.conf",

@@ -1,0 +1,124 @@
+"""Fetching: whole and right, or a sentence."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from fleetbuild.errors import InstallError
+from fleetbuild.store.fetch import fetch
+
+CONTENT = b"a wheel" * 1000
+SHA = hashlib.sha256(CONTENT).hexdigest()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.seen.append((self.path, self.headers.get("Authorization")))
+        answers = self.server.answers
+        status, body, headers = answers.pop(0) if answers else (200, CONTENT, {})
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as http:
+        http.answers, http.seen = [], []
+        http.url = f"http://127.0.0.1:{http.server_port}"
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield http
+        http.shutdown()
+        thread.join()
+
+
+def get(server, dest, **more):
+    pauses = []
+    return fetch(f"{server.url}/x.whl", SHA, dest, pause=pauses.append, **more), pauses
+
+
+def test_a_file_comes_with_progress(server, tmp_path):
+    seen = []
+    path, pauses = get(server, tmp_path / "d" / "x.whl", progress=lambda *a: seen.append(a))
+    assert path.read_bytes() == CONTENT
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert pauses == []
+    get(server, path)
+    assert len(server.seen) == 1
+    assert [file.name for file in path.parent.iterdir()] == ["x.whl"]
+
+
+def test_what_may_pass_is_tried_again(server, tmp_path):
+    server.answers += [(503, b"", {}), (429, b"", {}), (200, b"short", {"Content-Length": "99"})]
+    path, pauses = get(server, tmp_path / "x.whl")
+    assert path.read_bytes() == CONTENT
+    assert pauses == [1, 2, 4]
+
+
+def test_what_will_not_pass_is_not(server, tmp_path):
+    server.answers += [(404, b"", {})]
+    with pytest.raises(InstallError, match="HTTP 404"):
+        get(server, tmp_path / "x.whl")
+    assert len(server.seen) == 1
+    server.answers += [(500, b"", {})] * 4
+    with pytest.raises(InstallError, match="HTTP 500"):
+        get(server, tmp_path / "x.whl")
+
+
+def test_another_content_is_refused_and_leaves_nothing(server, tmp_path):
+    server.answers += [(200, b"something else", {})]
+    with pytest.raises(InstallError, match="not the locked file"):
+        get(server, tmp_path / "x.whl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_login_goes_to_its_host_alone(server, tmp_path, monkeypatch):
+    server.answers += [(302, b"", {"Location": f"http://localhost:{server.server_port}/y"})]
+    get(server, tmp_path / "x.whl", credentials={"127.0.0.1": "me:secret"})
+    assert server.seen[0][1].startswith("Basic ")
+    assert server.seen[1] == ("/y", None)
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login you password secret\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    netrc.rename(tmp_path / ".netrc")
+    (tmp_path / ".netrc").chmod(0o600)
+    get(server, tmp_path / "z.whl")
+    assert server.seen[2][1].startswith("Basic ")
+    (tmp_path / ".netrc").write_text("nonsense")
+    get(server, tmp_path / "w.whl")
+    assert server.seen[3][1] is None
+
+
+def test_nobody_there(tmp_path):
+    with pytest.raises(InstallError, match="cannot be fetched") as caught:
+        fetch("http://127.0.0.1:9/x", SHA, tmp_path / "x", pause=lambda _: None)
+    assert "Check the network" in caught.value.fix
+    with pytest.raises(InstallError, match="cannot be fetched"):
+        fetch((tmp_path / "absent").as_uri(), SHA, tmp_path / "x")
+    with pytest.raises(InstallError, match="is no URL"):
+        fetch("ftp://x/y", SHA, tmp_path / "x")
+
+
+def test_a_full_disk_is_told_as_such(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fleetbuild.store.fetch._once", full)
+    with pytest.raises(InstallError, match="does not fit on the disk"):
+        fetch("https://x/y", SHA, tmp_path / "x", pause=lambda _: None)
+
+
+def test_pips_certificate_is_trusted_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_CERT", str(tmp_path / "absent.pem"))
+    with pytest.raises(InstallError, match="cannot be fetched"):
+        fetch("https://127.0.0.1:9/x", SHA, tmp_path / "x", pause=lambda _: None)

@@ -1,0 +1,120 @@
+"""Index settings: fleetbuild.yml's entries, uv's own, and pip's in its places."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from store_files import make_wheel
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.store import index_settings
+
+
+@pytest.fixture(autouse=True)
+def no_pip_of_this_machine(monkeypatch, tmp_path):
+    """Only what a test writes counts."""
+    monkeypatch.setattr("fleetbuild.store.settings._SYSTEM", (tmp_path / "etc" / "pip.conf",))
+    monkeypatch.setattr("fleetbuild.store.settings._UV_SYSTEM", tmp_path / "etc" / "uv.toml")
+
+
+def settings(tmp_path, extra=(), **environ):
+    return index_settings(extra, tmp_path, environ, tmp_path / "home")
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_nothing_set_is_uvs_default(tmp_path):
+    assert settings(tmp_path).environment == {}
+
+
+def test_pips_variables_are_translated(tmp_path):
+    made = settings(
+        tmp_path,
+        PIP_INDEX_URL="https://me:pass%40word@index.example.org/simple",
+        PIP_EXTRA_INDEX_URL="https://a.example.org https://b.example.org",
+        PIP_FIND_LINKS=f"{tmp_path} {tmp_path}/absent https://c.example.org/links.html",
+        PIP_NO_INDEX="0",
+        PIP_CERT="/ca.pem",
+        PIP_TRUSTED_HOST="d.example.org",
+    )
+    assert made.environment == {
+        "UV_DEFAULT_INDEX": "https://me:pass%40word@index.example.org/simple",
+        "UV_INDEX": "https://a.example.org https://b.example.org",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_FIND_LINKS": f"{tmp_path},https://c.example.org/links.html",
+        "SSL_CERT_FILE": "/ca.pem",
+        "UV_INSECURE_HOST": "d.example.org",
+    }
+    assert made.credentials == {"index.example.org": "me:pass@word"}
+    assert "pass" not in made.key
+    assert "pass" not in repr(made)
+
+
+def test_pips_files_are_read_in_its_order(tmp_path):
+    write(tmp_path / "etc" / "pip.conf", "[global]\nindex-url = https://global\nno-index = true\n")
+    write(
+        tmp_path / "home" / ".config" / "pip" / "pip.conf",
+        "[global]\nindex_url = https://user\n"
+        "[install]\nextra-index-url =\n  https://x\n  https://y\n",
+    )
+    made = settings(tmp_path).environment
+    assert made["UV_DEFAULT_INDEX"] == "https://user"
+    assert made["UV_INDEX"] == "https://x https://y"
+    assert made["UV_NO_INDEX"] == "1"
+    named = write(tmp_path / "named.conf", "[global]\nindex-url = https://named\n")
+    assert settings(tmp_path, PIP_CONFIG_FILE=str(named)).environment["UV_DEFAULT_INDEX"] == (
+        "https://named"
+    )
+    assert settings(tmp_path, PIP_CONFIG_FILE=os.devnull).environment == {}
+
+
+def test_a_broken_pip_file_says_nothing(tmp_path):
+    write(tmp_path / "etc" / "pip.conf", "no section\n")
+    assert settings(tmp_path).environment == {}
+
+
+def test_uvs_own_settings_come_before_pips(tmp_path):
+    pip = {"PIP_INDEX_URL": "https://pip"}
+    assert settings(tmp_path, UV_INDEX_URL="https://uv", **pip).environment == {
+        "UV_INDEX_URL": "https://uv"
+    }
+    write(tmp_path / "home" / ".config" / "uv" / "uv.toml", '[[index]]\nurl = "https://uv"\n')
+    assert settings(tmp_path, **pip).environment == {}
+    other = write(tmp_path / "uv.toml", "not toml")
+    assert settings(tmp_path, UV_CONFIG_FILE=str(other), **pip).environment != {}
+
+
+def test_entries_of_the_file_come_first(tmp_path):
+    make_wheel(tmp_path / "wheels", "x")
+    (tmp_path / "index" / "x").mkdir(parents=True)
+    made = settings(
+        tmp_path,
+        ["wheels", "index", "https://name=x@a.example.org/simple", "https://a.example.org/l.html"],
+        UV_INDEX="https://later",
+        UV_FIND_LINKS="/later",
+    ).environment
+    assert made["UV_INDEX"].split() == [
+        (tmp_path / "index").as_uri(),
+        "https://name=x@a.example.org/simple",
+        "https://later",
+    ]
+    assert made["UV_FIND_LINKS"].split(",") == [
+        str(tmp_path / "wheels"),
+        "https://a.example.org/l.html",
+        "/later",
+    ]
+
+
+def test_an_entry_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="there is no folder"):
+        settings(tmp_path, ["absent"])
+
+
+def test_a_named_index_of_uv_may_hold_a_login(tmp_path):
+    made = settings(tmp_path, UV_INDEX="internal=https://u@b.example.org/simple")
+    assert made.credentials == {"b.example.org": "u:"}

@@ -1,0 +1,145 @@
+"""The store: wheels by key, files by hash, indexes by group."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import pytest
+from store_files import make_wheel
+
+from fleetbuild.models import LockedFile, PlannedWheel, Requires, Target, TargetLibc
+from fleetbuild.store import IndexFile, Store, write_index
+
+KEY = "0123456789abcdef0123456789abcdef"
+
+
+def planned_wheel(floor="2.28", key=KEY):
+    return PlannedWheel(
+        package="pkg",
+        version="1.0",
+        wheel_version="1.0+cpu.avx2",
+        recipe="generic",
+        target=Target(
+            arch="x86_64",
+            isa="avx2",
+            features=("avx2",),
+            python="cp311",
+            libc=TargetLibc(family="glibc", floor=floor),
+        ),
+        artifact_key=key,
+        action="build",
+        reason="",
+        environment={"CFLAGS": "-O3"},
+        requires=Requires(compiler="gcc 12 (present)"),
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def wheel(tmp_path):
+    return make_wheel(tmp_path / "built", "pkg", "1.0+cpu.avx2", "cp311-cp311-linux_x86_64")
+
+
+def test_an_empty_store(store):
+    assert store.list() == ()
+    assert store.floors() == {}
+    assert store.find(planned_wheel()) is None
+    assert store.find(planned_wheel(key=None)) is None
+    assert store.gc(()) == ()
+
+
+def test_a_wheel_is_found_by_key_and_floor(store, wheel):
+    added = store.add(wheel, planned_wheel(), built_on="a", seconds=1.25)
+    assert added.path.read_bytes() == wheel.read_bytes()
+    assert added.path.parent.name == hashlib.sha256(wheel.read_bytes()).hexdigest() == added.sha256
+    assert store.find(planned_wheel()) == added
+    assert store.find(planned_wheel("2.36")) == added
+    assert store.find(planned_wheel("2.17")) is None
+    assert store.floors() == {KEY: "2.28"}
+    assert added.provenance.built_on == "a"
+    assert added.provenance.group == "cpu-avx2-cp311"
+
+
+def test_the_same_wheel_twice_is_one(store, wheel):
+    store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    store.add(wheel, planned_wheel("2.17"), built_on="b", seconds=1)
+    assert [stored.provenance.built_on for stored in store.list()] == ["b"]
+    assert store.floors() == {KEY: "2.17"}
+
+
+def test_damaged_wheels_are_as_good_as_absent(store, wheel):
+    added = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    content = added.path.read_bytes()
+    added.path.write_bytes(b"x" * len(content))
+    assert store.find(planned_wheel()) is None
+    added.path.write_bytes(b"short")
+    assert store.list() == ()
+    store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    assert store.find(planned_wheel()) is not None
+    (added.path.parent / "provenance.json").write_text("{}")
+    assert store.list() == ()
+
+
+def test_only_what_is_kept_survives_gc(store, wheel):
+    kept = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    store.add(wheel, planned_wheel(key="f" * 32), built_on="a", seconds=1)
+    file = store.add_file(b"content", "a" * 64, "x.tar.gz")
+    assert file.read_bytes() == b"content"
+    removed = store.gc({KEY}, ())
+    assert {path.name for path in removed} == {"f" * 32, "a" * 64}
+    assert store.list() == (kept,)
+
+
+def test_files_are_fetched_once_by_hash(store, tmp_path):
+    source = tmp_path / "there.whl"
+    source.write_bytes(b"wheel")
+    sha = hashlib.sha256(b"wheel").hexdigest()
+    locked = LockedFile(
+        name="x", version="1", file="../../there.whl", sha256=sha, url=source.as_uri()
+    )
+    path = store.fetch(locked)
+    assert path == store.root / "files" / sha / "there.whl"
+    source.unlink()
+    assert store.fetch(locked) == path
+
+
+def test_an_index_that_pip_reads(store, wheel, tmp_path):
+    added = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    other = make_wheel(tmp_path / "built", "dep")
+    files = [
+        IndexFile(name="pkg", path=added.path, sha256=added.sha256),
+        IndexFile(name="dep", path=other, sha256=hashlib.sha256(other.read_bytes()).hexdigest()),
+    ]
+    for copy in (False, True):
+        simple = write_index(tmp_path / f"index{copy}", files, copy=copy)
+        simple = write_index(tmp_path / f"index{copy}", files, copy=copy)
+        document = json.loads((simple / "pkg" / "index.json").read_text())
+        assert document["files"][0]["hashes"]["sha256"] == added.sha256
+        assert document["versions"] == ["1.0+cpu.avx2"]
+        done = subprocess.run(
+            [
+                *(
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "download",
+                    "--quiet",
+                    "--no-deps",
+                    "--no-cache-dir",
+                ),
+                *("--index-url", simple.as_uri(), "-d", str(tmp_path / f"got{copy}"), "dep==1.0"),
+            ],
+            env={"PIP_CONFIG_FILE": "/dev/null", "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / f"got{copy}" / other.name).is_file()
