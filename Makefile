@@ -32,7 +32,10 @@ setup: .venv/.ready ## .venv with fleetbuild and what its development needs
 	@echo "== setup: done, .venv/bin/fleetbuild is there"
 
 demo: setup ## the whole job on this machine: probe, plan, build, install, verify, manifests
-	@$(PY) -m fleetbuild.demo
+	@echo "== demo: hnswlib for this machine, all of it below .fleetbuild/demo"
+	@mkdir -p .fleetbuild/demo
+	@printf 'packages: [hnswlib==0.8.0]\ninstall: {path: %s}\n' '$(CURDIR)/.fleetbuild/demo/opt' > .fleetbuild/demo/fleetbuild.yml
+	fleetbuild apply inventory/local.yml --config .fleetbuild/demo/fleetbuild.yml --state-dir .fleetbuild/demo --yes
 
 test-packages: setup
 	@echo "== tests: the system's packages"

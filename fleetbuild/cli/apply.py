@@ -50,6 +50,7 @@ def apply(
     ) as run:  # fmt: skip
         import fleetbuild
         from fleetbuild.cli import steps
+        from fleetbuild.report import result as report
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
         if what is None or steps.is_plan(what):
@@ -66,13 +67,17 @@ def apply(
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
                 run.out.say("Nothing was changed.")
                 return
-        steps.showing(
+        result = steps.showing(
             run,
             lambda on_event: fleetbuild.apply(
                 made, fleet, state_dir=state_dir, secrets=keys, on_event=on_event,
                 **steps.reach(timeout, forks),
             ),
         )  # fmt: skip
+        run.out.say(
+            *report.places(made, result, state_dir),
+            report.next_command(made, result, state_dir),
+        )
 
 
 def _refuse_planning_options(**given: object) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from fleetbuild.models import NodeResult, Result, WheelResult
+from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
 from fleetbuild.report.text import clean, count, duration, fold
 
 GOOD = {
@@ -27,8 +28,46 @@ BAD = {
 def result_lines(result: Result) -> list[str]:
     """Wheels, then what went wrong and for whom, then the count: the worst is read last."""
     lines = [_wheel(wheel) for wheel in result.wheels if wheel.state != "reused"]
-    lines += _troubles(node for node in result.nodes if node.state in BAD)
+    lines += _troubles(_untold(result))
     return [*lines, result_summary(result)]
+
+
+def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
+    """Where things are now."""
+    served = [node.node for node in result.nodes if node.state in ("installed", "up_to_date")]
+    lines = []
+    if served:
+        root = release_root(plan.install_path, plan.release)
+        lines.append(f"Serving    {root}/current on {fold(served)}")
+    if result.wheels:
+        lines.append(f"Wheels     {state_dir / 'store'}: fleetbuild store list{_state(state_dir)}")
+    if result.manifests:
+        lines.append(f"Manifests  {state_dir / 'manifests'}")
+    return lines
+
+
+def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
+    """The command to run now."""
+    source = clean(plan.inventory)
+    if result.exit_code == 0:
+        return f"Next: fleetbuild status {source}{_state(state_dir)}"
+    states = {node.state for node in result.nodes}
+    if states & {"build_failed", "install_failed", "verify_failed", "not_reached"}:
+        return f"Next: mend that, then run again: fleetbuild apply{_state(state_dir)}"
+    return f"Next: mend that, then plan again: fleetbuild plan {source}{_state(state_dir)}"
+
+
+def _state(state_dir: Path) -> str:
+    return "" if state_dir == Path(".fleetbuild") else f" --state-dir {state_dir}"
+
+
+def _untold(result: Result) -> Iterator[NodeResult]:
+    """Nodes in trouble; those that lack a wheel need not be told again why it is not there."""
+    for node in result.nodes:
+        if node.state == "build_failed" and result.wheels:
+            yield node.model_copy(update={"reason": None, "fix": None})
+        elif node.state in BAD:
+            yield node
 
 
 def result_summary(result: Result) -> str:
@@ -49,9 +88,11 @@ def result_summary(result: Result) -> str:
 
 def _wheel(wheel: WheelResult) -> str:
     name = f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
-    if wheel.state == "failed":
+    if wheel.state in ("failed", "refused"):
         parts = (wheel.reason or "no reason given", wheel.fix, wheel.log and f"log: {wheel.log}")
-        return f"failed: {name}: " + ". ".join(clean(part).rstrip(".") for part in parts if part)
+        return f"{wheel.state}: {name}: " + ". ".join(
+            clean(part).rstrip(".") for part in parts if part
+        )
     took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
     where = f" on {clean(wheel.built_on)}" if wheel.built_on else ""
     return f"built: {name}{where}{took}"

@@ -1,5 +1,12 @@
-from fleetbuild.models import NodeResult, Result, WheelResult
-from fleetbuild.report.result import result_lines
+from pathlib import Path
+
+from fleetbuild.models import NodeResult, Plan, Result, WheelResult
+from fleetbuild.report.result import next_command, places, result_lines
+
+PLAN = Plan(
+    created="t", inventory="inv.yml", facts_source="probe", packages=(), fingerprint={}, nodes={},
+    groups=(),
+)  # fmt: skip
 
 BUILT = WheelResult(
     package="hnswlib", wheel_version="0.8.0+cpu.avx2", artifact_key="a", state="built",
@@ -42,10 +49,29 @@ def test_the_worst_is_read_last() -> None:
         ),
         "unreachable: n[7-8]: no route",
         "  fix: bring it back",
-        "without a wheel: n9: see above",
+        "without a wheel: n9",
         "Ended in 9.9 s: 1 node installed, 2 unreachable, 1 without a wheel.",
     ]
 
 
 def test_nobody() -> None:
     assert result_lines(Result(plan_digest="d")) == ["Done in 0.0 s: no nodes."]
+
+
+def test_the_end_says_where_things_are_and_what_comes_next() -> None:
+    nodes = (NodeResult(node="n1", state="installed"), NodeResult(node="n2", state="up_to_date"))
+    result = Result(plan_digest="d", wheels=(BUILT,), nodes=nodes, manifests=("m",))
+    assert places(PLAN, result, Path("s")) == [
+        "Serving    /opt/fleetbuild/current on n[1-2]",
+        "Wheels     s/store: fleetbuild store list --state-dir s",
+        "Manifests  s/manifests",
+    ]
+    assert places(PLAN, Result(plan_digest="d"), Path("s")) == []
+    state = Path(".fleetbuild")
+    assert next_command(PLAN, result, state) == "Next: fleetbuild status inv.yml"
+    gone = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="unreachable"),))
+    assert next_command(PLAN, gone, state) == (
+        "Next: mend that, then plan again: fleetbuild plan inv.yml"
+    )
+    failed = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="build_failed"),))
+    assert next_command(PLAN, failed, state) == "Next: mend that, then run again: fleetbuild apply"
