@@ -82,7 +82,13 @@ def run_playbook(
     log = state_dir / "runs" / f"{time.strftime('%Y%m%dT%H%M%S')}-{Path(name).stem}.log"
     secrets = secrets or Secrets()
     with private_dir() as private:
-        arguments = _arguments(name, inventory, limit, extravars, secrets, forks, private)
+        arguments = [
+            *("-i", inventory, "--forks", str(forks)),
+            *_whom_and_what(limit, extravars, private),
+            *_asking(secrets),
+            *vault_arguments(secrets, private),
+            str(_playbook(name)),
+        ]
         code = _interruptible(
             lambda cancelled: stream(
                 "ansible-playbook",
@@ -114,28 +120,25 @@ def ansible_dir() -> Path:
     return installed if installed.is_dir() else package.parent
 
 
-def _arguments(
-    name: str,
-    inventory: str,
-    limit: Sequence[str],
-    extravars: Mapping[str, Any],
-    secrets: Secrets,
-    forks: int,
-    private: Path,
-) -> list[str]:
+def _playbook(name: str) -> Path:
     playbook = ansible_dir() / "playbooks" / name
     if not playbook.is_file():
         raise FleetbuildError(f"{playbook} is missing", "install fleetbuild again")
+    return playbook
+
+
+def _whom_and_what(
+    limit: Sequence[str], extravars: Mapping[str, Any], private: Path
+) -> tuple[str, ...]:
+    """Hosts and values through files: neither belongs on a command line."""
     hosts = write_private(private / "limit", "\n".join(limit))
     values = write_private(private / "extravars.json", json.dumps(extravars))
-    asking = ["--ask-pass"] if secrets.ask_pass else []
-    asking += ["--ask-become-pass"] if secrets.become_pass else []
-    return [
-        *("-i", inventory, "--limit", f"@{hosts}", "-e", f"@{values}", "--forks", str(forks)),
-        *asking,
-        *vault_arguments(secrets, private),
-        str(playbook),
-    ]
+    return "--limit", f"@{hosts}", "-e", f"@{values}"
+
+
+def _asking(secrets: Secrets) -> list[str]:
+    options = {"--ask-pass": secrets.ask_pass, "--ask-become-pass": secrets.become_pass}
+    return [option for option, password in options.items() if password]
 
 
 def _answers(secrets: Secrets) -> dict[str, str]:
@@ -177,7 +180,7 @@ class _Run:
             return
         self.played = True
         told = task_event(kind, data)
-        if told.state == "ok" or told.state == "changed":
+        if told.state in {"ok", "changed"}:
             facts = told.result.get("ansible_facts")
             self._facts.setdefault(told.host, {}).update(facts if isinstance(facts, dict) else {})
         elif told.state == "unreachable":

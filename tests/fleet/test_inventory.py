@@ -1,0 +1,281 @@
+"""Inventories of every kind, read by Ansible itself; and playbooks run with them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fleetbuild import ansible
+from fleetbuild.ansible import Secrets, TaskEvent, playbooks, run_playbook
+from fleetbuild.errors import FleetbuildError, InventoryError
+from fleetbuild.inventory import read_inventory
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    # Only the programs of the environment that runs the tests, and those not by way of PATH.
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return tmp_path
+
+
+def vault(text: str, password: str, *words: str) -> str:
+    Path("password").write_text(password)
+    program = Path(sys.executable).with_name("ansible-vault")
+    return subprocess.run(
+        [program, "encrypt_string", "--vault-password-file", "password", text, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def executable(name: str, text: str) -> str:
+    Path(name).write_text(text)
+    Path(name).chmod(0o755)
+    return f"./{name}" if os.sep not in name else name
+
+
+def test_ini_with_host_vars_and_group_vars() -> None:
+    Path("inv/group_vars").mkdir(parents=True)
+    Path("inv/host_vars").mkdir()
+    Path("inv/hosts").write_text("[gpu]\na ansible_port=2200\nb\n[all:vars]\nansible_user=all\n")
+    Path("inv/group_vars/gpu.yml").write_text("fleetbuild_sms: ['8.6']\nansible_user: gpu\n")
+    Path("inv/host_vars/b.yml").write_text("ansible_user: b\nfleetbuild_skip: true\n")
+    fleet = read_inventory("inv")
+    assert [node.name for node in fleet.nodes] == ["a", "b"]
+    assert fleet["a"].login.port == 2200
+    assert [node.login.user for node in fleet.nodes] == ["gpu", "b"]
+    assert fleet["a"].sms == ("8.6",)
+    assert fleet["a"].groups == ("gpu",)
+    assert fleet["b"].skip
+    assert not fleet["a"].skip
+    assert fleet["b"].variables["inventory_hostname"] == "b"
+    assert fleet["b"].variables["group_names"] == ["gpu"]
+
+
+def test_limit_is_a_pattern_or_a_file() -> None:
+    Path("hosts").write_text("[x]\na\nb\n[y]\nb\nc\n")
+    Path("only").write_text("a\nc\n")
+    assert [n.name for n in read_inventory("hosts", limit="x:&y").nodes] == ["b"]
+    assert [n.name for n in read_inventory("hosts", limit="@only").nodes] == ["a", "c"]
+
+
+def test_a_dynamic_script_and_a_host_list() -> None:
+    said = '{"g": {"hosts": ["s"]}, "_meta": {"hostvars": {"s": {"ansible_host": "10.0.0.9"}}}}'
+    script = executable("script", f"#!/bin/sh\necho '{said}'\n")
+    assert read_inventory(script)["s"].login.host == "10.0.0.9"
+    assert [node.name for node in read_inventory("h1,h2,").nodes] == ["h1", "h2"]
+
+
+def test_templates_and_vaulted_values_are_rendered_by_ansible() -> None:
+    secret = vault("pa{{ss", "open")
+    document = f"""
+all:
+  vars: {{lab: example}}
+  hosts:
+    node1:
+      ansible_host: "{{{{ inventory_hostname }}}}.{{{{ lab }}}}"
+      ansible_port: "{{{{ 2000 + 22 }}}}"
+      kubernetes_node: "{{{{ inventory_hostname | upper }}}}"
+      fleetbuild_sms: ["{{{{ '8.' + '6' }}}}"]
+      ansible_password: {secret.replace(chr(10), chr(10) + "        ")}
+"""
+    Path("inv.yml").write_text(document)
+    node = read_inventory("inv.yml", secrets=Secrets(vault_password_files=("password",)))["node1"]
+    assert node.login.host == "node1.example"
+    assert node.login.port == 2022
+    assert node.sms == ("8.6",)
+    assert node.variables["kubernetes_node"] == "NODE1"
+    assert node.login.password is not None
+    assert node.login.password.get_secret_value() == "pa{{ss"
+    typed = Secrets(vault_passwords=(("", "open"),))
+    assert read_inventory("inv.yml", secrets=typed)["node1"] == node
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message", "fix"),
+    [
+        ("missing.yml", None, "missing.yml: no such inventory", "name an inventory"),
+        ("bad.yml", "all:\n  hosts:\n    a: {x: 1\n    b:\n", "bad.yml, line 4", "that line"),
+        ("bad", "[a\nhost foo\n", "bad cannot be read as an inventory", "ansible-inventory"),
+        ("none.yml", "all:\n  hosts: {}\n", "none.yml names no hosts", "add hosts"),
+        ("plain.sh", "#!/bin/sh\necho {}\n", "is not executable", "chmod +x plain.sh"),
+        ("fails", "#!/bin/sh\necho why >&2; exit 3\n", "exit code 3: why", "--list"),
+        ("talks", "#!/bin/sh\necho hello\n", "JSON", "--list"),
+        ("tpl.yml", "all: {hosts: {a: {ansible_host: '{{ nope }}'}}}", "'nope' is undef", "mend"),
+        ("port.yml", "all: {hosts: {a: {ansible_port: 99999}}}", "a: ansible_port is '99999'", ""),
+        ("sm.yml", "all: {hosts: {a: {fleetbuild_sms: ['sm_86']}}}", "a: fleetbuild_sms is", ""),
+        ("skip.yml", "all: {hosts: {a: {fleetbuild_skip: maybe}}}", "true or false", "mend"),
+    ],
+)
+def test_bad_inventories_get_a_sentence_and_a_fix(
+    name: str, text: str | None, message: str, fix: str
+) -> None:
+    if text is not None:
+        Path(name).write_text(text)
+    if name in ("fails", "talks"):
+        Path(name).chmod(0o755)
+    with pytest.raises(InventoryError) as caught:
+        read_inventory(name)
+    assert message in caught.value.message
+    assert fix in caught.value.fix
+    assert "\n" not in caught.value.message
+    assert "Traceback" not in caught.value.message
+
+
+def test_a_pattern_that_matches_nothing() -> None:
+    Path("hosts").write_text("a\n")
+    with pytest.raises(InventoryError, match="no host of hosts matches 'zz'"):
+        read_inventory("hosts", limit="zz")
+    with pytest.raises(InventoryError, match="there is no limit file"):
+        read_inventory("hosts", limit="@zz")
+
+
+def test_vault_problems_name_the_way_out() -> None:
+    Path("inv/group_vars").mkdir(parents=True)
+    Path("inv/hosts").write_text("a\n")
+    Path("secrets.yml").write_text("x: 1\n")
+    Path("pw").write_text("right")
+    program = Path(sys.executable).with_name("ansible-vault")
+    subprocess.run(
+        [program, "encrypt", "--vault-password-file", "pw", "--output", "inv/group_vars/all.yml",
+         "secrets.yml"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    Path("wrong").write_text("wrong")
+    for secrets, message in (
+        (Secrets(), "no vault password was given"),
+        (Secrets(vault_password_files=("wrong",)), "does not open"),
+        (Secrets(vault_password_files=("gone",)), "there is no vault password file"),
+    ):
+        with pytest.raises(InventoryError, match=message):
+            read_inventory("inv", secrets=secrets)
+    assert read_inventory("inv", secrets=Secrets(vault_ids=("dev@pw",)))["a"].variables["x"] == 1
+
+
+def test_host_key_checking_of_ansible_cfg_survives_ansible_runner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("hosts").write_text("a\n")
+    assert read_inventory("hosts")["a"].login.host_key_checking
+    monkeypatch.setenv("ANSIBLE_HOST_KEY_CHECKING", "False")
+    assert not read_inventory("hosts")["a"].login.host_key_checking
+    monkeypatch.delenv("ANSIBLE_HOST_KEY_CHECKING")
+    Path("elsewhere").mkdir()
+    Path("elsewhere/my.cfg").write_text("[defaults]\nhost_key_checking = no\nremote_port = 2022\n")
+    monkeypatch.setenv("ANSIBLE_CONFIG", "elsewhere/my.cfg")
+    login = read_inventory("hosts")["a"].login
+    assert (login.host_key_checking, login.port) == (False, 2022)
+
+
+def test_reading_fifty_hosts_takes_about_one_start_of_ansible() -> None:
+    Path("hosts").write_text("".join(f"n{i} ansible_host=10.0.0.{i}\n" for i in range(50)))
+    began = time.monotonic()
+    assert len(read_inventory("hosts").nodes) == 50
+    assert time.monotonic() - began < 5  # 0.5 s on an idle machine
+
+
+@pytest.fixture
+def play(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dict[str, object]]], str]:
+    monkeypatch.setattr(playbooks, "ansible_dir", lambda: place)
+
+    def write(tasks: list[dict[str, object]]) -> str:
+        (place / "playbooks").mkdir()
+        plays = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
+        (place / "playbooks" / "try.yml").write_text(yaml.safe_dump(plays))
+        (place / "hosts").write_text(
+            "[all:vars]\nansible_python_interpreter=/usr/bin/python3\n[all]\n"
+            "a ansible_connection=local\nb ansible_connection=local\n"
+            "c ansible_host=127.0.0.1 ansible_port=1\nd ansible_connection=local\n"
+        )
+        return "try.yml"
+
+    return write
+
+
+def test_a_playbook_tells_its_events_and_ends_host_by_host(
+    play: Callable[[list[dict[str, object]]], str], place: Path
+) -> None:
+    name = play(
+        [
+            {"name": "fact", "set_fact": {"answer": "{{ given }}-{{ inventory_hostname }}"}},
+            {"name": "hidden", "command": "echo s3cret", "no_log": True},
+            {"name": "go", "raw": "test $HOST != b || { echo because >&2; exit 3; }",
+             "environment": {"HOST": "{{ inventory_hostname }}"}},
+        ]
+    )  # fmt: skip
+    events: list[TaskEvent] = []
+    run = run_playbook(
+        name,
+        inventory="hosts",
+        limit=["a", "b", "c"],
+        extravars={"given": "x"},
+        secrets=Secrets(become_pass="never-shown"),
+        state_dir=place / "state",
+        on_event=events.append,
+    )
+    assert run.hosts["a"].state == "ok", run.hosts["a"].message
+    assert run.hosts["a"].facts["answer"] == "x-a"
+    assert run.hosts["b"].state == "failed"
+    assert "go: " in run.hosts["b"].message
+    assert "because" in run.hosts["b"].message
+    assert run.hosts["c"].state == "unreachable"
+    assert "d" not in {event.host for event in events}
+    assert "s3cret" not in repr(events)
+    (log,) = (place / "state" / "runs").iterdir()
+    assert "s3cret" not in log.read_text()
+    assert "never-shown" not in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_cancelling_a_playbook_leaves_no_process_behind(
+    play: Callable[[list[dict[str, object]]], str], place: Path
+) -> None:
+    name = play([{"name": "long", "command": "sleep 4711"}])
+    cancel = threading.Event()
+    threading.Timer(4, cancel.set).start()
+    began = time.monotonic()
+    run = run_playbook(
+        name,
+        inventory="hosts",
+        limit=["a", "b"],
+        extravars={},
+        state_dir=place,
+        on_event=lambda _: None,
+        cancel=cancel,
+    )
+    assert run.cancelled
+    assert time.monotonic() - began < 20
+    left = subprocess.run(["pgrep", "-f", "sleep 4711"], capture_output=True, check=False)
+    assert left.stdout == b""
+
+
+def test_a_playbook_that_cannot_start_is_an_error_with_the_log(
+    play: Callable[[list[dict[str, object]]], str], place: Path
+) -> None:
+    name = play([{"name": "x", "no_such_module_at_all": {}}])
+    with pytest.raises(FleetbuildError, match="before its first task") as caught:
+        run_playbook(
+            name, inventory="hosts", limit=["a"], extravars={}, state_dir=place,
+            on_event=lambda _: None,
+        )  # fmt: skip
+    assert "no_such_module_at_all" in caught.value.message
+    with pytest.raises(FleetbuildError, match="is missing"):
+        run_playbook(
+            "gone.yml", inventory="hosts", limit=["a"], extravars={}, state_dir=place,
+            on_event=lambda _: None,
+        )  # fmt: skip
+
+
+def test_our_programs_are_found_without_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert Path(ansible.find_program("ansible-playbook")).parent == Path(sys.executable).parent
