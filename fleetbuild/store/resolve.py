@@ -99,7 +99,7 @@ def _run(
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command,
+            [*command, *settings.arguments],
             input=text + "\n",
             cwd=folder,  # so that no project's own uv settings apply
             env={**os.environ, **settings.environment},

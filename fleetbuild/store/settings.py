@@ -37,6 +37,11 @@ class IndexSettings:
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """What uv takes on its command line alone."""
+        return ("--no-index",) if self.environment.get("UV_NO_INDEX") else ()
+
+    @property
     def key(self) -> str:
         """The indexes in words, without any credentials."""
         return "; ".join(f"{k}={without_login(v)}" for k, v in sorted(self.environment.items()))

@@ -1,0 +1,151 @@
+"""Resolving for foreign machines: from a folder of files, and once from a real index."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from store_files import make_sdist, make_wheel, only
+
+from fleetbuild.errors import ResolutionError
+from fleetbuild.models import TargetLibc
+from fleetbuild.planning import LockRequest
+from fleetbuild.store import IndexSettings, index_settings
+from fleetbuild.store.resolve import newest_version, resolve, resolve_all
+from fleetbuild.store.tags import best_wheel
+
+
+def request_for(*requirements, sources=(), python="cp311", arch="x86_64", libc="glibc 2.28"):
+    family, floor = libc.split()
+    return LockRequest(
+        requirements=requirements,
+        sources=sources,
+        python_version=f"{python[2]}.{python[3:].rstrip('t')}.2",
+        python=python,
+        arch=arch,
+        libc=TargetLibc(family=family, floor=floor),
+    )
+
+
+@pytest.fixture
+def files(tmp_path):
+    folder = tmp_path / "files"
+    make_sdist(folder, "pkg", "1.0", requires='["dep"]')
+    make_sdist(folder, "pkg", "1.1", requires='["dep"]')
+    for tag in ("manylinux_2_17_x86_64", "manylinux_2_28_x86_64", "manylinux_2_34_x86_64",
+                "manylinux_2_34_aarch64", "musllinux_1_2_x86_64"):  # fmt: skip
+        make_wheel(folder, "dep", "2.0", f"cp311-cp311-{tag}")
+    make_sdist(folder, "sourceonly")
+    make_wheel(folder, "wheelonly")
+    return folder
+
+
+@pytest.fixture
+def settings(files, tmp_path):
+    return only(files, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("arch", "libc", "tag"),
+    [
+        ("x86_64", "glibc 2.17", "manylinux_2_17_x86_64"),
+        ("x86_64", "glibc 2.29", "manylinux_2_28_x86_64"),
+        ("x86_64", "glibc 2.41", "manylinux_2_34_x86_64"),
+        ("aarch64", "glibc 2.34", "manylinux_2_34_aarch64"),
+        ("x86_64", "musl 1.2.4", "musllinux_1_2_x86_64"),
+    ],
+)
+def test_each_target_gets_its_best_wheel(settings, files, arch, libc, tag):
+    request = request_for("pkg==1.0", sources=("pkg",), arch=arch, libc=libc)
+    answer = resolve(request, settings)
+    assert answer.problem is None
+    assert [file.file for file in answer.wheels] == [f"dep-2.0-cp311-cp311-{tag}.whl"]
+    assert answer.wheels[0].url == (files / answer.wheels[0].file).as_uri()
+    assert len(answer.wheels[0].sha256) == 64
+    assert [file.file for file in answer.sources] == ["pkg-1.0.tar.gz"]
+
+
+def test_a_local_source(settings, files):
+    uri = (files / "pkg-1.1.tar.gz").as_uri()
+    answer = resolve(request_for(f"pkg @ {uri}", sources=("pkg",)), settings)
+    assert answer.sources[0].url == uri
+    assert answer.wheels[0].name == "dep"
+
+
+def test_several_questions_at_once(settings):
+    one, two = request_for("dep"), request_for("wheelonly")
+    answers = resolve_all([one, two, one], settings)
+    assert set(answers) == {one, two}
+    assert answers[two].wheels[0].name == "wheelonly"
+
+
+def test_what_the_index_does_not_have(settings):
+    with pytest.raises(ResolutionError, match=r"pkg 9.9 is not on the index; the newest is 1.1"):
+        resolve(request_for("pkg==9.9", sources=("pkg",)), settings)
+    with pytest.raises(ResolutionError, match="no package absent"):
+        resolve(request_for("absent==1", sources=("absent",)), settings)
+    with pytest.raises(ResolutionError, match="wheelonly has no sdist"):
+        resolve(request_for("wheelonly==1.0", sources=("wheelonly",)), settings)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (request_for("dep", python="cp312"), "Python 3.12 on x86_64 with glibc 2.28"),
+        (request_for("dep", arch="aarch64"), "aarch64 with glibc 2.28"),
+        (request_for("dep", python="cp311t"), "dep"),
+        (request_for("sourceonly"), "sourceonly==1.0 has no"),
+        (request_for("dep", libc="glibc 2.12"), "older than any platform"),
+        (request_for("dep", libc="glibc 2.12", arch="aarch64"), "older than any platform"),
+    ],
+)
+def test_what_cannot_be_had_is_a_sentence_with_a_fix(settings, request_, words):
+    answer = resolve(request_, settings)
+    assert words in answer.problem
+    assert answer.fix
+    assert not answer.offline
+
+
+def test_an_index_that_does_not_answer_is_told_without_its_password(tmp_path):
+    settings = IndexSettings(
+        {
+            "UV_DEFAULT_INDEX": "http://me:secret@127.0.0.1:9/simple",
+            "UV_CACHE_DIR": str(tmp_path),
+            "UV_HTTP_RETRIES": "0",
+        }
+    )
+    answer = resolve(request_for("dep"), settings)
+    assert answer.offline
+    assert "No index could be asked" in answer.problem
+    assert "127.0.0.1" in answer.problem
+    assert "secret" not in answer.problem
+
+
+def test_a_resolver_that_hangs_is_ended(monkeypatch, settings):
+    def hang(command, **_):
+        raise subprocess.TimeoutExpired(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert "timed out" in resolve(request_for("dep"), settings).problem
+    assert newest_version("dep", settings) is None
+
+
+def test_wheels_are_ranked_as_installers_do():
+    glibc = TargetLibc(family="glibc", floor="2.28")
+    names = ["x-1-py3-none-any.whl", "x-1-cp39-abi3-manylinux2014_x86_64.whl", "odd.whl"]
+    assert best_wheel(names, "cp311", "x86_64", glibc) == names[1]
+    assert best_wheel(names, "cp36m", "x86_64", glibc) == names[0]
+    assert best_wheel(["x-1-cp36-cp36m-linux_x86_64.whl"], "cp36m", "x86_64", glibc)
+    assert best_wheel(["x-1-cp313-cp313t-linux_x86_64.whl"], "cp313t", "x86_64", glibc)
+    assert best_wheel(names, "pypy", "x86_64", glibc) is None
+
+
+@pytest.mark.network
+def test_the_real_index_knows_hnswlib():
+    settings = index_settings()
+    answer = resolve(request_for("hnswlib==0.8.0", sources=("hnswlib",)), settings)
+    assert answer.problem is None, answer.problem
+    assert answer.sources[0].file == "hnswlib-0.8.0.tar.gz"
+    assert "numpy" in {file.name for file in answer.wheels}
+    with pytest.raises(ResolutionError, match=r"hnswlib 9\.9\.9 is not on the index; the newest"):
+        resolve(request_for("hnswlib==9.9.9", sources=("hnswlib",)), settings)

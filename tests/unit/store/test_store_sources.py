@@ -1,0 +1,109 @@
+"""What a source says of itself, and trees packed by content."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zipfile
+
+import pytest
+from store_files import make_sdist
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.store.sources import pack_tree, read_source
+
+
+def test_an_sdist_is_read_without_running_it(tmp_path):
+    sdist = make_sdist(tmp_path, "pkg", "1.2", build='["setuptools", "numpy>=2"]')
+    metadata = read_source(sdist)
+    assert (metadata.name, metadata.version, metadata.backend) == ("pkg", "1.2", "none")
+    assert metadata.build_requirements == ("setuptools", "numpy>=2")
+
+
+def test_a_source_without_pyproject_builds_by_setuptools(tmp_path):
+    (tmp_path / "PKG-INFO").write_text("Name: old\nVersion: 1.0\n")
+    metadata = read_source(tmp_path)
+    assert (metadata.name, metadata.version) == ("old", "1.0")
+    assert metadata.backend == "setuptools.build_meta:__legacy__"
+    assert "wheel" in metadata.build_requirements
+
+
+def test_zips_are_sources_too(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("x-1/pyproject.toml", '[project]\nname = "x"\ndynamic = ["version"]\n')
+        archive.writestr("x-1/deeper/PKG-INFO", "Name: other\nVersion: 9\n")
+    metadata = read_source(tmp_path / "x.zip")
+    assert (metadata.name, metadata.version) == ("x", None)
+
+
+def test_a_version_that_is_none(tmp_path):
+    (tmp_path / "PKG-INFO").write_text("Name: old\nVersion: unknown!\n")
+    assert read_source(tmp_path).version is None
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"\x1f\x8b\x08broken"])
+def test_what_is_no_archive(tmp_path, content):
+    (tmp_path / "x.tar.gz").write_bytes(content)
+    with pytest.raises(ConfigError, match="cannot be read as a source archive"):
+        read_source(tmp_path / "x.tar.gz")
+
+
+def test_archives_beyond_all_measure_are_refused(tmp_path, monkeypatch):
+    sdist = make_sdist(tmp_path, "pkg")
+    monkeypatch.setattr("fleetbuild.store.sources._MAX_BYTES", 10)
+    with pytest.raises(ConfigError, match="more than any source"):
+        read_source(sdist)
+
+
+def test_oversized_and_odd_metadata_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr("fleetbuild.store.sources._MAX_TEXT", 50)
+    (tmp_path / "PKG-INFO").write_text("Name: x\n" * 20)
+    assert read_source(tmp_path).name is None
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        link = tarfile.TarInfo("x-1/PKG-INFO")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+        big = tarfile.TarInfo("x-1/pyproject.toml")
+        big.size = 60
+        tar.addfile(big, io.BytesIO(b"#" * 60))
+    assert read_source(tmp_path / "x.tar").name is None
+
+
+def test_a_pyproject_that_does_not_parse(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[project\n")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        read_source(tmp_path)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    root = tmp_path / "tree"
+    (root / "pkg" / "build").mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[project]\nname = "pkg"\nversion = "1"\n')
+    (root / "pkg" / "build" / "kept.py").write_text("")
+    for left_out in (".git", "build", "dist", "pkg/__pycache__"):
+        (root / left_out).mkdir()
+        (root / left_out / "file").write_text("x")
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+    (root / "link").symlink_to("run.sh")
+    return root
+
+
+def test_a_tree_is_packed_by_content(tree):
+    packed = pack_tree(tree, "my-pkg", "1")
+    os.utime(tree / "run.sh", (1, 1))
+    (tree / ".git" / "file").write_text("other")
+    assert pack_tree(tree, "my-pkg", "1") == packed
+    (tree / "run.sh").write_text("#!/bin/bash\n")
+    assert pack_tree(tree, "my-pkg", "1") != packed
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        assert tar.getnames() == [
+            "my_pkg-1/link",
+            "my_pkg-1/pkg/build/kept.py",
+            "my_pkg-1/pyproject.toml",
+            "my_pkg-1/run.sh",
+        ]
+        assert tar.getmember("my_pkg-1/run.sh").mode == 0o755
+        assert tar.getmember("my_pkg-1/link").issym()
