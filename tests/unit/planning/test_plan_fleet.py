@@ -1,0 +1,202 @@
+"""plan_fleet: with a folder of files for an index, and on captures of a fleet with a real one."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from planning_fleets import facts, inventory, python
+
+from fleetbuild.engine.planner import plan_fleet
+from fleetbuild.errors import ConfigError, InstallError, RecipeError, ResolutionError
+from fleetbuild.models import Config
+from fleetbuild.planning import dump_plan, read_plan
+from fleetbuild.probe.parse import facts_of
+
+CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
+
+
+def wheel(folder: Path, name: str, tag: str) -> None:
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as archive:
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
+        archive.writestr(f"{info}/RECORD", "")
+
+
+def project(name: str = "mine", version: str = 'version = "1.0"', build: str = "[]") -> str:
+    return (
+        f'[build-system]\nrequires = {build}\nbuild-backend = "b"\n'
+        f'[project]\nname = "{name}"\n{version}\ndependencies = ["dep"]\n'
+    )
+
+
+def sdist(folder: Path, name: str, text: str) -> None:
+    pkg_info = f"Metadata-Version: 2.2\nName: {name}\nVersion: 1.0\n"
+    with tarfile.open(folder / f"{name}-1.0.tar.gz", "w:gz") as tar:
+        for file, content in (("pyproject.toml", text), ("PKG-INFO", pkg_info)):
+            member = tarfile.TarInfo(f"{name}-1.0/{file}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content.encode()))
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder with files of an index, beside a fleetbuild.yml, and no other index."""
+    files = tmp_path / "files"
+    files.mkdir()
+    wheel(files, "dep", "cp311-cp311-manylinux_2_28_x86_64")
+    wheel(files, "tool", "py3-none-any")
+    sdist(files, "pkg", project("pkg", build='["tool"]'))
+    conf = tmp_path / "pip.conf"
+    conf.write_text(f"[global]\nno-index = true\nfind-links = {files}\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def plan(fleet, *packages, **more):
+    return plan_fleet(inventory(fleet), fleet, packages=packages, **more)
+
+
+def test_a_pinned_package_is_locked_with_its_build(site):
+    events = []
+    made = plan({"a": facts()}, "pkg==1.0", on_event=events.append)
+    group = made.groups[0]
+    assert made.lock == "complete"
+    assert [file.name for file in group.dependencies] == ["dep"]
+    assert [file.name for file in group.wheels[0].build_dependencies] == ["tool"]
+    assert group.wheels[0].recipe == "generic"
+    assert group.wheels[0].source.file == "pkg-1.0.tar.gz"
+    stored = site / ".fleetbuild" / "store" / "files" / group.wheels[0].source.sha256
+    assert (stored / "pkg-1.0.tar.gz").is_file()
+    assert [event.stage for event in events] == ["plan", "plan"]
+    again = plan({"a": facts()}, "pkg==1.0")
+    assert again.groups == made.groups
+
+
+def test_a_tree_is_packed_and_planned_by_content(site):
+    tree = site / "tree"
+    tree.mkdir()
+    (tree / "pyproject.toml").write_text(project())
+    made = plan({"a": facts()}, "./tree").groups[0].wheels[0]
+    assert (made.package, made.version, made.source_path) == ("mine", "1.0", str(tree))
+    assert made.source.url.startswith("file://")
+    assert Path(made.source.url.removeprefix("file://")).is_file()
+    (tree / "code.c").write_text("int x;")
+    other = plan({"a": facts()}, "mine @ ./tree").groups[0].wheels[0]
+    assert other.artifact_key != made.artifact_key
+
+
+def test_an_archive_may_be_named_in_the_file_beside_it(site):
+    config = Config(packages=("files/pkg-1.0.tar.gz",)).within(str(site))
+    made = plan_fleet(inventory(["a"]), {"a": facts()}, config)
+    assert made.groups[0].wheels[0].source.file == "pkg-1.0.tar.gz"
+    assert made.packages == ("files/pkg-1.0.tar.gz",)
+
+
+def test_recipes_beside_the_file_are_used(site):
+    (site / "recipes").mkdir()
+    (site / "recipes" / "pkg.yml").write_text(
+        "name: special\npackages: [pkg]\nrungs: [x86-64]\nsources: [sdist]\n"
+    )
+    assert plan({"a": facts()}, "pkg==1.0").groups[0].name == "cpu-x86-64-cp311"
+    (site / "tree").mkdir()
+    (site / "tree" / "pyproject.toml").write_text(project("pkg"))
+    with pytest.raises(ConfigError, match="builds from sdist, and"):
+        plan({"a": facts()}, "./tree")
+    (site / "recipes" / "bad.yml").write_text("rungs: []\n")
+    with pytest.raises(RecipeError, match=r"recipes/bad\.yml"):
+        plan({"a": facts()}, "pkg==1.0")
+
+
+def test_bad_asks_are_told(site):
+    fleet = {"a": facts()}
+    (site / "tree").mkdir()
+    for text, words in {
+        "pkg": "names no version",
+        "./absent": "there is nothing at",
+        "pkg @ ./tree": "only known once its build runs",
+        "./tree": "does not say which package",
+    }.items():
+        with pytest.raises(ConfigError, match=words):
+            plan(fleet, text)
+    with pytest.raises(ConfigError) as caught:
+        plan(fleet, "pkg")
+    assert "pkg==1.0, the newest" in caught.value.fix
+    with pytest.raises(ConfigError, match="is pkg, not mine"):
+        plan(fleet, "mine @ files/pkg-1.0.tar.gz")
+    with pytest.raises(ConfigError, match="asked for twice"):
+        plan(fleet, "pkg==1.0", "files/pkg-1.0.tar.gz")
+    with pytest.raises(ResolutionError, match=r"pkg 9 is not on the index; the newest is 1\.0"):
+        plan(fleet, "pkg==9")
+
+
+@pytest.mark.usefixtures("site")
+def test_members_that_cannot_have_the_dependencies_are_blocked_alone():
+    fleet = {"old": facts(libc="2.17"), "new": facts(libc="2.36")}
+    made = plan(fleet, "pkg==1.0")
+    assert (made.nodes["old"].state, made.nodes["new"].state) == ("blocked", "ok")
+    assert "glibc 2.17" in made.nodes["old"].reason
+    assert made.groups[0].nodes == ("new",)
+    assert made.groups[0].target.libc.floor == "2.36"
+
+
+@pytest.mark.usefixtures("site")
+def test_a_group_that_cannot_have_the_dependencies_is_shown_as_blocked():
+    made = plan({"a": facts(pythons=(python("3.12.1"),))}, "pkg==1.0")
+    assert made.nodes["a"].state == "blocked"
+    assert made.groups[0].wheels[0].action == "blocked"
+    assert made.summary.nodes_blocked == 1
+
+
+@pytest.mark.usefixtures("site")
+def test_a_source_that_does_not_come_leaves_the_lock_missing(monkeypatch):
+    def refuse(*_, **__):
+        raise InstallError("pkg cannot be fetched.", "Look.")
+
+    monkeypatch.setattr("fleetbuild.store.shelf.fetch", refuse)
+    made = plan({"a": facts()}, "pkg==1.0")
+    assert (made.lock, made.lock_problem) == ("missing", "pkg cannot be fetched.")
+    assert made.groups[0].wheels[0].artifact_key is None
+
+
+@pytest.mark.usefixtures("site")
+def test_no_index_at_all_still_groups(monkeypatch):
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    made = plan({"a": facts()}, "pkg==1.0")
+    assert made.lock == "missing"
+    assert "No index could be asked" in made.lock_problem
+    assert [group.name for group in made.groups] == ["cpu-avx2-cp311"]
+    assert read_plan(dump_plan(made)) == made
+
+
+@pytest.mark.network
+@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures of the fleet are not here")
+def test_the_captured_fleet_falls_into_its_groups(tmp_path):
+    fleet = {
+        folder.name: facts_of({file.name: file.read_text() for file in folder.iterdir()})
+        for folder in CAPTURES.iterdir()
+    }
+    made = plan(fleet, "hnswlib==0.8.0", state_dir=tmp_path, facts_source="captures")
+    assert {group.name: group.nodes for group in made.groups} == {
+        "cpu-armv8.2-cp311": ("g2", "g3"),
+        "cpu-avx-cp311": ("e5v2-a", "e5v2-b"),
+        "cpu-avx2-cp310": ("hsw-k40",),
+        "cpu-avx2-cp311": ("hsw-3090", "hsw-nodriver", "zen3-a40", "zen3-l40s"),
+        "cpu-avx512-cp311": ("clx-a100-t4", "clx-cpu", "skx-h100", "skx-t4"),
+    }
+    floors = {group.name: group.target.libc.floor for group in made.groups}
+    assert floors["cpu-avx512-cp311"] == "2.28"
+    assert floors["cpu-avx2-cp311"] == "2.31"
+    assert made.groups[1].representative == "e5v2-a"
+    assert made.lock == "complete", made.lock_problem
+    assert made.summary.wheels_to_build == 5
+    assert all(wheel.artifact_key for group in made.groups for wheel in group.wheels)
