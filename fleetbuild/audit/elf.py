@@ -35,6 +35,8 @@ _SHF_EXECINSTR, _PF_X, _PT_LOAD, _DT_NEEDED = 4, 1, 1, 1
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 
 _LONGEST_NAME = 4096
+_SHOWN_NAME = 200  # a mangled name says enough by then
+_MOST_FUNCTIONS = 2_000_000
 _MOST_LIBRARIES = 1000
 _MOST_VERSIONS = 1000
 
@@ -131,7 +133,7 @@ class _Reader:
             versions=tuple(self._versions()),
             code=tuple(self._code()),
             fatbins=tuple(self._named(".nv_fatbin", header[13])),
-            functions=tuple(sorted(self._functions())),
+            functions=tuple(sorted(islice(self._functions(), _MOST_FUNCTIONS))),
         )
 
     def _table(
@@ -203,4 +205,4 @@ class _Reader:
             if section.kind in _SYMBOL_TABLES:
                 for name, info, _, _, value, size in self._whole(section, _SYMBOL):
                     if info & 0xF in _FUNCTIONS and value:
-                        yield value, size, self._string(section.link, name)
+                        yield value, size, self._string(section.link, name)[:_SHOWN_NAME]
