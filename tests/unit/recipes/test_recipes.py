@@ -113,7 +113,7 @@ def test_recipes_come_by_entry_point(monkeypatch, tmp_path):
     (package / "theirs.yaml").write_text("name: theirs\npackages: [theirs]\nrungs: [avx]\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     point = EntryPoint("theirs", "their_recipes", "fleetbuild.recipes")
-    monkeypatch.setattr("fleetbuild.recipes.find.entry_points", lambda group: [point])
+    monkeypatch.setattr("fleetbuild.recipes.find.entry_points", lambda **_: [point])
     assert find_recipe("theirs").name == "theirs"
 
 

@@ -91,7 +91,7 @@ def test_what_the_index_does_not_have(settings):
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (request_for("dep", python="cp312"), "Python 3.12 on x86_64 with glibc 2.28"),
+        (request_for("dep", python="cp312"), "Python 3.12 (cp312) on x86_64 with glibc 2.28"),
         (request_for("dep", arch="aarch64"), "aarch64 with glibc 2.28"),
         (request_for("dep", python="cp311t"), "dep"),
         (request_for("sourceonly"), "sourceonly==1.0 has no"),
