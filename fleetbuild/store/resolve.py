@@ -222,7 +222,8 @@ def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) ->
 
 def _machine(request: LockRequest) -> str:
     python = ".".join(request.python_version.split(".")[:2])
-    return f"Python {python} ({request.python}) on {request.arch} with {request.libc.family} {request.libc.floor}"
+    libc = f"{request.libc.family} {request.libc.floor}"
+    return f"Python {python} ({request.python}) on {request.arch} with {libc}"
 
 
 def _build_it(name: str) -> str:
