@@ -72,7 +72,9 @@ def plan(**more: Any) -> Plan:
         "inventory": "inv.yml",
         "facts_source": "probe",
         "packages": ("hnswlib==0.8.0",),
-        "fingerprint": {},
+        "fingerprint": {
+            name: {"libc": "glibc 2.28" if name == "gpu-01" else "glibc 2.36"} for name in NODES
+        },
         "nodes": nodes,
         "groups": groups,
         "summary": Summary(
@@ -156,3 +158,20 @@ def test_the_last_line_names_the_next_command(
     more: dict[str, Any], default: bool, said: str
 ) -> None:
     assert report.next_line(plan(**more), Path("p.json"), default=default) == said
+
+
+@pytest.mark.parametrize(
+    ("nodes", "builder", "said"),
+    [
+        (["gpu-02"], "gpu-02", "the only node"),
+        (["gpu-02", "gpu-03"], "gpu-02", "compiler, memory, cores"),
+        (["gpu-01", "gpu-03"], "gpu-01", "oldest libc 2.28"),
+        (["gpu-02", "gpu-03"], "strong-1", "a builder named for it"),
+    ],
+)
+def test_why_it_is_built_there(
+    nodes: list[str], builder: str, said: str, rendered: Callable[..., str]
+) -> None:
+    one = wheel("build", "avx2").model_copy(update={"built_on": builder})
+    made = plan(groups=(group("avx2", nodes, one, Installs()),))
+    assert said in rendered(report.plan_body(made, 200))
