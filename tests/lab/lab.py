@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.lab import files, hardware, image
+from tests.lab import captures, files, image
 from tests.lab.fleet import Fleet, NodeSpec, default_fleet, load_fleet, parse_fleet
 from tests.lab.podman import LabError, as_root, podman, require, ulimits
 
@@ -206,7 +206,7 @@ class Lab:
             shutil.copy(self.key.with_suffix(".pub"), ssh / "keys" / user)
         (ssh / "setup").write_text(files.node_setup(spec, gateway=node.gateway))
         volumes = [f"{ssh}:/etc/ssh/node:ro", *spec.volumes]
-        volumes += hardware.mounts(node.capture, gpu=spec.gpu, scratch=scratch)
+        volumes += captures.mounts(node.capture, gpu=spec.gpu, scratch=scratch)
         options = [f"--volume={volume}" for volume in volumes]
         if spec.memory is not None:
             options += ["--memory", spec.memory]
