@@ -1,0 +1,119 @@
+"""Bad input gets a sentence, a fix and its exit code, and nothing is lost."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+DATA = Path(__file__).parents[1] / "data"
+FLEET = DATA / "fleet.yml"
+CAPTURES = DATA / "fleet"
+Run = Callable[..., Result]
+
+
+def refused(result: Result, code: int, *words: str) -> None:
+    """The exit code is right, stdout is empty, and stderr is a sentence and a fix."""
+    assert result.exit_code == code, result.stderr
+    assert result.stdout == ""
+    error, _, fix = result.stderr.partition("\nfix: ")
+    assert error.startswith("error: ")
+    assert fix.strip()
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+def test_no_such_inventory(run: Run) -> None:
+    refused(run("plan", "nowhere.yml"), 2, "nowhere.yml")
+
+
+def test_yaml_that_does_not_parse_is_told_with_its_line(run: Run, here: Path) -> None:
+    (here / "bad.yml").write_text("all:\n  hosts:\n   a: {\n")
+    refused(run("facts", "bad.yml"), 2, "bad.yml", "line")
+
+
+def test_a_pattern_that_matches_nothing(run: Run) -> None:
+    refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
+
+
+def test_an_unknown_key_with_the_nearest_right_one(run: Run, here: Path) -> None:
+    (here / "fleetbuild.yml").write_text("packges: [hnswlib==0.8.0]\n")
+    result = run("plan", FLEET, "--facts", CAPTURES, "--config", "fleetbuild.yml")
+    refused(result, 2, "'packges'", "'packages'")
+
+
+def test_configuration_that_is_not_there(run: Run) -> None:
+    refused(run("plan", FLEET, "--facts", CAPTURES, "--config", "no.yml"), 2, "no.yml")
+
+
+def test_no_packages_at_all(run: Run) -> None:
+    refused(run("plan", FLEET, "--facts", CAPTURES), 2, "--package")
+
+
+def test_captures_that_are_not_there(run: Run) -> None:
+    refused(run("facts", FLEET, "--facts", "nowhere"), 2, "nowhere")
+
+
+def test_no_plan_yet(run: Run) -> None:
+    refused(run("apply"), 2, "plan.json", "fleetbuild plan INVENTORY")
+    refused(run("apply", "other.json"), 2, "other.json")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x00\xff binary", b'{"format_version": "1.0"', b"[]", b'{"format_version": "1.0"}'],
+)
+def test_a_plan_that_is_none(run: Run, here: Path, content: bytes) -> None:
+    (here / "plan.json").write_bytes(content)
+    refused(run("apply", "plan.json"), 2, "plan.json")
+
+
+def test_a_plan_from_a_newer_format(run: Run, here: Path) -> None:
+    newer = {"format_version": "2.0", "digest": "x", "groups": []}
+    (here / "plan.json").write_text(json.dumps(newer))
+    refused(run("apply", "plan.json"), 2, "newer", "2.0")
+
+
+def test_options_that_a_saved_plan_answers_already(run: Run) -> None:
+    for option in (["--limit", "a"], ["--package", "x==1"], ["--config", "c.yml"], ["--yes"]):
+        refused(run("apply", *option), 2, option[0])
+
+
+def test_options_that_ask_nodes_do_not_go_with_captures(run: Run) -> None:
+    for option in (["--timeout", "3"], ["--forks", "2"], ["--save", "there"]):
+        refused(run("facts", FLEET, "--facts", CAPTURES, *option), 2, option[0])
+    refused(run("status", FLEET, "--offline", "--forks", "2"), 2, "--forks")
+
+
+def test_explain_emit_and_store_without_a_plan(run: Run, here: Path) -> None:
+    refused(run("explain", "anything"), 2, "plan.json")
+    refused(run("emit", "k8s"), 2, "plan.json")
+    refused(run("store", "gc"), 2, "plan.json")
+    refused(run("store", "export", "out"), 2, "plan.json")
+    assert list(here.iterdir()) == []
+
+
+def test_what_is_no_wheel(run: Run, here: Path) -> None:
+    refused(run("audit", "missing.whl"), 2, "missing.whl")
+    (here / "odd-1.0-py3-none-any.whl").write_bytes(b"no zip")
+    result = run("audit", "odd-1.0-py3-none-any.whl")
+    assert result.exit_code == 7
+    assert "not a zip archive" in result.stdout
+
+
+def test_captures_with_missing_empty_binary_and_huge_files(run: Run, here: Path) -> None:
+    captures = here / "captures"
+    shutil.copytree(CAPTURES, captures)
+    (captures / "avx-old" / "cpuinfo").unlink()
+    (captures / "avx2-gpu" / "cpuinfo").write_bytes(b"")
+    (captures / "avx512-a" / "cpuinfo").write_bytes(bytes(range(256)) * 64)
+    (captures / "avx512-b" / "cpuinfo").write_bytes(b"flags\t: avx\n" * 4_400_000)
+    result = run("facts", FLEET, "--facts", captures, "--json")
+    assert result.exit_code == 3, result.stderr  # `gone` has no folder
+    nodes = json.loads(result.stdout)["nodes"]
+    assert nodes["gone"]["state"] == "unreachable"
+    assert nodes["avx-old"]["isa"] is None
+    assert nodes["avx-old"]["libc"] is not None

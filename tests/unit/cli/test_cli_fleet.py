@@ -1,0 +1,103 @@
+"""Facts and plans from captures, as a user sees them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from fleetbuild.models import Facts
+
+DATA = Path(__file__).parents[1] / "data"
+FLEET = DATA / "fleet.yml"
+CAPTURES = DATA / "fleet"
+Run = Callable[..., Result]
+PLAN = ("plan", FLEET, "--facts", CAPTURES, "--package", "hnswlib==0.8.0")
+
+
+@pytest.fixture
+def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans group and show without an index; these tests need none."""
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+
+
+def test_facts_as_a_table(run: Run) -> None:
+    result = run("facts", FLEET, "--facts", CAPTURES)
+    assert result.exit_code == 3
+    rows = {line.split()[0]: line for line in result.stdout.splitlines() if line}
+    assert "avx512vnni" in rows["avx512-b"]
+    assert "8.6" in rows["avx2-gpu"]
+    assert result.stdout.splitlines()[-1].endswith("4 ok.")
+
+
+def test_facts_json_is_one_document(run: Run) -> None:
+    result = run("facts", FLEET, "--facts", CAPTURES, "--json")
+    document = json.loads(result.stdout)
+    assert document["format_version"] == "1.0"
+    assert {name: node["isa"] for name, node in document["nodes"].items()} == {
+        "avx-old": "avx", "avx2-gpu": "avx2", "avx512-a": "avx512vnni", "avx512-b": "avx512vnni",
+        "gone": None,
+    }  # fmt: skip
+    for node in document["nodes"].values():
+        Facts.model_validate(node)
+
+
+@pytest.mark.usefixtures("no_index")
+def test_plan_json_is_exactly_the_saved_plan(run: Run, here: Path) -> None:
+    result = run(*PLAN, "--json", "--out", "p.json")
+    assert result.exit_code == 3
+    assert result.stdout == (here / "p.json").read_text()
+    assert [group["name"] for group in json.loads(result.stdout)["groups"]] == [
+        "cpu-avx-cp311", "cpu-avx2-cp311", "cpu-avx512-cp311",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("no_index")
+def test_plan_says_what_is_missing_and_saves(run: Run, here: Path) -> None:
+    result = run(*PLAN)
+    assert "unreachable: gone" in result.stdout
+    assert "The dependencies are not locked" in result.stdout
+    assert "Next: make an index reachable" in result.stdout.splitlines()[-1]
+    assert (here / ".fleetbuild" / "plan.json").exists()
+    explained = run("explain", "avx512-a", "--facts", CAPTURES)
+    assert explained.exit_code == 0
+    assert "avx512vnni" in explained.stdout
+    assert "Planned just now" in explained.stdout
+    assert run("explain", "nobody").exit_code == 2
+    group = json.loads(run("explain", "cpu-avx-cp311", "--json").stdout)
+    assert group["name"] == "cpu-avx-cp311"
+
+
+@pytest.mark.usefixtures("no_index")
+def test_exit_codes_of_plan(run: Run) -> None:
+    assert run(*PLAN, "--limit", "avx-old").exit_code == 0
+    assert run(*PLAN, "--limit", "avx-old", "--detailed-exitcode").exit_code == 10
+    assert run(*PLAN, "--detailed-exitcode").exit_code == 3
+
+
+@pytest.mark.usefixtures("no_index")
+def test_an_edited_plan_is_refused(run: Run, here: Path) -> None:
+    run(*PLAN)
+    plan = here / ".fleetbuild" / "plan.json"
+    plan.write_text(plan.read_text().replace('"keep": 2', '"keep": 9'))
+    result = run("apply")
+    assert result.exit_code == 2
+    assert "edited" in result.stderr
+
+
+def test_status_of_nodes_that_were_never_probed(run: Run) -> None:
+    result = run("status", FLEET, "--offline")
+    assert result.exit_code == 0
+    assert "unknown" in result.stdout
+    assert set(json.loads(run("status", FLEET, "--offline", "--json").stdout)["nodes"]) == {
+        "avx-old", "avx2-gpu", "avx512-a", "avx512-b", "gone",
+    }  # fmt: skip
+
+
+def test_an_empty_store(run: Run) -> None:
+    assert run("store", "list").stdout == "0 wheels, 0 B.\n"
+    assert json.loads(run("store", "list", "--json").stdout)["wheels"] == []
