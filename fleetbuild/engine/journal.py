@@ -32,25 +32,28 @@ class Journal:
         finally:
             os.close(descriptor)
 
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """All that was noted; a line torn by a crash is passed over."""
-        if not self._path.exists():
-            return
-        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
-                yield entry
-
     def left_running(self) -> dict[str, str]:
-        """Artifact keys of builds that began and did not end, and the nodes they run on."""
+        """Artifact keys of builds that began and did not end, and the nodes they run on.
+
+        All journals beside this one count: what is built is the same whichever plan wants it.
+        """
         running: dict[str, str] = {}
-        for entry in self.lines():
+        everything = [line for path in self._path.parent.glob("*.jsonl") for line in _lines(path)]
+        for entry in sorted(everything, key=lambda line: str(line.get("time"))):
             match entry:
                 case {"what": "build started", "key": str(key), "node": str(node)}:
                     running[key] = node
                 case {"what": "build ended", "key": str(key)}:
                     running.pop(key, None)
         return running
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """All that was noted in a journal; a line torn by a crash is passed over."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            yield entry

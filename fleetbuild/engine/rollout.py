@@ -33,7 +33,6 @@ _STAGES: dict[str, Stage] = {
     "Copy wheels": "distribute",
     "Make the release": "install",
     "Verify the release": "verify",
-    "Switch to the release": "activate",
 }
 
 
@@ -102,7 +101,8 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
     ]
     for result in results:
         run.journal.note("node ended", node=result.node, state=result.state)
-        _tell_end(run, result)
+        if result.state != "installed":
+            _tell_failure(run, result)
     return replace(progress, nodes={**progress.nodes, **by_node(results)}, changed=True)
 
 
@@ -172,6 +172,8 @@ def _listener(
     def listen(event: TaskEvent) -> None:
         if reply := reply_of(event):
             replies[event.host] = weightier(replies.get(event.host), reply)
+            if reply.of == "install" and reply.active:
+                _tell_served(run, groups[event.host], event.host)
             return
         stage = next((_STAGES[end] for end in _STAGES if event.task.endswith(end)), None)
         if stage and event.state in ("ok", "changed") and event.host in groups:
@@ -196,10 +198,11 @@ def _result(
     return silent(name, group.name, host, reply)
 
 
-def _tell_end(run: Run, result: NodeResult) -> None:
-    if result.state == "installed":
-        run.tell("activate", "ok", "verified, and serves now", node=result.node, group=result.group)
-        return
+def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
+    run.tell("activate", "ok", "verified, and serves now", node=name, group=group.name)
+
+
+def _tell_failure(run: Run, result: NodeResult) -> None:
     run.tell(
         "verify" if result.state == "verify_failed" else "install",
         "unreachable" if result.state == "unreachable" else "failed",

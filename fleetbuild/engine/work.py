@@ -139,11 +139,9 @@ def choose_builder(
     wheel: PlannedWheel, facts: Mapping[str, Facts], running_on: str | None = None
 ) -> str | NoBuilder:
     """Who builds: where the build was left running, else the first of the plan's that can."""
-    planned = (running_on, *builders(wheel))
+    planned = sorted(builders(wheel), key=lambda name: name != running_on)
     problems: dict[str, str] = {}
     for name in planned:
-        if name is None or name in problems:
-            continue
         problem = _why_not_builder(name, facts.get(name), wheel.target.libc)
         if problem is None:
             return name

@@ -22,3 +22,10 @@ def test_outlives_torn_and_foreign_lines(tmp_path: Path) -> None:
     journal = Journal(path)
     journal.note("build started", key="k2", node="n2")
     assert journal.left_running() == {"k1": "n1", "k2": "n2"}
+
+
+def test_a_new_plan_knows_what_another_left_running(tmp_path: Path) -> None:
+    Journal(tmp_path / "old.jsonl").note("build started", key="k1", node="n1")
+    Journal(tmp_path / "old.jsonl").note("build started", key="k2", node="n2")
+    Journal(tmp_path / "new.jsonl").note("build ended", key="k1")
+    assert Journal(tmp_path / "newest.jsonl").left_running() == {"k2": "n2"}
