@@ -1,7 +1,7 @@
 """OpenSSH: the options that Ansible would give it, what it makes of them, and the program itself.
 
 `ssh -G` settles what a login means, with the user's ssh_config, Match and Include: nothing of
-that is read here a second time. See docs/decisions/0002-ssh-transport.md.
+that is read here a second time. See docs/decisions/0004-ssh-transport.md.
 """
 
 from __future__ import annotations

@@ -209,8 +209,10 @@ def test_a_playbook_tells_its_events_and_ends_host_by_host(
         [
             {"name": "fact", "set_fact": {"answer": "{{ given }}-{{ inventory_hostname }}"}},
             {"name": "hidden", "command": "echo s3cret", "no_log": True},
-            {"name": "go", "raw": "test $HOST != b || { echo because >&2; exit 3; }",
-             "environment": {"HOST": "{{ inventory_hostname }}"}},
+            {
+                "name": "go",
+                "raw": "test {{ inventory_hostname }} != b || { echo because >&2; exit 3; }",
+            },
         ]
     )  # fmt: skip
     events: list[TaskEvent] = []

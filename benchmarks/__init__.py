@@ -1,0 +1,1 @@
+"""fleetbuild beside what a user would pick instead, on real SSH nodes."""

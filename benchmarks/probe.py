@@ -1,0 +1,274 @@
+"""Probing many SSH nodes, beside `ansible -m setup`, pyinfra and clush, in one run.
+
+python -m benchmarks [--nodes 50] [--rounds 5]
+
+Every figure is the wall clock of a whole process, from its start to its end, reading its inventory
+included. The tools take turns in each round, so that a change of the machine's mood hits them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from tests.lab import Lab
+
+COMMAND = "uname -a"
+HERE = Path(__file__).parents[1]
+SCRIPTS = Path(sys.executable).parent
+SINGLE = f"""
+import sys, time
+from fleetbuild.inventory import read_inventory
+from fleetbuild.probe import ask
+nodes = read_inventory(sys.argv[1]).nodes
+began = time.monotonic()
+found = ask(nodes, b"{COMMAND}\\n", (), lambda answer, _: {{"said": answer.out.decode()}})
+print(f"{{time.monotonic() - began:.3f}}", file=sys.stderr)
+assert all("Linux" in one["said"] for one in found.values())
+"""
+FULL = """
+import sys, time
+from fleetbuild.inventory import read_inventory
+from fleetbuild.probe import probe
+nodes = read_inventory(sys.argv[1]).nodes
+began = time.monotonic()
+found = probe(nodes)
+print(f"{time.monotonic() - began:.3f}", file=sys.stderr)
+assert all("cpuinfo" in one and "python" in one for one in found.values())
+"""
+
+
+@dataclass
+class Tool:
+    """One way to ask all nodes, and how long it took each time."""
+
+    name: str
+    words: list[str]
+    answers: str | None = None  # what its output holds once for each node
+    env: Mapping[str, str] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    inside: list[float] = field(default_factory=list)  # without reading the inventory
+
+    def run(self, nodes: int, scratch: Path) -> None:
+        """One turn; a turn in which a node did not answer is no turn."""
+        with fresh_control_path(scratch) as control:
+            began = time.monotonic()
+            ended = subprocess.run(
+                self.words,
+                text=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                cwd=HERE,
+                env={**os.environ, **control, **self.env},
+                check=False,
+            )
+            self.seconds.append(time.monotonic() - began)
+        answered = (ended.stdout + ended.stderr).count(self.answers) if self.answers else nodes
+        if ended.returncode != 0 or answered < nodes:
+            raise SystemExit(f"{self.name}: {answered} of {nodes}\n{ended.stderr[-3000:]}")
+        if self.answers is None:
+            self.inside.append(float(ended.stderr.split()[-1]))
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+@contextmanager
+def fresh_control_path(scratch: Path) -> Iterator[dict[str, str]]:
+    """Ansible keeps its connections open for the next run; here each run makes its own."""
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    try:
+        yield {"ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder)}
+    finally:
+        for socket in folder.iterdir():
+            words = ["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "x"]
+            subprocess.run(words, capture_output=True, check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def tools(lab: Lab, scratch: Path) -> list[Tool]:
+    """All of them, with the same user, key and known_hosts, host keys checked."""
+    addresses = [node.address for node in lab.nodes.values()]
+    options = f"-o UserKnownHostsFile={lab.known_hosts} -o IdentitiesOnly=yes"
+    common = {
+        "ansible_user": "fleet",
+        "ansible_ssh_private_key_file": str(lab.key),
+        "ansible_ssh_common_args": options,
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }
+    hosts = {name: {"ansible_host": node.address} for name, node in lab.nodes.items()}
+    inventory = scratch / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"all": {"vars": common, "hosts": hosts}}))
+    fleet = scratch / "fleet.py"
+    data = {
+        "ssh_user": "fleet",
+        "ssh_key": str(lab.key),
+        "ssh_known_hosts_file": str(lab.known_hosts),
+        "ssh_strict_host_key_checking": "yes",
+    }
+    fleet.write_text(f"nodes = ({addresses!r}, {data!r})\n")
+    ansible, count = str(SCRIPTS / "ansible"), str(len(addresses))
+    asking = [ansible, "-i", str(inventory), "all", "-f", count]
+    clush = ["clush", "-f", "64", "-w", ",".join(addresses), "-l", "fleet"]
+    return [
+        Tool("fleetbuild, single command", [sys.executable, "-c", SINGLE, str(inventory)]),
+        Tool("fleetbuild, full probe", [sys.executable, "-c", FULL, str(inventory)]),
+        Tool("ansible -m setup", [*asking, "-m", "setup"], "| SUCCESS =>"),
+        Tool(
+            "ansible -m setup, pipelining",
+            [*asking, "-m", "setup"],
+            "| SUCCESS =>",
+            {"ANSIBLE_PIPELINING": "1"},
+        ),
+        Tool("ansible -m raw, single command", [*asking, "-m", "raw", "-a", COMMAND], "| CHANGED"),
+        Tool(
+            "pyinfra, single command",
+            [str(scratch / "venv/bin/pyinfra"), "-y", str(fleet), "exec", "--", *COMMAND.split()],
+            "Linux ",
+        ),
+        Tool(
+            "clush, single command",
+            [*clush, "-o", f"-i {lab.key} {options} -o BatchMode=yes", COMMAND],
+            "Linux ",
+        ),
+    ]
+
+
+def main() -> None:
+    """Bring the lab up, measure, write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--nodes", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--page", type=Path, default=HERE / "docs" / "benchmarks.md")
+    given = parser.parse_args()
+    if not shutil.which("clush"):
+        raise SystemExit("clush is missing: apt-get install clustershell")
+    fleet = {f"n{i:02}": {"hardware": "x86-64-v2"} for i in range(given.nodes)}
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-bench-") as place:
+        scratch = Path(place)
+        say("Installing pyinfra into a virtual environment of its own")
+        venv.create(scratch / "venv", with_pip=True)
+        pip = [str(scratch / "venv/bin/pip"), "install", "--quiet", "pyinfra"]
+        subprocess.run(pip, check=True, stdout=subprocess.DEVNULL)
+        say(f"Bringing up {given.nodes} nodes")
+        with Lab("bench", {"nodes": fleet}) as lab:
+            measured = tools(lab, scratch)
+            loads = measure(measured, given.nodes, given.rounds, scratch)
+            text = page(measured, given, loads, versions(scratch))
+    given.page.write_text(text, encoding="utf-8")
+    say(text)
+
+
+def measure(measured: list[Tool], nodes: int, rounds: int, scratch: Path) -> list[float]:
+    """Let all take turns; give the machine's load before each round."""
+    loads = []
+    for number in range(rounds):
+        loads.append(os.getloadavg()[0])
+        for tool in measured:
+            tool.run(nodes, scratch)
+            say(f"round {number + 1}: {tool.name}: {tool.seconds[-1]:.2f} s")
+    return loads
+
+
+def page(
+    measured: list[Tool], given: argparse.Namespace, loads: list[float], said: list[str]
+) -> str:
+    """docs/benchmarks.md."""
+    single, full, setup = measured[:3]
+    others = [tool for tool in measured if tool.name.startswith(("pyinfra", "clush"))]
+    best = min(others, key=lambda tool: tool.median)
+    rows = [
+        f"| {t.name} | {t.median:.2f} | {min(t.seconds):.2f} to {max(t.seconds):.2f} "
+        f"| {t.median / single.median:.2f} |"
+        for t in measured
+    ]
+    inside = statistics.median(single.inside), statistics.median(full.inside)
+    return "\n".join(
+        [
+            "# Benchmarks",
+            "",
+            (
+                f"Written by `python -m benchmarks --nodes {given.nodes} --rounds {given.rounds}` "
+                f"(`make bench`) on {datetime.now(UTC):%Y-%m-%d}."
+            ),
+            "",
+            f"## Probing {given.nodes} SSH nodes",
+            "",
+            (
+                f"Containers on one machine, which has to do the nodes' side of every handshake too: "
+                f"{os.cpu_count()} cores ({cpu()}), {platform.system()} {platform.release()}; load "
+                f"before the rounds {', '.join(f'{load:.1f}' for load in loads)}. "
+                f"{', '.join(said)}."
+            ),
+            "",
+            (
+                "Wall clock of a whole process with reading its inventory; each tool makes its own "
+                "connections and checks host keys; the tools take turns; all nodes answered."
+            ),
+            "",
+            "| | median, s | range, s | to fleetbuild's single command |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            (
+                f"- `ansible -m setup` took {setup.median / single.median:.1f} times as long as "
+                f"fleetbuild's single command, and {setup.median / full.median:.1f} times as long as "
+                "the full probe."
+            ),
+            (
+                f"- fleetbuild's single command took {single.median / best.median:.2f} times as long "
+                f"as the fastest of pyinfra and clush ({best.name.partition(',')[0]})."
+            ),
+            (
+                f"- Of fleetbuild's time, the nodes took {inside[0]:.2f} s (single command) and "
+                f"{inside[1]:.2f} s (full probe); the rest is Python and Ansible reading the inventory."
+            ),
+            "",
+        ]
+    )
+
+
+def cpu() -> str:
+    """The controller's processor."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), "?")
+
+
+def versions(scratch: Path) -> list[str]:
+    """What was measured."""
+    said = []
+    for words in (
+        [str(SCRIPTS / "ansible"), "--version"],
+        [str(scratch / "venv/bin/pyinfra"), "--version"],
+        ["clush", "--version"],
+        ["ssh", "-V"],
+    ):
+        ended = subprocess.run(words, capture_output=True, text=True, check=False)
+        said.append((ended.stdout + ended.stderr).splitlines()[0].strip())
+    return said
+
+
+def say(line: str) -> None:
+    """Progress."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

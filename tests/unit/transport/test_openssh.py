@@ -1,0 +1,161 @@
+"""From a login to OpenSSH's options, and from OpenSSH's words to reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.models import Login
+from fleetbuild.probe import way_to
+from fleetbuild.probe.openssh import ProgramTransport, _Askpass, options, settle
+from fleetbuild.probe.process import Process
+from fleetbuild.probe.reasons import ssh_problem, unusable
+from fleetbuild.probe.ssh import FabricTransport, beyond
+from fleetbuild.probe.transport import Answer, Deadline, NoAnswer
+
+
+def login(**said: object) -> Login:
+    return Login.model_validate({"host": "n1.example", **said})
+
+
+def test_options_come_in_the_order_in_which_ansible_gives_them() -> None:
+    words = options(
+        login(
+            port=2200,
+            user="al ice",
+            key_file="~/k",
+            host_key_checking=False,
+            ssh_args=("-C",),
+            ssh_common_args=("-o", "User=late"),
+        )
+    )
+    assert words[0] == "-C"
+    assert words[-2:] == ["-o", "User=late"]
+    said = words[1:-2][1::2]
+    assert said[:3] == [
+        "StrictHostKeyChecking=no", "Port=2200", f'IdentityFile="{Path("~/k").expanduser()}"',
+    ]  # fmt: skip
+    assert said[-1] == 'User="al ice"'
+    assert "PasswordAuthentication=no" in said
+    assert "PasswordAuthentication=no" not in options(login(password="x"))
+
+
+def test_settle_tells_what_openssh_makes_of_it(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host n1.example\n  HostName 10.0.0.1\n  Port 2022\n")
+    settings = settle(login(ssh_common_args=("-F", str(config))), Deadline(5))
+    assert settings["hostname"] == ("10.0.0.1",)
+    assert settings["port"] == ("2022",)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ({}, FabricTransport),
+        ({"password": "x"}, FabricTransport),
+        ({"host_key_checking": False}, FabricTransport),
+        ({"ssh_args": ("-C", "-o", "ControlMaster=auto", "-o", "ControlPersist=60s")}, FabricTransport),
+        ({"ssh_common_args": ("-J", "gate")}, ProgramTransport),
+        ({"ssh_common_args": ("-o", "ProxyCommand=nc %h %p")}, ProgramTransport),
+        ({"ssh_common_args": ("-o", "HostKeyAlias=x")}, ProgramTransport),
+        ({"ssh_common_args": ("-o", "Ciphers=aes256-gcm@openssh.com")}, ProgramTransport),
+        ({"ssh_common_args": ("-o", "CertificateFile=/x")}, ProgramTransport),
+        ({"ssh_common_args": ("-o", "StrictHostKeyChecking=accept-new")}, ProgramTransport),
+        ({"ssh_common_args": ("-o", "IdentityFile=~/keys/%h")}, ProgramTransport),
+        ({"ssh_common_args": ("-o", "PubkeyAuthentication=no")}, ProgramTransport),
+        ({"ssh_common_args": ("-o", "IdentityAgent=/x")}, ProgramTransport),
+    ],
+)  # fmt: skip
+def test_paramiko_gets_what_it_honours_and_nothing_else(
+    said: dict[str, object], kind: type
+) -> None:
+    assert isinstance(way_to(login(ssh_args=("-F", "none"), **said) if "ssh_args" not in said
+                             else login(**said))[0], kind)  # fmt: skip
+
+
+def test_the_bastion_is_the_gate() -> None:
+    assert way_to(login(ssh_common_args=("-J", "gate")))[1] == "gate"
+
+
+def test_a_certificate_is_for_openssh(tmp_path: Path) -> None:
+    (tmp_path / "k-cert.pub").touch()
+    one = login(ssh_args=("-F", "none"), key_file=str(tmp_path / "k"))
+    assert beyond(one, settle(one, Deadline(5))) == "a certificate"
+
+
+@pytest.mark.parametrize("said", [{"connection": "winrm"}, {"host": "-oProxyCommand=x"},
+                                  {"ssh_common_args": ("-o", "NoSuch=1")},
+                                  {"ssh_executable": "/no/ssh"}])  # fmt: skip
+def test_logins_that_lead_nowhere(said: dict[str, object]) -> None:
+    with pytest.raises(NoAnswer) as caught:
+        way_to(login(**said))
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("complaint", "reason"),
+    [
+        (b"ssh: connect to host h port 22: Connection refused\r\n", "connection refused"),
+        (b"ssh: connect to host h port 22: No route to host", "no route"),
+        (b"ssh: connect to host h port 22: Connection timed out", "timed out"),
+        (b"ssh: Could not resolve hostname h: Name or service not known", "is not known"),
+        (b"@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+         "HOST KEY CHANGED"),
+        ((b"No ED25519 host key is known for h and you have requested strict checking.\n"
+         b"Host key verification failed."), "host key is not known"),
+        (b"u@h: Permission denied (publickey,password).", "login refused"),
+        ((b"channel 0: open failed: connect failed: No route to host\nstdio forwarding failed\n"
+         b"kex_exchange_identification: Connection closed by remote host"), "its jump host"),
+        (b"kex_exchange_identification: read: Connection reset by peer", "closed the connection"),
+        (b"\x1b[31msomething else\x07", "ssh failed: ?[31msomething else?"),
+    ],
+)  # fmt: skip
+def test_what_ssh_says_becomes_a_sentence(complaint: bytes, reason: str) -> None:
+    problem = ssh_problem(complaint, login(port=2200))
+    assert problem is not None
+    assert reason in problem.reason
+    assert problem.fix
+    assert ssh_problem(b"", login()) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(1, b"", b"sudo: a password is required"), "sudo wants a password"),
+        (
+            Answer(1, b"", b"Sorry, try again.\nsudo: no password was provided"),
+            "refused the become",
+        ),
+        (Answer(1, b"", b"al is not in the sudoers file."), "does not allow"),
+        (Answer(127, b"", b"sh: 1: sudo: not found"), "no sudo"),
+        (Answer(1, b"This account is currently not available."), "no shell"),
+        (Answer(127, b"", b"ksh: what"), "no POSIX sh"),
+        (Answer(None, b""), "ended before"),
+        (Answer(0, b"garbage" * 999), "makes no sense (exit code 0)"),
+    ],
+)
+def test_an_answer_without_sections_is_explained(answer: Answer, reason: str) -> None:
+    problem = unusable(answer, login())
+    assert reason in problem.reason
+    assert len(problem.reason) < 300
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answered"),
+    [
+        ("al@n1.example's password: ", True),
+        ("(al@n1.example) Password: ", True),
+        ("al@gate's password: ", False),
+        ("Are you sure you want to continue connecting (yes/no/[fingerprint])? ", False),
+        ("Enter passphrase for key '/k': ", False),
+    ],
+)
+def test_the_password_goes_to_the_node_and_to_nobody_else(prompt: str, answered: bool) -> None:
+    with _Askpass(login(password="s3cret").password, "n1.example") as env:
+        answer = Process([env["SSH_ASKPASS"], prompt], env).run(b"", Deadline(5))
+        assert Path(env["SSH_ASKPASS"]).stat().st_mode & 0o077 == 0
+        assert "s3cret" not in Path(env["SSH_ASKPASS"]).read_text()
+    assert (answer.code == 0) == answered
+    assert (b"s3cret" in answer.out) == answered
+    assert not Path(env["SSH_ASKPASS"]).exists()

@@ -1,0 +1,81 @@
+"""Many at once, none able to hold up the rest."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from fleetbuild.probe.pool import PER_GATE, run_all
+
+
+class Sleeper:
+    def __init__(self, seconds: float, gate: str | None = None) -> None:
+        self.seconds, self.gate = seconds, gate
+        self.given_up = threading.Event()
+
+    def run(self, admitted: Callable[[str | None], None]) -> str:
+        admitted(self.gate)
+        with COUNT:
+            if self.seconds < 0:
+                raise ValueError(self.seconds)
+            return "late" if self.given_up.wait(self.seconds) else "done"
+
+    def abandon(self) -> None:
+        self.given_up.set()
+
+
+class Counter:
+    """How many are at work at once."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.now -= 1
+
+
+COUNT = Counter()
+
+
+def go(jobs: list[Sleeper], *, at_once: int = 64, timeout: float = 5) -> dict[int, object]:
+    COUNT.most = 0
+    return dict(run_all(jobs, at_once=at_once, timeout=timeout, late=lambda: "gone"))
+
+
+def test_all_end_and_no_more_than_asked_for_run_at_once() -> None:
+    assert go([Sleeper(0.02) for _ in range(20)], at_once=4) == dict.fromkeys(range(20), "done")
+    assert COUNT.most == 4
+
+
+def test_a_late_one_is_given_up_and_makes_room() -> None:
+    jobs = [Sleeper(60), Sleeper(60), Sleeper(0.01)]
+    began = time.monotonic()
+    assert go(jobs, at_once=2, timeout=0.2) == {0: "gone", 1: "gone", 2: "done"}
+    assert time.monotonic() - began < 2
+    assert jobs[0].given_up.is_set()
+
+
+def test_a_gate_lets_eight_through_and_waiting_there_costs_no_deadline() -> None:
+    jobs = [Sleeper(0.15, "bastion") for _ in range(3 * PER_GATE)]
+    assert set(go(jobs, timeout=0.4).values()) == {"done"}
+    assert COUNT.most == PER_GATE
+
+
+def test_what_goes_wrong_in_a_job_is_handed_over() -> None:
+    assert isinstance(go([Sleeper(-1)])[0], ValueError)
+
+
+def test_leaving_early_gives_up_the_rest() -> None:
+    jobs = [Sleeper(0.01), Sleeper(60)]
+    outcomes = run_all(jobs, at_once=2, timeout=60, late=lambda: "gone")
+    assert next(outcomes) == (0, "done")
+    outcomes.close()
+    assert jobs[1].given_up.is_set()
