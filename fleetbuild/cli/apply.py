@@ -73,6 +73,7 @@ def apply(
                 made, fleet, state_dir=state_dir, secrets=keys, on_event=on_event,
                 **steps.reach(timeout, forks),
             ),
+            steps.to_change(made),
         )  # fmt: skip
         run.out.say(
             *report.places(made, result, state_dir),

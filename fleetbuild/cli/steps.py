@@ -154,6 +154,15 @@ def plan_exit_code(plan: Plan, *, detailed: bool) -> int:
     return code
 
 
+def to_change(plan: Plan) -> dict[str, int]:
+    """The groups in which something is to be done, with the number of nodes."""
+    numbers = {
+        group.name: len(group.installs.install) + len(group.installs.upgrade)
+        for group in plan.groups
+    }
+    return {name: number for name, number in numbers.items() if number}
+
+
 def is_plan(what: str) -> bool:
     """Is this file a plan, whole or damaged, and not an inventory written as JSON?"""
     path = Path(what)
@@ -171,9 +180,11 @@ def read_plan(run: Session, what: str | None) -> Plan:
     return fleetbuild.read_plan(Path(what) if what else run.state_dir / "plan.json")
 
 
-def showing(run: Session, work: Callable[[OnEvent], Result]) -> Result:
+def showing(
+    run: Session, work: Callable[[OnEvent], Result], groups: Mapping[str, int] | None = None
+) -> Result:
     """Do the work while its events are shown, then tell how it ended and what to do now."""
-    with listening(run.out) as on_event:
+    with listening(run.out, groups) as on_event:
         result = work(on_event)
     run.out.say(*result_report.result_lines(result))
     run.exit_code = result.exit_code

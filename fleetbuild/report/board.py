@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,6 +10,8 @@ from fleetbuild.models import Event
 
 # Below this share of a build its speed says little about the rest.
 ENOUGH = 0.02
+# A failure in these is the whole group's; in others it is one node's.
+OF_THE_GROUP = ("toolchain", "build", "fetch", "audit")
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Row:
     counting_since: float | None = None
     ended: float | None = None
     message: str = ""
+    nodes: int = 0
     nodes_done: set[str] = field(default_factory=set)
 
     def elapsed(self, now: float) -> float:
@@ -42,34 +46,47 @@ class Row:
 
 
 class Board:
-    """All rows, in the order in which the groups first spoke."""
+    """All rows: one for each group that is to be changed, or one for a run without groups."""
 
-    def __init__(self) -> None:
-        self._rows: dict[str, Row] = {}
+    def __init__(self, groups: Mapping[str, int] | None = None, *, now: float = 0) -> None:
+        """`groups` says how many nodes each has that are to be changed."""
+        self._rows = {
+            name: Row(name, began=now, stage_began=now, nodes=nodes)
+            for name, nodes in (groups or {}).items()
+        }
 
     def rows(self) -> list[Row]:
-        """The rows; events that belong to no group share one, which goes when groups speak."""
-        named = [row for row in self._rows.values() if row.name != "all"]
-        return named or list(self._rows.values())
+        """The rows, in order."""
+        return list(self._rows.values())
 
     def take(self, event: Event, now: float) -> None:
         """Note what happened."""
-        name = event.group or "all"
-        row = self._rows.setdefault(name, Row(name, began=now, stage_began=now))
-        if event.stage != row.stage:
-            row.stage, row.stage_began = event.stage, now
-            row.done = row.total = 0
-            row.counting_since = None
-        if event.total:
-            row.done, row.total = event.done or 0, event.total
-            row.counting_since = row.stage_began
-        row.message = event.message
-        self._note_end(row, event, now)
+        if event.group is None and event.node is None:
+            for row in self._rows.values() or [self._row("all", now)]:
+                if row.state == "running":
+                    _note(row, event, now)
+        else:
+            _note(self._row(event.group or "all", now), event, now)
 
-    def _note_end(self, row: Row, event: Event, now: float) -> None:
-        if event.node and event.stage in ("activate", "verify") and event.state == "ok":
-            row.nodes_done.add(event.node)
-        if event.state == "failed" and event.node is None:
-            row.state, row.ended = "failed", now
-        elif event.stage == "done":
-            row.state, row.ended = "done", now
+    def _row(self, name: str, now: float) -> Row:
+        # What concerns no group of the run shares a row, where there is room for one.
+        if name not in self._rows and name == "all" and self._rows:
+            return Row(name, began=now)
+        return self._rows.setdefault(name, Row(name, began=now, stage_began=now))
+
+
+def _note(row: Row, event: Event, now: float) -> None:
+    if event.stage != row.stage:
+        row.stage, row.stage_began = event.stage, now
+        row.done = row.total = 0
+        row.counting_since = None
+    if event.total:
+        row.done, row.total = event.done or 0, event.total
+        row.counting_since = row.stage_began
+    row.message = event.message
+    if event.node and event.stage in ("activate", "verify") and event.state == "ok":
+        row.nodes_done.add(event.node)
+    if event.state == "failed" and event.group and event.stage in OF_THE_GROUP:
+        row.state, row.ended = "failed", now
+    elif event.stage == "done":
+        row.state, row.ended = "done", now

@@ -96,7 +96,7 @@ def _table(plan: Plan) -> Table:
     table.add_column("", overflow="fold", max_width=28)
     table.add_column("builds on", overflow="fold")
     table.add_column("why there", overflow="fold")
-    table.add_column("wheels", overflow="fold")
+    table.add_column("wheels", no_wrap=True, overflow="fold")
     table.add_column("jobs", justify="right", no_wrap=True)
     table.add_column("nodes get", overflow="fold")
     for group in plan.groups:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def listening(out: Output) -> Iterator[OnEvent]:
+def listening(out: Output, groups: Mapping[str, int] | None = None) -> Iterator[OnEvent]:
     """The callback that shows a run in the way that fits where its output goes."""
     if out.json:
         yield lambda event: out.text(event.model_dump_json(exclude_none=True) + "\n")
     elif out.live:
-        with _live(out) as on_event:
+        with _live(out, Board(groups, now=time.monotonic())) as on_event:
             yield on_event
     else:
         yield _lines(out)
@@ -76,10 +76,9 @@ def _lines(out: Output) -> OnEvent:
 
 
 @contextmanager
-def _live(out: Output) -> Iterator[OnEvent]:
+def _live(out: Output, board: Board) -> Iterator[OnEvent]:
     from rich.live import Live
 
-    board = Board()
     with Live(
         get_renderable=lambda: rows(board, time.monotonic()),
         console=out.console,
@@ -116,7 +115,7 @@ def rows(board: Board, now: float) -> Table:
             clean(row.name),
             row.stage,
             f"[{row.done}/{row.total}]" if row.total else "",
-            str(len(row.nodes_done)) if row.nodes_done else "",
+            f"{len(row.nodes_done)}/{row.nodes}" if row.nodes else "",
             duration(row.elapsed(now)),
             f"~{duration(left)}" if left is not None else "",
             clean(row.message, limit=200),

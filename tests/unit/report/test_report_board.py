@@ -36,9 +36,21 @@ def test_rows_end_and_count_their_nodes() -> None:
     assert (b.state, b.elapsed(99)) == ("failed", 0)
 
 
-def test_what_belongs_to_no_group_shows_until_groups_speak() -> None:
+def test_a_stage_of_the_run_is_the_stage_of_every_group_that_goes_on() -> None:
+    board = Board({"a": 2, "b": 1}, now=0)
+    board.take(event("build", "started"), 1)
+    board.take(event("build", "failed", group="b", node="n3"), 2)
+    board.take(event("install", "started"), 3)
+    board.take(event("probe", "ok", node="n9"), 4)
+    a, b = board.rows()
+    assert (a.name, a.nodes, a.stage, a.state) == ("a", 2, "install", "running")
+    assert (b.stage, b.state) == ("build", "failed")
+    board.take(event("done", "ok"), 5)
+    assert [row.state for row in board.rows()] == ["done", "failed"]
+
+
+def test_a_run_without_groups_has_one_row() -> None:
     board = Board()
     board.take(event("probe", "started"), 0)
-    assert [row.name for row in board.rows()] == ["all"]
-    board.take(event("build", "started", group="a"), 1)
-    assert [row.name for row in board.rows()] == ["a"]
+    board.take(event("probe", "ok", node="n1"), 1)
+    assert [(row.name, row.stage) for row in board.rows()] == [("all", "probe")]
