@@ -211,7 +211,7 @@ def page(
             f"## Probing {given.nodes} SSH nodes",
             "",
             (
-                f"Containers on one machine, which has to do the nodes' side of every handshake too: "
+                "Containers on one machine, which does the nodes' side of every handshake too: "
                 f"{os.cpu_count()} cores ({cpu()}), {platform.system()} {platform.release()}; load "
                 f"before the rounds {', '.join(f'{load:.1f}' for load in loads)}. "
                 f"{', '.join(said)}."
@@ -228,16 +228,17 @@ def page(
             "",
             (
                 f"- `ansible -m setup` took {setup.median / single.median:.1f} times as long as "
-                f"fleetbuild's single command, and {setup.median / full.median:.1f} times as long as "
-                "the full probe."
+                f"fleetbuild's single command, and {setup.median / full.median:.1f} times as long "
+                "as the full probe."
             ),
             (
-                f"- fleetbuild's single command took {single.median / best.median:.2f} times as long "
-                f"as the fastest of pyinfra and clush ({best.name.partition(',')[0]})."
+                f"- fleetbuild's single command took {single.median / best.median:.2f} times as "
+                f"long as the fastest of pyinfra and clush ({best.name.partition(',')[0]})."
             ),
             (
                 f"- Of fleetbuild's time, the nodes took {inside[0]:.2f} s (single command) and "
-                f"{inside[1]:.2f} s (full probe); the rest is Python and Ansible reading the inventory."
+                f"{inside[1]:.2f} s (full probe); the rest is Python, and Ansible reading the "
+                "inventory."
             ),
             "",
         ]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import fleetbuild
 from fleetbuild.ansible._runner import private_dir, stream
 from fleetbuild.ansible.messages import plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
@@ -115,7 +114,7 @@ def run_playbook(
 
 def ansible_dir() -> Path:
     """Where playbooks/ and roles/ lie: in the installed package, or beside it in a checkout."""
-    package = Path(fleetbuild.__file__).parent
+    package = Path(__file__).parents[1]
     installed = package / "_ansible"
     return installed if installed.is_dir() else package.parent
 
