@@ -19,14 +19,15 @@ FILE_NAME = "fleetbuild.yml"
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
 
 
-def load_config(path: Path) -> Config:
+def load_config(path: Path | str) -> Config:
     """The configuration in this file."""
+    path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
             f"There is no file {path}.",
-            f"Name an existing one with --config, or write one with: fleetbuild init > {path}",
+            "Name an existing one with --config, or write one with: fleetbuild init",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
