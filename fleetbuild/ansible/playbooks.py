@@ -220,7 +220,8 @@ def task_event(kind: str, data: Mapping[str, Any]) -> TaskEvent:
 
 def _message(result: Mapping[str, Any]) -> str:
     """Why a task failed: its message, and the end of what the command said."""
-    said = str(result.get("msg") or result.get("reason") or result.get("exception") or "")
+    reasons = (result.get(name) for name in ("msg", "reason", "exception", "censored"))
+    said = str(next(filter(None, reasons), ""))
     if re.fullmatch(r"non-zero return code|MODULE FAILURE.*|", said.strip(), re.DOTALL):
         output = result.get("stderr") or result.get("module_stderr") or result.get("stdout") or ""
         said = f"{said.partition(chr(10))[0]}: {str(output).strip()[-_LONGEST:]}"

@@ -208,7 +208,7 @@ def test_a_playbook_tells_its_events_and_ends_host_by_host(
     name = play(
         [
             {"name": "fact", "set_fact": {"answer": "{{ given }}-{{ inventory_hostname }}"}},
-            {"name": "hidden", "command": "echo s3cret", "no_log": True},
+            {"name": "hidden", "command": "echo {{ hush }}", "no_log": True},
             {
                 "name": "go",
                 "raw": "test {{ inventory_hostname }} != b || { echo because >&2; exit 3; }",
@@ -220,7 +220,7 @@ def test_a_playbook_tells_its_events_and_ends_host_by_host(
         name,
         inventory="hosts",
         limit=["a", "b", "c"],
-        extravars={"given": "x"},
+        extravars={"given": "x", "hush": "s3cret"},
         secrets=Secrets(become_pass="never-shown"),
         state_dir=place / "state",
         on_event=events.append,
