@@ -61,11 +61,9 @@ def main():
         },
         supports_check_mode=True,
     )
-    family = os_family()
-    found, missing = look(module.params["python"], module.params["cache"])
-    packages = names(
-        module.params["packages"].get(family, {}), missing, module.params["python"], found
-    )
+    family, python = os_family(), module.params["python"]
+    found, missing = look(python, module.params["cache"])
+    packages = names(module.params["packages"].get(family, {}), missing, python, found)
     needed = [package for need, listed in packages.items() if need != "cache" for package in listed]
     optional = packages.get("cache", [])
     facts = {
@@ -89,6 +87,13 @@ def main():
             notes.append("No {}: {}".format(", ".join(wanted), problem))
         else:
             installed += wanted
+    facts["found"], missing = look(module.params["python"], module.params["cache"])
+    lacking = [need for need in missing if need != "cache"]
+    if lacking:
+        module.fail_json(
+            msg=f"The packages are there, and {', '.join(lacking)} for {python} still is not.",
+            **facts,
+        )
     module.exit_json(changed=bool(installed), installed=installed, notes=notes, **facts)
 
 
