@@ -36,10 +36,11 @@ from fleetbuild.planning import (
     make_plan,
     parse_packages,
 )
+from fleetbuild.planning.groups import numbers
 from fleetbuild.planning.packages import refuse_twice
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe, known_recipes
 from fleetbuild.store import IndexSettings, Store, index_settings
-from fleetbuild.store.resolve import newest_version, resolve_all
+from fleetbuild.store.resolve import locate, newest_version, resolve_all
 from fleetbuild.store.sources import pack_tree, read_source
 
 
@@ -66,8 +67,10 @@ def plan_fleet(
     locking = _Locking(wanted, local, recipes, store, on_event)
 
     drafted = draft(inventory, facts, wanted, config, builders=builders)
-    drafted = locking.closures(drafted, inventory, facts, config, builders)
-    locking.builds(drafted, facts)
+    if drafted.groups and locking.found_sources(drafted):
+        wanted = tuple(locking.packages)
+        drafted = locking.closures(drafted, inventory, facts, config, builders)
+        locking.builds(drafted, facts)
     return make_plan(
         inventory,
         facts,
@@ -106,6 +109,39 @@ class _Locking:
             unfetched=self.unfetched,
         )
 
+    def found_sources(self, drafted: Draft) -> bool:
+        """Bring the sdists here and read what their builds ask for. False: no index answers.
+
+        From then on a package is a file here: its metadata, where it is not static, is asked of
+        its backend once and kept by uv, however many kinds of machine there are.
+        """
+        pinned = [package for package in self.packages if package.name not in self.sources]
+        if not pinned:
+            return True
+        self._tell(f"Looking for the source of {', '.join(package.text for package in pinned)}")
+        questions = [lock_request(group, pinned, drafted.fates) for group in drafted.groups]
+        # An sdist serves every Python that its package serves; the newest is among them.
+        newest = max(questions, key=lambda question: numbers(question.python_version))
+        answer = locate(newest, self.store.settings)
+        if answer.offline:
+            self.unfetched = answer
+            return False
+        # Another problem, such as a Python too old for the package, is each group's own.
+        packages = {package.name: package for package in pinned}
+        for file in answer.sources:
+            if source := self._source(packages[file.name], file):
+                self.sources[file.name] = source
+        self.packages = [self._at_hand(package) for package in self.packages]
+        return self.unfetched is None
+
+    def _at_hand(self, package: Package) -> Package:
+        source = self.sources.get(package.name)
+        if source is None or source.file is None:
+            return package
+        path = self.store.file_path(source.file.sha256, source.file.file)
+        uri = path.absolute().as_uri()
+        return package.model_copy(update={"requirement": f"{package.name} @ {uri}"})
+
     def closures(
         self,
         drafted: Draft,
@@ -123,7 +159,6 @@ class _Locking:
             )
             culprits = hindering(drafted, self.packages, facts, self.locks())
             if not culprits:
-                self._read_sources()
                 return drafted
             blocked |= culprits
             drafted = draft(
@@ -145,21 +180,13 @@ class _Locking:
             self._tell(f"Resolving for {len(fresh)} kinds of machine")
             self.answers |= resolve_all(fresh, self.store.settings)
 
-    def _read_sources(self) -> None:
-        """Bring the sdists here and read what their builds ask for."""
-        found = {file.name: file for answer in self.answers.values() for file in answer.sources}
-        for package in self.packages:
-            file = found.get(package.name)
-            if package.name not in self.sources and file:
-                self.sources[package.name] = self._source(package, file)
-
-    def _source(self, package: Package, file: LockedFile) -> Source:
+    def _source(self, package: Package, file: LockedFile) -> Source | None:
         try:
             path = self.store.fetch(file)
         except FleetbuildError as problem:
             # Planned and shown all the same; without its source a package has no lock.
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
-            return Source(package=package.name, version=package.version)
+            return None
         return Source(
             package=package.name,
             version=package.version,

@@ -70,9 +70,11 @@ class _Known:
 
     def missing_lock(self) -> Resolution | None:
         """A question that nobody could be asked, if there is one."""
+        if self.locks.unfetched:
+            return self.locks.unfetched
         answers = [self.closure(group) for group in self.drafted.groups]
         answers += self.locks.resolutions.values()
-        return next((answer for answer in answers if answer.offline), self.locks.unfetched)
+        return next((answer for answer in answers if answer.offline), None)
 
 
 def make_plan(

@@ -66,6 +66,19 @@ def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
     return _refused(request, without_login(done.stderr), settings)
 
 
+def locate(request: LockRequest, settings: IndexSettings) -> Resolution:
+    """Where the sources of this question are, without asking what they depend on."""
+    platform = _platform(request)
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        # uv takes our word for it, and so neither builds nor runs anything of theirs.
+        entries = "".join(f'{{name = "{name}", requires-dist = []}},' for name in request.sources)
+        (Path(folder) / "uv.toml").write_text(f"dependency-metadata = [{entries}]\n")
+        done = _uv(request, platform or "linux", settings, Path(folder))
+        if done.returncode == 0:
+            return _answer(request, tomllib.loads(done.stdout), Path(folder))
+    return _refused(request, without_login(done.stderr), settings)
+
+
 def newest_version(name: str, settings: IndexSettings) -> str | None:
     """The newest version of a package that the index has, where it can be asked."""
     command = [_uv_binary(), "pip", "compile", "-", "--no-deps", *_QUIETLY]

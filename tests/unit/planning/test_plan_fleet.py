@@ -75,7 +75,7 @@ def test_a_pinned_package_is_locked_with_its_build(site):
     assert group.wheels[0].source.file == "pkg-1.0.tar.gz"
     stored = site / ".fleetbuild" / "store" / "files" / group.wheels[0].source.sha256
     assert (stored / "pkg-1.0.tar.gz").is_file()
-    assert [event.stage for event in events] == ["plan", "plan"]
+    assert [event.stage for event in events] == ["plan", "plan", "plan"]
     again = plan({"a": facts()}, "pkg==1.0")
     assert again.groups == made.groups
 
@@ -153,6 +153,22 @@ def test_a_group_that_cannot_have_the_dependencies_is_shown_as_blocked():
     assert made.nodes["a"].state == "blocked"
     assert made.groups[0].wheels[0].action == "blocked"
     assert made.summary.nodes_blocked == 1
+
+
+def test_a_python_that_the_package_does_not_serve_blocks_its_group(site):
+    text = project("new").replace("dependencies", 'requires-python = ">=3.12"\ndependencies')
+    sdist(site / "files", "new", text)
+    made = plan({"a": facts()}, "new==1.0")
+    assert made.nodes["a"].state == "blocked"
+    assert "3.12" in made.nodes["a"].reason
+    assert made.lock == "complete"
+
+
+@pytest.mark.usefixtures("site")
+def test_a_fleet_without_any_plannable_node_asks_no_index():
+    events = []
+    made = plan({"a": facts(pythons=())}, "pkg==1.0", on_event=events.append)
+    assert (made.groups, made.lock, events) == ((), "complete", [])
 
 
 @pytest.mark.usefixtures("site")
