@@ -1,0 +1,124 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from engine_fakes import group, plan, wheel
+
+import fleetbuild
+from fleetbuild.engine.probing import keep
+from fleetbuild.engine.state import StateDir
+from fleetbuild.engine.tools import checks_for
+from fleetbuild.errors import PlanFileError
+from fleetbuild.models import (
+    Inventory,
+    Login,
+    Manifest,
+    ManifestWheel,
+    Node,
+    NodeResult,
+    Result,
+    Unreachable,
+)
+from fleetbuild.planning.document import sealed
+from fleetbuild.store import Store
+
+PLAN = sealed(plan(group("avx", ["a", "b"])))
+FLEET = Inventory(
+    source="i.yml", nodes=tuple(Node(name=name, login=Login(host=name)) for name in "ab")
+)
+CAPTURE = {"uname": "Linux 6.1 x86_64\n", "cpuinfo": "processor : 0\nflags : sse sse2\n"}
+
+
+def test_everything_promised_is_there() -> None:
+    for name in fleetbuild.__all__:
+        assert getattr(fleetbuild, name).__doc__
+    assert set(fleetbuild.__all__) <= set(dir(fleetbuild))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = fleetbuild.nonsense
+
+
+def test_probe_is_a_call_whatever_was_imported_first() -> None:
+    code = (
+        "import sys, fleetbuild\n"
+        "assert 'pydantic' not in sys.modules\n"
+        "from fleetbuild.probe.parse import facts_of\n"
+        "from fleetbuild import probe\n"
+        "assert callable(probe) and callable(fleetbuild.probe)\n"
+        "from fleetbuild.probe import captures\n"
+        "assert captures.load_captures\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_plan_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    fleetbuild.save_plan(PLAN, tmp_path / "deep" / "plan.json")
+    assert fleetbuild.read_plan(tmp_path / "deep" / "plan.json") == PLAN
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"{}", b"nothing"])
+def test_what_is_no_plan_is_said(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "plan.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(PlanFileError, match=r"plan\.json") as caught:
+        fleetbuild.read_plan(path)
+    assert caught.value.fix
+
+
+def test_a_plan_that_cannot_be_saved_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PlanFileError, match="cannot be saved"):
+        fleetbuild.save_plan(PLAN, tmp_path / "file" / "plan.json")
+
+
+def test_manifests_are_of_the_nodes_that_a_result_says_work(tmp_path: Path) -> None:
+    result = Result(
+        plan_digest=PLAN.digest,
+        nodes=(
+            NodeResult(node="a", state="installed"),
+            NodeResult(node="b", state="verify_failed"),
+        ),
+    )
+    given = fleetbuild.render_manifests(PLAN, result, kind="labels")
+    assert set(given) == {"labels.sh", "nodes.yaml"}
+    assert "node a " in given["labels.sh"]
+    assert "node b " not in given["labels.sh"]
+    assert set(fleetbuild.render_manifests(PLAN, result, kind="nfd")) == {"a"}
+    assert fleetbuild.render_manifests(PLAN, kind="nfd") == {}
+    StateDir(tmp_path).save_result(result, started="2026-01-01T00:00:00+00:00")
+    assert fleetbuild.render_manifests(PLAN, kind="labels", state_dir=tmp_path) == given
+
+
+def test_captures_serve_in_place_of_nodes_and_status_knows_their_age(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    keep(state, {"a": CAPTURE, "b": Unreachable(reason="no route")})
+    facts = fleetbuild.probe(FLEET, captures=state.facts)
+    assert (facts["a"].arch, facts["b"].state) == ("x86_64", "unreachable")
+    found = fleetbuild.status(FLEET, offline=True, state_dir=tmp_path)
+    assert found["a"].probed
+    assert (found["b"].state, found["b"].probed) == ("unknown", None)
+
+
+def test_offline_status_without_any_probe_knows_nothing(tmp_path: Path) -> None:
+    found = fleetbuild.status(FLEET, offline=True, state_dir=tmp_path / "none")
+    assert {node.state for node in found.values()} == {"unknown"}
+
+
+def manifest(package: str, key: str) -> Manifest:
+    one = ManifestWheel(package=package, version="1", artifact_key=key, sha256="s")
+    return Manifest(release="default", id="r", group="g", python="/p", wheels=(one,))
+
+
+def test_checks_come_from_the_plan_else_from_the_recipe(tmp_path: Path) -> None:
+    planned = wheel("avx", checks=("planned",), import_names=("one",))
+    the_plan = plan(group("avx", ["a"], wheels=(planned,)))
+    store = Store(tmp_path)
+    of_plan = checks_for(the_plan, store, [])
+    assert of_plan(manifest("hnswlib", str(planned.artifact_key))).snippets == ("planned",)
+    of_recipe = checks_for(None, store, [])(manifest("hnswlib", "another"))
+    assert of_recipe.imports == ("hnswlib",)
+    assert of_recipe.snippets
+    nobody = checks_for(None, store, [])(manifest("unheard-of", "another"))
+    assert not nobody.imports
+    assert not nobody.snippets
