@@ -53,8 +53,8 @@ test-unit: setup ## unit tests, with the coverage of the pure modules
 
 .PHONY: coverage-of-pure-modules
 coverage-of-pure-modules: # silent where it is enough, so that the tests' count stays the last line
-	@$(PY) -m coverage report --include='$(PURE)' --show-missing --skip-covered --fail-under=95 \
-	  > .coverage.txt || { echo "== the pure modules' branch coverage is below 95 %"; cat .coverage.txt; exit 1; }
+	@mkdir -p .pytest_cache && $(PY) -m coverage report --include='$(PURE)' --show-missing --skip-covered --fail-under=95 \
+	  > .pytest_cache/coverage.txt || { echo "== the pure modules' branch coverage is below 95 %"; cat .pytest_cache/coverage.txt; exit 1; }
 
 test-fleet: test-packages ## tests over real SSH nodes
 	@echo "== fleet tests"
