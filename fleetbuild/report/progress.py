@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+# Columns that stage, step, nodes and both times take at most; what is left is for the message.
+NUMBERS = 55
+
+
 @contextmanager
 def listening(out: Output, groups: Mapping[str, int] | None = None) -> Iterator[OnEvent]:
     """The callback that shows a run in the way that fits where its output goes."""
@@ -80,7 +84,7 @@ def _live(out: Output, board: Board) -> Iterator[OnEvent]:
     from rich.live import Live
 
     with Live(
-        get_renderable=lambda: rows(board, time.monotonic()),
+        get_renderable=lambda: rows(board, time.monotonic(), out.console.width),
         console=out.console,
         refresh_per_second=4,
         transient=True,
@@ -101,14 +105,15 @@ def _at_terminal(board: Board, say: Callable[[str], None], *, verbose: bool) -> 
     return show
 
 
-def rows(board: Board, now: float) -> Table:
+def rows(board: Board, now: float, width: int = 120) -> Table:
     """One row for each group: where it is, how far, how long, how much longer."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("group", "stage", "step", "nodes", "time", "left"):
-        table.add_column(heading, no_wrap=heading != "group", overflow="fold")
-    table.add_column("", overflow="ellipsis", no_wrap=True)
+        table.add_column(heading, no_wrap=True)
+    table.add_column("", no_wrap=True)
+    room = width - max((len(row.name) for row in board.rows()), default=0) - NUMBERS
     for row in board.rows():
         left = row.left(now)
         table.add_row(
@@ -118,7 +123,7 @@ def rows(board: Board, now: float) -> Table:
             f"{len(row.nodes_done)}/{row.nodes}" if row.nodes else "",
             duration(row.elapsed(now)),
             f"~{duration(left)}" if left is not None else "",
-            clean(row.message, limit=200),
+            clean(row.message, limit=room) if room > 0 else "",
             style={"failed": "red", "done": "green"}.get(row.state),
         )
     return table

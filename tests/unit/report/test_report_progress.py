@@ -93,3 +93,12 @@ def test_an_event_of_a_node_alone_names_it() -> None:
     assert line(event(stage="probe", state="unreachable", node="n1", message="no route")) == (
         "n1 probe unreachable no route"
     )
+
+
+def test_a_long_message_does_not_push_the_numbers_out(rendered: Callable[..., str]) -> None:
+    board = Board({"cpu-avx2-cp311": 2}, now=0)
+    board.take(event(group="cpu-avx2-cp311", done=3, total=9, message="x" * 500), 10)
+    for width in (60, 80, 120):
+        _, row = rendered(rows(board, 30, width), width).splitlines()
+        assert row.startswith("cpu-avx2-cp311  build  [3/9]  0/2")
+        assert len(row) <= width
