@@ -1,0 +1,82 @@
+"""Releases: switching, going back, and what is removed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def root(release: ModuleType, tmp_path: Path) -> Any:
+    return release.Root(str(tmp_path / "fb"))
+
+
+def make(root: Any, name: str, age: int, *, verified: bool = True) -> None:
+    """A complete release without anything in it."""
+    path = Path(root[name])
+    (path / "bin").mkdir(parents=True)
+    (path / "bin" / "python").touch()
+    (path / "manifest.json").write_text(json.dumps({"id": name, "verified": verified}))
+    os.utime(path, (1000 + age, 1000 + age))
+
+
+def activate(release: ModuleType, root: Any, name: str, keep: int = 9) -> dict[str, Any]:
+    found: dict[str, Any] = release.activate(root, {"release_id": name, "keep": keep}, False)
+    return found
+
+
+def test_the_symlink_is_relative_and_replaced(release: ModuleType, root: Any) -> None:
+    make(root, "a", 1)
+    make(root, "b", 2)
+    assert activate(release, root, "a") == {"changed": True, "previous": "", "pruned": []}
+    assert activate(release, root, "b")["previous"] == "a"
+    assert os.readlink(root.current) == "releases/b"
+    assert not activate(release, root, "b")["changed"]
+    assert not os.path.lexists(root.current + ".new")
+
+
+def test_going_back_goes_further_each_time(release: ModuleType, root: Any) -> None:
+    for age, name in enumerate("abc"):
+        make(root, name, age, verified=name != "b")
+        activate(release, root, name)
+    assert release.go_back(root, True)["release_id"] == "a"  # b was never verified
+    assert root.serving() == "c"
+    assert release.go_back(root, False) == {"changed": True, "release_id": "a", "previous": "c"}
+    assert root.serving() == "a"
+    with pytest.raises(release.Problem, match="no earlier verified release"):
+        release.go_back(root, False)
+
+
+def test_the_current_release_is_never_removed(release: ModuleType, root: Any) -> None:
+    for age, name in enumerate("abcd"):
+        make(root, name, age)
+    activate(release, root, "b")
+    activate(release, root, "a")
+    # c and d never served; b served before a.
+    assert root.outdated(2) == ["c", "d"]
+    assert root.outdated(1) == ["c", "d", "b"]
+    assert root.outdated(0) == ["c", "d", "b"]
+    assert activate(release, root, "a", keep=1)["pruned"] == ["c", "d", "b"]
+    assert os.listdir(root.releases) == ["a"]
+
+
+def test_a_half_made_release_is_none(release: ModuleType, root: Any) -> None:
+    make(root, "a", 1)
+    os.unlink(Path(root["a"], "bin", "python"))
+    assert root.manifest("a") is None
+    with pytest.raises(release.Problem, match="not complete"):
+        activate(release, root, "a")
+
+
+def test_other_wheels_under_the_id_that_serves_are_refused(release: ModuleType, root: Any) -> None:
+    make(root, "a", 1)
+    activate(release, root, "a")
+    params = {"release_id": "a", "manifest": {"wheels": [{"sha256": "1"}]}}
+    with pytest.raises(release.Problem, match="serves already, with other wheels"):
+        release.make(root, params, True)
+    assert not release.make(root, {"release_id": "a", "manifest": {}}, True)

@@ -1,0 +1,235 @@
+"""A build: what it refuses, what it finds again, what it says."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
+    """A build that nothing was done for yet."""
+    folder = tmp_path / "build"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "a-1.0.tar.gz").write_bytes(b"not unpacked here")
+    params = {
+        "dir": str(folder),
+        "wheel_version": "1.0+cpu",
+        "source": "a-1.0.tar.gz",
+        "source_sha256": "",
+        "requirements": [],
+        "environment": {"CFLAGS": "-O2"},
+        "jobs": 4,
+        "python": "/usr/bin/python3",
+        "cache": "none",
+        "cache_dir": str(tmp_path / "none"),
+        "timeout": 60,
+    }
+    return wheel_build.Build(params)
+
+
+@pytest.mark.parametrize("flag", ["-march=native", "-mtune=native", "-mcpu=native"])
+def test_building_for_the_builder_is_refused(
+    wheel_build: ModuleType, build: Any, flag: str
+) -> None:
+    build.params["environment"]["CXXFLAGS"] = f"-O3 {flag}"
+    with pytest.raises(wheel_build.BuildFailed, match=f"CXXFLAGS has {flag}"):
+        build.refuse_native()
+
+
+def test_the_packages_own_native_flags_are_found(wheel_build: ModuleType, build: Any) -> None:
+    probe = f"gcc -march=native -c {build.at('tmp')}/probe.c\n"
+    Path(build.log).write_text("a mention of -march=native\n" + probe)
+    build.refuse_native_in_log()  # asking the compiler what it can is no harm
+    Path(build.log).write_text("gcc -O3 -march=native -c a.c -o a.o\n")
+    with pytest.raises(wheel_build.BuildFailed, match="compile with -march=native"):
+        build.refuse_native_in_log()
+
+
+def test_a_damaged_input_is_removed_and_refused(wheel_build: ModuleType, build: Any) -> None:
+    build.params["source_sha256"] = "0" * 64
+    with pytest.raises(wheel_build.BuildFailed, match=r"a-1\.0\.tar\.gz is not what was planned"):
+        build.check_inputs()
+    assert not os.path.exists(build.at("in", "a-1.0.tar.gz"))
+
+
+def test_a_good_input_stays(build: Any) -> None:
+    build.params["source_sha256"] = hashlib.sha256(b"not unpacked here").hexdigest()
+    build.check_inputs()
+    assert os.path.exists(build.at("in", "a-1.0.tar.gz"))
+
+
+def test_a_running_build_is_seen_by_its_lock(build: Any) -> None:
+    assert build.status()["state"] == "absent"
+    with open(build.at("lock"), "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        build.write_status(state="running", started=0)
+        assert build.status()["state"] == "running"
+        assert build.run() == {"attached": True}
+    assert build.status()["state"] == "failed"
+    assert "ended from outside" in build.status()["reason"]
+
+
+def test_a_finished_build_counts_only_with_its_wheel(build: Any) -> None:
+    os.makedirs(build.at("out"))
+    Path(build.at("out", "a.whl")).write_bytes(b"wheel")
+    build.write_status(state="done", file="a.whl", sha256=hashlib.sha256(b"wheel").hexdigest())
+    assert build.status()["state"] == "done"
+    Path(build.at("out", "a.whl")).write_bytes(b"other")
+    assert build.status()["state"] == "absent"
+
+
+def test_preparing_forgets_a_failure(build: Any) -> None:
+    build.write_status(state="failed", reason="x")
+    build.prepare()
+    assert build.status()["state"] == "absent"
+
+
+def test_unreadable_status_is_none(build: Any) -> None:
+    Path(build.at("status.json")).write_text("[]")
+    assert build.read_status() == {}
+    Path(build.at("status.json")).write_text("{")
+    assert build.read_status() == {}
+
+
+def test_progress_reads_steps_and_compiler_calls(build: Any) -> None:
+    Path(build.log).write_text("gcc -O2 -c a.c\n  [3/12] Building CXX object b.o\nlast words\n\n")
+    progress = build.progress({"seconds": 7})
+    assert progress == {
+        "done": 3,
+        "total": 12,
+        "steps": 2,
+        "seconds": 7,
+        "last_line": "last words",
+    }
+
+
+def test_a_killed_compiler_gets_half_the_jobs(
+    wheel_build: ModuleType, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def call(log: Any, command: list[str], environment: dict[str, str], deadline: float) -> int:
+        seen.append(environment["MAX_JOBS"])
+        if len(seen) == 1:
+            log.write(b"g++: fatal error: Killed signal terminated program cc1plus\n")
+            log.flush()
+            return 1
+        Path(build.at("out", "a-1.0-py3-none-any.whl")).write_bytes(b"")
+        return 0
+
+    monkeypatch.setattr(build, "call", call)
+    with open(build.log, "wb") as log:
+        wheel = build.compile(log, "python", {}, 0)
+    assert seen == ["4", "2"]
+    assert wheel.endswith("a-1.0-py3-none-any.whl")
+    assert wheel_build.KILLED.search("c++: signal 9")
+
+
+@pytest.mark.parametrize(
+    ("code", "jobs", "says"),
+    [(1, 4, "The build failed"), (-9, 1, "too little memory"), (0, 1, "made 0 wheels")],
+)
+def test_how_a_build_fails(
+    wheel_build: ModuleType,
+    build: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    jobs: int,
+    says: str,
+) -> None:
+    build.params["jobs"] = jobs
+    monkeypatch.setattr(build, "call", lambda *_: code)
+    with open(build.log, "wb") as log, pytest.raises(wheel_build.BuildFailed, match=says):
+        build.compile(log, "python", {}, 0)
+
+
+def test_the_environment_is_complete(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXXFLAGS", "-DNOT_SEEN")
+    build.params["cache"] = "ccache"
+    environment = build.environment(build.at("venv", "bin", "python"))
+    assert "CXXFLAGS" not in environment
+    assert environment["CFLAGS"] == "-O2"
+    assert environment["PATH"].startswith(f"{build.at('bin')}:{build.at('venv', 'bin')}:/usr/local")
+    assert environment["CCACHE_BASEDIR"] == build.dir
+    assert environment["CCACHE_COMPILERCHECK"] == "content"
+
+
+def make_tar(path: Path, *members: tarfile.TarInfo) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for member in members:
+            archive.addfile(member, io.BytesIO(b"x" * member.size))
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, 1 if kind == tarfile.REGTYPE else 0
+    return info
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        member("../out"),
+        member("/etc/out"),
+        member("a/link", tarfile.SYMTYPE, "../../out"),
+        member("a/hard", tarfile.LNKTYPE, "../out"),
+        member("a/device", tarfile.CHRTYPE),
+    ],
+    ids=lambda info: info.name,
+)
+def test_nothing_is_unpacked_outside(
+    wheel_build: ModuleType, tmp_path: Path, bad: tarfile.TarInfo
+) -> None:
+    make_tar(tmp_path / "a.tar.gz", member("a/ok"), bad)
+    with pytest.raises(wheel_build.BuildFailed, match="outside of it"):
+        wheel_build.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "dest"))
+    assert not list((tmp_path / "dest").iterdir())
+
+
+def test_the_source_always_lies_at_the_same_place(build: Any) -> None:
+    make_tar(Path(build.at("in", "a-1.0.tar.gz")), member("a-1.0/setup.py"))
+    build.make_source()
+    assert os.listdir(build.at("src")) == ["setup.py"]
+    Path(build.at("src", "object.o")).touch()
+    build.make_source()
+    assert sorted(os.listdir(build.at("src"))) == ["object.o", "setup.py"]  # goes on
+    build.params["environment"]["CFLAGS"] = "-O1"
+    build.make_source()
+    assert os.listdir(build.at("src")) == ["setup.py"]  # another build starts clean
+
+
+def test_zip_archives_and_folders_are_sources_too(build: Any) -> None:
+    with zipfile.ZipFile(build.at("in", "a.zip"), "w") as archive:
+        archive.writestr("setup.py", "")
+        archive.writestr("a.c", "")
+    build.params["source"] = "a.zip"
+    build.make_source()
+    assert sorted(os.listdir(build.at("src"))) == ["a.c", "setup.py"]
+    os.makedirs(build.at("in", "tree"))
+    Path(build.at("in", "tree", "pyproject.toml")).touch()
+    os.symlink("pyproject.toml", build.at("in", "tree", "link"))
+    build.params["source"] = "tree"
+    build.make_source()
+    assert sorted(os.listdir(build.at("src"))) == ["link", "pyproject.toml"]
+
+
+def test_what_is_no_archive_is_refused(wheel_build: ModuleType, build: Any) -> None:
+    with pytest.raises(wheel_build.BuildFailed, match="cannot be unpacked"):
+        build.make_source()
+
+
+def test_the_compilers_words_come_before_pips(wheel_build: ModuleType, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("ok\na.c:5:2: error: #error no\nerror: subprocess-exited-with-error\n")
+    assert wheel_build.last_errors(str(log)) == ["a.c:5:2: error: #error no"]
+    assert wheel_build.last_errors(str(tmp_path / "none")) == []
