@@ -211,22 +211,23 @@ def _known_hosts(files: tuple[str, ...]) -> tuple[HostKeys, bool]:
 
 
 def _exchange(connection: Any, command: str, stdin: bytes, deadline: Deadline) -> Answer:
-    """The one round trip: the script goes over, the answer comes back."""
+    """The one round trip: the script goes over, the answer comes back.
+
+    No threads for this: a script is far smaller than the window that sshd opens, and what a node
+    complains about waits in paramiko's buffer. A node that fills that costs its own deadline.
+    """
     channel = connection.create_session()
     channel.settimeout(deadline.left)
     channel.exec_command(command)
-    feeder = threading.Thread(target=_feed, args=(channel, stdin), daemon=True)
-    feeder.start()
-    out, err = bytearray(), bytearray()
-    complaints = threading.Thread(target=_listen, args=(channel, err), daemon=True)
-    complaints.start()
+    _feed(channel, stdin)
+    out = bytearray()
     while data := _received(channel, deadline):
         out += data
         if len(out) > LARGEST:
             raise too_much()
     code = channel.recv_exit_status() if channel.status_event.wait(deadline.left) else None
-    complaints.join(1.0)
-    return Answer(None if code == -1 else code, bytes(out), bytes(err))
+    err = channel.recv_stderr(LARGEST_COMPLAINT) if channel.recv_stderr_ready() else b""
+    return Answer(None if code == -1 else code, bytes(out), err)
 
 
 def _received(channel: Channel, deadline: Deadline) -> bytes:
@@ -240,14 +241,6 @@ def _feed(channel: Channel, stdin: bytes) -> None:
         channel.shutdown_write()
     except OSError:
         return  # it ended, or wants no more: its answer says why
-
-
-def _listen(channel: Channel, err: bytearray) -> None:
-    try:
-        while data := channel.recv_stderr(2**14):
-            err += data[: max(0, LARGEST_COMPLAINT - len(err))]
-    except OSError:
-        return
 
 
 def _network_problem(problem: Exception, settings: Settings) -> NoAnswer | None:

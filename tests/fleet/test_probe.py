@@ -238,7 +238,7 @@ def test_reasons_are_short_sentences_with_a_fix(fleet: Lab, place: Path) -> None
     listed["become_su"] = {**listed["become_nopasswd"], "ansible_become_method": "su"}
     events: list[Event] = []
     inventory = read_inventory(write(fleet, place, listed))
-    found = probe(inventory.nodes, timeout=10, on_event=events.append)
+    found = probe(inventory.nodes, timeout=25, on_event=events.append)
     lost = {name: one for name, one in found.items() if isinstance(one, Unreachable)}
     for name, reason in {
         "refused": "connection refused by",
