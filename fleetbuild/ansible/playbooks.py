@@ -71,18 +71,22 @@ def run_playbook(
     state_dir: Path,
     on_event: Callable[[TaskEvent], None],
     forks: int = 25,
+    interpreters: Mapping[str, str] | None = None,
     cancel: threading.Event | None = None,
 ) -> PlaybookRun:
     """Run playbooks/NAME on some hosts of an inventory. What it printed stays in state_dir/runs.
 
+    `interpreters` tells what runs Ansible's modules on hosts of which the user's files do not say.
     Setting `cancel` from another thread, or Ctrl-C in this one, stops Ansible and its workers.
     """
     run = _Run(on_event)
     log = state_dir / "runs" / f"{time.strftime('%Y%m%dT%H%M%S')}-{Path(name).stem}.log"
-    secrets = secrets or Secrets()
+    secrets, settings = secrets or Secrets(), effective_settings()
+    known = interpreters if interpreters and "INTERPRETER_PYTHON" not in settings else {}
     with private_dir() as private:
         arguments = [
             *("-i", inventory, "--forks", str(forks)),
+            *_modules_under(known, private),
             *_whom_and_what(limit, extravars, private),
             *_asking(secrets),
             *vault_arguments(secrets, private),
@@ -93,7 +97,7 @@ def run_playbook(
                 "ansible-playbook",
                 arguments,
                 private=private,
-                env=_environment(effective_settings()),
+                env=_environment(settings),
                 passwords=_answers(secrets),
                 on_event=run.take,
                 cancelled=cancelled,
@@ -133,6 +137,14 @@ def _whom_and_what(
     hosts = write_private(private / "limit", "\n".join(limit))
     values = write_private(private / "extravars.json", json.dumps(extravars))
     return "--limit", f"@{hosts}", "-e", f"@{values}"
+
+
+def _modules_under(interpreters: Mapping[str, str], private: Path) -> tuple[str, ...]:
+    """A second inventory, which adds one variable to hosts of the first."""
+    if not interpreters:
+        return ()
+    hosts = {host: {"ansible_python_interpreter": path} for host, path in interpreters.items()}
+    return "-i", str(write_private(private / "hosts.json", json.dumps({"all": {"hosts": hosts}})))
 
 
 def _asking(secrets: Secrets) -> list[str]:

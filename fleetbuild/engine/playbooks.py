@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 from fleetbuild.ansible import PlaybookRun, Secrets, TaskEvent, run_playbook
+from fleetbuild.models import Facts, Node
+
+# What the modules of every supported ansible-core run under.
+_OLDEST, _NEWEST = Version("3.9"), Version("3.14")
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,7 @@ class AnsiblePlaybooks:
     secrets: Secrets
     state_dir: Path
     forks: int
+    interpreters: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -36,7 +43,26 @@ class AnsiblePlaybooks:
             state_dir=self.state_dir,
             on_event=on_event,
             forks=self.forks,
+            interpreters=self.interpreters,
         )
+
+
+def interpreter_for_modules(node: Node, facts: Facts) -> str | None:
+    """What Ansible's modules run under where the inventory does not say.
+
+    Ansible's own search takes the first name that it finds, such as a shim that runs nothing;
+    the probe has started each of these.
+    """
+    if "ansible_python_interpreter" in node.variables:
+        return None
+    return next((python.path for python in facts.pythons if _runs_modules(python.version)), None)
+
+
+def _runs_modules(version: str) -> bool:
+    try:
+        return _OLDEST <= Version(version) < _NEWEST
+    except InvalidVersion:
+        return False
 
 
 def literally(value: Any) -> Any:

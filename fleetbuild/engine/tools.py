@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from fleetbuild.ansible import Secrets
 from fleetbuild.audit import check_wheel
 from fleetbuild.engine.imports import import_names
-from fleetbuild.engine.playbooks import AnsiblePlaybooks
+from fleetbuild.engine.playbooks import AnsiblePlaybooks, interpreter_for_modules
 from fleetbuild.engine.probing import probe_nodes
 from fleetbuild.engine.run import Tools
 from fleetbuild.engine.state import StateDir
@@ -41,10 +41,12 @@ class Reach:
     timeout: float
     forks: int
     install_path: str
+    # By the last probe; playbooks start only after one.
+    interpreters: dict[str, str] = field(default_factory=dict)
 
     def probe(self, nodes: Sequence[Node], on_event: OnEvent) -> dict[str, Facts]:
         """The facts of these nodes as they are now."""
-        return probe_nodes(
+        facts = probe_nodes(
             nodes,
             timeout=self.timeout,
             forks=self.forks,
@@ -52,6 +54,10 @@ class Reach:
             on_event=on_event,
             state=self.state,
         )
+        for node in nodes:
+            if interpreter := interpreter_for_modules(node, facts[node.name]):
+                self.interpreters[node.name] = interpreter
+        return facts
 
     @property
     def playbooks(self) -> AnsiblePlaybooks:
@@ -61,6 +67,7 @@ class Reach:
             secrets=self.secrets,
             state_dir=self.state.root,
             forks=self.forks,
+            interpreters=self.interpreters,
         )
 
 
