@@ -344,7 +344,7 @@ class Build:
                 raise BuildFailed(f"The build made {len(wheels)} wheels, not one.")
             killed = code in (-signal.SIGKILL, 137) or KILLED.search(self.log_since(begins))
             if not killed:
-                raise BuildFailed("The build failed.", "See the log.")
+                raise BuildFailed("The build failed.", "Correct the recipe or its requirements.")
             if jobs == 1:
                 raise BuildFailed(
                     "The compiler was killed, with one job at a time: too little memory.",

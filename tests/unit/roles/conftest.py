@@ -29,7 +29,7 @@ def stamp_wheel() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def wheel_build(stamp_wheel: ModuleType) -> ModuleType:  # noqa: ARG001
+def wheel_build(stamp_wheel: ModuleType) -> ModuleType:
     return load(ROLES / "build_wheel/module_utils/wheel_build.py", "fleetbuild_test_wheel_build")
 
 
