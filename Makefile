@@ -74,7 +74,7 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== mypy --strict" && mypy --strict -p fleetbuild && mypy --strict --explicit-package-bases -p tests.lab
 	@echo "== import-linter" && lint-imports
 	@echo "== ansible-lint" && ansible-lint --offline roles playbooks
-	@echo "== yamllint" && yamllint .
+	@echo "== yamllint" && yamllint --strict .
 
 lab: test-packages ## a lab of six real SSH nodes, its inventory in .lab/default/
 	@echo "== lab"
