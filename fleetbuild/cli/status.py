@@ -37,7 +37,7 @@ def status(
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
         fleet = steps.read(run, inventory, limit=limit, secrets=keys)
-        settings = steps.settings(inventory, config)
+        settings = steps.settings_of_last_plan(run, inventory, config)
         found = steps.status(run, fleet, settings, offline=offline, **steps.reach(timeout, forks))
         if json:
             run.out.document(report.status_document(found))

@@ -16,11 +16,11 @@ from fleetbuild.ansible import Secrets
 from fleetbuild.cli.session import Session
 from fleetbuild.config import find_config
 from fleetbuild.errors import UsageError, worst
-from fleetbuild.models import Config, Facts, Inventory, NodeStatus, OnEvent, Plan, Result
+from fleetbuild.models import Config, Facts, Install, Inventory, NodeStatus, OnEvent, Plan, Result
 from fleetbuild.report import plan as plan_report
 from fleetbuild.report import result as result_report
 from fleetbuild.report.progress import listening, waiting
-from fleetbuild.report.text import count
+from fleetbuild.words import count
 
 Source = Literal["probe", "captures"]
 
@@ -46,6 +46,15 @@ def settings(source: str, config: Path | None) -> Config:
     """fleetbuild.yml: the one named, else the one beside the inventory, else the defaults."""
     found = config or find_config(source)
     return fleetbuild.load_config(found) if found else Config()
+
+
+def settings_of_last_plan(run: Session, source: str, config: Path | None) -> Config:
+    """The same for what is installed already: without a file, as the last plan here had it."""
+    last = run.state_dir / "plan.json"
+    if config or find_config(source) or not last.exists():
+        return settings(source, config)
+    made = fleetbuild.read_plan(last)
+    return Config(release=made.release, install=Install(path=made.install_path))
 
 
 class Reach(TypedDict, total=False):

@@ -28,7 +28,7 @@ def verify(
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
         fleet = steps.read(run, inventory, limit=limit, secrets=keys)
-        settings = steps.settings(inventory, config)
+        settings = steps.settings_of_last_plan(run, inventory, config)
         steps.showing(
             run,
             lambda on_event: fleetbuild.verify(

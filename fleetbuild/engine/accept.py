@@ -11,6 +11,7 @@ from fleetbuild.engine.run import Progress, Run, Shelved
 from fleetbuild.engine.work import Order, fates_by_wheels, key_of
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import WheelResult
+from fleetbuild.words import count
 
 
 def accept(run: Run, progress: Progress) -> Progress:
@@ -21,7 +22,7 @@ def accept(run: Run, progress: Progress) -> Progress:
     if not built:
         return progress
     wheels, shelved = dict(progress.wheels), dict(progress.shelved)
-    with run.stage("audit", f"{len(built)} wheels"):
+    with run.stage("audit", count(len(built), "wheel")):
         for order in built:
             key = key_of(order.wheel)
             wheels[key], stored = _judge(run, order, wheels[key])

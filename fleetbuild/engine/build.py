@@ -13,6 +13,7 @@ from fleetbuild.engine.run import Progress, Run
 from fleetbuild.engine.work import Order, fates_by_wheels, key_of, source_of
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import LockedFile, WheelResult
+from fleetbuild.words import count
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
@@ -24,7 +25,7 @@ def build(run: Run, progress: Progress) -> Progress:
         return progress
     for order in progress.orders:
         run.journal.note("build started", key=key_of(order.wheel), node=order.node)
-    with run.stage("build", f"{len(progress.orders)} wheels"):
+    with run.stage("build", count(len(progress.orders), "wheel")):
         answers, hosts = _run_playbook(run, progress)
     built = {
         key_of(order.wheel): _result(order, answers, hosts.get(order.node))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleetbuild.engine.run import Progress, Run
 from fleetbuild.engine.state import write_if_changed
+from fleetbuild.words import count
 
 
 def emit(run: Run, progress: Progress) -> Progress:
@@ -22,7 +23,7 @@ def emit(run: Run, progress: Progress) -> Progress:
     if so_far.exit_code == 0:
         written += _remove(_outdated(run) - paths.keys())
     if written:
-        run.tell("manifests", "ok", f"{len(written)} files in {run.state.manifests}")
+        run.tell("manifests", "ok", f"{count(len(written), 'file')} in {run.state.manifests}")
     return replace(
         progress,
         manifests=tuple(str(path) for path in paths),

@@ -18,6 +18,7 @@ from fleetbuild.engine.work import (
 )
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, WheelResult
+from fleetbuild.words import count
 
 _CONNECTIONS = 8
 
@@ -27,7 +28,7 @@ def fetch(run: Run, progress: Progress) -> Progress:
     wanted = _wanted(run, progress)
     if not wanted:
         return progress
-    message = f"{len(wanted)} files"
+    message = count(len(wanted), "file")
     with run.stage("fetch", message), ThreadPoolExecutor(_CONNECTIONS) as pool:
         outcomes = list(pool.map(lambda file: _one(run, file), wanted))
     files = {file.sha256: got for file, got in outcomes if isinstance(got, Path)}

@@ -25,6 +25,7 @@ from fleetbuild.models import (
     PlannedWheel,
     Stage,
 )
+from fleetbuild.words import count
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, PlaybookRun, TaskEvent
@@ -38,10 +39,10 @@ _STAGES: dict[str, Stage] = {
 
 def rollout(run: Run, progress: Progress) -> Progress:
     """Install, verify and switch on the canaries, then on the rest of the groups they cleared."""
-    progress = _wave(run, progress, "canaries", _first_wave(run, progress))
+    progress = _wave(run, progress, "canary", _first_wave(run, progress))
     progress = replace(progress, nodes={**progress.nodes, **by_node(_held_back(run, progress))})
     rest = [name for group in _open(run, progress) for name in unfinished(group, progress.nodes)]
-    return _wave(run, progress, "nodes", rest)
+    return _wave(run, progress, "node", rest)
 
 
 def _open(run: Run, progress: Progress) -> list[PlannedGroup]:
@@ -84,7 +85,7 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
         return progress
     replies: dict[str, Reply] = {}
     groups = {name: group for group in run.plan.groups for name in group.nodes}
-    with run.stage("install", f"{len(names)} {who}"):
+    with run.stage("install", count(len(names), who)):
         ended = run.tools.playbook(
             "install.yml",
             limit=sorted(names),

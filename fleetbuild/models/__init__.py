@@ -1,7 +1,7 @@
 """The nouns of fleetbuild, as frozen pydantic models. No I/O here."""
 
 from fleetbuild.models.capture import Capture, Unreachable
-from fleetbuild.models.config import Config
+from fleetbuild.models.config import Config, Install
 from fleetbuild.models.event import Event, OnEvent, Stage, ignore
 from fleetbuild.models.facts import Facts, Gpu, Libc, Os, Python
 from fleetbuild.models.node import Become, Inventory, Login, Node
@@ -29,6 +29,7 @@ __all__ = [
     "Event",
     "Facts",
     "Gpu",
+    "Install",
     "Installs",
     "Inventory",
     "Libc",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetbuild.audit import WheelAudit
-from fleetbuild.report.text import count
+from fleetbuild.words import count
 
 
 def audit_document(wheel: WheelAudit) -> dict[str, Any]:

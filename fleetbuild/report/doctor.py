@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fleetbuild.report.text import clean, count
+from fleetbuild.report.text import clean
+from fleetbuild.words import count
 
 if TYPE_CHECKING:
     from rich.table import Table

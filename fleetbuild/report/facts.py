@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models import Facts
-from fleetbuild.report.text import clean, count, duration, fold
+from fleetbuild.report.text import clean, duration, fold
+from fleetbuild.words import count
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedWheel
-from fleetbuild.report.text import clean, count, duration, fold
+from fleetbuild.report.text import clean, duration, fold
+from fleetbuild.words import count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

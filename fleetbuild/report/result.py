@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
-from fleetbuild.report.text import clean, count, duration, fold
+from fleetbuild.report.text import clean, duration, fold
+from fleetbuild.words import count
 
 GOOD = {
     "installed": "installed",

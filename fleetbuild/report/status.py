@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models import NodeStatus
-from fleetbuild.report.text import age, clean, count, fold
+from fleetbuild.report.text import age, clean, fold
+from fleetbuild.words import count
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.report.text import clean, count, size
+from fleetbuild.report.text import clean, size
 from fleetbuild.store import StoredWheel
+from fleetbuild.words import count
 
 if TYPE_CHECKING:
     from rich.table import Table

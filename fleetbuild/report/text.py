@@ -6,6 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
+from fleetbuild.words import count
+
 # Escape sequences first, as a whole: CSI (colours, cursor), OSC (titles, links), then the rest.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.?")
 # Controls, formats such as turning the line around, surrogates, private use, line separators.
@@ -63,11 +65,6 @@ def _ranges(numbers: list[int], width: int) -> str:
         for run in runs
     ]
     return parts[0] if len(numbers) == 1 else f"[{','.join(parts)}]"
-
-
-def count(number: int, noun: str) -> str:
-    """1 node, 2 nodes."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration(seconds: float) -> str:

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.report.text import age, clean, count, duration, fold, size
+from fleetbuild.report.text import age, clean, duration, fold, size
+from fleetbuild.words import count
 
 
 @pytest.mark.parametrize(
