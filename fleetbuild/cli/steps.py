@@ -49,12 +49,13 @@ def settings(source: str, config: Path | None) -> Config:
 
 
 def settings_of_last_plan(run: Session, source: str, config: Path | None) -> Config:
-    """The same for what is installed already: without a file, as the last plan here had it."""
+    """The same for what is installed already: as the last plan for this inventory had it."""
     last = run.state_dir / "plan.json"
-    if config or find_config(source) or not last.exists():
-        return settings(source, config)
-    made = fleetbuild.read_plan(last)
-    return Config(release=made.release, install=Install(path=made.install_path))
+    if config is None and last.exists():
+        made = fleetbuild.read_plan(last)
+        if made.inventory == source:
+            return Config(release=made.release, install=Install(path=made.install_path))
+    return settings(source, config)
 
 
 class Reach(TypedDict, total=False):

@@ -63,11 +63,11 @@ def _state(state_dir: Path) -> str:
 
 
 def _untold(result: Result) -> Iterator[NodeResult]:
-    """Nodes in trouble; those that lack a wheel need not be told again why it is not there."""
+    """Nodes in trouble or left out; those that lack a wheel need not be told again why it is not there."""
     for node in result.nodes:
         if node.state == "build_failed" and result.wheels:
             yield node.model_copy(update={"reason": None, "fix": None})
-        elif node.state in BAD:
+        elif node.state in BAD or (node.state == "skipped" and node.reason):
             yield node
 
 
@@ -105,7 +105,7 @@ def _troubles(nodes: Iterable[NodeResult]) -> list[str]:
         alike.setdefault((node.state, node.reason or "", node.fix or ""), []).append(node.node)
     lines = []
     for (state, reason, fix), names in alike.items():
-        lines.append(": ".join(filter(None, (BAD[state], fold(names), clean(reason)))))
+        lines.append(": ".join(filter(None, ({**GOOD, **BAD}[state], fold(names), clean(reason)))))
         if fix:
             lines.append(f"  fix: {clean(fix)}")
     return lines
