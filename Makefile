@@ -64,9 +64,10 @@ test-molecule: test-packages ## every role's Molecule scenario
 	@echo "== Molecule: every role's scenario, one after the other"
 	@$(PY) -m pytest tests/molecule $(PYTEST_ARGS)
 
-test-long: test-packages ## the tests that take longer than make test may
+test-long: setup ## the tests that take longer than make test may
+	@.ci/packages qemu-user-static
 	@echo "== long tests"
-	@$(PY) -m pytest tests --long -m long $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/foreign --long -m long $(PYTEST_ARGS)
 
 lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== ruff check" && ruff check .

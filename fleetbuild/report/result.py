@@ -63,7 +63,7 @@ def _state(state_dir: Path) -> str:
 
 
 def _untold(result: Result) -> Iterator[NodeResult]:
-    """Nodes in trouble or left out; those that lack a wheel need not be told again why it is not there."""
+    """Nodes in trouble or left out; that a wheel was not built is told once, with the wheel."""
     for node in result.nodes:
         if node.state == "build_failed" and result.wheels:
             yield node.model_copy(update={"reason": None, "fix": None})
