@@ -9,7 +9,6 @@ from pathlib import Path
 from fleetbuild.engine.build import incoming
 from fleetbuild.engine.run import Progress, Run, Shelved
 from fleetbuild.engine.work import Order, fates_by_wheels, key_of
-from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import WheelResult
 from fleetbuild.words import count
 
@@ -34,13 +33,14 @@ def accept(run: Run, progress: Progress) -> Progress:
 
 def _judge(run: Run, order: Order, result: WheelResult) -> tuple[WheelResult, Shelved | None]:
     path, problem = _delivered(run, order, result)
-    problems = [problem] if problem or path is None else _findings(run, order, path)
+    problems = [problem] if problem or path is None else list(run.tools.findings(path, order.wheel))
     if problems or path is None:
-        refused = _refuse(run, order, result, " ".join(problems))
+        refused = _refuse(run, order, result, "; ".join(problems))
         return refused, None
     stored = run.tools.wheels.add(
         path, order.wheel, built_on=order.node, seconds=result.seconds or 0.0
     )
+    path.unlink()  # the store has it now
     run.tell("audit", "ok", path.name, group=order.group, package=order.wheel.package)
     return result.model_copy(update={"file": str(stored.path), "sha256": stored.sha256}), stored
 
@@ -58,13 +58,6 @@ def _delivered(run: Run, order: Order, result: WheelResult) -> tuple[Path | None
     if _sha256(named[0]) != result.sha256:
         return None, f"{named[0].name} changed on its way from {order.node}: its sha256 differs."
     return named[0], ""
-
-
-def _findings(run: Run, order: Order, path: Path) -> list[str]:
-    try:
-        return list(run.tools.findings(path, order.wheel))
-    except FleetbuildError as error:
-        return [error.message]
 
 
 def _sha256(path: Path) -> str:

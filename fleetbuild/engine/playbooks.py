@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from fleetbuild.models import Facts, Node
 
 # What the modules of every supported ansible-core run under.
 _OLDEST, _NEWEST = Version("3.9"), Version("3.14")
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9._+/-]+")
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,13 @@ def interpreter_for_modules(node: Node, facts: Facts) -> str | None:
     """What Ansible's modules run under where the inventory does not say.
 
     Ansible's own search takes the first name that it finds, such as a shim that runs nothing;
-    the probe has started each of these.
+    the probe has started each of these. The path becomes a variable, and what a node says must
+    not become a template there.
     """
     if "ansible_python_interpreter" in node.variables:
         return None
-    return next((python.path for python in facts.pythons if _runs_modules(python.version)), None)
+    usable = (python.path for python in facts.pythons if _runs_modules(python.version))
+    return next((path for path in usable if _PLAIN_PATH.fullmatch(path)), None)
 
 
 def _runs_modules(version: str) -> bool:

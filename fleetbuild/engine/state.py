@@ -55,10 +55,6 @@ class StateDir:
         return self.root / "incoming"
 
     @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
     def manifests(self) -> Path:
         return self.root / "manifests"
 

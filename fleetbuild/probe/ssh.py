@@ -175,9 +175,12 @@ def _password(login: Login) -> dict[str, str]:
     return {"password": secret.get_secret_value(), "passphrase": ""} if secret else {}
 
 
-@functools.cache
 def _fabric_config() -> Any:
-    """Fabric with no configuration file of its own, and none of OpenSSH's."""
+    """Fabric with no configuration file of its own, and none of OpenSSH's.
+
+    One for each connection: a Config that is read in one thread while it changes in another is
+    empty for a moment.
+    """
     from fabric import Config  # noqa: PLC0415
     from paramiko import SSHConfig  # noqa: PLC0415
 

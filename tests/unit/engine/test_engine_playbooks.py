@@ -2,8 +2,11 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from fleetbuild.ansible import find_program
-from fleetbuild.engine.playbooks import literally
+from fleetbuild.engine.playbooks import interpreter_for_modules, literally
+from fleetbuild.models import Facts, Login, Node, Python
 
 PLAY = """
 - hosts: all
@@ -32,3 +35,19 @@ def test_what_a_node_says_is_never_a_template(tmp_path: Path) -> None:
         check=True,
     )
     assert "</usr/bin/python{{ 20 + 3 }}>" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("paths", "chosen"),
+    [
+        (["/usr/bin/python3.11"], "/usr/bin/python3.11"),
+        (["/usr/bin/python{{ 1 }}", "/opt/python"], "/opt/python"),
+        (["/usr/bin/py thon"], None),
+        ([], None),
+    ],
+)
+def test_modules_run_under_a_path_that_is_only_a_path(paths: list[str], chosen: str | None) -> None:
+    soabi = "cpython-311-x86_64-linux-gnu"
+    known = tuple(Python(path=path, version="3.11.2", soabi=soabi) for path in paths)
+    node = Node(name="a", login=Login(host="a"))
+    assert interpreter_for_modules(node, Facts(pythons=known)) == chosen
