@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import threading
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ def read_inventory(
     source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
 ) -> Inventory:
     """The nodes of an inventory as Ansible sees them, with every template of a login rendered."""
+    # Ansible takes its time to read; meanwhile, what a probe needs is loaded.
+    threading.Thread(target=import_module, args=("fabric",), daemon=True).start()
     listing = list_inventory(str(source), limit=limit, secrets=secrets)
     wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
     rendered = render(str(source), wanted, secrets=secrets)

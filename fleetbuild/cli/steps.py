@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
@@ -36,8 +34,6 @@ class Probed:
 
 def read(run: Session, source: str, *, limit: str | None, secrets: Secrets) -> Inventory:
     """The nodes of the inventory."""
-    # Ansible takes its time to read; meanwhile, what the probe needs is loaded.
-    threading.Thread(target=import_module, args=("fabric",), daemon=True).start()
     with waiting(run.out, f"Reading {source}"):
         return fleetbuild.read_inventory(source, limit=limit, secrets=secrets)
 
