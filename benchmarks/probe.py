@@ -74,7 +74,11 @@ class Tool:
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
                 cwd=HERE,
-                env={**os.environ, **control, **self.env},
+                env={
+                    **os.environ,
+                    **(control if self.name.startswith("ansible") else {}),
+                    **self.env,
+                },
                 check=False,
             )
             self.seconds.append(time.monotonic() - began)
@@ -91,7 +95,10 @@ class Tool:
 
 @contextmanager
 def fresh_control_path(scratch: Path) -> Iterator[dict[str, str]]:
-    """Ansible keeps its connections open for the next run; here each run makes its own."""
+    """Ansible keeps its connections open for the next run; here each run makes its own.
+
+    Only Ansible is told: the variable is a setting of Ansible's, for which fleetbuild would look.
+    """
     folder = Path(tempfile.mkdtemp(dir=scratch))
     try:
         yield {"ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder)}
