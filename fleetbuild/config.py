@@ -79,6 +79,14 @@ def validate(model: type[_MODEL], data: Any, source: str, error: type[Fleetbuild
         raise _explained(problem, model, source, error) from None
 
 
+# What pydantic says in Python's words, in those of a person who writes YAML.
+_BELONGS = {
+    "tuple_type": "a list belongs here, such as [this, that]",
+    "model_type": "keys with values belong here",
+    "string_type": "a text belongs here; put it in quotes",
+}
+
+
 def _explained(
     problem: ValidationError, model: type[BaseModel], source: str, error: type[FleetbuildError]
 ) -> FleetbuildError:
@@ -97,7 +105,7 @@ def _explained(
         )
     if first["type"] == "missing":
         return error(f"{source}: the key {place!r} is missing.", f"Add {place}: to it.")
-    reason = first["msg"].removeprefix("Value error, ")
+    reason = _BELONGS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
     return error(
         f"{source}: {place} is {first['input']!r}: {reason}.", f"Put {place} right and try again."
     )

@@ -19,6 +19,7 @@ from fleetbuild.ansible.secrets import Secrets, vault_arguments
 from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import InventoryError
 
+_YAML = (".yml", ".yaml", ".json")
 _FAILURE = re.compile(
     r"(?:Failed to parse inventory with '(?P<plugin>\w+)' plugin|"
     r"Failed to parse \S+ with (?P<older>\w+) plugin): (?P<reason>.*)"
@@ -99,11 +100,11 @@ def _problem(source: str, ended: Finished) -> InventoryError:
             f"there is no limit file {limit[1]}", "--limit @FILE names a file with a host a line"
         )
     path = Path(source)
-    if path.suffix in (".yml", ".yaml", ".json") and (problem := _yaml_problem(path)):
+    if path.is_file() and path.suffix in _YAML and (problem := _yaml_problem(path)):
         return problem
     failures = [match.groupdict() for match in _FAILURE.finditer(said)]
     plugin = "script" if path.is_file() and os.access(path, os.X_OK) else "ini"
-    plugin = "yaml" if path.suffix in (".yml", ".yaml", ".json") else plugin
+    plugin = "yaml" if path.suffix in _YAML else plugin
     reasons = {one["plugin"] or one["older"]: one["reason"] for one in failures}
     reason = reasons.get(plugin) or next(iter(reasons.values()), "") or sentence(_errors(said))
     reason = reason.removeprefix("Failed to parse inventory: ").rstrip(" .")

@@ -150,7 +150,7 @@ def show_plan(
     out.show(plan_report.plan_body(plan, out.console.width))
     out.say("", *plan_report.plan_ending(plan, verbose=out.verbose))
     if next_step:
-        out.say(plan_report.next_line(plan, saved, default=saved == run.state_dir / "plan.json"))
+        out.say(plan_report.next_line(plan, saved, run.state_dir))
 
 
 def plan_exit_code(plan: Plan, *, detailed: bool) -> int:

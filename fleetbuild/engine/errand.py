@@ -17,6 +17,7 @@ from fleetbuild.models import Event, Facts, Inventory, Manifest, NodeResult, OnE
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
+_AGAIN = "Once it answers, run the same command again; what is done stays done."
 Jobs = Mapping[str, Mapping[str, Any]]  # node -> what its playbook is given
 
 
@@ -64,7 +65,7 @@ def _without_release(facts: Mapping[str, Facts], release: str) -> dict[str, Node
     for name, known in facts.items():
         if known.state == "unreachable":
             results[name] = NodeResult(
-                node=name, state="unreachable", reason=known.reason, fix=f"Try: ssh {name}"
+                node=name, state="unreachable", reason=known.reason, fix=known.fix or _AGAIN
             )
         elif known.state != "ok" or release not in known.release:
             results[name] = NodeResult(
@@ -128,7 +129,7 @@ def silent(name: str, group: str | None, host: HostRun | None, failure: Reply | 
             group=group,
             state="unreachable",
             reason=host.message or "The connection was lost.",
-            fix="Once it answers, run the same command again; what is done stays done.",
+            fix=_AGAIN,
         )
     said = (failure.reason if failure else "") or (host.message if host else "")
     return NodeResult(

@@ -40,10 +40,13 @@ def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
 
 def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts]:
     """Captures read as facts."""
-    return {
-        name: unreachable(capture.reason) if isinstance(capture, Unreachable) else facts_of(capture)
-        for name, capture in captures.items()
-    }
+    return {name: _read(capture) for name, capture in captures.items()}
+
+
+def _read(capture: Capture | Unreachable) -> Facts:
+    if isinstance(capture, Unreachable):
+        return unreachable(capture.reason, capture.fix)
+    return facts_of(capture)
 
 
 def keep(state: StateDir, captures: Mapping[str, Capture | Unreachable]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from fleetbuild.errors import UsageError
 from fleetbuild.models import Result
 from fleetbuild.models._base import Frozen
 
@@ -64,8 +65,19 @@ class StateDir:
 
     def create(self) -> StateDir:
         """Make the directory where it is missing; others may not look into it."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise self._unfit(error.strerror) from None
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise self._unfit("permission denied")
         return self
+
+    def _unfit(self, why: str | None) -> UsageError:
+        return UsageError(
+            f"The state directory {self.root} cannot be written: {why}.",
+            "Run in a directory of yours, or name another with --state-dir.",
+        )
 
     def save_result(self, result: Result, *, started: str) -> None:
         """Keep the result for `status`."""

@@ -53,6 +53,7 @@ class Facts(Frozen):
 
     state: Literal["ok", "unreachable", "unsupported"] = "ok"
     reason: str | None = None
+    fix: str | None = None
     arch: str | None = None
     isa: str | None = None
     features: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from fleetbuild.errors import UsageError
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
 from fleetbuild.models import Facts, Plan, PlannedGroup, PlannedWheel
 from fleetbuild.planning.builders import compiler_of
+from fleetbuild.words import count
 
 
 def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
@@ -40,7 +41,7 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
     group = _group(plan, name)
     target = group.target
     lines = [
-        f"{name}: {len(group.nodes)} nodes: {', '.join(group.nodes)}",
+        f"{name}: {count(len(group.nodes), 'node')}: {', '.join(group.nodes)}",
         f"  target: {target.os} {target.arch}, {target.python}, "
         f"{target.libc.family} {target.libc.floor} or newer"
         + (f", SM {', '.join(target.sms)}" if target.sms else ", no GPU code"),

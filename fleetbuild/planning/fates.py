@@ -55,12 +55,11 @@ def fate(node: Node, facts: Facts | None, recipes: Sequence[Recipe], config: Con
     if node.skip:
         return Fate(state="skipped", reason="The inventory says fleetbuild_skip.")
     if facts is None or facts.state == "unreachable":
-        reason = facts.reason if facts else None
+        known = facts or Facts(reason="it was not probed")
         return Fate(
             state="unreachable",
-            reason=reason or "It was not probed.",
-            fix=f"Try: ssh {node.login.host}. Then plan again, or leave it out with "
-            f"--limit 'all:!{node.name}'.",
+            reason=known.reason or "no reason given",
+            fix=f"{known.fix or f'try `ssh {node.login.host}`'}; then plan again",
         )
     try:
         return _planned(node, facts, recipes, config)

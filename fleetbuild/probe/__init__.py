@@ -133,7 +133,8 @@ def _read(answer: Answer, login: Login, *, nonce: str) -> Capture:
 
 def _late(timeout: float) -> Unreachable:
     return Unreachable(
-        reason=f"no answer within {timeout:g} s", fix="is it overloaded? --timeout gives it longer"
+        reason=f"no answer within {timeout:g} s",
+        fix="give it longer with --timeout, or find out what holds it up",
     )
 
 

@@ -92,9 +92,9 @@ def facts_of(capture: Capture) -> Facts:
     )
 
 
-def unreachable(reason: str) -> Facts:
+def unreachable(reason: str, fix: str = "") -> Facts:
     """The facts of a node that gave no capture."""
-    return Facts(state="unreachable", reason=reason)
+    return Facts(state="unreachable", reason=reason, fix=fix or None)
 
 
 def _os(capture: Capture, cpu: Cpu) -> Os:

@@ -39,7 +39,8 @@ def unusable(answer: Answer, login: Login) -> NoAnswer:
 def refused(host: str, port: int | None) -> NoAnswer:
     """Nothing listens there."""
     return NoAnswer(
-        f"connection refused by {host} port {port or 22}", "is sshd running, and on that port?"
+        f"connection refused by {host} port {port or 22}",
+        "check that sshd runs there, and on that port",
     )
 
 
@@ -56,7 +57,7 @@ def unknown_name(host: str) -> NoAnswer:
 def timed_out(host: str) -> NoAnswer:
     """Nothing came back."""
     return NoAnswer(
-        f"connection to {host} timed out", "is it up, and does a firewall drop packets?"
+        f"connection to {host} timed out", "check that it is up, and that no firewall drops packets"
     )
 
 
@@ -67,9 +68,7 @@ def login_refused(login: Login, methods: str = "") -> NoAnswer:
     tried = f" ({methods})" if methods else ""
     return NoAnswer(
         f"login refused{user}: the node does not accept {what}{tried}",
-        "check ansible_user and the password"
-        if login.password
-        else f"does `{command(login)}` work?",
+        "check ansible_user and the password" if login.password else _try(login),
     )
 
 
@@ -128,7 +127,7 @@ _SSH = (
     (
         r"Connection closed|Connection reset|kex_exchange_identification|banner exchange",
         lambda _, login: NoAnswer(
-            f"{login.host} closed the connection before the login", "what does its sshd log say?"
+            f"{login.host} closed the connection before the login", "look into its sshd log"
         ),
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models import Facts
-from fleetbuild.report.text import clean, duration, fold
+from fleetbuild.report.text import clean, duration, fold, troubles
 from fleetbuild.words import count
 
 if TYPE_CHECKING:
@@ -44,14 +44,15 @@ def facts_table(facts: Mapping[str, Facts], *, every_node: bool = False) -> Tabl
 
 def facts_ending(facts: Mapping[str, Facts], seconds: float) -> list[str]:
     """Warnings, then who did not answer, then the count."""
-    lines = _by_text({name: node.warnings for name, node in facts.items()}, "warning")
+    lines = _warnings(facts)
     for state in ("unsupported", "unreachable"):
-        lost = {
-            name: (node.reason or "no reason given",)
-            for name, node in facts.items()
-            if node.state == state
-        }
-        lines += _by_text(lost, state)
+        lines += troubles(
+            {
+                name: (state, node.reason or "no reason given", node.fix)
+                for name, node in facts.items()
+                if node.state == state
+            }
+        )
     well = sum(node.state == "ok" for node in facts.values())
     return [*lines, f"{count(len(facts), 'node')} asked in {duration(seconds)}, {well} ok."]
 
@@ -88,10 +89,10 @@ def _gpus(facts: Facts) -> str:
     return ", ".join(f"{names.count(name)}x {name}" for name in kinds)
 
 
-def _by_text(texts: Mapping[str, tuple[str, ...]], label: str) -> list[str]:
-    """One line for each text, with everyone whom it concerns."""
+def _warnings(facts: Mapping[str, Facts]) -> list[str]:
+    """One line for each warning, with everyone whom it concerns."""
     nodes: dict[str, list[str]] = {}
-    for name, said in texts.items():
-        for text in said:
+    for name, known in facts.items():
+        for text in known.warnings:
             nodes.setdefault(text, []).append(name)
-    return [f"{label}: {fold(names)}: {clean(text)}" for text, names in nodes.items()]
+    return [f"warning: {fold(names)}: {clean(text)}" for text, names in nodes.items()]

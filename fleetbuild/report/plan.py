@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedWheel
-from fleetbuild.report.text import clean, duration, fold
+from fleetbuild.report.text import clean, duration, fold, state_option, troubles
 from fleetbuild.words import count
 
 if TYPE_CHECKING:
@@ -72,18 +72,20 @@ def summary_line(plan: Plan) -> str:
     return f"Plan: {', '.join(wheels)}. {', '.join(nodes)}."
 
 
-def next_line(plan: Plan, saved: Path, *, default: bool) -> str:
+def next_line(plan: Plan, saved: Path, state_dir: Path) -> str:
     """Where the plan is and the command to run next."""
+    elsewhere = "" if saved == state_dir / "plan.json" else f" {saved}"
+    state = state_option(state_dir)
     words = [f"Saved {saved}."]
     if plan.lock == "missing":
         words.append("Next: make an index reachable, and plan again.")
     elif plan.summary.nodes_to_change:
-        words.append("Next: fleetbuild apply" + ("" if default else f" {saved}"))
+        words.append(f"Next: fleetbuild apply{elsewhere}{state}")
     else:
         words.append("Nothing is to be done.")
     odd = next((name for name, node in plan.nodes.items() if node.state == "blocked"), None)
-    if odd:
-        words.append(f"     More: fleetbuild explain {clean(odd)}")
+    if odd and not elsewhere:  # explain reads the plan in the state directory
+        words.append(f"     More: fleetbuild explain {clean(odd)}{state}")
     return " ".join(words)
 
 
@@ -201,11 +203,13 @@ def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode]]:
 
 
 def _unreachable(plan: Plan) -> list[str]:
-    reasons: dict[str, list[str]] = {}
-    for name, node in plan.nodes.items():
-        if node.state == "unreachable":
-            reasons.setdefault(node.reason or "no reason given", []).append(name)
-    return [f"unreachable: {fold(names)}: {clean(reason)}" for reason, names in reasons.items()]
+    return troubles(
+        {
+            name: (node.state, node.reason or "no reason given", node.fix)
+            for name, node in plan.nodes.items()
+            if node.state == "unreachable"
+        }
+    )
 
 
 def _to_supply(plan: Plan) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
-from fleetbuild.report.text import clean, duration, fold
+from fleetbuild.report.text import clean, duration, fold, state_option, troubles
 from fleetbuild.words import count
 
 GOOD = {
@@ -41,7 +41,9 @@ def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
         root = release_root(plan.install_path, plan.release)
         lines.append(f"Serving    {root}/current on {fold(served)}")
     if result.wheels:
-        lines.append(f"Wheels     {state_dir / 'store'}: fleetbuild store list{_state(state_dir)}")
+        lines.append(
+            f"Wheels     {state_dir / 'store'}: fleetbuild store list{state_option(state_dir)}"
+        )
     if result.manifests:
         lines.append(f"Manifests  {state_dir / 'manifests'}")
     return lines
@@ -51,15 +53,11 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     """The command to run now."""
     source = clean(plan.inventory)
     if result.exit_code == 0:
-        return f"Next: fleetbuild status {source}{_state(state_dir)}"
+        return f"Next: fleetbuild status {source}{state_option(state_dir)}"
     states = {node.state for node in result.nodes}
     if states & {"build_failed", "install_failed", "verify_failed", "not_reached"}:
-        return f"Next: mend that, then run again: fleetbuild apply{_state(state_dir)}"
-    return f"Next: mend that, then plan again: fleetbuild plan {source}{_state(state_dir)}"
-
-
-def _state(state_dir: Path) -> str:
-    return "" if state_dir == Path(".fleetbuild") else f" --state-dir {state_dir}"
+        return f"Next: mend that, then run again: fleetbuild apply{state_option(state_dir)}"
+    return f"Next: mend that, then plan again: fleetbuild plan {source}{state_option(state_dir)}"
 
 
 def _untold(result: Result) -> Iterator[NodeResult]:
@@ -100,12 +98,6 @@ def _wheel(wheel: WheelResult) -> str:
 
 
 def _troubles(nodes: Iterable[NodeResult]) -> list[str]:
-    alike: dict[tuple[str, str, str], list[str]] = {}
-    for node in nodes:
-        alike.setdefault((node.state, node.reason or "", node.fix or ""), []).append(node.node)
-    lines = []
-    for (state, reason, fix), names in alike.items():
-        lines.append(": ".join(filter(None, ({**GOOD, **BAD}[state], fold(names), clean(reason)))))
-        if fix:
-            lines.append(f"  fix: {clean(fix)}")
-    return lines
+    return troubles(
+        {node.node: ({**GOOD, **BAD}[node.state], node.reason, node.fix) for node in nodes}
+    )

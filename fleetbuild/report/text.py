@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from fleetbuild.words import count
 
@@ -65,6 +66,24 @@ def _ranges(numbers: list[int], width: int) -> str:
         for run in runs
     ]
     return parts[0] if len(numbers) == 1 else f"[{','.join(parts)}]"
+
+
+def troubles(nodes: Mapping[str, tuple[str, str | None, str | None]]) -> list[str]:
+    """A line for each trouble (what, why, fix) with everyone who is in it, and its fix below."""
+    alike: dict[tuple[str, str | None, str | None], list[str]] = {}
+    for name, trouble in nodes.items():
+        alike.setdefault(trouble, []).append(name)
+    lines = []
+    for (what, why, fix), names in alike.items():
+        lines.append(": ".join([what, fold(names), *([clean(why)] if why else [])]))
+        if fix:
+            lines.append(f"  fix: {clean(fix)}")
+    return lines
+
+
+def state_option(state_dir: Path) -> str:
+    """What a command needs to find this state directory again."""
+    return "" if state_dir == Path(".fleetbuild") else f" --state-dir {state_dir}"
 
 
 def duration(seconds: float) -> str:

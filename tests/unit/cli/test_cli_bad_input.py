@@ -35,6 +35,17 @@ def test_yaml_that_does_not_parse_is_told_with_its_line(run: Run, here: Path) ->
     refused(run("facts", "bad.yml"), 2, "bad.yml", "line")
 
 
+def test_a_folder_that_is_called_like_a_file(run: Run, here: Path) -> None:
+    (here / "bad.yml").mkdir()
+    refused(run("facts", "bad.yml"), 2, "bad.yml")
+
+
+def test_a_state_directory_that_cannot_be_made(run: Run, here: Path) -> None:
+    (here / "file").touch()
+    arguments = ("plan", FLEET, "--facts", CAPTURES, "--package", "hnswlib==0.8.0")
+    refused(run(*arguments, "--state-dir", "file"), 2, "file", "--state-dir")
+
+
 def test_a_pattern_that_matches_nothing(run: Run) -> None:
     refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
 

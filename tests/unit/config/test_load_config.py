@@ -45,7 +45,9 @@ def test_an_empty_file_means_all_defaults(text):
         ("42", "holds a int where", "Its keys"),
         ("build: {cache: sscache}", "build.cache is 'sscache'", "Put build.cache right"),
         ("install: {path: relative}", "install.path is 'relative'", "install.path"),
-        ("build: 3", "build is 3", "Put build right"),
+        ("build: 3", "build is 3: keys with values belong here", "Put build right"),
+        ("packages: a==1", "packages is 'a==1': a list belongs here", "Put packages right"),
+        ("python: 3.10", "python is 3.1: a text belongs here; put it in quotes", "Put python"),
     ],
 )
 def test_mistakes_are_told_with_place_and_fix(text, message, fix):

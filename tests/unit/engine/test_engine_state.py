@@ -4,12 +4,26 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.engine.state import StateDir, write_atomically, write_if_changed
+from fleetbuild.errors import UsageError
 from fleetbuild.models import NodeResult, Result
 
 
 def test_is_private(tmp_path: Path) -> None:
     state = StateDir(tmp_path / "a" / "state").create()
     assert state.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file cannot be written: File exists") as caught:
+        StateDir(tmp_path / "file").create()
+    assert "--state-dir" in caught.value.fix
+
+
+def test_a_folder_of_somebody_else_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(UsageError, match="cannot be written: permission denied"):
+        StateDir(tmp_path).create()
 
 
 def test_result_round_trips_and_damage_is_no_result(tmp_path: Path) -> None:

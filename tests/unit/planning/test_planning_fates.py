@@ -29,6 +29,8 @@ def test_skipped_and_unreachable():
     fate = fate_of(Facts(state="unreachable", reason="no route"))
     assert (fate.state, fate.reason, fate.group) == ("unreachable", "no route", None)
     assert "ssh n.example.org" in fate.fix
+    fate = fate_of(Facts(state="unreachable", reason="HOST KEY CHANGED", fix="find out why"))
+    assert fate.fix == "find out why; then plan again"
 
 
 def test_a_node_that_was_not_probed_is_unreachable():

@@ -55,6 +55,7 @@ def test_the_nonce_is_taken_as_it_is() -> None:
 
 
 def test_an_unreachable_node_has_a_reason_and_nothing_else() -> None:
+    assert unreachable("no route", "check it").fix == "check it"
     assert unreachable("no route") == Facts(state="unreachable", reason="no route")
 
 

@@ -64,8 +64,8 @@ def plan(**more: Any) -> Plan:
     nodes = {
         **{name: PlannedNode(state="ok", warnings=("odd",)) for name in NODES},
         "old-1": PlannedNode(state="blocked", reason="Python 3.6", fix="install python3.11"),
-        "gone-1": PlannedNode(state="unreachable", reason="no \x1b[31mroute"),
-        "gone-2": PlannedNode(state="unreachable", reason="no \x1b[31mroute"),
+        "gone-1": PlannedNode(state="unreachable", reason="no \x1b[31mroute", fix="look"),
+        "gone-2": PlannedNode(state="unreachable", reason="no \x1b[31mroute", fix="look"),
     }
     fields: dict[str, Any] = {
         "created": "2026-11-20T00:00:00Z",
@@ -125,6 +125,7 @@ def test_two_hundred_nodes_stay_readable(rendered: Callable[..., str]) -> None:
 def test_the_end_says_who_is_missing_and_what_it_comes_to() -> None:
     assert report.plan_ending(plan()) == [
         "unreachable: gone-[1-2]: no route",
+        "  fix: look",
         (
             "Plan: 1 wheel to build, 1 reused. "
             "3 nodes to change, 5 up to date, 1 blocked, 2 unreachable."
@@ -142,22 +143,26 @@ def test_what_apply_would_refuse_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "default", "said"),
+    ("more", "saved", "said"),
     [
-        ({}, True, "Saved p.json. Next: fleetbuild apply      More: fleetbuild explain old-1"),
-        ({"nodes": {}}, False, "Saved p.json. Next: fleetbuild apply p.json"),
-        ({"nodes": {}, "summary": Summary()}, True, "Saved p.json. Nothing is to be done."),
-        (
-            {"nodes": {}, "lock": "missing"},
-            True,
-            "Saved p.json. Next: make an index reachable, and plan again.",
-        ),
+        ({}, ".fleetbuild/plan.json", "Next: fleetbuild apply      More: fleetbuild explain old-1"),
+        ({}, "p.json", "Next: fleetbuild apply p.json"),
+        ({"summary": Summary()}, "p.json", "Nothing is to be done."),
+        ({"lock": "missing"}, "p.json", "Next: make an index reachable, and plan again."),
     ],
 )
-def test_the_last_line_names_the_next_command(
-    more: dict[str, Any], default: bool, said: str
-) -> None:
-    assert report.next_line(plan(**more), Path("p.json"), default=default) == said
+def test_the_last_line_names_the_next_command(more: dict[str, Any], saved: str, said: str) -> None:
+    line = report.next_line(plan(**more), Path(saved), Path(".fleetbuild"))
+    assert line == f"Saved {saved}. {said}"
+
+
+def test_the_next_command_finds_the_plan_in_another_state_directory() -> None:
+    state = Path("s")
+    assert report.next_line(plan(), state / "plan.json", state) == (
+        "Saved s/plan.json. Next: fleetbuild apply --state-dir s"
+        "      More: fleetbuild explain old-1 --state-dir s"
+    )
+    assert "apply p.json --state-dir s" in report.next_line(plan(), Path("p.json"), state)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ GOOD = Facts(
     pythons=(Python(path="/p", version="3.11.2", soabi="cpython-311-x86_64-linux-gnu"),),
     cpus=16, memory_gb=62.8, warnings=("GPU without a driver",),
 )  # fmt: skip
-GONE = Facts(state="unreachable", reason="no route to host")
+GONE = Facts(state="unreachable", reason="no route to host", fix="check the network")
 ODD = Facts(state="unsupported", reason="s390x is not supported", arch="s390x")
 
 
@@ -44,6 +44,7 @@ def test_facts_end_with_what_is_wrong() -> None:
         "warning: a: GPU without a driver",
         "unsupported: c: s390x is not supported",
         "unreachable: b: no route to host",
+        "  fix: check the network",
         "3 nodes asked in 1.5 s, 1 ok.",
     ]
 
