@@ -6,7 +6,7 @@ switched to only then (see playbooks/install.yml), so a failure leaves what serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +38,13 @@ _STAGES: dict[str, Stage] = {
 
 
 def rollout(run: Run, progress: Progress) -> Progress:
-    """Install, verify and switch on the canaries, then on the rest of the groups they cleared."""
+    """Install, verify and switch on the canaries, then a batch of every group after the other."""
     progress = _wave(run, progress, "canary", _first_wave(run, progress))
-    progress = replace(progress, nodes={**progress.nodes, **by_node(_held_back(run, progress))})
-    rest = [name for group in _open(run, progress) for name in unfinished(group, progress.nodes)]
-    return _wave(run, progress, "node", rest)
+    progress = _hold_back(run, progress, _canary_failure)
+    while batch := _next_batch(run, progress):
+        progress = _wave(run, progress, "node", batch)
+        progress = _hold_back(run, progress, _too_many_failures)
+    return progress
 
 
 def _open(run: Run, progress: Progress) -> list[PlannedGroup]:
@@ -50,7 +52,7 @@ def _open(run: Run, progress: Progress) -> list[PlannedGroup]:
 
 
 def _canaries(run: Run, progress: Progress, group: PlannedGroup) -> tuple[str, ...]:
-    return canaries(group, progress.facts, int(run.plan.rollout.get("canary", 1)))
+    return canaries(group, progress.facts, run.plan.rollout.canary)
 
 
 def _first_wave(run: Run, progress: Progress) -> list[str]:
@@ -62,22 +64,55 @@ def _first_wave(run: Run, progress: Progress) -> list[str]:
     ]
 
 
-def _held_back(run: Run, progress: Progress) -> Iterator[NodeResult]:
-    """The nodes of groups in which a canary failed: they keep what they have."""
-    for group in _open(run, progress):
-        results = (progress.nodes.get(name) for name in _canaries(run, progress, group))
-        failed = [result for result in results if result and result.state not in _CLEARED]
-        for name in unfinished(group, progress.nodes) if failed else ():
-            yield NodeResult(
-                node=name,
-                group=group.name,
-                state="not_reached",
-                reason=f"{failed[0].node}, which goes first in its group, failed.",
-                fix=failed[0].fix,
-            )
+def _next_batch(run: Run, progress: Progress) -> list[str]:
+    size = run.plan.rollout.batch
+    return [
+        name
+        for group in _open(run, progress)
+        for name in unfinished(group, progress.nodes)[: size(len(group.nodes))]
+    ]
+
+
+Stop = Callable[[Run, Progress, PlannedGroup], "tuple[str, str | None] | None"]
+
+
+def _hold_back(run: Run, progress: Progress, stop: Stop) -> Progress:
+    """The rest of groups in which too much failed keeps what it has, with a reason and a fix."""
+    held = {
+        name: NodeResult(
+            node=name, group=group.name, state="not_reached", reason=why[0], fix=why[1]
+        )
+        for group in _open(run, progress)
+        if (why := stop(run, progress, group))
+        for name in unfinished(group, progress.nodes)
+    }
+    return replace(progress, nodes={**progress.nodes, **held})
+
+
+def _canary_failure(
+    run: Run, progress: Progress, group: PlannedGroup
+) -> tuple[str, str | None] | None:
+    results = (progress.nodes.get(name) for name in _canaries(run, progress, group))
+    failed = [result for result in results if result and result.state not in _CLEARED]
+    if not failed:
+        return None
+    return f"{failed[0].node}, which goes first in its group, failed.", failed[0].fix
+
+
+def _too_many_failures(
+    run: Run, progress: Progress, group: PlannedGroup
+) -> tuple[str, str | None] | None:
+    results = [progress.nodes[name] for name in group.nodes if name in progress.nodes]
+    failed = [result for result in results if result.state in _FAILED]
+    rollout = run.plan.rollout
+    if rollout.bearable(len(failed), len(group.nodes)):
+        return None
+    names = ", ".join(result.node for result in failed)
+    return f"{names} failed, and rollout.max_fail is {rollout.max_fail}.", failed[0].fix
 
 
 _CLEARED = ("installed", "up_to_date")
+_FAILED = ("install_failed", "verify_failed")
 
 
 def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progress:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr
 
 from fleetbuild.models._base import Frozen
+
+Share = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^(100|[1-9]?[0-9])%$")]
+
+
+def _part(share: int | str, of: int) -> float:
+    return share if isinstance(share, int) else of * int(share.rstrip("%")) / 100
 
 
 class Grouping(Frozen):
@@ -46,8 +52,20 @@ class Rollout(Frozen):
     """How an apply goes through the nodes of a group."""
 
     canary: int = Field(1, ge=0, description="nodes that go first, the weakest of the group")
-    serial: int | str = Field("25%", description="nodes at a time, a number or a percentage")
-    max_fail: int | str = Field("10%", description="failures after which the rollout stops")
+    serial: Share = Field(
+        "25%", description="nodes of a group at a time, a number or a percentage of the group"
+    )
+    max_fail: Share = Field(
+        "10%", description="more failures than this in a group, and the rest of it is left as it is"
+    )
+
+    def batch(self, nodes: int) -> int:
+        """How many of so many nodes go at a time."""
+        return max(1, int(_part(self.serial, nodes)))
+
+    def bearable(self, failures: int, nodes: int) -> bool:
+        """May the rollout go on after so many failures in a group of so many nodes?"""
+        return failures <= _part(self.max_fail, nodes)
 
 
 class Kubernetes(Frozen):

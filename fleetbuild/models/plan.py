@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.config import Rollout
 from fleetbuild.models.target import Target
 
 FORMAT_VERSION = "1.0"  # minor: fields added; major: older readers must refuse
@@ -126,6 +127,6 @@ class Plan(Frozen):
     fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
     nodes: dict[str, PlannedNode]
     groups: tuple[PlannedGroup, ...]
-    rollout: dict[str, Any] = {}
+    rollout: Rollout = Rollout()
     warnings: tuple[str, ...] = ()
     summary: Summary = Summary()

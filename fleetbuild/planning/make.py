@@ -121,7 +121,7 @@ def make_plan(
         },
         nodes=nodes,
         groups=groups,
-        rollout=config.rollout.model_dump(mode="json"),
+        rollout=config.rollout,
         warnings=_warnings(drafted, config),
         summary=_summary(nodes, groups),
     )

@@ -214,8 +214,34 @@ def test_a_failed_install_is_told_from_a_lost_node(
 
 
 def test_without_canaries_all_go_at_once(fleet: FakeFleet, tmp_path: Path) -> None:
-    apply(fleet, tmp_path, plan(AVX, AVX2, rollout={"canary": 0}))
+    apply(fleet, tmp_path, plan(AVX, AVX2, rollout={"canary": 0, "serial": "100%"}))
     assert [name for name, _ in fleet.calls] == ["build.yml", "install.yml"]
+
+
+def test_a_batch_of_each_group_goes_at_a_time(fleet: FakeFleet, tmp_path: Path) -> None:
+    five = group("avx", [f"avx-{number}" for number in range(1, 6)])
+    fleet.facts |= {name: facts("avx") for name in five.nodes}
+    apply(fleet, tmp_path, plan(five, AVX2, rollout={"serial": "40%"}))
+    assert [nodes for name, nodes in fleet.calls if name == "install.yml"] == [
+        ["avx-1", "avx2-1"],
+        ["avx-2", "avx-3", "avx2-2"],
+        ["avx-4", "avx-5"],
+    ]
+
+
+@pytest.mark.parametrize(("bearable", "last"), [(0, "not_reached"), ("20%", "installed")])
+def test_too_many_failures_stop_their_group_and_no_other(
+    fleet: FakeFleet, tmp_path: Path, bearable: int | str, last: str
+) -> None:
+    five = group("avx", [f"avx-{number}" for number in range(1, 6)])
+    fleet.facts |= {name: facts("avx") for name in five.nodes}
+    fleet.trouble["install.yml", "avx-2"] = "install"
+    rollout = {"serial": 1, "max_fail": bearable}
+    result = apply(fleet, tmp_path, plan(five, AVX2, rollout=rollout))
+    assert states(result)["avx-2"] == "install_failed"
+    assert states(result)["avx-5"] == last
+    assert states(result)["avx2-2"] == "installed"
+    assert result.exit_code == 6
 
 
 def test_an_unreachable_node_is_left_out_and_a_fallback_builds(
