@@ -56,6 +56,7 @@ class Facts(Frozen):
     fix: str | None = None
     arch: str | None = None
     isa: str | None = None
+    microarchitecture: str | None = None  # archspec's name; tells people, decides nothing
     features: tuple[str, ...] = ()
     hypervisor_masked: tuple[str, ...] = ()
     sms: tuple[str, ...] = ()

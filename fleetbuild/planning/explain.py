@@ -62,7 +62,8 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
 
 def _cpu_lines(plan: Plan, facts: Facts, group: str | None) -> list[str]:
     detected = RUNGS.get(facts.isa or "")
-    lines = [f"  CPU: {facts.arch}, {len(facts.features)} flags"]
+    kind = f", {facts.microarchitecture}" if facts.microarchitecture else ""
+    lines = [f"  CPU: {facts.arch}{kind}, {len(facts.features)} flags"]
     if detected:
         lines.append(f"  detected rung: {detected.name}: {_features(detected)}")
         lines += [f"  not better: {sentence}" for sentence in _next_better(detected, facts)]

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from fleetbuild.hardware.cpus import expected_rung
+from fleetbuild.hardware.microarchitectures import microarchitecture
 from fleetbuild.hardware.rungs import ARCHITECTURES, best
 from fleetbuild.models import Capture
 from fleetbuild.probe._text import lines, short
@@ -29,6 +30,7 @@ class Cpu:
     kernel: str | None
     arch: str | None
     isa: str | None = None
+    microarchitecture: str | None = None
     features: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
     unsupported: str | None = None
@@ -50,12 +52,19 @@ def read_cpu(capture: Capture) -> Cpu:
     if arch is None or not features:
         return Cpu(kernel, arch, warnings=(_why_unknown(capture, arch),))
     rung = best(features, arch)
-    expected = expected_rung(_first_processor(fields))
+    first = _first_processor(fields)
+    expected = expected_rung(first)
     masked = expected.features - features if expected and expected.arch == arch else frozenset()
     return Cpu(
         kernel=kernel,
         arch=arch,
         isa=rung.name if rung else None,
+        microarchitecture=microarchitecture(
+            arch,
+            features,
+            first.get("vendor_id") or first.get("CPU implementer"),
+            first.get("CPU part"),
+        ),
         features=tuple(sorted(features)),
         masked=tuple(sorted(masked)),
     )

@@ -68,6 +68,7 @@ def facts_of(capture: Capture) -> Facts:
         arch=cpu.arch,
         isa=cpu.isa,
         features=cpu.features,
+        microarchitecture=cpu.microarchitecture,
         hypervisor_masked=cpu.masked,
         sms=gpus.sms,
         gpus=gpus.gpus,

@@ -1,0 +1,34 @@
+"""Names of microarchitectures, by archspec's data. To tell people what a node is, never to decide.
+
+archspec's own host() reads the machine that it runs on; a node's flags are asked of its data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from archspec.cpu import TARGETS
+
+# The kernel's spelling to archspec's.
+_ALIASES = {"pni": "sse3"}
+_ARM_IMPLEMENTERS = {"0x41": "ARM", "0x43": "Cavium", "0x46": "Fujitsu", "0x4e": "Nvidia",
+                     "0x61": "Apple", "0xc0": "Ampere"}  # fmt: skip
+
+
+def microarchitecture(
+    arch: str, features: Set[str], vendor: str | None = None, part: str | None = None
+) -> str | None:
+    """The best one by archspec of which nothing is missing: `haswell`, `neoverse_v1`.
+
+    `vendor` and `part` are as /proc/cpuinfo has them. Arm cores are known by their part, since
+    cores of one architecture have the same flags; x86 by vendor and flags.
+    """
+    known = {_ALIASES.get(feature, feature) for feature in features}
+    maker = _ARM_IMPLEMENTERS.get(vendor or "", vendor)
+    fitting = [
+        target
+        for target in TARGETS.values()
+        if target.family.name == arch and target.vendor == maker and target.features <= known
+        if not target.cpu_part or target.cpu_part == part
+    ]
+    return max(fitting, key=lambda target: len(target.features)).name if fitting else None
