@@ -5,6 +5,7 @@ Nothing heavy is imported before a command runs, so that `--help` answers at onc
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
@@ -72,5 +73,9 @@ def _fleetbuild(
 
 def main() -> None:
     """The program `fleetbuild`."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup
+            # As on Ctrl-C: Ansible, which runs in a session of its own, must end with us.
+            signal.signal(ending, signal.default_int_handler)
     # Not `app()`: that would put Typer's own hook in place of ours for unexpected errors.
     sys.exit(typer.main.get_command(app)(prog_name="fleetbuild"))

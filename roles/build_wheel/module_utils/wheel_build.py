@@ -344,7 +344,10 @@ class Build:
                 raise BuildFailed(f"The build made {len(wheels)} wheels, not one.")
             killed = code in (-signal.SIGKILL, 137) or KILLED.search(self.log_since(begins))
             if not killed:
-                raise BuildFailed("The build failed.", "Correct the recipe or its requirements.")
+                raise BuildFailed(
+                    "The build failed.",
+                    "Mend what the log shows: the source, the recipe or its requirements.",
+                )
             if jobs == 1:
                 raise BuildFailed(
                     "The compiler was killed, with one job at a time: too little memory.",

@@ -1,3 +1,4 @@
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -95,3 +96,27 @@ def test_a_reader_that_leaves_does_not_stop_the_run(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "line 0\n", "")
     assert (tmp_path / "end").read_text() == "reached"
+
+
+STOPPED = """
+import os, signal, sys, time
+from pathlib import Path
+from fleetbuild import cli
+from fleetbuild.cli.session import Session
+
+@cli.app.command()
+def wait(number: int) -> None:
+    with Session(state_dir=Path("state")):
+        os.kill(os.getpid(), number)
+        time.sleep(1)
+
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_being_asked_to_stop_ends_as_ctrl_c_does(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STOPPED, "wait", str(int(number))]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("error: interrupted\nfix: ")
