@@ -13,8 +13,7 @@ _KNOWN = frozenset(feature for rung in RUNGS.values() for feature in rung.featur
 _WORDS = {
     "arch": "architecture",
     "isa": "rung",
-    "features": "set of CPU features",
-    "sms": "GPUs' compute capabilities",
+    "sms": "GPUs' list of compute capabilities",
     "driver": "GPU driver",
     "libc": "C library",
 }
@@ -55,6 +54,9 @@ def _differences(name: str, planned: Mapping[str, Any], facts: Facts) -> list[st
         for key, word in _WORDS.items()
         if planned.get(key) != now[key]
     ]
+    # A digest: it tells that they differ, not in what. Another rung says so already.
+    if planned.get("features") != now["features"] and planned.get("isa") == now["isa"]:
+        found.append(f"{name}: its CPU flags are no longer those that the plan was made for.")
     return found + _python_difference(name, planned.get("python"), facts)
 
 

@@ -98,6 +98,14 @@ def test_what_decides_targets_makes_a_plan_stale(now, words):
     assert any(words in sentence for sentence in stale(PLAN, {"a": now}))
 
 
+def test_other_flags_are_told_without_their_digest_and_only_where_the_rung_does_not_say_it():
+    more = facts(features=(*facts().features, "avx512f"))
+    assert stale(PLAN, {"a": more}) == [
+        "a: its CPU flags are no longer those that the plan was made for."
+    ]
+    assert not any("flags" in sentence for sentence in stale(PLAN, {"a": facts("avx")}))
+
+
 def test_a_new_python_beside_the_planned_one_changes_nothing():
     both = (python("3.12.1", "/usr/local/bin/python3"), python())
     assert stale(PLAN, {"a": facts(pythons=both)}) == []
