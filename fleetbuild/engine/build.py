@@ -172,8 +172,9 @@ def _result(order: Order, answers: _Answers, host: HostRun | None) -> WheelResul
             seconds=reply.seconds,
         )
     return WheelResult(
-        state="built", **about, file=reply.file, sha256=reply.sha256, seconds=reply.seconds
-    )
+        state="built", **about, file=reply.file, sha256=reply.sha256, seconds=reply.seconds,
+        cached=reply.cached,
+    )  # fmt: skip
 
 
 def _silence(order: Order, host: HostRun | None, failure: Reply | None) -> dict[str, str]:

@@ -34,6 +34,7 @@ class WheelResult(Frozen):
     file: str | None = None
     sha256: str | None = None
     seconds: float | None = None
+    cached: bool = False  # an earlier run had built it on that node; `seconds` is what that took
     reason: str | None = None
     fix: str | None = None
     log: str | None = None  # the controller's copy of the build log

@@ -22,6 +22,9 @@ def audit_document(wheel: WheelAudit) -> dict[str, Any]:
 
 def audit_lines(wheel: WheelAudit, *, every_use: bool = False) -> list[str]:
     """What the wheel needs, where from, and what is wrong with it."""
+    wrong = [f"  wrong       {problem}" for problem in wheel.problems]
+    if wrong and wheel.name is None and not wheel.elfs:
+        return [wheel.file, *wrong]  # nothing could be read, so nothing is said about its needs
     lines = [
         wheel.file,
         (
@@ -41,4 +44,4 @@ def audit_lines(wheel: WheelAudit, *, every_use: bool = False) -> list[str]:
                 lines.append(f"  uses        {use}: {elf.path}")
             shown.add(use.feature)
     lines.append(f"  looked at   {count(len(wheel.elfs), 'binary file')}, sha256 {wheel.sha256}")
-    return lines + [f"  wrong       {problem}" for problem in wheel.problems]
+    return lines + wrong

@@ -92,8 +92,10 @@ def _wheel(wheel: WheelResult) -> str:
         return f"{wheel.state}: {name}: " + ". ".join(
             clean(part).rstrip(".") for part in parts if part
         )
-    took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
     where = f" on {clean(wheel.built_on)}" if wheel.built_on else ""
+    if wheel.cached:
+        return f"built: {name}{where}, found finished there"
+    took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
     return f"built: {name}{where}{took}"
 
 

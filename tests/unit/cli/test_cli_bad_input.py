@@ -113,6 +113,7 @@ def test_what_is_no_wheel(run: Run, here: Path) -> None:
     result = run("audit", "odd-1.0-py3-none-any.whl")
     assert result.exit_code == 7
     assert "not a zip archive" in result.stdout
+    assert "baseline" not in result.stdout  # nothing was read, so nothing is known of its needs
 
 
 def test_captures_with_missing_empty_binary_and_huge_files(run: Run, here: Path) -> None:

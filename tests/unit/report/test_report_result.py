@@ -27,6 +27,12 @@ def test_a_good_end() -> None:
     ]
 
 
+def test_a_build_that_was_finished_before_took_no_time_of_this_run() -> None:
+    found = BUILT.model_copy(update={"cached": True})
+    lines = result_lines(Result(plan_digest="d", wheels=(found,), changed=True, seconds=2))
+    assert lines[0] == "built: hnswlib-0.8.0+cpu.avx2 on n1, found finished there"
+
+
 def test_nothing_to_do() -> None:
     nodes = (NodeResult(node="n1", state="up_to_date"),)
     assert result_lines(Result(plan_digest="d", nodes=nodes, seconds=2)) == [
