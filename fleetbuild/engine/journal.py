@@ -39,7 +39,11 @@ class Journal:
         """
         running: dict[str, str] = {}
         everything = [line for path in self._path.parent.glob("*.jsonl") for line in _lines(path)]
-        for entry in sorted(everything, key=lambda line: str(line.get("time"))):
+        # Within a millisecond, and across files, an end comes after its beginning.
+        in_time = sorted(
+            everything, key=lambda line: (str(line.get("time")), line.get("what") == "build ended")
+        )
+        for entry in in_time:
             match entry:
                 case {"what": "build started", "key": str(key), "node": str(node)}:
                     running[key] = node
