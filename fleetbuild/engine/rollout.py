@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fleetbuild.engine.errand import silent
 from fleetbuild.engine.replies import Reply, reply_of, weightier
 from fleetbuild.engine.run import Progress, Run, by_node
-from fleetbuild.engine.verify import last_line
+from fleetbuild.engine.verify import why
 from fleetbuild.engine.work import canaries, key_of, open_groups, unfinished
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import (
@@ -212,7 +212,9 @@ def _listener(
                 _tell_served(run, groups[event.host], event.host)
             return
         stage = next((_STAGES[end] for end in _STAGES if event.task.endswith(end)), None)
-        if stage and event.state in ("ok", "changed") and event.host in groups:
+        # The task that verifies is ok where the release is not: it brings home what is wrong.
+        well = event.state in ("ok", "changed") and event.result.get("ok") is not False
+        if stage and well and event.host in groups:
             run.tell(stage, "ok", node=event.host, group=groups[event.host].name)
 
     return listen
@@ -227,7 +229,7 @@ def _result(
     if reply and reply.of == "verify" and not reply.ok:
         return NodeResult(
             state="verify_failed",
-            reason=" ".join(filter(None, (reply.reason, last_line(reply.output)))),
+            reason=why(reply),
             fix=reply.fix or "What served before still serves. Mend the recipe, and plan again.",
             **about,
         )

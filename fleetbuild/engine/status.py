@@ -58,7 +58,7 @@ def _packages(current: Manifest | None) -> tuple[str, ...]:
 
 def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | None, str]:
     if left is None:
-        found = "It serves a release, which no apply from here left." if current else ""
+        found = "The last apply from here left no release, and it serves one." if current else ""
         return None, found
     if current is None:
         return "missing", f"The last apply left release {left.release_id}, and none is there now."

@@ -49,13 +49,13 @@ def _result(name: str, manifest: Manifest, reply: Reply) -> NodeResult:
         return NodeResult(state="verified", **about)
     return NodeResult(
         state="verify_failed",
-        reason=" ".join(filter(None, (reply.reason, last_line(reply.output)))),
+        reason=why(reply),
         fix=reply.fix or f"Go back with: fleetbuild rollback INVENTORY --limit {name}",
         **about,
     )
 
 
-def last_line(output: str) -> str:
-    """Where a traceback says what went wrong."""
-    lines = output.strip().splitlines()
-    return lines[-1][:500] if lines else ""
+def why(reply: Reply) -> str:
+    """The reason, and the end of the traceback where it does not say that already."""
+    last = next(reversed(reply.output.strip().splitlines()), "")[:500]
+    return reply.reason if last in reply.reason else f"{reply.reason} {last}".strip()

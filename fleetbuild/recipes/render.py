@@ -31,7 +31,8 @@ def _render(recipe: Recipe, name: str, template: str, target: Target, flags: str
             flags=flags,
         )
     except TemplateError as problem:
+        said = str(problem).rstrip(".")
         raise RecipeError(
-            f"The recipe {recipe.name} cannot be rendered: environment.{name}: {problem}.",
+            f"The recipe {recipe.name} cannot be rendered: environment.{name}: {said}.",
             "It may use target, arch, isa, features, sms, python, libc and flags.",
         ) from None

@@ -219,7 +219,7 @@ def why(output, code, finished, timeout):
     if code == 0 and not finished:
         return "The process ended itself before the end.", "A check must not call exit."
     last = output.splitlines()[-1] if output else f"The process ended with {code}."
-    return last, "See the output of the check."
+    return last, "Mend the package, or the check where it asks too much."
 
 
 if __name__ == "__main__":

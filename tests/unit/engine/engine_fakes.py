@@ -231,6 +231,8 @@ class FakeFleet:
             on_event(event(host, "Make", {"fix": "Make room."}, "failed", "The disk is full."))
             return ended("failed")
         answer(on_event, host, {"ok": True, "active": False}, "install")
+        task = "verify_wheel : Verify the release"
+        on_event(event(host, task, {"ok": trouble != "verify"}))
         if trouble == "verify":
             reply = {"ok": False, "output": "Traceback\nIllegal instruction"}
             answer(on_event, host, reply | {"reason": "The check failed."}, "verify")

@@ -181,7 +181,11 @@ def test_a_canary_that_fails_holds_the_rest_of_its_group_back(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     fleet.trouble["install.yml", "avx-1"] = "verify"
-    result = apply(fleet, tmp_path)
+    told: list[Event] = []
+    result = carry_out(fleet.run(PLAN, tmp_path / "state", told))
+    verdicts = {event.node: event.state for event in told if event.stage == "verify"}
+    assert verdicts == {"avx-1": "failed", "avx2-1": "ok", "avx2-2": "ok"}
+    assert [event.state for event in told if event.node == "avx-1"].count("failed") == 1
     assert states(result) == {
         "avx-1": "verify_failed",
         "avx-2": "not_reached",

@@ -6,9 +6,10 @@ import pytest
 from engine_fakes import answer, ended, event, facts
 
 from fleetbuild.engine.errand import Errand, run_errand
+from fleetbuild.engine.replies import Reply
 from fleetbuild.engine.rollback import going_back
 from fleetbuild.engine.state import StateDir
-from fleetbuild.engine.verify import Checks, verification
+from fleetbuild.engine.verify import Checks, verification, why
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import Event, Facts, Inventory, Login, Manifest, Node, Result
 
@@ -106,6 +107,16 @@ def test_goes_back(tmp_path: Path) -> None:
     ]
     assert result.changed
     assert result.exit_code == 6
+
+
+def test_the_end_of_a_traceback_is_told_once() -> None:
+    told = {"ok": False, "output": "Traceback\nAssertionError: too big"}
+    once = "`f()`: AssertionError: too big"
+    assert why(Reply(of="verify", reason=once, **told)) == once
+    assert why(Reply(of="verify", reason="It failed.", **told)).endswith(
+        "d. AssertionError: too big"
+    )
+    assert why(Reply(of="verify", ok=False, reason="It failed.")) == "It failed."
 
 
 def test_is_interrupted(tmp_path: Path) -> None:
