@@ -36,6 +36,8 @@ demo: setup ## the whole job on this machine: probe, plan, build, install, verif
 	@mkdir -p .fleetbuild/demo
 	@printf 'packages: [hnswlib==0.8.0]\ninstall: {path: %s}\n' '$(CURDIR)/.fleetbuild/demo/opt' > .fleetbuild/demo/fleetbuild.yml
 	fleetbuild apply inventory/local.yml --config .fleetbuild/demo/fleetbuild.yml --state-dir .fleetbuild/demo --yes
+	@echo "To run fleetbuild yourself:    export PATH=$(CURDIR)/.venv/bin:\$$PATH"
+	@echo "Six real SSH nodes to try on:  make lab, then fleetbuild plan .lab/default/inventory.yml --package hnswlib==0.8.0"
 
 test-packages: setup
 	@echo "== tests: the system's packages"
