@@ -28,7 +28,7 @@ from fleetbuild.engine.state import StateDir, now, write_atomically
 from fleetbuild.engine.status import compare
 from fleetbuild.engine.tools import Reach, checks_for, connect
 from fleetbuild.engine.verify import verification
-from fleetbuild.errors import FleetbuildError, PlanFileError
+from fleetbuild.errors import FleetbuildError, PlanFileError, UsageError
 from fleetbuild.inventory import read_inventory
 from fleetbuild.kubernetes import feature_file, node_labels, render
 from fleetbuild.models import (
@@ -272,14 +272,21 @@ def collect_garbage(state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:
     """Remove from the store what neither the last plan nor a release on a node needs."""
     state = _state(state_dir)
     saved = read_plan(state.plan_file)
-    with locked(state.lock_file):
+    with locked(state.create().lock_file):
         return unneeded(saved, stored_releases(state, saved), Store(state.store))
 
 
 def export_store(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:
     """Write an index for each group of the last plan, for pip and uv; say where each is."""
     state = _state(state_dir)
-    return exported(read_plan(state.plan_file), Store(state.store), Path(folder))
+    saved = read_plan(state.plan_file)
+    try:
+        return exported(saved, Store(state.store), Path(folder))
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or folder} cannot be written: {error.strerror}.",
+            "Name another folder.",
+        ) from None
 
 
 def read_plan(path: Path | str) -> Plan:

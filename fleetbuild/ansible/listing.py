@@ -100,6 +100,8 @@ def _problem(source: str, ended: Finished) -> InventoryError:
             f"there is no limit file {limit[1]}", "--limit @FILE names a file with a host a line"
         )
     path = Path(source)
+    if path.exists() and not os.access(path, os.R_OK):
+        return InventoryError(f"{source} cannot be read: permission denied", "see who owns it")
     if path.is_file() and path.suffix in _YAML and (problem := _yaml_problem(path)):
         return problem
     failures = [match.groupdict() for match in _FAILURE.finditer(said)]

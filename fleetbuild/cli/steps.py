@@ -179,9 +179,13 @@ def is_plan(what: str) -> bool:
     if not path.is_file():
         return path.suffix == ".json" and not path.exists()
     try:
-        document = json.loads(path.read_bytes())
+        text = path.read_bytes()
+    except OSError:
+        return path.suffix == ".json"  # whoever reads it will say what is wrong
+    try:
+        document = json.loads(text)
     except (ValueError, RecursionError):
-        return path.suffix == ".json" or path.read_bytes()[:4096].find(b'"format_version"') >= 0
+        return path.suffix == ".json" or text[:4096].find(b'"format_version"') >= 0
     return isinstance(document, dict) and not {"digest", "format_version"}.isdisjoint(document)
 
 

@@ -1,9 +1,12 @@
 """Bad input gets a sentence, a fix and its exit code, and nothing is lost."""
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import Result
@@ -129,3 +132,30 @@ def test_captures_with_missing_empty_binary_and_huge_files(run: Run, here: Path)
     assert nodes["gone"]["state"] == "unreachable"
     assert nodes["avx-old"]["isa"] is None
     assert nodes["avx-old"]["libc"] is not None
+
+
+def denied(*_: object, **__: object) -> NoReturn:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "there")
+
+
+def test_a_plan_that_may_not_be_read(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "p.json").touch()
+    monkeypatch.setattr(Path, "read_bytes", denied)  # root may read everything
+    monkeypatch.setattr(Path, "read_text", denied)
+    refused(run("apply", "p.json"), 2, "p.json", "Permission denied")
+
+
+def test_an_export_to_where_nothing_can_be_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetbuild.api.read_plan", lambda _: None)
+    monkeypatch.setattr("fleetbuild.api.exported", denied)
+    refused(run("store", "export", "there"), 2, "there", "Permission denied")
+
+
+def test_an_inventory_that_may_not_be_read(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "closed.yml").write_text("all: {\n")
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path).name != "closed.yml")
+    refused(run("facts", "closed.yml"), 2, "closed.yml", "permission denied")
