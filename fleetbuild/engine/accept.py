@@ -21,12 +21,14 @@ def accept(run: Run, progress: Progress) -> Progress:
     if not built:
         return progress
     wheels, shelved = dict(progress.wheels), dict(progress.shelved)
-    with run.stage("audit", count(len(built), "wheel")):
+    with run.stage("audit", count(len(built), "wheel")) as ending:
         for order in built:
             key = key_of(order.wheel)
             wheels[key], stored = _judge(run, order, wheels[key])
             if stored:
                 shelved[key] = stored
+            else:
+                ending.failures += 1
     nodes = {**progress.nodes, **fates_by_wheels(run.plan, progress.nodes, wheels)}
     return replace(progress, wheels=wheels, shelved=shelved, nodes=nodes)
 

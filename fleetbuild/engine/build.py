@@ -25,12 +25,13 @@ def build(run: Run, progress: Progress) -> Progress:
         return progress
     for order in progress.orders:
         run.journal.note("build started", key=key_of(order.wheel), node=order.node)
-    with run.stage("build", count(len(progress.orders), "wheel")):
+    with run.stage("build", count(len(progress.orders), "wheel")) as ending:
         answers, hosts = _run_playbook(run, progress)
-    built = {
-        key_of(order.wheel): _result(order, answers, hosts.get(order.node))
-        for order in progress.orders
-    }
+        built = {
+            key_of(order.wheel): _result(order, answers, hosts.get(order.node))
+            for order in progress.orders
+        }
+        ending.failures = sum(wheel.state == "failed" for wheel in built.values())
     for key in answers.built:
         run.journal.note("build ended", key=key)
     wheels = {**progress.wheels, **built}

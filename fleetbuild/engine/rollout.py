@@ -120,7 +120,7 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
         return progress
     replies: dict[str, Reply] = {}
     groups = {name: group for group in run.plan.groups for name in group.nodes}
-    with run.stage("install", count(len(names), who)):
+    with run.stage("install", count(len(names), who)) as ending:
         ended = run.tools.playbook(
             "install.yml",
             limit=sorted(names),
@@ -131,10 +131,11 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
             },
             on_event=_listener(run, groups, replies),
         )
-    _refuse_cancelled(ended)
-    results = [
-        _result(groups[name], name, replies.get(name), ended.hosts.get(name)) for name in names
-    ]
+        _refuse_cancelled(ended)
+        results = [
+            _result(groups[name], name, replies.get(name), ended.hosts.get(name)) for name in names
+        ]
+        ending.failures = sum(result.state != "installed" for result in results)
     for result in results:
         run.journal.note("node ended", node=result.node, state=result.state)
         if result.state != "installed":

@@ -91,6 +91,13 @@ class Tools:
     manifests: Callable[[Plan, frozenset[str]], Mapping[str, str]]
 
 
+@dataclass
+class Ending:
+    """What a stage has to say of itself when it ends."""
+
+    failures: int = 0
+
+
 @dataclass(frozen=True)
 class Run:
     """One apply: what stays the same from its first stage to its last."""
@@ -109,14 +116,16 @@ class Run:
         self.on_event(Event(time=now(), stage=stage, state=state, message=message, **details))
 
     @contextmanager
-    def stage(self, stage: Stage, message: str = "", **details: Any) -> Iterator[None]:
-        """Tell that a stage starts, and how long it took; a failure is told by who raises it."""
-        began = monotonic()
+    def stage(self, stage: Stage, message: str = "", **details: Any) -> Iterator[Ending]:
+        """Tell that a stage starts, how it ended and how long it took; who raises tells more."""
+        began, ending = monotonic(), Ending()
         self.journal.note("stage started", stage=stage)
         self.tell(stage, "started", message, **details)
-        yield
+        yield ending
         self.journal.note("stage ended", stage=stage)
-        self.tell(stage, "ok", message, seconds=round(monotonic() - began, 3), **details)
+        state = "failed" if ending.failures else "ok"
+        told = f"{message}, {ending.failures} failed" if ending.failures else message
+        self.tell(stage, state, told, seconds=round(monotonic() - began, 3), **details)
 
 
 @dataclass(frozen=True)

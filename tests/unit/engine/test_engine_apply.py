@@ -217,6 +217,17 @@ def test_a_failed_install_is_told_from_a_lost_node(
     assert all(node.reason and node.fix for node in result.nodes if node.state == state)
 
 
+def test_a_stage_in_which_something_failed_does_not_end_well(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["install.yml", "avx-1"] = "install"
+    told: list[Event] = []
+    carry_out(fleet.run(PLAN, tmp_path / "state", told))
+    ended = [event for event in told if event.seconds is not None and not event.group]
+    assert ("install", "failed") in [(event.stage, event.state) for event in ended]
+    assert ("build", "ok") in [(event.stage, event.state) for event in ended]
+
+
 def test_without_canaries_all_go_at_once(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path, plan(AVX, AVX2, rollout={"canary": 0, "serial": "100%"}))
     assert [name for name, _ in fleet.calls] == ["build.yml", "install.yml"]
