@@ -100,9 +100,7 @@ def _problem(source: str, ended: Finished) -> InventoryError:
             f"there is no limit file {limit[1]}", "--limit @FILE names a file with a host a line"
         )
     path = Path(source)
-    if path.exists() and not os.access(path, os.R_OK):
-        return InventoryError(f"{source} cannot be read: permission denied", "see who owns it")
-    if path.is_file() and path.suffix in _YAML and (problem := _yaml_problem(path)):
+    if problem := _file_problem(path):
         return problem
     failures = [match.groupdict() for match in _FAILURE.finditer(said)]
     plugin = "script" if path.is_file() and os.access(path, os.X_OK) else "ini"
@@ -154,6 +152,12 @@ def _vault_problem(source: str, said: str) -> InventoryError | None:
     if any("ault" in message for message in messages(_errors(said))):
         return InventoryError(f"{source}: {sentence(_errors(said))}", "mend the vault options")
     return None
+
+
+def _file_problem(path: Path) -> InventoryError | None:
+    if path.exists() and not os.access(path, os.R_OK):
+        return InventoryError(f"{path} cannot be read: permission denied", "see who owns it")
+    return _yaml_problem(path) if path.is_file() and path.suffix in _YAML else None
 
 
 def _yaml_problem(path: Path) -> InventoryError | None:
