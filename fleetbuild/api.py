@@ -323,11 +323,27 @@ def _send(errand: Errand, reach: Reach, release: str, on_event: OnEvent) -> Resu
         errand,
         reach.inventory,
         release=release,
+        left=_left(reach.state, release),
         state=reach.state,
         probe=reach.probe,
         playbook=reach.playbooks,
         on_event=on_event,
     )
+
+
+def _left(state: StateDir, release: str) -> dict[str, str]:
+    """What the last apply left on the nodes, if it was of this release."""
+    last = state.last_result()
+    if last is None or not state.plan_file.exists():
+        return {}
+    made = read_plan(state.plan_file)
+    if (made.release, made.digest) != (release, last.result.plan_digest):
+        return {}
+    return {
+        node.node: node.release_id
+        for node in last.result.nodes
+        if node.release_id and node.state in ("installed", "up_to_date")
+    }
 
 
 def _indexes(inventory: Inventory, config: Config | None) -> IndexSettings:

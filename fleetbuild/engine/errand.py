@@ -37,16 +37,20 @@ def run_errand(
     inventory: Inventory,
     *,
     release: str,
+    left: Mapping[str, str],
     state: StateDir,
     probe: Prober,
     playbook: Playbooks,
     on_event: OnEvent,
 ) -> Result:
-    """Probe, run the playbook where there is something to run it on, and tell what came of it."""
+    """Probe, run the playbook where there is something to run it on, and tell what came of it.
+
+    `left` tells which release the last apply left on which node: one that is gone is no success.
+    """
     began = monotonic()
     with locked(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
-        nodes = _without_release(facts, release)
+        nodes = _without_release(facts, release, left)
         current = {name: facts[name].release[release] for name in facts if name not in nodes}
         jobs, refused = _jobs(errand, current)
         nodes |= refused
@@ -60,12 +64,21 @@ def run_errand(
     )
 
 
-def _without_release(facts: Mapping[str, Facts], release: str) -> dict[str, NodeResult]:
+def _without_release(
+    facts: Mapping[str, Facts], release: str, left: Mapping[str, str]
+) -> dict[str, NodeResult]:
     results = {}
     for name, known in facts.items():
         if known.state == "unreachable":
             results[name] = NodeResult(
                 node=name, state="unreachable", reason=known.reason, fix=known.fix or _AGAIN
+            )
+        elif known.state == "ok" and release not in known.release and name in left:
+            results[name] = NodeResult(
+                node=name,
+                state="verify_failed",
+                reason=f"The last apply left release {left[name]}, and none serves there now.",
+                fix="Plan and apply again.",
             )
         elif known.state != "ok" or release not in known.release:
             results[name] = NodeResult(

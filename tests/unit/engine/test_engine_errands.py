@@ -25,6 +25,7 @@ class Fleet:
         self.state = StateDir(tmp_path)
         self.replies = replies
         self.asked: dict[str, Any] = {}
+        self.left: dict[str, str] = {}
         self.told: list[Event] = []
         self.facts: dict[str, Facts] = {
             name: facts("avx", release={"default": MANIFEST}) for name in replies
@@ -53,6 +54,7 @@ class Fleet:
             errand,
             Inventory(source="i", nodes=nodes),
             release="default",
+            left=self.left,
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             playbook=self.playbook,
@@ -96,6 +98,16 @@ def test_what_nobody_knows_how_to_verify_is_not_called_verified(tmp_path: Path) 
     result = fleet.run(verification("/opt/fleetbuild", "default", lambda _: Checks()))
     assert result.nodes[0].state == "skipped"
     assert not fleet.asked
+
+
+def test_a_release_that_is_gone_does_not_pass(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, a={"ok": True}, b={"ok": True})
+    fleet.facts |= {"a": facts("avx"), "b": facts("avx")}
+    fleet.left = {"a": "r1"}
+    result = fleet.run(VERIFY)
+    assert [node.state for node in result.nodes] == ["verify_failed", "skipped"]
+    assert "left release r1" in str(result.nodes[0].reason)
+    assert result.exit_code == 7
 
 
 def test_goes_back(tmp_path: Path) -> None:
