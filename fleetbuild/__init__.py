@@ -87,7 +87,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("fleetbuild.api"), name)
+    # Ansible takes its time over an inventory, and the rest can be loaded meanwhile.
+    module = "fleetbuild.inventory" if name == "read_inventory" else "fleetbuild.api"
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

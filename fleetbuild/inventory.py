@@ -36,8 +36,9 @@ def read_inventory(
     source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
 ) -> Inventory:
     """The nodes of an inventory as Ansible sees them, with every template of a login rendered."""
-    # Ansible takes its time to read; meanwhile, what a probe needs is loaded.
-    threading.Thread(target=import_module, args=("fabric",), daemon=True).start()
+    # Ansible takes its time to read; meanwhile, what a probe needs is loaded. No daemon: to end
+    # Python within an extension module that is being loaded may crash.
+    threading.Thread(target=import_module, args=("fabric",)).start()
     listing = list_inventory(str(source), limit=limit, secrets=secrets)
     wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
     rendered = render(str(source), wanted, secrets=secrets)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
@@ -34,8 +36,11 @@ class Probed:
 
 def read(run: Session, source: str, *, limit: str | None, secrets: Secrets) -> Inventory:
     """The nodes of the inventory."""
+    reading = fleetbuild.read_inventory
+    # What comes after is loaded while Ansible reads.
+    threading.Thread(target=import_module, args=("fleetbuild.api",)).start()
     with waiting(run.out, f"Reading {source}"):
-        return fleetbuild.read_inventory(source, limit=limit, secrets=secrets)
+        return reading(source, limit=limit, secrets=secrets)
 
 
 def settings(source: str, config: Path | None) -> Config:

@@ -6,13 +6,15 @@ import functools
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.resources import files
 
 from fleetbuild.models import Capture, Event, Login, Node, OnEvent, Unreachable, ignore
 from fleetbuild.probe import openssh, reasons
 from fleetbuild.probe.local import LocalTransport
-from fleetbuild.probe.parse import split
 from fleetbuild.probe.pool import run_all
+from fleetbuild.probe.sections import split
+from fleetbuild.probe.settling import Settling
 from fleetbuild.probe.ssh import FabricTransport, beyond
 from fleetbuild.probe.transport import Answer, Deadline, NoAnswer, Transport
 
@@ -58,7 +60,11 @@ def ask(
     on_event: OnEvent = ignore,
 ) -> dict[str, Capture | Unreachable]:
     """Run one sh script on every node and read the answers; `read` may raise NoAnswer."""
-    jobs = [_Visit(node, text, arguments, timeout, read) for node in nodes]
+    if any(node.login.connection == "ssh" for node in nodes):
+        # Here, and not by fifty threads at once: Python's import locks have hung on that.
+        import_module("fabric")
+    way = functools.partial(way_to, settle=Settling(node.login for node in nodes).settle)
+    jobs = [_Visit(node, text, arguments, timeout, read, way=way) for node in nodes]
     found: dict[str, Capture | Unreachable] = {}
     for number, outcome in run_all(
         jobs, at_once=forks, timeout=timeout, late=lambda: _late(timeout)
@@ -81,18 +87,21 @@ class _Visit:
         arguments: Sequence[str],
         timeout: float,
         read: Callable[[Answer, Login], Capture],
+        *,
+        way: Callable[[Login, float], tuple[Transport, str | None]],
     ) -> None:
         self._login = node.login
         self._text = text
         self._arguments = arguments
         self._timeout = timeout
         self._read = read
+        self._way = way
         self._transport: Transport | None = None
 
     def run(self, admitted: Callable[[str | None], None]) -> Capture | Unreachable:
         """See Job."""
         try:
-            self._transport, gate = way_to(self._login, self._timeout)
+            self._transport, gate = self._way(self._login, self._timeout)
             admitted(gate)
             answer = self._transport.run(self._text, self._arguments, Deadline(self._timeout))
             return self._read(answer, self._login)
@@ -107,7 +116,11 @@ class _Visit:
             self._transport.abandon()
 
 
-def way_to(login: Login, timeout: float = 30) -> tuple[Transport, str | None]:
+def way_to(
+    login: Login,
+    timeout: float = 30,
+    settle: Callable[[Login, Deadline], openssh.Settings] = openssh.settle,
+) -> tuple[Transport, str | None]:
     """How a node is reached, and the bastion that many may have to pass through."""
     if login.connection == "local":
         return LocalTransport(login.become), None
@@ -115,7 +128,7 @@ def way_to(login: Login, timeout: float = 30) -> tuple[Transport, str | None]:
         raise NoAnswer(
             f"connection {login.connection!r} is not supported", "use ssh, or fleetbuild_skip: true"
         )
-    settings = openssh.settle(login, Deadline(timeout))
+    settings = settle(login, Deadline(timeout))
     gate = next(
         (settings[name][0] for name in ("proxyjump", "proxycommand") if name in settings), None
     )

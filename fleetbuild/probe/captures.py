@@ -11,7 +11,7 @@ from pathlib import Path
 from fleetbuild.errors import CaptureError
 from fleetbuild.models import Capture, Unreachable
 from fleetbuild.probe._text import MAX_SECTION
-from fleetbuild.probe.parse import SECTIONS
+from fleetbuild.probe.sections import SECTIONS
 
 
 def save_captures(directory: Path, captures: Mapping[str, Capture | Unreachable]) -> None:

@@ -53,16 +53,17 @@ def settle(login: Login, deadline: Deadline) -> Settings:
     if login.host.startswith("-"):
         raise NoAnswer(f"{login.host!r} is no host name", "mend ansible_host")
     words = [login.ssh_executable, "-G", *options(login), "--", login.host]
-    return _asked(words, min(10.0, deadline.left))
+    return ask_ssh(words, min(10.0, deadline.left))[0]
 
 
 @functools.cache
 def defaults(ssh: str) -> Settings:
     """OpenSSH's own settings, with no configuration file."""
-    return _asked([ssh, "-F", "none", "-G", "--", "localhost"], 10.0)
+    return ask_ssh([ssh, "-F", "none", "-G", "--", "localhost"], 10.0)[0]
 
 
-def _asked(words: Sequence[str], timeout: float) -> Settings:
+def ask_ssh(words: Sequence[str], timeout: float) -> tuple[Settings, str]:
+    """The settings that an `ssh -G` prints, and what it says on stderr."""
     try:
         ended = subprocess.run(
             words, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout, check=False
@@ -80,7 +81,7 @@ def _asked(words: Sequence[str], timeout: float) -> Settings:
     for line in ended.stdout.decode(errors="replace").splitlines():
         name, _, value = line.partition(" ")
         settings[name] = (*settings.get(name, ()), value)
-    return settings
+    return settings, ended.stderr.decode(errors="replace")
 
 
 class ProgramTransport:

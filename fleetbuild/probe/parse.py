@@ -14,11 +14,6 @@ from fleetbuild.probe._gpu import read_gpus
 from fleetbuild.probe._release import read_release
 from fleetbuild.probe._text import lines, short, too_long
 
-SECTIONS = (
-    "uname", "cpuinfo", "os-release", "libc", "libstdcxx", "meminfo", "nproc", "disk", "python",
-    "nvidia-smi", "lspci", "toolchain", "release",
-)  # fmt: skip
-
 MAX_WARNINGS = 32
 MAX_PYTHONS = 64
 MAX_TOOLS = 64
@@ -38,21 +33,6 @@ _DISK = re.compile(
 )
 # The architecture in an SOABI, and those of another word size that its kernel runs as well.
 _FOREIGN = {"x86_64": ("i386", "i686", "x32"), "aarch64": ("arm",)}
-
-
-def split(output: str, nonce: str) -> Capture:
-    """The sections in what script.sh printed. Whatever stands outside of them (a greeting, a
-    profile's chatter) is left out, and so is a section that did not come to its end."""
-    mark = re.escape(nonce)
-    frame = re.compile(
-        rf"^{mark} begin (?P<name>[a-z-]+)\n(?P<text>.*?)\n{mark} end (?P=name) (?P<status>\d+)$",
-        re.DOTALL | re.MULTILINE,
-    )
-    return {
-        match["name"]: match["text"]
-        for match in frame.finditer(output)
-        if match["name"] in SECTIONS and (match["text"] or match["status"] == "0")
-    }
 
 
 def facts_of(capture: Capture) -> Facts:

@@ -54,6 +54,7 @@ _IRRELEVANT = {
     "serveralivecountmax", "serveraliveinterval", "streamlocalbindmask", "streamlocalbindunlink",
     "syslogfacility", "tag", "tcpkeepalive", "updatehostkeys", "visualhostkey", "xauthlocation",
 }  # fmt: skip
+_READING = threading.Lock()
 _CHECKED, _UNCHECKED = ("ask", "yes", "true"), ("no", "off", "false")
 
 
@@ -197,8 +198,13 @@ def _known_hosts_files(settings: Settings) -> tuple[str, ...]:
     return tuple(file for line in lines for file in line.split() if file != "none")
 
 
-@functools.cache
 def _known_hosts(files: tuple[str, ...]) -> tuple[HostKeys, bool]:
+    with _READING:  # by the first thread, for all
+        return _read_known_hosts(files)
+
+
+@functools.cache
+def _read_known_hosts(files: tuple[str, ...]) -> tuple[HostKeys, bool]:
     """The keys in these files, and whether that is all that the files say."""
     from paramiko import HostKeys  # noqa: PLC0415
 

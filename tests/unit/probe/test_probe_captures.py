@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fleetbuild.errors import CaptureError
 from fleetbuild.models import Unreachable
 from fleetbuild.probe.captures import load_captures, save_captures
-from fleetbuild.probe.parse import SECTIONS, facts_of
+from fleetbuild.probe.parse import facts_of
+from fleetbuild.probe.sections import SECTIONS
 
 raw = st.binary().map(lambda text: text.decode("utf-8", "surrogateescape"))
 
