@@ -30,7 +30,7 @@ from fleetbuild.probe.transport import (
 )
 
 if TYPE_CHECKING:
-    from paramiko import Channel, HostKeys
+    from paramiko import Channel, HostKeys, PKey
 
 # paramiko logs what it also raises, and Python shows that on stderr where nobody listens.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -148,7 +148,7 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
         config=_fabric_config(),
         connect_timeout=left,
         connect_kwargs={
-            "key_filename": _keys(settings),
+            **_keys(settings),
             "allow_agent": settings.get("identitiesonly") != ("yes",),
             "look_for_keys": False,
             "banner_timeout": left,
@@ -188,9 +188,27 @@ def _fabric_config() -> Any:
     return Config(lazy=True, ssh_config=SSHConfig())
 
 
-def _keys(settings: Settings) -> list[str]:
-    files = [Path(file).expanduser() for file in settings.get("identityfile", ())]
-    return [str(file) for file in files if file.is_file() and os.access(file, os.R_OK)]
+def _keys(settings: Settings) -> dict[str, Any]:
+    """The key files, and a single one that needs no passphrase read once for all nodes."""
+    named = [Path(file).expanduser() for file in settings.get("identityfile", ())]
+    files = [str(file) for file in named if file.is_file() and os.access(file, os.R_OK)]
+    if len(files) != 1 or Path(f"{files[0]}-cert.pub").exists():
+        return {"key_filename": files}
+    with _READING:  # by the first thread, for all
+        key = _read_key(files[0], Path(files[0]).stat().st_mtime_ns)
+    return {"pkey": key} if key else {"key_filename": files}
+
+
+@functools.cache
+def _read_key(file: str, _changed: int) -> PKey | None:
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+    from paramiko import PKey, SSHException  # noqa: PLC0415
+    from paramiko.pkey import UnknownKeyType  # noqa: PLC0415
+
+    try:
+        return PKey.from_path(file)
+    except (SSHException, UnknownKeyType, UnsupportedAlgorithm, ValueError, TypeError):
+        return None  # it has a passphrase, or is no key: each login tells that in its own words
 
 
 def _known_hosts_files(settings: Settings) -> tuple[str, ...]:
@@ -199,17 +217,19 @@ def _known_hosts_files(settings: Settings) -> tuple[str, ...]:
 
 
 def _known_hosts(files: tuple[str, ...]) -> tuple[HostKeys, bool]:
-    with _READING:  # by the first thread, for all
-        return _read_known_hosts(files)
+    found = tuple(Path(name).expanduser() for name in files)
+    changed = tuple(file.stat().st_mtime_ns for file in found if file.is_file())
+    with _READING:
+        return _read_known_hosts(found, changed)
 
 
 @functools.cache
-def _read_known_hosts(files: tuple[str, ...]) -> tuple[HostKeys, bool]:
+def _read_known_hosts(files: tuple[Path, ...], _changed: tuple[int, ...]) -> tuple[HostKeys, bool]:
     """The keys in these files, and whether that is all that the files say."""
     from paramiko import HostKeys  # noqa: PLC0415
 
     keys, complete = HostKeys(), True
-    for file in (Path(name).expanduser() for name in files):
+    for file in files:
         if file.is_file() and os.access(file, os.R_OK):
             complete = complete and not any(
                 line.lstrip().startswith("@")
