@@ -78,12 +78,17 @@ read_libc() {
   case $version in *GLIBC* | *GNU\ libc*) echo "glibc ${version##* }" ;; *) return 1 ;; esac
 }
 
+# The highest version that a library names; not every grep knows -a.
+glibcxx() {
+  # shellcheck disable=SC2086 # the command and its option
+  $1 -o 'GLIBCXX_3\.[0-9.]*' "$2" | sort -u -t . -k 2,2n -k 3,3n | tail -n 1 | grep .
+}
+
 read_libstdcxx() {
   for library in /usr/lib/*-linux-gnu/libstdc++.so.6 /usr/lib64/libstdc++.so.6 \
     /usr/lib/libstdc++.so.6 /lib64/libstdc++.so.6 /lib/*-linux-gnu/libstdc++.so.6; do
     [ -r "$library" ] || continue
-    tr -cs A-Z0-9_. '\n' <"$library" | grep '^GLIBCXX_3\.[0-9.]*$' |
-      sort -t . -k 2,2n -k 3,3n | tail -n 1
+    glibcxx 'grep -a' "$library" || glibcxx grep "$library" # busybox's takes all for text
     return
   done
   return 1
