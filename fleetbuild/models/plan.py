@@ -49,7 +49,13 @@ class PlannedWheel(Frozen):
     fallbacks: tuple[str, ...] = ()  # who builds where that node cannot, in order
     build_pythons: dict[str, str] = {}  # built_on and fallbacks -> path of their interpreter
     jobs: int = 1
+    cuda: str | None = None  # the toolkit that it is built with
     environment: dict[str, str]
+    config_settings: dict[str, str] = {}  # for the build backend
+    files: dict[str, str] = {}  # laid beside the source
+    patches: dict[str, str] = {}  # name -> text, in the order in which they are applied
+    # Artifact keys of the release's wheels that are there while it is built, and pinned by it.
+    built_against: tuple[str, ...] = ()
     requires: Requires
     # The sdist, or a local source packed as one (its url is a file then). None: lock missing.
     source: LockedFile | None = None

@@ -6,8 +6,14 @@ from fleetbuild.planning.explain import explain_group, explain_node
 from fleetbuild.planning.fingerprint import fingerprint, stale
 from fleetbuild.planning.lock import LockRequest, Locks, Resolution, Source
 from fleetbuild.planning.make import make_plan
-from fleetbuild.planning.packages import PackageSpec, choose_packages, parse_package, parse_packages
-from fleetbuild.planning.wheels import Package, StoreView, build_request
+from fleetbuild.planning.packages import (
+    Package,
+    PackageSpec,
+    choose_packages,
+    parse_package,
+    parse_packages,
+)
+from fleetbuild.planning.wheels import StoreView, build_request
 
 __all__ = [
     "Draft",

@@ -10,7 +10,8 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.planning.fates import Fate, fates
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, numbers
 from fleetbuild.planning.lock import LockRequest, Locks
-from fleetbuild.planning.wheels import DraftWheel, Package, draft_wheels, plain
+from fleetbuild.planning.packages import Package
+from fleetbuild.planning.wheels import DraftWheel, draft_wheels, plain
 
 Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Target, TargetLibc
 from fleetbuild.models._base import Frozen
@@ -27,17 +26,25 @@ class DraftGroup(Frozen):
         return self.target.name
 
 
+def node_targets(fates: Mapping[str, Fate], facts: Mapping[str, Facts]) -> dict[str, Target]:
+    """The target of each node that can be planned for, were it for that node alone."""
+    return {
+        name: _target_of(fates[name], facts[name])
+        for name in sorted(fates)
+        if fates[name].state == "ok"
+    }
+
+
 def group_nodes(
-    fates: Mapping[str, Fate],
+    targets: Mapping[str, Target],
     facts: Mapping[str, Facts],
     recipes: Sequence[Recipe],
     config: Config,
 ) -> tuple[DraftGroup, ...]:
-    """The groups of all nodes that can be planned for, by name."""
+    """The groups of nodes with the same target, by name."""
     members: dict[Target, list[str]] = {}
-    for name in sorted(fates):
-        if fates[name].state == "ok":
-            members.setdefault(_target_of(fates[name], facts[name]), []).append(name)
+    for name in sorted(targets):
+        members.setdefault(targets[name], []).append(name)
     floors = {
         target: lowest_libc(facts[name] for name in names) for target, names in members.items()
     }
@@ -55,7 +62,6 @@ def group_nodes(
         )
         for target, names in members.items()
     ]
-    _refuse_too_many(groups, config)
     return tuple(sorted(groups, key=lambda group: group.name))
 
 
@@ -124,14 +130,3 @@ def _wheel_floors(
 
 def _with_floor(target: Target, floor: str) -> Target:
     return target.model_copy(update={"libc": TargetLibc(family=target.libc.family, floor=floor)})
-
-
-def _refuse_too_many(groups: Sequence[DraftGroup], config: Config) -> None:
-    cap = config.grouping.max_wheel_sets
-    if cap is not None and len(groups) > cap:
-        raise ConfigError(
-            f"grouping.max_wheel_sets is {cap}, and these nodes need {len(groups)} wheel sets "
-            f"({', '.join(sorted(group.name for group in groups))}); this version does not merge "
-            "groups.",
-            "Raise the cap, or lower some nodes yourself with fleetbuild_isa in the inventory.",
-        )

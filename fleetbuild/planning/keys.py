@@ -11,7 +11,14 @@ from collections.abc import Iterable
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import LockedFile, Target
-from fleetbuild.recipes import Recipe, render_environment
+from fleetbuild.recipes import (
+    Job,
+    Recipe,
+    patches_for,
+    render_environment,
+    render_files,
+    render_settings,
+)
 
 
 def canonical(value: object) -> str:
@@ -30,6 +37,7 @@ def artifact_key(
     package: str,
     version: str,
     target: Target,
+    cuda: str | None = None,
     source_sha256: str,
     build_lock: Iterable[LockedFile],
     built_against: Iterable[str] = (),
@@ -39,32 +47,36 @@ def artifact_key(
     The libc floor is not in it (a wheel with a lower floor serves as well), and neither are the
     file hashes of build requirements: the same versions come as other files for another floor.
     """
+    job = Job(
+        version=version,
+        wheel_version=wheel_version(version, target, cuda),
+        target=_without_floor(target),
+        cuda=cuda,
+        flags=f"<{target.isa}>",
+    )
     return digest(
         {
             "package": package,
             "version": version,
             "source": source_sha256,
-            "recipe": recipe.model_dump(mode="json", exclude=_TELLS_NOTHING),
-            "environment": render_environment(recipe, _without_floor(target), f"<{target.isa}>"),
+            # Of the recipe, what it comes to for this job; what it brings in is below.
+            "recipe": recipe.name,
+            "environment": render_environment(recipe, job),
+            "config_settings": render_settings(recipe, job),
+            "files": render_files(recipe, job),
+            "patches": [patch.text for patch in patches_for(recipe, job)],
             "os": target.os,
             "arch": target.arch,
             "isa": target.isa,
             "features": target.features,
             "sms": target.sms,
-            "toolkit": None,
+            "toolkit": cuda,
             "python": target.python,
             "libc": target.libc.family,
             "built_against": sorted(built_against),
             "build_lock": sorted([file.name, file.version] for file in build_lock),
         }
     )[:32]
-
-
-# Fields of a recipe that cannot change what comes out of a build.
-_TELLS_NOTHING = {
-    "description", "packages", "rungs", "libc", "sources", "backend_requirements",
-    "job_memory_gb", "disk_gb", "import_names", "checks",
-}  # fmt: skip
 
 
 def release_id(
@@ -81,10 +93,11 @@ def release_id(
     )[:16]
 
 
-def wheel_version(version: str, target: Target) -> str:
-    """The version that the wheel itself carries: 0.8.0+cpu.avx512."""
-    sms = ".".join("sm" + sm.replace(".", "") for sm in target.sms) or "cpu"
-    label = f"{sms}.{RUNGS[target.isa].label}"
+def wheel_version(version: str, target: Target, cuda: str | None = None) -> str:
+    """The version that the wheel itself carries: 0.8.0+cpu.avx512, 2.13.0+cu126.sm86.avx."""
+    toolkit = "cu" + "".join(cuda.split(".")[:2]) if cuda else "cpu"
+    sms = ["sm" + sm.replace(".", "") for sm in target.sms]
+    label = ".".join([toolkit, *sms, RUNGS[target.isa].label])
     # A version that has a local label already keeps it in front.
     return f"{version}.{label}" if "+" in version else f"{version}+{label}"
 

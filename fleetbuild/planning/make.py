@@ -28,9 +28,9 @@ from fleetbuild.planning.fingerprint import fingerprint
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.keys import release_id
 from fleetbuild.planning.lock import Locks, Resolution
+from fleetbuild.planning.packages import Package
 from fleetbuild.planning.wheels import (
     DraftWheel,
-    Package,
     StoreView,
     build_problem,
     plan_wheel,

@@ -12,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models._base import Frozen
+from fleetbuild.recipes import Recipe
 
 _ARCHIVE = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 _FORMS = "It is NAME==VERSION, a path to an sdist or source tree, or NAME @ PATH."
@@ -24,6 +25,16 @@ class PackageSpec(Frozen):
     name: str | None = None  # None: a path whose metadata has yet to tell
     version: str | None = None  # None: not pinned, or a path
     path: str | None = None
+
+
+class Package(Frozen):
+    """A package of the release, with the recipe that it is built by."""
+
+    name: str
+    version: str
+    recipe: Recipe
+    requirement: str  # as a resolver takes it: name==version, name @ file:///path
+    text: str  # as the user wrote it
 
 
 def parse_package(text: str) -> PackageSpec:

@@ -17,19 +17,17 @@ from fleetbuild.planning.fates import Fate
 from fleetbuild.planning.groups import DraftGroup, numbers
 from fleetbuild.planning.keys import artifact_key, wheel_version
 from fleetbuild.planning.lock import LockRequest, Locks, Source
-from fleetbuild.recipes import Recipe, render_environment
+from fleetbuild.planning.packages import Package
+from fleetbuild.recipes import (
+    Job,
+    patches_for,
+    render_checks,
+    render_environment,
+    render_files,
+    render_settings,
+)
 
 StoreView = Mapping[str, str]  # artifact key -> the lowest libc floor of its stored wheels
-
-
-class Package(Frozen):
-    """A package of the release, with the recipe that it is built by."""
-
-    name: str
-    version: str
-    recipe: Recipe
-    requirement: str  # as a resolver takes it: name==version, name @ file:///path
-    text: str  # as the user wrote it
 
 
 class DraftWheel(Frozen):
@@ -112,10 +110,16 @@ def plan_wheel(
     else:
         action, reason = _action(key, target, store)
     builder = facts[builders.first]
+    job = Job(
+        version=wheel.package.version,
+        wheel_version=wheel_version(wheel.package.version, target),
+        target=target,
+        flags=flags_for(target, builders.order, facts),
+    )
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,
-        wheel_version=wheel_version(wheel.package.version, target),
+        wheel_version=job.wheel_version,
         recipe=recipe.name,
         target=target,
         artifact_key=key,
@@ -125,12 +129,16 @@ def plan_wheel(
         fallbacks=builders.order[1:],
         build_pythons=builders.pythons,
         jobs=jobs_on(recipe, builder),
-        environment=render_environment(recipe, target, flags_for(target, builders.order, facts)),
+        cuda=job.cuda,
+        environment=render_environment(recipe, job),
+        config_settings=render_settings(recipe, job),
+        files=render_files(recipe, job),
+        patches={patch.file: patch.text for patch in patches_for(recipe, job)},
         requires=requires_of(recipe, builders.first, builder),
         source=source.file if source else None,
         source_path=source.path if source else None,
         build_dependencies=requirements or (),
-        checks=recipe.checks,
+        checks=render_checks(recipe, job),
         import_names=recipe.import_names,
     )
 

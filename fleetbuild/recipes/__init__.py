@@ -7,16 +7,36 @@ from fleetbuild.recipes.find import (
     known_recipes,
     parse_recipe,
 )
-from fleetbuild.recipes.model import GENERIC, Recipe
-from fleetbuild.recipes.render import render_environment
+from fleetbuild.recipes.model import GENERIC, Patch, Recipe, RecipeSource
+from fleetbuild.recipes.render import (
+    FILES,
+    Job,
+    patches_for,
+    render_checks,
+    render_environment,
+    render_files,
+    render_requirements,
+    render_requires,
+    render_settings,
+)
 
 __all__ = [
+    "FILES",
     "GENERIC",
+    "Job",
+    "Patch",
     "Recipe",
+    "RecipeSource",
     "builtin_recipes",
     "choose_recipe",
     "find_recipe",
     "known_recipes",
     "parse_recipe",
+    "patches_for",
+    "render_checks",
     "render_environment",
+    "render_files",
+    "render_requirements",
+    "render_requires",
+    "render_settings",
 ]

@@ -65,14 +65,29 @@ def _read_folder(folder: Traversable | Path, label: str) -> tuple[Recipe, ...]:
         (entry for entry in folder.iterdir() if entry.name.endswith((".yml", ".yaml"))),
         key=lambda entry: entry.name,
     )
-    return tuple(_read(entry, label + entry.name) for entry in names)
+    return tuple(_read(entry, folder, label + entry.name) for entry in names)
 
 
-def _read(entry: Traversable | Path, source: str) -> Recipe:
+def _text(entry: Traversable | Path, source: str) -> str:
     try:
-        text = entry.read_text(encoding="utf-8")
+        return entry.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise RecipeError(
             f"{source} cannot be read: {problem}", "It must be a readable UTF-8 text file."
         ) from None
-    return parse_recipe(text, source)
+
+
+def _read(entry: Traversable | Path, folder: Traversable | Path, source: str) -> Recipe:
+    text = _text(entry, source)
+    return _with_patches(parse_recipe(text, source), folder / "patches", source)
+
+
+def _with_patches(recipe: Recipe, folder: Traversable | Path, source: str) -> Recipe:
+    """The recipe with the text of its patches, which decides what is built as much as its own."""
+    patches = (
+        patch.model_copy(
+            update={"text": _text(folder / patch.file, f"{source}: patches/{patch.file}")}
+        )
+        for patch in recipe.patches
+    )
+    return recipe.model_copy(update={"patches": tuple(patches)})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 from jinja2 import TemplateSyntaxError
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models._base import Frozen
@@ -19,24 +20,79 @@ _NATIVE = re.compile(r"-m(arch|cpu|tune)=native")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def _template(value: str) -> str:
+    try:
+        ENVIRONMENT.parse(value)
+    except TemplateSyntaxError as problem:
+        raise ValueError(f"is no Jinja2 template: {problem}") from None
+    return value
+
+
+Template = Annotated[str, AfterValidator(_template)]  # Jinja2 over what render.py says
+
+
+class RecipeSource(Frozen):
+    """Where the source is, if not in an sdist of the index: a git tag, or an archive."""
+
+    git: Template | None = None
+    ref: Template = "v{{ version }}"  # a tag, or a commit
+    submodules: bool = True
+    archive: Template | None = None  # its address
+    sha256: dict[str, str] = {}  # version -> hash of the archive
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.git is None) == (self.archive is None):
+            raise ValueError("names either git or archive")
+        return self
+
+
+class Patch(Frozen):
+    """A change to the source, for some versions and targets."""
+
+    file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")  # beside the recipe, in patches/
+    versions: str = ""  # a version specifier: ">=2.0,<2.2"
+    when: str = "true"  # a Jinja2 expression
+    text: str = ""  # what is in the file; read with the recipe
+
+    @field_validator("versions")
+    @classmethod
+    def _specifier(cls, versions: str) -> str:
+        try:
+            return str(SpecifierSet(versions))
+        except InvalidSpecifier as problem:
+            raise ValueError(f"{versions!r} is no version specifier: {problem}") from None
+
+
 class Recipe(Frozen):
-    """How a package is built for a target."""
+    """How a package is built for a target. Texts that are templates are rendered by render.py."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
     description: str = ""
     packages: tuple[str, ...] = ()  # those that it is for; the generic one serves all others
     rungs: tuple[str, ...] = Field(min_length=1)  # that can make a difference to the wheel
-    cuda: Literal[False] = False  # whether it builds for GPUs; this version builds for CPUs
+    cuda: bool = False  # whether it builds for GPUs, where a node has some
     libc: tuple[Literal["glibc", "musl"], ...] = Field(("glibc", "musl"), min_length=1)
     sources: tuple[Literal["sdist", "tree"], ...] = Field(("sdist", "tree"), min_length=1)
-    build_requirements: tuple[str, ...] = ()  # beyond those that the source declares
+    source: RecipeSource | None = None  # default: the index's sdist, or the user's own tree
+    # What it needs at run time, where its source cannot say so without being built.
+    requires: tuple[Template, ...] | None = None
+    # Packages of the same release whose wheels are in the environment that it is built in, and
+    # to whose exact versions its wheel is pinned.
+    built_against: tuple[str, ...] = ()
+    build_requirements: tuple[Template, ...] = ()  # beyond those that the source declares
     # What a build backend asks for only once it runs, which is too late for a lock.
     backend_requirements: dict[str, tuple[str, ...]] = {}
-    environment: dict[str, str] = {}  # Jinja2 over the target; CFLAGS and CXXFLAGS come by default
+    # CFLAGS and CXXFLAGS come by default. One that renders to nothing is not set.
+    environment: dict[str, Template] = {}
+    config_settings: dict[str, Template] = {}  # PEP 517's; one that renders to nothing is not given
+    files: dict[str, Template] = {}  # laid beside the source; {{ files }} is their folder
+    patches: tuple[Patch, ...] = ()
     job_memory_gb: float = Field(1.0, gt=0)  # what one compiler process may need
+    sm_job_memory_gb: float = Field(0.0, ge=0)  # and for each SM beyond the first
     disk_gb: float = Field(1.0, gt=0)  # of the workspace, while it builds
     import_names: tuple[str, ...] = ()  # default: the top-level names of the wheel
-    checks: tuple[str, ...] = ()  # Python snippets that must run on every node
+    checks: tuple[Template, ...] = ()  # Python snippets that must run on every node
 
     def serves(self, package: str) -> bool:
         """Whether the recipe is for this package."""
@@ -59,6 +115,8 @@ class Recipe(Frozen):
     @classmethod
     def _requirements(cls, requirements: tuple[str, ...]) -> tuple[str, ...]:
         for requirement in requirements:
+            if "{" in requirement:
+                continue  # known once it is rendered
             try:
                 Requirement(requirement)
             except InvalidRequirement as problem:
@@ -74,16 +132,14 @@ class Recipe(Frozen):
             if _NATIVE.search(value):
                 # It would build for whichever machine builds.
                 raise ValueError(f"{name} says native; a build belongs to its target")
-            try:
-                ENVIRONMENT.parse(value)
-            except TemplateSyntaxError as problem:
-                raise ValueError(f"{name} is no Jinja2 template: {problem}") from None
         return environment
 
     @field_validator("checks")
     @classmethod
     def _snippets(cls, checks: tuple[str, ...]) -> tuple[str, ...]:
         for snippet in checks:
+            if "{{" in snippet or "{%" in snippet:
+                continue  # Python once it is rendered
             try:
                 compile(snippet, "<check>", "exec")
             except SyntaxError as problem:

@@ -1,38 +1,116 @@
-"""Renders what a recipe says for a target."""
+"""Renders what a recipe says for one job: a version of a package for a target."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from jinja2 import TemplateError
+from packaging.specifiers import SpecifierSet
 
 from fleetbuild.errors import RecipeError
 from fleetbuild.models import Target
-from fleetbuild.recipes.model import Recipe
+from fleetbuild.models._base import Frozen
+from fleetbuild.recipes.model import Patch, Recipe
 from fleetbuild.recipes.templates import ENVIRONMENT
+
+FILES = "@files@"  # where the builder lays a recipe's files; known there alone
 
 _ALWAYS = {"CFLAGS": "-O3 {{ flags }}", "CXXFLAGS": "-O3 {{ flags }}"}
 
 
-def render_environment(recipe: Recipe, target: Target, flags: str) -> dict[str, str]:
-    """The whole environment of a build for this target, with these compiler flags in it."""
-    values = {**_ALWAYS, **recipe.environment}
-    return {name: _render(recipe, name, values[name], target, flags) for name in sorted(values)}
+class Job(Frozen):
+    """One wheel to be built, as its recipe sees it."""
+
+    version: str
+    wheel_version: str = ""  # with its local label
+    target: Target
+    cuda: str | None = None  # the toolkit; None for a CPU wheel
+    flags: str = ""  # the compiler's, for exactly the target's features
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What a template may use."""
+        target = self.target
+        return {
+            "version": self.version,
+            "wheel_version": self.wheel_version,
+            "target": target.model_dump(),
+            "arch": target.arch,
+            "isa": target.isa,
+            "features": target.features,
+            "sms": target.sms,
+            "cuda": self.cuda,
+            "python": target.python,
+            "libc": target.libc.family,
+            "flags": self.flags,
+            "files": FILES,
+        }
 
 
-def _render(recipe: Recipe, name: str, template: str, target: Target, flags: str) -> str:
+def render_environment(recipe: Recipe, job: Job) -> dict[str, str]:
+    """The whole environment of a build, without what renders to nothing."""
+    return _render_all(recipe, "environment", {**_ALWAYS, **recipe.environment}, job)
+
+
+def render_settings(recipe: Recipe, job: Job) -> dict[str, str]:
+    """The settings that the build backend is given (PEP 517)."""
+    return _render_all(recipe, "config_settings", recipe.config_settings, job)
+
+
+def render_files(recipe: Recipe, job: Job) -> dict[str, str]:
+    """The files that are laid beside the source."""
+    return _render_all(recipe, "files", recipe.files, job)
+
+
+def render_checks(recipe: Recipe, job: Job) -> tuple[str, ...]:
+    """The snippets that must run on every node."""
+    return tuple(_render(recipe, "checks", snippet, job) for snippet in recipe.checks)
+
+
+def render_requirements(recipe: Recipe, job: Job) -> tuple[str, ...]:
+    """What the build needs beyond what its source declares."""
+    return _render_list(recipe, "build_requirements", recipe.build_requirements, job)
+
+
+def render_requires(recipe: Recipe, job: Job) -> tuple[str, ...] | None:
+    """What the wheel needs at run time, where the recipe says so."""
+    if recipe.requires is None:
+        return None
+    return _render_list(recipe, "requires", recipe.requires, job)
+
+
+def patches_for(recipe: Recipe, job: Job) -> tuple[Patch, ...]:
+    """The patches of this version and target, in the recipe's order."""
+    return tuple(
+        patch
+        for patch in recipe.patches
+        if SpecifierSet(patch.versions).contains(job.version, prereleases=True)
+        and _render(recipe, f"patches.{patch.file}", _if(patch.when), job)
+    )
+
+
+def _if(expression: str) -> str:
+    return "{{ 1 if (" + expression + ") }}"
+
+
+def _render_all(recipe: Recipe, field: str, values: dict[str, str], job: Job) -> dict[str, str]:
+    rendered = {
+        name: _render(recipe, f"{field}.{name}", values[name], job) for name in sorted(values)
+    }
+    return {name: value for name, value in rendered.items() if value}
+
+
+def _render_list(recipe: Recipe, field: str, values: tuple[str, ...], job: Job) -> tuple[str, ...]:
+    rendered = (_render(recipe, field, value, job) for value in values)
+    return tuple(value for value in rendered if value)
+
+
+def _render(recipe: Recipe, field: str, template: str, job: Job) -> str:
     try:
-        return ENVIRONMENT.from_string(template).render(
-            target=target.model_dump(),
-            arch=target.arch,
-            isa=target.isa,
-            features=target.features,
-            sms=target.sms,
-            python=target.python,
-            libc=target.libc.family,
-            flags=flags,
-        )
+        return ENVIRONMENT.from_string(template).render(job.variables).strip()
     except TemplateError as problem:
         said = str(problem).rstrip(".")
         raise RecipeError(
-            f"The recipe {recipe.name} cannot be rendered: environment.{name}: {said}.",
-            "It may use target, arch, isa, features, sms, python, libc and flags.",
+            f"The recipe {recipe.name} cannot be rendered: {field}: {said}.",
+            f"It may use {', '.join(job.variables)}.",
         ) from None

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
+from packaging.specifiers import SpecifierSet
 
 # Nothing here is HTML: values go into environments and names.
 ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+
+
+def _within(version: str, specifier: str) -> bool:
+    """`{{ version is within(">=2.1,<2.14") }}`."""
+    return SpecifierSet(specifier).contains(version, prereleases=True)
+
+
+ENVIRONMENT.tests["within"] = _within

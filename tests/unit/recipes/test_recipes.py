@@ -9,12 +9,19 @@ import pytest
 from fleetbuild.errors import RecipeError
 from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import (
+    Job,
     builtin_recipes,
     choose_recipe,
     find_recipe,
     known_recipes,
     parse_recipe,
+    patches_for,
+    render_checks,
     render_environment,
+    render_files,
+    render_requirements,
+    render_requires,
+    render_settings,
 )
 
 AVX2 = Target(
@@ -24,6 +31,12 @@ AVX2 = Target(
     python="cp311",
     libc=TargetLibc(family="glibc", floor="2.28"),
 )
+
+
+def _job(flags: str = "", version: str = "1.0", **target: object) -> Job:
+    return Job(version=version, target=AVX2.model_copy(update=target), flags=flags)
+
+
 MINIMAL = "name: mine\npackages: [Some.Package]\nrungs: [x86-64, avx2]\n"
 
 
@@ -34,7 +47,7 @@ def test_hnswlib_has_its_own_recipe_and_others_the_generic_one():
 
 
 def test_hnswlib_never_builds_for_the_machine_that_builds():
-    environment = render_environment(find_recipe("hnswlib"), AVX2, "-march=x86-64-v3")
+    environment = render_environment(find_recipe("hnswlib"), _job("-march=x86-64-v3"))
     assert environment == {
         "CFLAGS": "-O3 -march=x86-64-v3",
         "CXXFLAGS": "-O3 -march=x86-64-v3",
@@ -52,13 +65,13 @@ def test_values_are_rendered_over_the_target():
     recipe = parse_recipe(
         MINIMAL + "environment: {T: '{{ arch }}/{{ isa }}/{{ python }}/{{ libc }}/{{ sms }}'}", "x"
     )
-    assert render_environment(recipe, AVX2, "-x")["T"] == "x86_64/avx2/cp311/glibc/()"
+    assert render_environment(recipe, _job("-x"))["T"] == "x86_64/avx2/cp311/glibc/()"
 
 
 def test_a_template_that_fails_names_its_variable():
     recipe = parse_recipe(MINIMAL + "environment: {T: '{{ nobody }}'}", "x")
     with pytest.raises(RecipeError, match=r"environment\.T"):
-        render_environment(recipe, AVX2, "-x")
+        render_environment(recipe, _job("-x"))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +80,6 @@ def test_a_template_that_fails_names_its_variable():
         ("rung: [avx]", "there is no key 'rung'", "Did you mean 'rungs'?"),
         ("libc: [uclibc]", "libc.0 is 'uclibc'", "libc.0"),
         ("rungs: [haswell]", "haswell is no rung", "rungs"),
-        ("cuda: true", "cuda is True", "cuda"),
         ("environment: {A: '-march=native'}", "says native", "environment"),
         ("environment: {'A-B': x}", "no name of an environment variable", "environment"),
         ("environment: {A: '{{ x'}", "no Jinja2 template", "environment"),
@@ -121,3 +133,71 @@ def test_a_recipe_that_is_not_text(tmp_path):
     (tmp_path / "bad.yml").write_bytes(b"\xff\xfe")
     with pytest.raises(RecipeError, match=r"bad\.yml cannot be read"):
         known_recipes([tmp_path])
+
+
+def test_what_renders_to_nothing_is_not_set():
+    recipe = parse_recipe(
+        MINIMAL + "environment: {A: '{{ 1 if sms }}', B: x}\n"
+        "config_settings: {cmake.define.X: '{{ cuda or \"\" }}', y: '{{ version }}'}",
+        "x",
+    )
+    assert set(render_environment(recipe, _job())) == {"B", "CFLAGS", "CXXFLAGS"}
+    assert render_settings(recipe, _job()) == {"y": "1.0"}
+
+
+def test_values_may_depend_on_the_version():
+    recipe = parse_recipe(
+        MINIMAL + "environment: {A: '{{ 1 if version is within(\"<2.14\") }}'}", "x"
+    )
+    assert "A" in render_environment(recipe, _job(version="2.13.1"))
+    assert "A" not in render_environment(recipe, _job(version="2.14.0"))
+
+
+def test_patches_apply_by_version_and_target(tmp_path):
+    (tmp_path / "patches").mkdir()
+    (tmp_path / "patches" / "old.patch").write_text("--- a\n")
+    (tmp_path / "patches" / "arm.patch").write_text("--- b\n")
+    (tmp_path / "mine.yml").write_text(
+        MINIMAL + "patches: [{file: old.patch, versions: '<2'}, "
+        "{file: arm.patch, when: arch == 'aarch64'}]"
+    )
+    recipe = find_recipe("some-package", [tmp_path])
+    assert [patch.text for patch in patches_for(recipe, _job())] == ["--- a\n"]
+    later = patches_for(recipe, _job(version="2.0", arch="aarch64"))
+    assert [patch.file for patch in later] == ["arm.patch"]
+
+
+def test_a_patch_that_is_not_there_is_named(tmp_path):
+    (tmp_path / "mine.yml").write_text(MINIMAL + "patches: [{file: gone.patch}]")
+    with pytest.raises(RecipeError, match=r"patches/gone\.patch cannot be read"):
+        known_recipes([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("source: {git: a, archive: b}", "names either git or archive"),
+        ("source: {}", "names either git or archive"),
+        ("patches: [{file: a.patch, versions: new}]", "no version specifier"),
+        ("patches: [{file: ../a.patch}]", "file"),
+        ("requires: ['{{ x']", "no Jinja2 template"),
+    ],
+)
+def test_a_wrong_recipe_is_refused(wrong, said):
+    with pytest.raises(RecipeError, match=said):
+        parse_recipe(MINIMAL + wrong, "x")
+
+
+def test_files_requirements_and_requires_are_rendered():
+    recipe = parse_recipe(
+        MINIMAL + "files: {a.cmake: 'set(X {{ isa }})'}\n"
+        "build_requirements: [cmake, '{{ \"ninja\" if sms }}']\n"
+        "requires: ['numpy>={{ version }}', '{{ \"nvidia-nccl\" if cuda }}']\n"
+        "checks: ['assert \"{{ isa }}\"']",
+        "x",
+    )
+    assert render_files(recipe, _job()) == {"a.cmake": "set(X avx2)"}
+    assert render_requirements(recipe, _job()) == ("cmake",)
+    assert render_requires(recipe, _job()) == ("numpy>=1.0",)
+    assert render_checks(recipe, _job()) == ('assert "avx2"',)
+    assert render_requires(parse_recipe(MINIMAL, "x"), _job()) is None
