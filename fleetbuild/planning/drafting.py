@@ -8,9 +8,10 @@ from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.fates import Fate, fates
-from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, numbers
+from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets, numbers
 from fleetbuild.planning.lock import LockRequest, Locks
 from fleetbuild.planning.packages import Package
+from fleetbuild.planning.tradeoffs import Merged, merge_targets
 from fleetbuild.planning.wheels import DraftWheel, draft_wheels, plain
 
 Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
@@ -22,6 +23,7 @@ class Draft(Frozen):
     fates: dict[str, Fate]
     groups: tuple[DraftGroup, ...]
     wheels: tuple[DraftWheel, ...]
+    merged: Merged
 
 
 def draft(
@@ -41,10 +43,11 @@ def draft(
         lots[name] = lots[name].model_copy(
             update={"state": "blocked", "reason": reason, "fix": fix}
         )
-    groups = group_nodes(lots, facts, recipes, config)
+    merged = merge_targets(node_targets(lots, facts), lots, recipes, config)
+    groups = group_nodes(merged.targets, facts, recipes, config)
     strong = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
     wheels = draft_wheels(packages, groups, lots, facts, strong)
-    return Draft(fates=lots, groups=groups, wheels=wheels)
+    return Draft(fates=lots, groups=groups, wheels=wheels, merged=merged)
 
 
 def refuse_unsupported(config: Config) -> None:
