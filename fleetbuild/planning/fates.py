@@ -73,7 +73,8 @@ def allowed_rungs(recipes: Sequence[Recipe], config: Config) -> tuple[str, ...]:
     """The rungs that tell groups apart: those that matter to some package, or all."""
     if config.grouping.rungs == "detected":
         return tuple(RUNGS)
-    named = {rung for recipe in recipes for rung in recipe.rungs}
+    use = config.grouping.optimize_for
+    named = {rung for recipe in recipes for rung in recipe.rungs_when(use)}
     return tuple(rung for rung in RUNGS if rung in named)
 
 
@@ -168,7 +169,8 @@ def _rung(
 
 def wheel_rung(recipe: Recipe, rung: Rung, config: Config) -> Rung | None:
     """What a group of this rung gets of a package: the recipe's best rung within it."""
-    allowed = tuple(RUNGS) if config.grouping.rungs == "detected" else recipe.rungs
+    detected = config.grouping.rungs == "detected"
+    allowed = tuple(RUNGS) if detected else recipe.rungs_when(config.grouping.optimize_for)
     return best(rung.features, rung.arch, allowed)
 
 

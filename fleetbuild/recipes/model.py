@@ -64,6 +64,16 @@ class Patch(Frozen):
             raise ValueError(f"{versions!r} is no version specifier: {problem}") from None
 
 
+class Cost(Frozen):
+    """What a wheel is expected to cost: estimates, by which wheel sets are weighed against each
+    other. Minutes are those of a builder with 8 cores."""
+
+    minutes: float = Field(2, ge=0)  # to build it, without any GPU code
+    per_sm_minutes: float = Field(1, ge=0)  # and for each SM
+    size_mb: float = Field(5, ge=0)  # of the wheel, without any GPU code
+    per_sm_mb: float = Field(5, ge=0)  # and for each SM
+
+
 class Recipe(Frozen):
     """How a package is built for a target. Texts that are templates are rendered by render.py."""
 
@@ -71,6 +81,8 @@ class Recipe(Frozen):
     description: str = ""
     packages: tuple[str, ...] = ()  # those that it is for; the generic one serves all others
     rungs: tuple[str, ...] = Field(min_length=1)  # that can make a difference to the wheel
+    # And those that make one only to what grouping.optimize_for may name.
+    rungs_for: dict[Literal["int8", "bf16"], tuple[str, ...]] = {}
     cuda: bool = False  # whether it builds for GPUs, where a node has some
     libc: tuple[Literal["glibc", "musl"], ...] = Field(("glibc", "musl"), min_length=1)
     sources: tuple[Literal["sdist", "tree"], ...] = Field(("sdist", "tree"), min_length=1)
@@ -91,8 +103,14 @@ class Recipe(Frozen):
     job_memory_gb: float = Field(1.0, gt=0)  # what one compiler process may need
     sm_job_memory_gb: float = Field(0.0, ge=0)  # and for each SM beyond the first
     disk_gb: float = Field(1.0, gt=0)  # of the workspace, while it builds
+    cost: Cost = Cost()
     import_names: tuple[str, ...] = ()  # default: the top-level names of the wheel
     checks: tuple[Template, ...] = ()  # Python snippets that must run on every node
+
+    def rungs_when(self, optimize_for: str) -> tuple[str, ...]:
+        """The rungs that can make a difference where this is what matters, weakest first."""
+        extra = next((more for use, more in self.rungs_for.items() if use == optimize_for), ())
+        return tuple(rung for rung in RUNGS if rung in {*self.rungs, *extra})
 
     def serves(self, package: str) -> bool:
         """Whether the recipe is for this package."""
@@ -102,6 +120,11 @@ class Recipe(Frozen):
     def canonical_packages(self) -> frozenset[NormalizedName]:
         """The packages that it is for, as indexes spell them."""
         return frozenset(canonicalize_name(package) for package in self.packages)
+
+    @field_validator("rungs_for")
+    @classmethod
+    def _known_too(cls, rungs_for: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        return {use: cls._known(rungs) for use, rungs in rungs_for.items()}
 
     @field_validator("rungs")
     @classmethod
