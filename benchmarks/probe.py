@@ -33,9 +33,9 @@ HERE = Path(__file__).parents[1]
 SCRIPTS = Path(sys.executable).parent
 SINGLE = f"""
 import sys, time
-from fleetbuild.inventory import read_inventory
+import fleetbuild
+nodes = fleetbuild.read_inventory(sys.argv[1]).nodes
 from fleetbuild.probe import ask
-nodes = read_inventory(sys.argv[1]).nodes
 began = time.monotonic()
 found = ask(nodes, b"{COMMAND}\\n", (), lambda answer, _: {{"said": answer.out.decode()}})
 print(f"{{time.monotonic() - began:.3f}}", file=sys.stderr)
@@ -43,9 +43,9 @@ assert all("Linux" in one["said"] for one in found.values())
 """
 FULL = """
 import sys, time
-from fleetbuild.inventory import read_inventory
+import fleetbuild
+nodes = fleetbuild.read_inventory(sys.argv[1]).nodes
 from fleetbuild.probe import probe
-nodes = read_inventory(sys.argv[1]).nodes
 began = time.monotonic()
 found = probe(nodes)
 print(f"{time.monotonic() - began:.3f}", file=sys.stderr)

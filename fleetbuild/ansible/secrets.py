@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import SecretStr
+from typing import TYPE_CHECKING
 
 from fleetbuild.errors import UsageError
-from fleetbuild.models._base import Frozen
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
 
 
-class Secrets(Frozen):
+# No model: reading an inventory begins before pydantic is loaded.
+@dataclass(frozen=True, kw_only=True)
+class Secrets:
     """Passwords typed at a terminal, and where the vault's passwords are."""
 
     ask_pass: SecretStr | None = None

@@ -11,7 +11,7 @@ from fleetbuild.ansible.messages import plain, sentence
 from fleetbuild.ansible.playbooks import task_event
 from fleetbuild.ansible.settings import flattened
 from fleetbuild.errors import InventoryError
-from fleetbuild.inventory import node_of
+from fleetbuild.inventory.nodes import node_of
 
 SETTINGS = {"ssh.remote_user": "cfg", "ssh.port": 2022, "ssh.host_key_checking": False}
 

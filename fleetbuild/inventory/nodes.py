@@ -1,20 +1,17 @@
-"""An Ansible inventory to nodes: which variables and settings decide how each is reached."""
+"""One host of an inventory to a node: which variables and settings decide how it is reached."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import threading
 from collections.abc import Mapping
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
-from fleetbuild.ansible import Secrets, Settings, list_inventory, needs_rendering, render
+from fleetbuild.ansible import Secrets, Settings
 from fleetbuild.errors import InventoryError
-from fleetbuild.models import Become, Inventory, Login, Node
+from fleetbuild.models import Become, Login, Node
 
 # Ansible's own names of each thing; as in Ansible, the last one that is set counts.
 _HOST = ("ansible_host", "ansible_ssh_host")
@@ -30,41 +27,6 @@ _METHOD = ("ansible_become_method",)
 _CONNECTION = ("ansible_connection",)
 _SSH_KINDS = ("ssh", "smart", "paramiko", "paramiko_ssh")
 _SM = re.compile(r"[1-9][0-9]?\.[0-9]")
-
-
-def read_inventory(
-    source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
-) -> Inventory:
-    """The nodes of an inventory as Ansible sees them, with every template of a login rendered."""
-    # Ansible takes its time to read; meanwhile, what a probe needs is loaded. No daemon: to end
-    # Python within an extension module that is being loaded may crash.
-    threading.Thread(target=import_module, args=("fabric",)).start()
-    listing = list_inventory(str(source), limit=limit, secrets=secrets)
-    wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
-    rendered = render(str(source), wanted, secrets=secrets)
-    return Inventory(
-        source=str(source),
-        limit=limit,
-        nodes=tuple(
-            node_of(
-                host,
-                {**own, **rendered.get(host, {})},
-                groups=listing.groups[host],
-                settings=listing.settings,
-                secrets=secrets or Secrets(),
-            )
-            for host, own in listing.hosts.items()
-        ),
-        warnings=listing.warnings,
-    )
-
-
-def _unrendered(own: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in own.items() if _is_ours(name) and needs_rendering(value)]
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith(("ansible_", "fleetbuild_")) or name == "kubernetes_node"
 
 
 def node_of(

@@ -1,0 +1,58 @@
+"""An Ansible inventory to nodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleetbuild.ansible import Secrets, list_inventory, needs_rendering, render
+
+if TYPE_CHECKING:
+    from fleetbuild.models import Inventory
+
+
+def read_inventory(
+    source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
+) -> Inventory:
+    """The nodes of an inventory as Ansible sees them, with every template of a login rendered."""
+    # Ansible takes its time to read, so it is begun before anything else is loaded; what nodes are
+    # made of, and a probe needs, is loaded meanwhile. No daemon: to end Python within an extension
+    # module that is being loaded may crash.
+    threading.Thread(target=_load).start()
+    listing = list_inventory(str(source), limit=limit, secrets=secrets)
+    wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
+    rendered = render(str(source), wanted, secrets=secrets)
+    from fleetbuild.inventory.nodes import node_of  # noqa: PLC0415
+    from fleetbuild.models import Inventory  # noqa: PLC0415
+
+    return Inventory(
+        source=str(source),
+        limit=limit,
+        nodes=tuple(
+            node_of(
+                host,
+                {**own, **rendered.get(host, {})},
+                groups=listing.groups[host],
+                settings=listing.settings,
+                secrets=secrets or Secrets(),
+            )
+            for host, own in listing.hosts.items()
+        ),
+        warnings=listing.warnings,
+    )
+
+
+def _load() -> None:
+    for module in ("fleetbuild.inventory.nodes", "fabric"):
+        import_module(module)
+
+
+def _unrendered(own: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in own.items() if _is_ours(name) and needs_rendering(value)]
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(("ansible_", "fleetbuild_")) or name == "kubernetes_node"
