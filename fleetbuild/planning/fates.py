@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from jinja2 import TemplateError
 
 from fleetbuild.errors import ConfigError
+from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
 from fleetbuild.models import Config, Facts, Inventory, Node, Python
 from fleetbuild.models._base import Frozen
@@ -31,6 +32,7 @@ class Fate(Frozen):
     warnings: tuple[str, ...] = ()
     rung: str | None = None  # the best of those that matter to the packages
     features: tuple[str, ...] = ()  # what may be used: all, or those of fleetbuild_isa
+    sms: tuple[str, ...] = ()  # what GPU code is built for; none where no package has any
     python: Python | None = None
 
 
@@ -95,7 +97,7 @@ def _planned(node: Node, facts: Facts, recipes: Sequence[Recipe], config: Config
     _refuse_unsupported(facts, recipes)
     features = _usable_features(node, facts)
     rung = _rung(facts, features, recipes, config)
-    _check_sms(node)
+    sms = _sms(node, facts, recipes)
     python = _interpreter(node, facts, config)
     _refuse_shared(facts, config)
     return Fate(
@@ -103,6 +105,7 @@ def _planned(node: Node, facts: Facts, recipes: Sequence[Recipe], config: Config
         warnings=facts.warnings,
         rung=rung.name,
         features=features,
+        sms=sms,
         python=python,
     )
 
@@ -174,13 +177,16 @@ def wheel_rung(recipe: Recipe, rung: Rung, config: Config) -> Rung | None:
     return best(rung.features, rung.arch, allowed)
 
 
-def _check_sms(node: Node) -> None:
+def _sms(node: Node, facts: Facts, recipes: Sequence[Recipe]) -> tuple[str, ...]:
     for sm in node.sms or ():
         if not _SM.fullmatch(sm):
             raise _Blocked(
                 f"fleetbuild_sms says {sm!r}, which is no compute capability.",
                 'Write it as "8.6".',
             )
+    if not any(recipe.cuda for recipe in recipes):
+        return ()
+    return tuple(sorted(set(facts.sms if node.sms is None else node.sms), key=sm_order))
 
 
 def _interpreter(node: Node, facts: Facts, config: Config) -> Python:

@@ -103,16 +103,23 @@ def _target_of(fate: Fate, facts: Facts) -> Target:
         arch=rung.arch,
         isa=rung.name,
         features=tuple(sorted(rung.features)),
+        sms=fate.sms,
         python=fate.python.tag,
         libc=TargetLibc(family=facts.libc.family, floor=""),
     )
 
 
 def _wheel_targets(target: Target, recipes: Sequence[Recipe], config: Config) -> tuple[Target, ...]:
-    rungs = [wheel_rung(recipe, RUNGS[target.isa], config) for recipe in recipes]
+    rungs = [(recipe, wheel_rung(recipe, RUNGS[target.isa], config)) for recipe in recipes]
     return tuple(
-        target.model_copy(update={"isa": rung.name, "features": tuple(sorted(rung.features))})
-        for rung in rungs
+        target.model_copy(
+            update={
+                "isa": rung.name,
+                "features": tuple(sorted(rung.features)),
+                "sms": target.sms if recipe.cuda else (),
+            }
+        )
+        for recipe, rung in rungs
         if rung  # fates() has blocked the nodes without one
     )
 

@@ -19,7 +19,6 @@ from fleetbuild.models import (
     PlannedNode,
     PlannedWheel,
     Summary,
-    Target,
 )
 from fleetbuild.planning.document import sealed
 from fleetbuild.planning.drafting import Draft, lock_request
@@ -92,10 +91,10 @@ def make_plan(
     """The plan for this draft, with these locks and this store."""
     known = _Known(inventory, facts, packages, config, drafted, locks, store)
     problems = known.problems()
-    wheels = {
-        wheel.id: plan_wheel(wheel, facts, locks, store, blocked=_of_all(wheel, problems))
-        for wheel in drafted.wheels
-    }
+    wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
+    for wheel in drafted.wheels:
+        planned = plan_wheel(wheel, facts, locks, store, blocked=_of_all(wheel, problems))
+        wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
     groups = _spare_the_installed(
         [_group(known, group, wheels, problems) for group in drafted.groups]
     )
@@ -138,13 +137,10 @@ def _of_all(wheel: DraftWheel, problems: Mapping[str, tuple[str, str]]) -> str |
 def _group(
     known: _Known,
     group: DraftGroup,
-    wheels: Mapping[tuple[str, Target], PlannedWheel],
+    wheels: Mapping[tuple[str, str], PlannedWheel],
     problems: Mapping[str, tuple[str, str]],
 ) -> PlannedGroup:
-    mine = tuple(
-        wheels[package.name, target]
-        for package, target in zip(known.packages, group.wheel_targets, strict=True)
-    )
+    mine = tuple(wheels[package.name, group.name] for package in known.packages)
     if group.name in problems:
         reason = problems[group.name][0]
         blocked = {"action": "blocked", "reason": reason}
@@ -242,7 +238,9 @@ def _warnings(drafted: Draft, config: Config) -> tuple[str, ...]:
 
 def _summary(nodes: Mapping[str, PlannedNode], groups: Sequence[PlannedGroup]) -> Summary:
     actions = {
-        (wheel.package, wheel.target): wheel.action for group in groups for wheel in group.wheels
+        (wheel.package, wheel.target, wheel.cuda, wheel.built_against): wheel.action
+        for group in groups
+        for wheel in group.wheels
     }
     states = [node.state for node in nodes.values()]
     return Summary(

@@ -38,11 +38,6 @@ class DraftWheel(Frozen):
     groups: tuple[str, ...]  # names of the groups that it serves
     builders: Builders
 
-    @property
-    def id(self) -> tuple[str, Target]:
-        """What makes it one wheel."""
-        return self.package.name, self.target
-
 
 def draft_wheels(
     packages: Sequence[Package],

@@ -378,3 +378,37 @@ def test_versions_with_a_local_label_keep_it():
     wheel = planned({"a": facts()}, packages=[package(version="1.0+ours")], sources=()).groups[0]
     assert wheel.wheels[0].wheel_version == "1.0+ours.cpu.avx2"
     assert planned({"a": facts()}).groups[0].wheels[0].wheel_version == "0.8.0+cpu.avx2"
+
+
+CUDA_RECIPE = "cuda: true"
+
+
+def test_gpus_are_told_apart_only_for_packages_that_use_them():
+    fleet = {
+        "a": facts(sms=("8.6",)),
+        "b": facts(sms=("9.0", "8.0")),
+        "c": facts(),
+    }
+    kernels = package("kernels", "1.0", recipe_of("kernels", "avx2", more=CUDA_RECIPE))
+    names = [group.name for group in drafted(fleet, [package(), kernels]).groups]
+    assert names == ["cpu-avx2-cp311", "sm80.sm90-avx2-cp311", "sm86-avx2-cp311"]
+    assert [group.name for group in drafted(fleet, [package()]).groups] == ["cpu-avx2-cp311"]
+
+
+def test_a_package_without_gpu_code_is_built_once_beside_one_with():
+    fleet = {"a": facts(sms=("8.6",)), "b": facts(sms=("9.0",))}
+    kernels = package("kernels", "1.0", recipe_of("kernels", "avx2", more=CUDA_RECIPE))
+    wheels = drafted(fleet, [package(), kernels]).wheels
+    assert sorted((wheel.package.name, wheel.target.sms) for wheel in wheels) == [
+        ("hnswlib", ()),
+        ("kernels", ("8.6",)),
+        ("kernels", ("9.0",)),
+    ]
+
+
+def test_the_inventory_may_say_which_sms_a_node_has():
+    fleet = {"a": facts(sms=("8.6",)), "b": facts(sms=("8.6",))}
+    kernels = package("kernels", "1.0", recipe_of("kernels", "avx2", more=CUDA_RECIPE))
+    nodes = [node("a", sms=()), node("b", sms=("8.0", "12.0", "9.0"))]
+    names = [group.name for group in drafted(fleet, [kernels], nodes).groups]
+    assert names == ["cpu-avx2-cp311", "sm80.sm90.sm120-avx2-cp311"]
