@@ -8,6 +8,7 @@ PY := .venv/bin/python
 # What setup needs of the system beside python3 and make; the tests' packages are the lab's.
 SETUP_PACKAGES := g++ git openssh-client
 DEBIAN_PYTHON_PACKAGES := python3-venv python3-dev
+COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetbuild/planning/*,fleetbuild/probe/parse.py,fleetbuild/recipes/*
 
 .PHONY: help setup demo test test-unit test-fleet test-molecule test-long lint lab lab-down bench docs dist clean test-packages
@@ -70,6 +71,9 @@ test-long: setup ## the tests that take longer than make test may
 	@.ci/packages qemu-user-static
 	@echo "== long tests"
 	@$(PY) -m pytest tests/foreign --long -m long $(PYTEST_ARGS)
+	@echo "== every gcc and clang that this Debian has, asked about every rung"
+	@.ci/packages $$(apt-cache search --names-only '$(COMPILER_PACKAGES)' | cut -d' ' -f1)
+	@$(PY) -m pytest tests/unit/hardware/test_rungs_compilers.py --long $(PYTEST_ARGS)
 
 lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== ruff check" && ruff check .

@@ -98,20 +98,31 @@ def flags(rung: Rung, compiler: str, version: str | None) -> str:
     `-march=x86-64-v3`.
 
     Features are spelled one by one where the compiler is too old for the short name or its
-    version is unknown. One that it is too old to know at all is left out: the code is then
-    within the rung still.
+    version is unknown. One that it is too old to know at all (see unknown_features) is left out:
+    the code is then within the rung still.
     """
-    known = _Known("clang" if "clang" in compiler else "gcc", _numbers(version))
+    known = _known(compiler, version)
     base = _named_base(rung, known)
-    march = base.march if base else _DATA["architectures"][rung.arch]["march"]
-    option = _DATA["architectures"][rung.arch]["option"]
-    spelled = [
-        option.format(_DATA["features"][feature]["option"])
+    beyond_base = [
+        feature
         for step in rung.lineage
         for feature in step.adds
         if not (base and feature in base.features) and known.feature(feature)
     ]
-    return f"-march={march}" + "".join(spelled)
+    march, hidden = base.march if base else _DATA["architectures"][rung.arch]["march"], ""
+    if known.wants_later_base(beyond_base):
+        march = _DATA["intrinsics"]["march"]
+        hidden = "".join(f" -U{macro}" for macro in _DATA["intrinsics"]["hides"])
+    option = _DATA["architectures"][rung.arch]["option"]
+    spelled = (option.format(_DATA["features"][feature]["option"]) for feature in beyond_base)
+    return f"-march={march}" + "".join(spelled) + hidden
+
+
+def unknown_features(rung: Rung, compiler: str, version: str | None) -> frozenset[str]:
+    """The rung's features that this compiler is too old to know; none where its version is not
+    told."""
+    known = _known(compiler, version)
+    return frozenset(feature for feature in rung.features if not known.feature(feature))
 
 
 @dataclass(frozen=True)
@@ -125,12 +136,24 @@ class _Known:
     def feature(self, name: str) -> bool:
         return self.version is None or self.version >= self._since("features", name)
 
+    def wants_later_base(self, features: Collection[str]) -> bool:
+        """Whether intrinsics of these features compile on a later architecture alone."""
+        late = _DATA["intrinsics"]
+        old = self.version is None or self.version < (_numbers(late["before"]) or ())
+        return (
+            old and self.compiler == late["compiler"] and not set(late["of"]).isdisjoint(features)
+        )
+
     def march(self, name: str) -> bool:
         plain = name in {row["march"] for row in _DATA["architectures"].values()}
         return plain or (self.version is not None and self.version >= self._since("march", name))
 
     def _since(self, table: str, name: str) -> tuple[int, ...]:
         return _numbers(_DATA[table][name][self.compiler]) or ()
+
+
+def _known(compiler: str, version: str | None) -> _Known:
+    return _Known("clang" if "clang" in compiler else "gcc", _numbers(version))
 
 
 def _named_base(rung: Rung, known: _Known) -> Rung | None:
