@@ -18,6 +18,11 @@ options:
   source_sha256: {description: Hash of the archive., type: str, default: ""}
   requirements: {description: Build requirements in C(in), type: list, elements: dict, default: []}
   environment: {description: Variables of the build, type: dict, default: {}}
+  config_settings: {description: For the build backend (PEP 517), type: dict, default: {}}
+  files: {description: Texts by name, laid beside the source, type: dict, default: {}}
+  patches: {description: Each a name and a text, type: list, elements: dict, default: []}
+  cuda: {description: The CUDA toolkit to build with, type: str, default: ""}
+  pins: {description: What the wheel requires exactly, type: list, elements: str, default: []}
   jobs: {description: Parallel jobs., type: int, default: 1}
   python: {description: The interpreter to build for., type: path}
   cache: {description: Compiler cache, type: str, default: ccache, choices: [ccache, sccache, none]}
@@ -44,6 +49,11 @@ def main():
             "source_sha256": {"type": "str", "default": ""},
             "requirements": {"type": "list", "elements": "dict", "default": []},
             "environment": {"type": "dict", "default": {}},
+            "config_settings": {"type": "dict", "default": {}},
+            "files": {"type": "dict", "default": {}},
+            "patches": {"type": "list", "elements": "dict", "default": []},
+            "cuda": {"type": "str", "default": ""},
+            "pins": {"type": "list", "elements": "str", "default": []},
             "jobs": {"type": "int", "default": 1},
             "python": {"type": "path"},
             "cache": {"choices": ["ccache", "sccache", "none"], "default": "ccache"},

@@ -11,6 +11,7 @@ import re
 import shutil
 import zipfile
 
+REQUIRES = re.compile(r"Requires-Dist:\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?", re.I)
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest date that a zip file knows
 
 
@@ -28,12 +29,15 @@ def public(version):
     return version.split("+")[0].strip().lower().lstrip("v")
 
 
-def stamp(wheel, version, dest):
-    """Put `wheel` with `version` into the folder `dest`; the path of what lies there now."""
+def stamp(wheel, version, dest, pins=()):
+    """Put `wheel` with `version` into the folder `dest`; the path of what lies there now.
+
+    `pins` are requirements of exact versions, which take the place of those that it has.
+    """
     name, old, tags = split_name(os.path.basename(wheel))
     if public(old) != public(version):
         raise StampError(f"The build made {name} {public(old)}, but {public(version)} was wanted.")
-    if old == version:
+    if old == version and not pins:
         target = os.path.join(dest, os.path.basename(wheel))
         if os.path.abspath(target) != os.path.abspath(wheel):
             shutil.copyfile(wheel, target)
@@ -42,12 +46,12 @@ def stamp(wheel, version, dest):
     target = os.path.join(dest, f"{stem}-{tags}.whl")
     partial = target + ".part"
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(partial, "w") as result:
-        restamp(source, result, stem, version)
+        restamp(source, result, stem, version, pins)
     os.replace(partial, target)
     return target
 
 
-def restamp(source, result, stem, version):
+def restamp(source, result, stem, version, pins):
     """Copy a wheel entry by entry: sorted, .dist-info last, RECORD at the very end."""
     entries = {info.filename: info for info in source.infolist() if not info.is_dir()}
     old = dist_info(entries)
@@ -59,7 +63,7 @@ def restamp(source, result, stem, version):
         if path in left_out:
             continue
         if path == old + ".dist-info/METADATA":
-            content = io.BytesIO(with_version(source.read(path), version))
+            content = io.BytesIO(with_pins(with_version(source.read(path), version), pins))
         else:
             content = source.open(path)
         executable = entries[path].external_attr >> 16 & 0o111
@@ -103,6 +107,33 @@ def with_version(metadata, version):
     if count != 1:
         raise StampError("The wheel's METADATA has no Version.")
     return new + blank + body
+
+
+def with_pins(metadata, pins):
+    """METADATA that requires these exact versions, whatever it said of the same packages."""
+    head, blank, body = metadata.partition(b"\n\n")
+    lines = head.decode("utf-8", "surrogateescape").split("\n")
+    for pin in pins:
+        name, _, version = pin.partition("==")
+        mine = {
+            line: extras
+            for line in lines
+            for of, extras in requires(line)
+            if of == normalised(name)
+        }
+        extras = sorted(set().union(*mine.values()))
+        wanted = name + ("[{}]".format(",".join(extras)) if extras else "") + "==" + version
+        lines = [line for line in lines if line not in mine] + ["Requires-Dist: " + wanted]
+    return "\n".join(lines).encode("utf-8", "surrogateescape") + blank + body
+
+
+def requires(line):
+    """The package that a line of METADATA requires, and the extras of it: one pair, or none."""
+    match = REQUIRES.match(line)
+    if not match:
+        return []
+    extras = {extra.strip() for extra in (match.group(2) or "").split(",")}
+    return [(normalised(match.group(1)), extras - {""})]
 
 
 def add(archive, path, content, executable):

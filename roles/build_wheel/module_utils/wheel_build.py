@@ -15,6 +15,13 @@ import time
 import zipfile
 
 from ansible.module_utils.stamp_wheel import StampError, stamp
+from ansible.module_utils.wheel_inputs import (
+    BuildFailed,
+    apply_patches,
+    filled,
+    find_toolkit,
+    lay_files,
+)
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc")
@@ -29,14 +36,6 @@ PIPS_OWN = re.compile(
     r"subprocess-exited-with-error|error: Failed|ERROR: Failed|This error originates"
     r"|Building wheel for|did not run successfully|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\])"
 )
-
-
-class BuildFailed(Exception):
-    """A sentence that says what is wrong, and one that says what to do."""
-
-    def __init__(self, message, fix=""):
-        super().__init__(message)
-        self.fix = fix
 
 
 class Build:
@@ -161,18 +160,19 @@ class Build:
         self.refuse_native()
         self.check_inputs()
         with open(self.log, "wb") as log:
+            lay_files(self.params["files"], self.at("files"))
             self.make_source()
             python = self.make_venv(log, deadline)
             environment = self.environment(python)
             self.make_wrappers(environment)
             wheel = self.compile(log, python, environment, deadline)
         self.refuse_native_in_log()
-        stamped = stamp(wheel, self.params["wheel_version"], self.at("out"))
+        stamped = stamp(wheel, self.params["wheel_version"], self.at("out"), self.params["pins"])
         if stamped != wheel:
             os.unlink(wheel)
         with open(stamped + ".sha256", "w", encoding="ascii") as file:
             file.write(f"{sha256(stamped)}  {os.path.basename(stamped)}\n")
-        for name in ("in", "src", "venv", "bin", "home", "tmp"):
+        for name in ("in", "src", "files", "venv", "bin", "home", "tmp"):
             shutil.rmtree(self.at(name), ignore_errors=True)  # large, and done with
         return stamped
 
@@ -216,7 +216,8 @@ class Build:
     def make_source(self):
         """Unpack to `src`, always the same path; kept as it is where the same build goes on."""
         source = self.at("in", self.params["source"])
-        inputs = [tree_hash(source), self.params["environment"], self.params["python"]]
+        names = ("environment", "python", "config_settings", "files", "patches", "cuda")
+        inputs = [tree_hash(source), *(self.params[name] for name in names)]
         mark = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
         if self.read(self.at("src.mark")) == mark and os.path.isdir(self.at("src")):
             return
@@ -230,6 +231,7 @@ class Build:
             only = self.at("src.new", inside[0]) if len(inside) == 1 else ""
             os.rename(only if os.path.isdir(only) else self.at("src.new"), self.at("src"))
             shutil.rmtree(self.at("src.new"), ignore_errors=True)
+        apply_patches(self.params["patches"], self.at("src"), PATH)
         with open(self.at("src.mark"), "w", encoding="ascii") as file:
             file.write(mark)
 
@@ -268,7 +270,7 @@ class Build:
     def environment(self, python):
         """All that the build sees of its surroundings: nothing is inherited."""
         os.makedirs(self.at("tmp"), exist_ok=True)
-        given = {name: str(value) for name, value in self.params["environment"].items()}
+        given = filled(self.params["environment"], self.at("files"))
         environment = {
             "HOME": self.at("home"),
             "TMPDIR": self.at("tmp"),
@@ -276,10 +278,13 @@ class Build:
             "SOURCE_DATE_EPOCH": "315532800",  # 1980, the oldest date that a zip file knows
             "VIRTUAL_ENV": self.at("venv"),
         }
+        search = [given.get("PATH", PATH)]
+        if self.params["cuda"]:
+            home = find_toolkit(self.params["cuda"], search[0])
+            search.insert(0, os.path.join(home, "bin"))
+            environment.update(CUDA_HOME=home, CUDACXX=os.path.join(home, "bin", "nvcc"))
         environment.update(given)
-        environment["PATH"] = ":".join(
-            [self.at("bin"), os.path.dirname(python), given.get("PATH", PATH)]
-        )
+        environment["PATH"] = ":".join([self.at("bin"), os.path.dirname(python), *search])
         cache_dir = self.params["cache_dir"]
         if self.params["cache"] == "ccache":
             environment.update(
@@ -327,7 +332,10 @@ class Build:
         shutil.rmtree(self.at("out"), ignore_errors=True)
         os.makedirs(self.at("out"))
         command = [*pip(python), "wheel", "-v", "--no-index", "--no-deps", "--no-build-isolation"]
-        command += ["--no-cache-dir", "--wheel-dir", self.at("out"), "./src"]
+        command += ["--no-cache-dir", "--wheel-dir", self.at("out")]
+        for name, value in filled(self.params["config_settings"], self.at("files")).items():
+            command += ["--config-settings", f"{name}={value}"]
+        command += ["./src"]
         jobs = self.params["jobs"]
         while True:
             begins = log.tell()

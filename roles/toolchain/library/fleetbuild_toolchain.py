@@ -15,6 +15,7 @@ options:
   packages: {description: Family -> need -> packages, type: dict, required: true}
   python: {description: The interpreter to build for., type: path, required: true}
   cache: {description: Compiler cache, choices: [ccache, sccache, none], type: str, default: ccache}
+  tools: {description: Other programs to have, type: list, elements: str, default: []}
 author: The fleetbuild authors
 """
 
@@ -58,11 +59,12 @@ def main():
             "packages": {"type": "dict", "required": True},
             "python": {"type": "path", "required": True},
             "cache": {"choices": ["ccache", "sccache", "none"], "default": "ccache"},
+            "tools": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
     family, python = os_family(), module.params["python"]
-    found, missing = look(python, module.params["cache"])
+    found, missing = look(python, module.params["cache"], module.params["tools"])
     packages = names(module.params["packages"].get(family, {}), missing, python, found)
     needed = [package for need, listed in packages.items() if need != "cache" for package in listed]
     optional = packages.get("cache", [])
@@ -87,7 +89,7 @@ def main():
             notes.append("No {}: {}".format(", ".join(wanted), problem))
         else:
             installed += wanted
-    facts["found"], missing = look(module.params["python"], module.params["cache"])
+    facts["found"], missing = look(python, module.params["cache"], module.params["tools"])
     lacking = [need for need in missing if need != "cache"]
     if lacking:
         module.fail_json(
@@ -110,15 +112,16 @@ def os_family():
     return next((f for f, ids in FAMILIES.items() if any(word in ids for word in words)), "")
 
 
-def look(python, cache):
+def look(python, cache, others):
     """({tool: version}, [needs that are not met])."""
-    tools = ["gcc", "g++", "make"] + ([cache] if cache != "none" else [])
+    tools = ["gcc", "g++", "make", *others] + ([cache] if cache != "none" else [])
     found = {tool: version(tool) for tool in tools if shutil.which(tool)}
     missing = []
     if not {"gcc", "g++", "make"} <= set(found):
         missing.append("compiler")
     if cache != "none" and cache not in found:
         missing.append("cache")
+    missing += [tool for tool in others if tool not in found]
     said = output([python, "-I", "-c", PROBE]).split()
     if said:
         found["python"] = said[0]

@@ -29,7 +29,13 @@ def stamp_wheel() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def wheel_build(stamp_wheel: ModuleType) -> ModuleType:
+def wheel_inputs() -> ModuleType:
+    path = ROLES / "build_wheel/module_utils/wheel_inputs.py"
+    return load(path, "ansible.module_utils.wheel_inputs")
+
+
+@pytest.fixture(scope="session")
+def wheel_build(stamp_wheel: ModuleType, wheel_inputs: ModuleType) -> ModuleType:
     return load(ROLES / "build_wheel/module_utils/wheel_build.py", "fleetbuild_test_wheel_build")
 
 

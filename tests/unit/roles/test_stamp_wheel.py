@@ -107,6 +107,35 @@ def test_metadata_without_a_version_is_refused(stamp_wheel: ModuleType) -> None:
         stamp_wheel.with_version(b"Name: a\n\nVersion: 1\n", "1+x")
 
 
+def test_exact_versions_take_the_place_of_ranges(stamp_wheel: ModuleType) -> None:
+    said = (
+        b"Metadata-Version: 2.1\nName: vision\nVersion: 1.0\n"
+        b"Requires-Dist: numpy\nRequires-Dist: Torch (>=2)\n"
+        b'Requires-Dist: torch[opt,all]>=2; extra == "all"\nRequires-Dist: torch-other>=1\n'
+        b"\nRequires-Dist: torch, says the description\n"
+    )
+    pins = ["torch==2.13.0+cpu.avx2", "triton.kernels==1.0+cpu.avx2"]
+    head, _, body = stamp_wheel.with_pins(said, pins).decode().partition("\n\n")
+    assert [line for line in head.split("\n") if line.startswith("Requires")] == [
+        "Requires-Dist: numpy",
+        "Requires-Dist: torch-other>=1",
+        "Requires-Dist: torch[all,opt]==2.13.0+cpu.avx2",
+        "Requires-Dist: triton.kernels==1.0+cpu.avx2",
+    ]
+    assert body == "Requires-Dist: torch, says the description\n"
+
+
+def test_a_wheel_of_the_wanted_version_is_pinned_all_the_same(
+    stamp_wheel: ModuleType, stamped: Path
+) -> None:
+    pinned = stamp_wheel.stamp(str(stamped), "1.2+cpu.avx", str(stamped.parent), ["a==1+x"])
+    assert pinned == str(stamped)
+    with zipfile.ZipFile(pinned) as wheel:
+        assert wheel.testzip() is None
+        text = wheel.read("my_pack_age-1.2+cpu.avx.dist-info/METADATA").decode()
+    assert "\nRequires-Dist: a==1+x\n\n" in text
+
+
 def test_pip_installs_it(stamped: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
     pip = [sys.executable, "-I", "-m", "pip", "--isolated", "--disable-pip-version-check"]

@@ -28,6 +28,11 @@ def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
         "source_sha256": "",
         "requirements": [],
         "environment": {"CFLAGS": "-O2"},
+        "config_settings": {},
+        "files": {},
+        "patches": [],
+        "cuda": "",
+        "pins": [],
         "jobs": 4,
         "python": "/usr/bin/python3",
         "cache": "none",
@@ -233,3 +238,42 @@ def test_the_compilers_words_come_before_pips(wheel_build: ModuleType, tmp_path:
     log.write_text("ok\na.c:5:2: error: #error no\nerror: subprocess-exited-with-error\n")
     assert wheel_build.last_errors(str(log)) == ["a.c:5:2: error: #error no"]
     assert wheel_build.last_errors(str(tmp_path / "none")) == []
+
+
+def test_another_patch_starts_clean(build: Any) -> None:
+    make_tar(Path(build.at("in", "a-1.0.tar.gz")), member("a-1.0/setup.py"))
+    build.make_source()
+    Path(build.at("src", "object.o")).touch()
+    text = "--- a/setup.py\n+++ b/setup.py\n@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+y\n"
+    build.params["patches"] = [{"name": "y.patch", "text": text}]
+    build.make_source()
+    assert os.listdir(build.at("src")) == ["setup.py"]
+    assert Path(build.at("src", "setup.py")).read_text() == "y\n"
+
+
+def test_a_toolkit_comes_before_what_else_is_in_the_path(
+    build: Any, wheel_build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheel_build, "find_toolkit", lambda version, _: f"/opt/cuda-{version}")
+    build.params.update(cuda="13.0", environment={"PATH": "/bin", "X": "@files@/x"})
+    environment = build.environment(build.at("venv", "bin", "python"))
+    assert environment["CUDA_HOME"] == "/opt/cuda-13.0"
+    assert environment["CUDACXX"] == "/opt/cuda-13.0/bin/nvcc"
+    assert environment["PATH"].endswith("/venv/bin:/opt/cuda-13.0/bin:/bin")
+    assert environment["X"] == build.at("files", "x")
+
+
+def test_settings_go_to_the_backend(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def call(log: Any, command: list[str], *_: Any) -> int:
+        seen.extend(command)
+        Path(build.at("out", "a-1.0-py3-none-any.whl")).write_bytes(b"")
+        return 0
+
+    monkeypatch.setattr(build, "call", call)
+    build.params["config_settings"] = {"cmake.args": "-C@files@/init.cmake"}
+    with open(build.log, "wb") as log:
+        build.compile(log, "python", {}, 0)
+    given = seen[seen.index("--config-settings") + 1]
+    assert given == f"cmake.args=-C{build.at('files')}/init.cmake"

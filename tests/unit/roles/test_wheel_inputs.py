@@ -1,0 +1,98 @@
+"""What a recipe brings: files with their folder's name in them, patches, a CUDA toolkit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SEARCH = os.environ["PATH"]
+PATCH = """--- a/src/a.c
++++ b/src/a.c
+@@ -1,3 +1,3 @@
+ int a(void) {
+-  return 1;
++  return 2;
+ }
+"""
+
+
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.c").write_text("int a(void) {\n  return 1;\n}\n")
+    return tmp_path / "src" / "a.c"
+
+
+def test_files_know_where_they_lie(wheel_inputs: ModuleType, tmp_path: Path) -> None:
+    folder = str(tmp_path / "files")
+    wheel_inputs.lay_files({"old.cmake": ""}, folder)
+    files = {"a.cmake": "include(@files@/sub/b.cmake)\n", "sub/b.cmake": "{{ kept }}"}
+    wheel_inputs.lay_files(files, folder)
+    assert Path(folder, "a.cmake").read_text() == f"include({folder}/sub/b.cmake)\n"
+    assert Path(folder, "sub", "b.cmake").read_text() == "{{ kept }}"
+    assert sorted(os.listdir(folder)) == ["a.cmake", "sub"]
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/a", ".", "sub/../../a"])
+def test_no_file_lies_elsewhere(wheel_inputs: ModuleType, tmp_path: Path, name: str) -> None:
+    with pytest.raises(wheel_inputs.BuildFailed, match="outside of its folder"):
+        wheel_inputs.lay_files({name: ""}, str(tmp_path / "files"))
+
+
+def test_patches_are_applied_in_order(wheel_inputs: ModuleType, tmp_path: Path) -> None:
+    code = source(tmp_path)
+    second = PATCH.replace("return 2", "return 3").replace("return 1", "return 2")
+    patches = [{"name": "1.patch", "text": PATCH}, {"name": "2.patch", "text": second}]
+    wheel_inputs.apply_patches(patches, str(tmp_path), SEARCH)
+    assert "return 3" in code.read_text()
+
+
+def test_a_patch_that_does_not_apply_is_named(wheel_inputs: ModuleType, tmp_path: Path) -> None:
+    source(tmp_path)
+    patches = [{"name": "twice.patch", "text": PATCH}] * 2
+    with pytest.raises(wheel_inputs.BuildFailed, match=r"twice\.patch does not apply") as caught:
+        wheel_inputs.apply_patches(patches, str(tmp_path), SEARCH)
+    assert "src/a.c" in str(caught.value)
+    assert "versions" in caught.value.fix
+
+
+def test_without_a_patch_command(wheel_inputs: ModuleType, tmp_path: Path) -> None:
+    wheel_inputs.apply_patches([], str(tmp_path), "/nowhere")
+    with pytest.raises(wheel_inputs.BuildFailed, match="no patch command"):
+        wheel_inputs.apply_patches([{"name": "a", "text": PATCH}], str(tmp_path), "/nowhere")
+
+
+def toolkit(home: Path, release: str) -> Path:
+    nvcc = home / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n")
+    nvcc.chmod(0o755)
+    return home
+
+
+def test_a_toolkit_is_known_by_its_nvcc(
+    wheel_inputs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    misnamed = toolkit(tmp_path / "cuda-13.0", "12.6")
+    right = toolkit(tmp_path / "cuda", "13.0")
+    homes = [str(misnamed), str(tmp_path / "absent"), str(right)]
+    monkeypatch.setattr(wheel_inputs, "toolkit_homes", lambda *_: homes)
+    assert wheel_inputs.find_toolkit("13.0", "") == str(right)
+    assert wheel_inputs.find_toolkit("12.6.3", "") == str(misnamed)
+    with pytest.raises(wheel_inputs.BuildFailed, match=r"CUDA 11\.8, and there is only 13\.0 in"):
+        wheel_inputs.find_toolkit("11.8", "")
+    monkeypatch.setattr(wheel_inputs, "toolkit_homes", lambda *_: [])
+    with pytest.raises(wheel_inputs.BuildFailed, match="no CUDA toolkit was found") as caught:
+        wheel_inputs.find_toolkit("11.8", "")
+    assert "/usr/local/cuda-11.8" in caught.value.fix
+
+
+def test_a_toolkit_in_the_path_is_found(wheel_inputs: ModuleType, tmp_path: Path) -> None:
+    home = toolkit(tmp_path / "odd", "9.9")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvcc").symlink_to(home / "bin" / "nvcc")
+    homes = wheel_inputs.toolkit_homes("9.9", str(tmp_path / "bin"))
+    assert homes[-1] == str(home)
+    assert wheel_inputs.find_toolkit("9.9", str(tmp_path / "bin")) in homes
