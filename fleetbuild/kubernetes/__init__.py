@@ -1,9 +1,10 @@
-"""From a plan to what Kubernetes needs to know: labels, Node patches, Deployments. No I/O here."""
+"""From a plan to what Kubernetes needs to know: labels, Node patches, workloads. No I/O here."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from fleetbuild.kubernetes.delivery import Delivery, Kind, Parts, Way, Wheel
 from fleetbuild.kubernetes.document import dump
 from fleetbuild.kubernetes.images import default_image
 from fleetbuild.kubernetes.labels import (
@@ -17,10 +18,15 @@ from fleetbuild.kubernetes.labels import (
 )
 from fleetbuild.kubernetes.names import is_subdomain, label_value
 from fleetbuild.kubernetes.nfd import feature_file
-from fleetbuild.kubernetes.workload import deployment
-from fleetbuild.models import Plan
+from fleetbuild.kubernetes.ways import parts
+from fleetbuild.kubernetes.workload import KINDS, smoke
+from fleetbuild.models import Plan, PlannedGroup
 
 __all__ = [
+    "Delivery",
+    "Kind",
+    "Way",
+    "Wheel",
     "default_image",
     "feature_file",
     "hardware_labels",
@@ -36,37 +42,65 @@ Labels are not among them: they are put on verified nodes by labels.sh or nodes.
 
 
 def render(
-    plan: Plan, *, verified: Collection[str] | None = None, image: str | None = None
+    plan: Plan,
+    *,
+    verified: Collection[str] | None = None,
+    image: str | None = None,
+    delivery: Delivery | None = None,
+    wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> dict[str, str]:
     """File name to text. `verified` names the inventory's nodes that get release labels; without it
     those which the plan found up to date. `image` is used in place of the official Python images.
+    `delivery` says by which way the packages come, `wheels` what an init container installs: the
+    files of each group's release.
     """
-    check_domain(plan.label_domain)
-    nodes = nodes_to_label(plan, verified)
-    deployments = dict(_deployments(plan, image))
+    nodes = _nodes(plan, verified)
+    delivery = delivery or Delivery(image=image)
+    workloads = {
+        f"{delivery.kind}-{label_value(group.name)}.yaml": smoke(
+            plan, group, delivery.kind, needs, image
+        )
+        for group, needs, image in deliveries(plan, delivery, wheels)
+    }
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": list(deployments),
+        "resources": list(workloads),
     }
-    files = {
-        "labels.sh": label_script(plan, nodes),
-        "nodes.yaml": node_patches(plan, nodes),
-        "kustomization.yaml": dump(kustomization, _KUSTOMIZATION),
-    }
-    return dict(sorted({**files, **deployments}.items()))
+    files = {**nodes, "kustomization.yaml": dump(kustomization, _KUSTOMIZATION), **workloads}
+    return dict(sorted(files.items()))
 
 
-def warnings(plan: Plan, *, image: str | None = None) -> tuple[str, ...]:
-    """What `render` had to leave out, a sentence each."""
-    return (*_bad_names(plan), *_left_out(plan, image))
-
-
-def _deployments(plan: Plan, image: str | None) -> Iterator[tuple[str, str]]:
+def deliveries(
+    plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]] | None = None
+) -> Iterator[tuple[PlannedGroup, Parts, str]]:
+    """For each group that can be delivered: what a pod needs, and the image that runs."""
     for group in sorted(plan.groups, key=lambda group: group.name):
-        chosen = image or default_image(group.target)
-        if chosen and group.release_id:
-            yield f"deployment-{label_value(group.name)}.yaml", deployment(plan, group, chosen)
+        files = (wheels or {}).get(group.name, ())
+        if _obstacle(group, delivery, files):
+            continue
+        image = delivery.image or default_image(group.target) or ""
+        needs = parts(plan, group, delivery, image=image, wheels=files)
+        yield group, needs, needs.image or image
+
+
+def warnings(
+    plan: Plan,
+    *,
+    image: str | None = None,
+    delivery: Delivery | None = None,
+    wheels: Mapping[str, Sequence[Wheel]] | None = None,
+) -> tuple[str, ...]:
+    """What `render` had to leave out, a sentence each."""
+    delivery = delivery or Delivery(image=image)
+    return (*_bad_names(plan), *_left_out(plan, delivery, wheels or {}))
+
+
+def _nodes(plan: Plan, verified: Collection[str] | None) -> dict[str, str]:
+    """The two files that label nodes."""
+    check_domain(plan.label_domain)
+    nodes = nodes_to_label(plan, verified)
+    return {"labels.sh": label_script(plan, nodes), "nodes.yaml": node_patches(plan, nodes)}
 
 
 def _bad_names(plan: Plan) -> Iterator[str]:
@@ -87,13 +121,25 @@ def _bad_names(plan: Plan) -> Iterator[str]:
             )
 
 
-def _left_out(plan: Plan, image: str | None) -> Iterator[str]:
+def _left_out(
+    plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]]
+) -> Iterator[str]:
     for group in plan.groups:
-        libc = group.target.libc
-        if not group.release_id:
-            yield f"{group.name}: no release is planned (the lock is missing), so no Deployment."
-        elif not image and not default_image(group.target):
-            yield (
-                f"{group.name}: no official Python image is known for {group.target.python} with "
-                f"{libc.family} {libc.floor} or newer, so no Deployment; name an image."
-            )
+        if obstacle := _obstacle(group, delivery, wheels.get(group.name, ())):
+            what, fix = obstacle
+            yield f"{group.name}: {what}, so no {KINDS[delivery.kind][1]}{fix}."
+
+
+def _obstacle(
+    group: PlannedGroup, delivery: Delivery, wheels: Sequence[Wheel]
+) -> tuple[str, str] | None:
+    """What keeps this group from being delivered, and the way out."""
+    libc = group.target.libc
+    if not group.release_id:
+        return "no release is planned (the lock is missing)", ""
+    if delivery.way == "init" and not wheels:
+        return "the store does not hold its wheels", "; fleetbuild apply builds them"
+    if delivery.way == "image" or delivery.image or default_image(group.target):
+        return None
+    needed = f"{group.target.python} with {libc.family} {libc.floor} or newer"
+    return f"no official Python image is known for {needed}", "; name an image"

@@ -26,7 +26,7 @@ class Note:
 
 def dump(value: object, header: str = "") -> str:
     """One YAML document, with a comment on top."""
-    return "\n".join([*comment(header), *_lines(value)]) + "\n"
+    return "\n".join([*comment(header), *block(value)]) + "\n"
 
 
 def comment(text: str, indent: str = "") -> Iterator[str]:
@@ -36,15 +36,16 @@ def comment(text: str, indent: str = "") -> Iterator[str]:
         yield f"{indent}# {printable}".rstrip()
 
 
-def _lines(value: object, indent: str = "") -> Iterator[str]:
+def block(value: object, indent: str = "") -> Iterator[str]:
+    """The lines of a value, in the style that people write."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
-            yield from _entry(f"{indent}{_scalar(key)}:", item, indent)
+            yield from _entry(f"{indent}{scalar(key)}:", item, indent)
     elif isinstance(value, Sequence) and not isinstance(value, str) and value:
         for item in value:
             yield from _item(item, indent)
     else:
-        yield f"{indent}{_scalar(value)}"
+        yield f"{indent}{scalar(value)}"
 
 
 def _entry(key: str, value: object, indent: str) -> Iterator[str]:
@@ -56,9 +57,9 @@ def _entry(key: str, value: object, indent: str) -> Iterator[str]:
         yield from (f"{indent}  {line}".rstrip() for line in value.splitlines())
     elif isinstance(value, Mapping | Sequence) and not isinstance(value, str) and value:
         yield key
-        yield from _lines(value, indent + "  ")
+        yield from block(value, indent + "  ")
     else:
-        yield f"{key} {_scalar(value)}"
+        yield f"{key} {scalar(value)}"
 
 
 def _item(value: object, indent: str) -> Iterator[str]:
@@ -68,12 +69,24 @@ def _item(value: object, indent: str) -> Iterator[str]:
     if isinstance(value, str) and _is_block(value):
         yield from _entry(f"{indent}-", value, indent)
         return
-    first, *rest = _lines(value, indent + "  ")
+    first, *rest = block(value, indent + "  ")
     yield f"{indent}- {first[len(indent) + 2 :]}"
     yield from rest
 
 
-def _scalar(value: object) -> str:
+def flow(value: object) -> str:
+    """A value on one line, comments left out."""
+    if isinstance(value, Note):
+        return flow(value.value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{scalar(key)}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    return scalar(value)
+
+
+def scalar(value: object) -> str:
+    """A value without parts, quoted where a reader could take it for something else."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Which of the official Python images has a C library no older than a group's floor."""
+"""Images: the official Python ones that a group's wheels run in, and the names of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 from packaging.version import InvalidVersion, Version
 
-from fleetbuild.models import Target
+from fleetbuild.kubernetes.names import label_value
+from fleetbuild.models import PlannedGroup, Target
 
 _ABI = re.compile(r"cp(3)(\d{1,2})")
 
@@ -24,6 +25,12 @@ def default_image(target: Target) -> str | None:
         if _at_least(row["libc"], target.libc.floor):
             return str(row["image"]).format(python=f"{abi[1]}.{abi[2]}")
     return None
+
+
+def image_name(repository: str, group: PlannedGroup, what: str = "") -> str:
+    """A group's own image. A tag never moves: another release is another tag."""
+    # A tag may be longer than a label's value, and takes the same letters.
+    return f"{repository}:{label_value(group.name)}-{group.release_id}{what and '-' + what}"
 
 
 def _at_least(version: str, floor: str) -> bool:

@@ -1,114 +1,153 @@
-"""A Deployment that mounts a group's release from its node and runs it with the image's Python."""
+"""A workload that runs a group's release: a Deployment, a Job or a DaemonSet of one smoke pod."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from fleetbuild.kubernetes.delivery import Kind, Parts
 from fleetbuild.kubernetes.document import Note, dump
-from fleetbuild.kubernetes.labels import selector_labels
 from fleetbuild.kubernetes.names import dns_label
-from fleetbuild.models import Plan, PlannedGroup, Target, release_root
+from fleetbuild.models import Plan, PlannedGroup
 
-# What Kubernetes calls the architectures that the kernel names.
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 NOBODY = 65534
+CONTAINER = "smoke"
+KINDS: dict[Kind, tuple[str, str]] = {
+    "deployment": ("apps/v1", "Deployment"),
+    "daemonset": ("apps/v1", "DaemonSet"),
+    "job": ("batch/v1", "Job"),
+}
 
 _HEADER = """\
-A smoke deployment for the group {group}.
-It imports {imports}, prints what it found, and stays until it is stopped; it is
-ready, and `kubectl rollout status` succeeds, once the imports did. Put your own image and command
-in its place, and keep nodeSelector, env, volumeMounts and volumes: a pod needs those four.
+A smoke {kind} for the group {group}.
+It imports {imports}, prints what it found, and {ending}
+Put your own image and command in its place, and keep what stands in it of
+  {keep}
+for a pod needs those: `emit k8s --workload FILE` puts them into a workload of yours.
 
-The release lies on the node, at
-  {path}
-and holds
-{packages}
-The python of its virtual environment does not exist in the image. The image brings its own Python
-{python}, of the same ABI ({abi}), and PYTHONPATH leads it to the packages.
+{about}"""
+_ENDINGS: dict[Kind, str] = {
+    "deployment": "stays until it is stopped; it is\n"
+    "ready, and `kubectl rollout status` succeeds, once the imports did.",
+    "daemonset": "stays until it is stopped, on each of\n"
+    "the group's nodes; it is ready, and `kubectl rollout status` succeeds, once the imports did.",
+    "job": "is complete, once the imports did.",
+}
 
-{libc}
-
-hostPath volumes need a namespace that allows them (Pod Security level "privileged")."""
-
-_GLIBC = """\
-The wheels are built for glibc {floor} and newer, the oldest among the group's nodes. Use no image
-with an older one."""
-_MUSL = """\
-The wheels are built for musl {floor} and newer: use an image of the Alpine family. python:*-alpine
-has no libstdc++ or libgomp; where a package wants them, use an image with those added."""
-
-_SMOKE = """\
-import importlib, pathlib, signal, sys
-# The first process of a container does not see a signal that it neither handles nor blocks.
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+_IMPORTS = """\
+import importlib, sys
 for name in sys.argv[1:]:
     module = importlib.import_module(name)
     print(name, getattr(module, "__version__", "-"), getattr(module, "__file__", "-"), flush=True)
+"""
+_STAY = """\
 pathlib.Path("/tmp/ready").touch()
 print("ready", flush=True)
 signal.sigwait({signal.SIGTERM, signal.SIGINT})
 """
+_BLOCK = """\
+import pathlib, signal
+# The first process of a container does not see a signal that it neither handles nor blocks.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+"""
 
 
-def release_path(plan: Plan, group: PlannedGroup) -> str:
-    """Where the group's release lies on its nodes."""
-    return f"{release_root(plan.install_path, plan.release)}/releases/{group.release_id}"
-
-
-def site_packages(release: str, abi: str) -> str:
-    """Where a virtual environment of this ABI keeps its packages."""
-    return f"{release}/lib/python{_python(abi)}/site-packages"
-
-
-def _python(abi: str) -> str:
-    """cp311 is Python 3.11, and cp313t keeps its packages in python3.13t."""
-    digits = abi.removeprefix("cp")
-    return f"{digits[:1]}.{digits[1:]}"
-
-
-def deployment(plan: Plan, group: PlannedGroup, image: str) -> str:
-    """deployment-<group>.yaml."""
+def smoke(plan: Plan, group: PlannedGroup, kind: Kind, parts: Parts, image: str) -> str:
+    """The manifest of a whole workload."""
     name = "fleetbuild-" + dns_label(group.name, 40)
     if plan.release != "default":
         name += "-" + dns_label(plan.release, 10)
+    pod = _pod(group, kind, parts, image)
+    return dump(workload(kind, name, pod), _header(group, kind, parts))
+
+
+def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of this kind around a pod."""
+    version, title = KINDS[kind]
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fleetbuild"}
-    document = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
+    spec: dict[str, Any] = {"template": {"metadata": {"labels": labels}, "spec": pod}}
+    if kind == "job":  # a Job makes its own selector
+        spec = {"backoffLimit": 2, **spec}
+    else:
+        spec = {"selector": {"matchLabels": {"app.kubernetes.io/name": name}}, **spec}
+    if kind == "deployment":
+        spec = {"replicas": 1, **spec}
+    return {
+        "apiVersion": version,
+        "kind": title,
         "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
-            "template": {"metadata": {"labels": labels}, "spec": _pod(plan, group, image)},
-        },
+        "spec": spec,
     }
-    return dump(document, _header(plan, group))
 
 
-def _header(plan: Plan, group: PlannedGroup) -> str:
-    target = group.target
-    libc = _GLIBC if target.libc.family == "glibc" else _MUSL
+def _header(group: PlannedGroup, kind: Kind, parts: Parts) -> str:
+    keep = {
+        "nodeSelector": True,
+        "tolerations": parts.gpu,
+        "initContainers": parts.init_container,
+        "image": parts.image,
+        "env": not parts.image,
+        "volumeMounts": parts.mount,
+        "volumes": parts.volume,
+    }
     return _HEADER.format(
+        kind=KINDS[kind][1],
         group=group.name,
-        imports=", ".join(_imports(group)),
-        packages="\n".join(f"  {wheel.package} {wheel.wheel_version}" for wheel in group.wheels),
-        path=release_path(plan, group),
-        python=_python(target.python),
-        abi=target.python,
-        libc=libc.format(floor=target.libc.floor),
+        imports=", ".join(imports(group)),
+        ending=_ENDINGS[kind],
+        keep=", ".join(name for name, there in keep.items() if there),
+        about=parts.about,
     )
 
 
-def _pod(plan: Plan, group: PlannedGroup, image: str) -> dict[str, Any]:
+def _pod(group: PlannedGroup, kind: Kind, parts: Parts, image: str) -> dict[str, Any]:
+    pod = bare_pod(kind, image, imports(group))
+    container = pod["containers"][0]
+    container["env"] = [*python_path(parts), *container["env"]]
+    container["resources"]["limits"].update(parts.limits)
+    if parts.mount:
+        mount = Note(parts.mount, parts.why_mount)
+        container["volumeMounts"] = [mount, *container["volumeMounts"]]
+    if parts.volume:
+        pod["volumes"] = [parts.volume, *pod["volumes"]]
+    first: dict[str, Any] = {"nodeSelector": Note(dict(parts.selector), parts.why_selector)}
+    if parts.gpu:
+        first["tolerations"] = list(parts.tolerations)
+    if parts.init_container:
+        pod = {"initContainers": [parts.init_container], **pod}
+    return {**first, **pod}
+
+
+def python_path(parts: Parts) -> list[Mapping[str, str]]:
+    """Where the container's Python finds the packages; an image of our own says so itself."""
+    return [] if parts.image else [{"name": "PYTHONPATH", "value": parts.site_packages}]
+
+
+def bare_pod(kind: Kind, image: str, modules: list[str]) -> dict[str, Any]:
+    """The smoke pod of no group yet: it has no place to run and no packages."""
+    script = _IMPORTS if kind == "job" else _BLOCK + _IMPORTS + _STAY
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": image,
+        "command": ["python3", "-c", script],
+        "args": modules,
+        "env": [{"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
+        "readinessProbe": {
+            "exec": {"command": ["test", "-f", "/tmp/ready"]},  # noqa: S108 the pod's own /tmp
+            "periodSeconds": 5,
+        },
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "2Gi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 the pod's own /tmp
+    }
     pod: dict[str, Any] = {
-        "nodeSelector": Note(
-            {
-                "kubernetes.io/os": "linux",
-                "kubernetes.io/arch": ARCHITECTURES.get(group.target.arch, group.target.arch),
-                **selector_labels(plan, group),
-            },
-            "Only nodes on which this very release was verified.",
-        ),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
@@ -117,62 +156,17 @@ def _pod(plan: Plan, group: PlannedGroup, image: str) -> dict[str, Any]:
             "runAsGroup": NOBODY,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(plan, group, image)],
-        "volumes": [
-            {
-                "name": "release",
-                "hostPath": Note(
-                    {"path": release_path(plan, group), "type": "Directory"},
-                    "Directory: a pod on a node without the release fails instead of making it.",
-                ),
-            },
-            {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-        ],
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
     }
-    if group.target.sms:
-        pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    if kind == "job":  # a Job is never ready, and its pod ends
+        del container["readinessProbe"]
+        pod["restartPolicy"] = "Never"
     return pod
 
 
-def _container(plan: Plan, group: PlannedGroup, image: str) -> dict[str, Any]:
-    release = release_path(plan, group)
-    return {
-        "name": "smoke",
-        "image": image,
-        "command": ["python3", "-c", _SMOKE],
-        "args": _imports(group),
-        "env": [
-            {"name": "PYTHONPATH", "value": site_packages(release, group.target.python)},
-            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-        ],
-        "readinessProbe": {
-            "exec": {"command": ["test", "-f", "/tmp/ready"]},  # noqa: S108 the pod's own /tmp
-            "periodSeconds": 5,
-        },
-        "resources": _resources(group.target),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            Note(
-                {"name": "release", "mountPath": release, "readOnly": True},
-                "The same path as on the node, so that absolute paths in the release hold.",
-            ),
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own /tmp
-        ],
-    }
-
-
-def _resources(target: Target) -> dict[str, Any]:
-    limits: dict[str, Any] = {"memory": "2Gi"}
-    if target.sms:
-        limits["nvidia.com/gpu"] = 1
-    return {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": limits}
-
-
-def _imports(group: PlannedGroup) -> list[str]:
+def imports(group: PlannedGroup) -> list[str]:
+    """The modules that show whether a group's packages work."""
     return [
         name
         for wheel in group.wheels

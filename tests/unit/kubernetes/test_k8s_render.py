@@ -47,7 +47,8 @@ def test_a_deployment_waits_for_the_verified_release():
     container = cpu["containers"][0]
     path = f"/opt/fleetbuild/releases/{RELEASE_ID}"
     assert cpu["volumes"][0]["hostPath"] == {"path": path, "type": "Directory"}
-    assert container["volumeMounts"][0] == {"name": "release", "mountPath": path, "readOnly": True}
+    mount = {"name": "fleetbuild-release", "mountPath": path, "readOnly": True}
+    assert container["volumeMounts"][0] == mount
     assert container["env"][0]["value"] == f"{path}/lib/python3.11/site-packages"
     assert container["image"] == "docker.io/library/python:3.11-bookworm"
     assert container["args"] == ["hnswlib"]
