@@ -10,6 +10,7 @@ from fleetbuild.recipes.find import (
 from fleetbuild.recipes.model import GENERIC, Patch, Recipe, RecipeSource
 from fleetbuild.recipes.render import (
     FILES,
+    VENV,
     Job,
     patches_for,
     render_checks,
@@ -23,6 +24,7 @@ from fleetbuild.recipes.render import (
 __all__ = [
     "FILES",
     "GENERIC",
+    "VENV",
     "Job",
     "Patch",
     "Recipe",

@@ -95,6 +95,7 @@ class Recipe(Frozen):
     build_requirements: tuple[Template, ...] = ()  # beyond those that the source declares
     # What a build backend asks for only once it runs, which is too late for a lock.
     backend_requirements: dict[str, tuple[str, ...]] = {}
+    variables: dict[str, Template] = {}  # names for what the templates below use more than once
     # CFLAGS and CXXFLAGS come by default. One that renders to nothing is not set.
     environment: dict[str, Template] = {}
     config_settings: dict[str, Template] = {}  # PEP 517's; one that renders to nothing is not given

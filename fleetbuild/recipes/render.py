@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from jinja2 import TemplateError
@@ -13,7 +14,9 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.recipes.model import Patch, Recipe
 from fleetbuild.recipes.templates import ENVIRONMENT
 
-FILES = "@files@"  # where the builder lays a recipe's files; known there alone
+# Folders that are known on the builder alone, which puts their paths in place.
+FILES = "@files@"  # where it lays the recipe's files
+VENV = "@venv@"  # the environment that it builds in
 
 _ALWAYS = {"CFLAGS": "-O3 {{ flags }}", "CXXFLAGS": "-O3 {{ flags }}"}
 
@@ -41,9 +44,11 @@ class Job(Frozen):
             "sms": target.sms,
             "cuda": self.cuda,
             "python": target.python,
+            "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),
             "libc": target.libc.family,
             "flags": self.flags,
             "files": FILES,
+            "venv": VENV,
         }
 
 
@@ -106,11 +111,14 @@ def _render_list(recipe: Recipe, field: str, values: tuple[str, ...], job: Job) 
 
 
 def _render(recipe: Recipe, field: str, template: str, job: Job) -> str:
+    values = job.variables
     try:
-        return ENVIRONMENT.from_string(template).render(job.variables).strip()
+        for name, value in recipe.variables.items():
+            values[name] = ENVIRONMENT.from_string(value).render(values).strip()
+        return ENVIRONMENT.from_string(template).render(values).strip()
     except TemplateError as problem:
         said = str(problem).rstrip(".")
         raise RecipeError(
             f"The recipe {recipe.name} cannot be rendered: {field}: {said}.",
-            f"It may use {', '.join(job.variables)}.",
+            f"It may use {', '.join(values)}.",
         ) from None
