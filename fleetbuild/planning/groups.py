@@ -9,6 +9,7 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Target, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.fates import Fate, wheel_rung
+from fleetbuild.planning.lock import StandIn
 from fleetbuild.recipes import Recipe
 
 
@@ -19,6 +20,7 @@ class DraftGroup(Frozen):
     nodes: tuple[str, ...]  # sorted
     builders: tuple[str, ...]  # the members, the representative first
     wheel_targets: tuple[Target, ...]  # one for each package, in order
+    stand_ins: tuple[StandIn, ...] = ()  # packages whose recipes say what they need
 
     @property
     def name(self) -> str:

@@ -8,11 +8,22 @@ from fleetbuild.models import LockedFile, TargetLibc
 from fleetbuild.models._base import Frozen
 
 
+class StandIn(Frozen):
+    """A package that we build, of which the recipe says what it needs at run time: there is no
+    need to ask its source."""
+
+    name: str
+    version: str
+    requires: tuple[str, ...]
+
+
 class LockRequest(Frozen):
     """Resolve these requirements for a machine of this kind."""
 
     requirements: tuple[str, ...]
     sources: tuple[str, ...] = ()  # packages that are taken as source, since we build them
+    stand_ins: tuple[StandIn, ...] = ()  # required as well, and no part of the answer
+    constraints: tuple[str, ...] = ()  # of what is chosen anyway
     python_version: str  # 3.11.2
     python: str  # cp311
     arch: str
@@ -50,6 +61,7 @@ class Locks(Frozen):
     resolutions: dict[Any, Resolution] = {}  # LockRequest -> Resolution
     sources: tuple[Source, ...] = ()
     unfetched: Resolution | None = None  # a source that is known and could not be fetched
+    closures: dict[str, tuple[LockedFile, ...]] = {}  # group -> what is installed with its wheels
 
     def __getitem__(self, request: LockRequest) -> Resolution:
         return self.resolutions.get(request, MISSING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from fleetbuild.models import Facts, LockedFile, PlannedWheel, Target
 from fleetbuild.models._base import Frozen
@@ -16,7 +17,8 @@ from fleetbuild.planning.builders import (
 from fleetbuild.planning.fates import Fate
 from fleetbuild.planning.groups import DraftGroup, numbers
 from fleetbuild.planning.keys import artifact_key, wheel_version
-from fleetbuild.planning.lock import LockRequest, Locks, Source
+from fleetbuild.planning.lock import LockRequest, Locks, Source, StandIn
+from fleetbuild.planning.order import building_order
 from fleetbuild.planning.packages import Package
 from fleetbuild.recipes import (
     Job,
@@ -24,6 +26,7 @@ from fleetbuild.recipes import (
     render_checks,
     render_environment,
     render_files,
+    render_requires,
     render_settings,
 )
 
@@ -37,6 +40,8 @@ class DraftWheel(Frozen):
     target: Target
     groups: tuple[str, ...]  # names of the groups that it serves
     builders: Builders
+    home: str  # of these groups, the one that the first builder is in
+    against: tuple[DraftWheel, ...] = ()  # which are there while it is built, and pinned by it
 
 
 def draft_wheels(
@@ -46,31 +51,93 @@ def draft_wheels(
     facts: Mapping[str, Facts],
     strong: Sequence[str],
 ) -> tuple[DraftWheel, ...]:
-    """Every wheel that these groups need, once."""
-    wheels: list[DraftWheel] = []
-    for index, package in enumerate(packages):
-        for target in dict.fromkeys(group.wheel_targets[index] for group in groups):
-            serving = [group for group in groups if group.wheel_targets[index] == target]
-            wheels.append(
-                DraftWheel(
-                    package=package,
-                    target=target,
-                    groups=tuple(group.name for group in serving),
-                    builders=choose_builders(target, serving, fates, facts, strong),
-                )
+    """Every wheel that these groups need, once; those that others are built against come first."""
+    by_name = {package.name: (index, package) for index, package in enumerate(packages)}
+    made: dict[tuple[str, str], DraftWheel] = {}  # by package and group
+    for name, needed in building_order(packages).items():
+        index, package = by_name[name]
+        lots: dict[tuple[Target, tuple[int, ...]], list[DraftGroup]] = {}
+        for group in groups:
+            against = tuple(id(made[each, group.name]) for each in needed)
+            lots.setdefault((group.wheel_targets[index], against), []).append(group)
+        for serving in lots.values():
+            against = tuple(made[each, serving[0].name] for each in needed)
+            able = [each for each in strong if _runs(facts.get(each), against)]
+            target = _shared_target(index, serving)
+            builders = choose_builders(target, serving, fates, facts, able)
+            homes = (group.name for group in serving if builders.first in group.nodes)
+            wheel = DraftWheel(
+                package=package,
+                target=target,
+                groups=tuple(group.name for group in serving),
+                builders=builders,
+                home=next(homes, serving[0].name),
+                against=against,
             )
-    return tuple(wheels)
+            made |= {(name, group.name): wheel for group in serving}
+    return tuple({id(wheel): wheel for wheel in made.values()}.values())
+
+
+def _shared_target(index: int, serving: Sequence[DraftGroup]) -> Target:
+    """The target of a package in these groups, which may be fewer than those that share it but
+    for what their wheels are built against."""
+    target = serving[0].wheel_targets[index]
+    floor = min((group.target.libc.floor for group in serving), key=numbers)
+    return target.model_copy(update={"libc": target.libc.model_copy(update={"floor": floor})})
+
+
+def _runs(facts: Facts | None, wheels: Sequence[DraftWheel]) -> bool:
+    """Whether a builder that was named can import what a wheel is built against."""
+    needed = {feature for wheel in wheels for feature in wheel.target.features}
+    return facts is None or needed <= set(facts.features)
+
+
+def stand_ins(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[StandIn, ...]:
+    """The packages of a group whose recipes say what they need at run time."""
+    mine = (_stand_in(wheel) for wheel in wheels if group.name in wheel.groups)
+    return tuple(sorted(filter(None, mine), key=lambda each: each.name))
+
+
+def _stand_in(wheel: DraftWheel) -> StandIn | None:
+    requires = render_requires(wheel.package.recipe, job_of(wheel))
+    if requires is None:
+        return None
+    package = wheel.package
+    return StandIn(name=package.name, version=package.version, requires=requires)
+
+
+def job_of(wheel: DraftWheel, flags: str = "") -> Job:
+    """The wheel as its recipe sees it."""
+    version = wheel.package.version
+    return Job(
+        version=version,
+        wheel_version=wheel_version(version, wheel.target),
+        target=wheel.target,
+        flags=flags,
+    )
 
 
 def build_request(
-    wheel: DraftWheel, source: Source, facts: Mapping[str, Facts]
+    wheel: DraftWheel,
+    source: Source,
+    facts: Mapping[str, Facts],
+    closures: Mapping[str, Sequence[LockedFile]] = MappingProxyType({}),
 ) -> LockRequest | None:
-    """The question for the build requirements, for the machine that builds."""
+    """The question for the build requirements, for the machine that builds.
+
+    What the wheel is built against is there with all that it needs, in the versions that it is
+    installed with. `closures` say those of each group.
+    """
     libc = facts[wheel.builders.first].libc
-    if not source.build_requirements or libc is None:
+    if not (source.build_requirements or wheel.against) or libc is None:
         return None
+    asked = [base for base in wheel.against if base.package.recipe.requires is None]
+    pins = closures.get(wheel.home, ()) if wheel.against else ()
     return LockRequest(
-        requirements=source.build_requirements,
+        requirements=(*source.build_requirements, *(base.package.requirement for base in asked)),
+        sources=tuple(base.package.name for base in asked),
+        stand_ins=tuple(filter(None, map(_stand_in, wheel.against))),
+        constraints=tuple(f"{file.name}=={file.version}" for file in pins),
         python_version=plain(wheel.builders.version),
         python=wheel.target.python,
         arch=wheel.target.arch,
@@ -85,13 +152,16 @@ def plan_wheel(
     store: StoreView,
     *,
     blocked: str | None,
+    against: Sequence[PlannedWheel] = (),
 ) -> PlannedWheel:
-    """The wheel with its key, its builder and what is to be done. `blocked` says why not."""
+    """The wheel with its key, its builder and what is to be done. `blocked` says why not,
+    `against` what it is built against."""
     recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
     source = locks.source(wheel.package.name)
     requirements, problem = _build_lock(wheel, source, facts, locks)
-    key = None
-    if source and source.sha256 and requirements is not None:
+    key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)
+    known = len(bases) == len(against)
+    if source and source.sha256 and requirements is not None and known:
         key = artifact_key(
             recipe=recipe,
             package=wheel.package.name,
@@ -99,18 +169,14 @@ def plan_wheel(
             target=target,
             source_sha256=source.sha256,
             build_lock=requirements,
+            built_against=bases,
         )
     if blocked or problem:
         action, reason = "blocked", blocked or problem or ""
     else:
         action, reason = _action(key, target, store)
     builder = facts[builders.first]
-    job = Job(
-        version=wheel.package.version,
-        wheel_version=wheel_version(wheel.package.version, target),
-        target=target,
-        flags=flags_for(target, builders.order, facts),
-    )
+    job = job_of(wheel, flags_for(target, builders.order, facts))
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,
@@ -129,6 +195,7 @@ def plan_wheel(
         config_settings=render_settings(recipe, job),
         files=render_files(recipe, job),
         patches={patch.file: patch.text for patch in patches_for(recipe, job)},
+        built_against=bases,
         requires=requires_of(recipe, builders.first, builder),
         source=source.file if source else None,
         source_path=source.path if source else None,
@@ -143,7 +210,7 @@ def build_problem(
 ) -> tuple[str, str | None] | None:
     """Why the build requirements cannot be had, and the fix; None where they can."""
     source = locks.source(wheel.package.name)
-    request = build_request(wheel, source, facts) if source else None
+    request = build_request(wheel, source, facts, locks.closures) if source else None
     answer = locks[request] if request else None
     if answer is None or answer.problem is None or answer.offline:
         return None
@@ -160,7 +227,7 @@ def _build_lock(
 ) -> tuple[tuple[LockedFile, ...] | None, str | None]:
     if source is None:
         return None, None
-    request = build_request(wheel, source, facts)
+    request = build_request(wheel, source, facts, locks.closures)
     if request is None:
         return (), None
     if problem := build_problem(wheel, facts, locks):
