@@ -9,12 +9,14 @@ from fleetbuild.models.plan import (
     FORMAT_VERSION,
     Installs,
     LockedFile,
+    Loss,
     Plan,
     PlannedGroup,
     PlannedNode,
     PlannedWheel,
     Requires,
     Summary,
+    Tradeoff,
 )
 from fleetbuild.models.release import Manifest, ManifestWheel, release_root
 from fleetbuild.models.result import NodeResult, Result, WheelResult
@@ -35,6 +37,7 @@ __all__ = [
     "Libc",
     "LockedFile",
     "Login",
+    "Loss",
     "Manifest",
     "ManifestWheel",
     "Node",
@@ -53,6 +56,7 @@ __all__ = [
     "Summary",
     "Target",
     "TargetLibc",
+    "Tradeoff",
     "Unreachable",
     "WheelResult",
     "ignore",

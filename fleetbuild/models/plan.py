@@ -94,6 +94,7 @@ class PlannedNode(Frozen):
 
     state: Literal["ok", "unreachable", "blocked", "skipped"]
     group: str | None = None
+    merged_from: str | None = None  # the group that it would be in if no groups were merged
     reason: str | None = None
     fix: str | None = None
     warnings: tuple[str, ...] = ()
@@ -111,6 +112,29 @@ class Summary(Frozen):
     nodes_up_to_date: int = 0
     nodes_blocked: int = 0
     nodes_unreachable: int = 0
+
+
+class Loss(Frozen):
+    """What nodes lose where their group is merged into another wheel set."""
+
+    group: str  # that they would be in
+    nodes: int  # how many they are
+    wheel_set: str  # that serves them
+    rung: str | None = None  # that they lose
+    slower: float = 0  # how much longer the CPU's work is expected to take: 0.5, half again
+    sms: tuple[str, ...] = ()  # GPU code that they carry for others
+
+
+class Tradeoff(Frozen):
+    """What a number of wheel sets comes to, at the least cost."""
+
+    wheel_sets: int
+    chosen: bool  # whether the plan is made so
+    minutes: float  # to build all their wheels, as the recipes estimate
+    size_mb: float  # of all their wheels
+    cost: float  # what is made least, in minutes of building
+    exact: bool = True  # whether all ways were weighed
+    losses: tuple[Loss, ...] = ()
 
 
 class Plan(Frozen):
@@ -133,6 +157,8 @@ class Plan(Frozen):
     fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
     nodes: dict[str, PlannedNode]
     groups: tuple[PlannedGroup, ...]
+    # Most wheel sets first; empty where nothing asks for fewer.
+    tradeoffs: tuple[Tradeoff, ...] = ()
     rollout: Rollout = Rollout()
     warnings: tuple[str, ...] = ()
     summary: Summary = Summary()

@@ -58,12 +58,6 @@ def refuse_unsupported(config: Config) -> None:
             "only.",
             "Set build.policy to targeted, or leave it out.",
         )
-    if config.grouping.optimize_for != "auto":
-        raise ConfigError(
-            f"grouping.optimize_for is {config.grouping.optimize_for!r}, and no recipe of this "
-            "version chooses by it.",
-            "Set grouping.optimize_for to auto, or leave it out.",
-        )
 
 
 def lock_request(

@@ -120,6 +120,7 @@ def make_plan(
         },
         nodes=nodes,
         groups=groups,
+        tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
         warnings=_warnings(drafted, config),
         summary=_summary(nodes, groups),
@@ -219,6 +220,7 @@ def _nodes(
         nodes[node.name] = PlannedNode(
             state="blocked" if problem else lot.state,
             group=group,
+            merged_from=known.drafted.merged.merged_from.get(node.name),
             reason=problem[0] if problem else lot.reason,
             fix=problem[1] if problem else lot.fix,
             warnings=lot.warnings,

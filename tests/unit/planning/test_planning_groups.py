@@ -363,14 +363,9 @@ def test_settings_without_effect_are_refused_or_told():
     for bad in (
         {"build": {"policy": "auto"}},
         {"build": {"policy": "published"}},
-        {"grouping": {"optimize_for": "int8"}},
     ):
         with pytest.raises(ConfigError, match="this"):
             planned({"a": facts()}, config=Config.model_validate(bad))
-    capped = Config.model_validate({"grouping": {"max_wheel_sets": 1}})
-    assert planned({"a": facts()}, config=capped).groups
-    with pytest.raises(ConfigError, match="need 2 wheel sets"):
-        planned({"a": facts(), "b": facts("avx")}, config=capped)
     assert "no effect" in planned({"a": facts()}, config=Config(cuda="12.6")).warnings[0]
 
 
