@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fleetbuild.api import (
         Config,
+        Delivery,
         Event,
         Explanation,
         Facts,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Config",
+    "Delivery",
     "Event",
     "Explanation",
     "Facts",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,7 @@ from fleetbuild.engine.housekeeping import (
 )
 from fleetbuild.engine.journal import Journal
 from fleetbuild.engine.lock import locked
+from fleetbuild.engine.manifests import Emission, What
 from fleetbuild.engine.planner import plan_fleet
 from fleetbuild.engine.probing import probe_nodes, stored_facts
 from fleetbuild.engine.rollback import going_back
@@ -30,7 +31,7 @@ from fleetbuild.engine.tools import Reach, checks_for, connect
 from fleetbuild.engine.verify import verification
 from fleetbuild.errors import FleetbuildError, PlanFileError, UsageError
 from fleetbuild.inventory import read_inventory
-from fleetbuild.kubernetes import feature_file, node_labels, render
+from fleetbuild.kubernetes import Delivery
 from fleetbuild.models import (
     Config,
     Event,
@@ -51,6 +52,7 @@ from fleetbuild.store import IndexSettings, Store, index_settings
 
 __all__ = [
     "Config",
+    "Delivery",
     "Event",
     "Explanation",
     "Facts",
@@ -83,7 +85,10 @@ __all__ = [
 
 STATE_DIR = Path(".fleetbuild")
 TIMEOUT, FORKS = 30.0, 64
-Manifests = Literal["k8s", "labels", "nfd"]
+
+
+def _unheard(_: str) -> None:
+    """The callback of those who do not listen."""
 
 
 def probe(
@@ -236,24 +241,30 @@ def render_manifests(
     plan: Plan,
     result: Result | None = None,
     *,
-    kind: Manifests = "k8s",
+    kind: What = "k8s",
     image: str | None = None,
+    delivery: Delivery | None = None,
     state_dir: Path | str | None = None,
+    on_warning: Callable[[str], None] = _unheard,
 ) -> dict[str, str]:
     """File names and texts for Kubernetes, with labels for the nodes that a result says work.
 
     Without a result it is the last apply's in `state_dir`; without that too, the nodes that the
-    plan found up to date.
+    plan found up to date. `delivery` says how a release gets into a pod, `image` in which image it
+    runs. `on_warning` is told what had to be left out.
     """
     if result is None and state_dir is not None and (last := _state(state_dir).last_result()):
         result = last.result
-    verified = result.verified if result else None
-    if kind == "nfd":
-        return _feature_files(plan, verified)
-    files = render(plan, verified=verified, image=image)
-    if kind == "labels":
-        return {name: files[name] for name in ("labels.sh", "nodes.yaml")}
-    return files
+    emission = Emission(
+        plan=plan,
+        verified=result.verified if result else None,
+        delivery=delivery or Delivery(image=image),
+        store=Store(_state(state_dir).store) if state_dir is not None else None,
+    )
+    written = emission.write(kind)
+    for sentence in written.warnings:
+        on_warning(sentence)
+    return dict(written.files)
 
 
 def explain(
@@ -366,13 +377,3 @@ def _builders(inventory: Inventory, config: Config, secrets: Secrets | None) -> 
         return ()
     named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
     return tuple(node.name for node in inventory.nodes if node.name in named)
-
-
-def _feature_files(plan: Plan, verified: frozenset[str] | None) -> dict[str, str]:
-    return {
-        name: feature_file(node_labels(plan, group))
-        for group in plan.groups
-        for name in group.nodes
-        if group.release_id
-        and name in (group.installs.up_to_date if verified is None else verified)
-    }

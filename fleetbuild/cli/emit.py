@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,46 +14,143 @@ from fleetbuild.cli.session import Session
 from fleetbuild.errors import UsageError
 
 
-class Kind(StrEnum):
+class What(StrEnum):
     """What can be written."""
 
     K8S = "k8s"
     NFD = "nfd"
     LABELS = "labels"
+    CONTAINERS = "containers"
 
 
-What = Annotated[
-    Kind,
+class Way(StrEnum):
+    """How a pod gets a release."""
+
+    HOSTPATH = "hostpath"
+    IMAGE = "image"
+    VOLUME = "volume"
+    INIT = "init"
+
+
+class Kind(StrEnum):
+    """The workloads that can be written."""
+
+    DEPLOYMENT = "deployment"
+    JOB = "job"
+    DAEMONSET = "daemonset"
+
+
+Written = Annotated[
+    What,
     typer.Argument(
-        metavar="KIND", help="k8s: labels and workloads; nfd: feature files; labels: labels alone."
+        metavar="WHAT",
+        help="k8s: labels and workloads; nfd: feature files; labels: labels alone; "
+        "containers: what the groups' images are built from.",
     ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="DIR", help="Default: manifests/KIND of the state."),
+    typer.Option("--out", "-o", metavar="DIR", help="Default: manifests/WHAT of the state."),
 ]
+WayOfDelivery = Annotated[
+    Way | None,
+    typer.Option(
+        "--way",
+        help="How a pod gets the release: from its node (hostpath, the default), an image of the "
+        "group's own, an image volume, or an init container.",
+    ),
+]
+KindOfWorkload = Annotated[
+    Kind | None, typer.Option("--kind", help="What runs the pods; default: deployment.")
+]
+Image = Annotated[
+    str | None,
+    typer.Option(
+        "--image", metavar="IMAGE", help="In place of the official Python images of each ABI."
+    ),
+]
+ImagePrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--image-prefix",
+        metavar="REPOSITORY",
+        help="Where the groups' images are pushed to, as registry.example.com/team/fleet.",
+    ),
+]
+IndexUrl = Annotated[
+    str | None,
+    typer.Option("--index-url", metavar="URL", help="Where the folder of store export is served."),
+]
+
+# What each option goes with; elsewhere it would be ignored, and is refused instead.
+_GOES_WITH = {
+    "--way": ("k8s",),
+    "--kind": ("k8s",),
+    "--image": ("k8s --way hostpath", "k8s --way volume", "k8s --way init", "containers"),
+    "--image-prefix": ("k8s --way image", "k8s --way volume", "containers"),
+    "--index-url": ("k8s --way init",),
+}
 
 
 def emit(
-    kind: What,
+    what: Written,
     out: Out = None,
+    way: WayOfDelivery = None,
+    kind: KindOfWorkload = None,
+    image: Image = None,
+    image_prefix: ImagePrefix = None,
+    index_url: IndexUrl = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write Kubernetes manifests from the last plan or apply."""
+    """Write Kubernetes manifests, or what images are built from, from the last plan or apply."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps
 
+        _refuse_unused(
+            f"{what.value} --way {way or Way.HOSTPATH}" if what is What.K8S else what.value,
+            {
+                "--way": way,
+                "--kind": kind,
+                "--image": image,
+                "--image-prefix": image_prefix,
+                "--index-url": index_url,
+            },
+        )
+        delivery = fleetbuild.Delivery(
+            way=(way or Way.HOSTPATH).value,
+            kind=(kind or Kind.DEPLOYMENT).value,
+            image=image,
+            image_prefix=image_prefix,
+            index_url=index_url,
+        )
         made = steps.read_plan(run, None)
-        files = fleetbuild.render_manifests(made, kind=kind.value, state_dir=state_dir)
-        folder = out or state_dir / "manifests" / kind.value
+        told: list[str] = []
+        files = fleetbuild.render_manifests(
+            made, kind=what.value, delivery=delivery, state_dir=state_dir, on_warning=told.append
+        )
+        folder = out or state_dir / "manifests" / what.value
         written = [str(_write(folder / name, text)) for name, text in files.items()]
+        if what is What.CONTAINERS:  # the wheels lie beside the Containerfiles
+            written += map(str, fleetbuild.export_store(folder, state_dir=state_dir))
         if json:
-            run.out.document({"format_version": "1.0", "files": written})
+            run.out.document({"format_version": "1.0", "files": written, "warnings": told})
         else:
             run.out.say(*(f"Wrote {file}" for file in written))
+            for sentence in told:
+                run.out.warn(f"warning: {sentence}")
+
+
+def _refuse_unused(wanted: str, given: Mapping[str, object]) -> None:
+    for option, value in given.items():
+        fitting = _GOES_WITH[option]
+        if value is not None and not any(wanted.startswith(each) for each in fitting):
+            raise UsageError(
+                f"{option} does not go with emit {wanted}",
+                f"leave it out, or write: {', '.join(f'emit {each}' for each in fitting)}",
+            )
 
 
 def _write(file: Path, text: str) -> Path:

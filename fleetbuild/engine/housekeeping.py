@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fleetbuild.engine.probing import facts_from
 from fleetbuild.engine.state import StateDir
+from fleetbuild.kubernetes import Wheel
 from fleetbuild.models import Facts, Plan, PlannedGroup
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning import explain_group, explain_node
@@ -76,6 +77,19 @@ def exported(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
         for group in plan.groups
         if (files := list(_index_files(group, store)))
     )
+
+
+def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
+    """The files of each group's release, where the store holds all of them."""
+    releases = {group.name: tuple(_index_files(group, store)) for group in plan.groups}
+    return {
+        group.name: tuple(
+            Wheel(file.name, file.path.name.split("-")[1], file.sha256)
+            for file in releases[group.name]
+        )
+        for group in plan.groups
+        if len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
+    }
 
 
 def _index_files(group: PlannedGroup, store: Store) -> Iterator[IndexFile]:

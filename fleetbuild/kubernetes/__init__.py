@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from fleetbuild.kubernetes.containerfile import containers
 from fleetbuild.kubernetes.delivery import Delivery, Kind, Parts, Way, Wheel
 from fleetbuild.kubernetes.document import dump
 from fleetbuild.kubernetes.images import default_image
@@ -27,11 +28,13 @@ __all__ = [
     "Kind",
     "Way",
     "Wheel",
+    "containers",
     "default_image",
     "feature_file",
     "hardware_labels",
     "label_value",
     "node_labels",
+    "node_warnings",
     "render",
     "warnings",
 ]
@@ -93,7 +96,12 @@ def warnings(
 ) -> tuple[str, ...]:
     """What `render` had to leave out, a sentence each."""
     delivery = delivery or Delivery(image=image)
-    return (*_bad_names(plan), *_left_out(plan, delivery, wheels or {}))
+    return (*node_warnings(plan), *_left_out(plan, delivery, wheels or {}))
+
+
+def node_warnings(plan: Plan) -> tuple[str, ...]:
+    """Which nodes get no labels, a sentence each."""
+    return tuple(_bad_names(plan))
 
 
 def _nodes(plan: Plan, verified: Collection[str] | None) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -31,6 +33,12 @@ def image_name(repository: str, group: PlannedGroup, what: str = "") -> str:
     """A group's own image. A tag never moves: another release is another tag."""
     # A tag may be longer than a label's value, and takes the same letters.
     return f"{repository}:{label_value(group.name)}-{group.release_id}{what and '-' + what}"
+
+
+def index_name(repository: str, groups: Sequence[PlannedGroup]) -> str:
+    """One name for the images of several architectures; other members make another name."""
+    members = " ".join(sorted(f"{group.name}-{group.release_id}" for group in groups))
+    return f"{repository}:any-{hashlib.sha256(members.encode()).hexdigest()[:16]}"
 
 
 def _at_least(version: str, floor: str) -> bool:

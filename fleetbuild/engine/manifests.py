@@ -1,0 +1,91 @@
+"""Which files `emit` writes: the plan's groups, the nodes that work, and what the store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fleetbuild.engine.housekeeping import release_files
+from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.kubernetes import (
+    Delivery,
+    Wheel,
+    containers,
+    feature_file,
+    node_labels,
+    node_warnings,
+    render,
+    warnings,
+)
+from fleetbuild.models import Plan
+from fleetbuild.store import Store
+
+What = Literal["k8s", "labels", "nfd", "containers"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """File names and texts, and in a sentence each what had to be left out."""
+
+    files: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emission:
+    """What is to be written, for whom, and out of which store."""
+
+    plan: Plan
+    verified: Collection[str] | None  # None: those that the plan found up to date
+    delivery: Delivery
+    store: Store | None
+
+    def write(self, what: What) -> Written:
+        """The files of one kind."""
+        return {
+            "k8s": self._workloads,
+            "labels": self._labels,
+            "nfd": self._feature_files,
+            "containers": self._containers,
+        }[what]()
+
+    def _workloads(self) -> Written:
+        wheels = self._wheels() if self.delivery.way == "init" else {}
+        return Written(
+            render(self.plan, verified=self.verified, delivery=self.delivery, wheels=wheels),
+            warnings(self.plan, delivery=self.delivery, wheels=wheels),
+        )
+
+    def _labels(self) -> Written:
+        files = render(self.plan, verified=self.verified)
+        labels = {name: files[name] for name in ("labels.sh", "nodes.yaml")}
+        return Written(labels, node_warnings(self.plan))
+
+    def _feature_files(self) -> Written:
+        return Written(
+            {
+                name: feature_file(node_labels(self.plan, group))
+                for group in self.plan.groups
+                for name in group.nodes
+                if group.release_id
+                and name in (group.installs.up_to_date if self.verified is None else self.verified)
+            }
+        )
+
+    def _containers(self) -> Written:
+        wheels = self._wheels()
+        if not wheels:
+            raise BlockedError(
+                "the store holds no group's wheels, so there is nothing to make images of",
+                "build them first: fleetbuild apply",
+            )
+        return Written(containers(self.plan, self.delivery, wheels))
+
+    def _wheels(self) -> dict[str, tuple[Wheel, ...]]:
+        if self.store is None:
+            raise UsageError(
+                "the hashes of the wheels are in the store, and no state directory was named",
+                "name it with state_dir",
+            )
+        return release_files(self.plan, self.store)

@@ -1,0 +1,173 @@
+"""A Containerfile for each group, and the script that builds, pushes and indexes the images."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from fleetbuild.kubernetes.delivery import Delivery, Wheel
+from fleetbuild.kubernetes.document import comment
+from fleetbuild.kubernetes.images import default_image, image_name, index_name
+from fleetbuild.kubernetes.ways import ARCHITECTURES, PACKAGES, requirements
+from fleetbuild.kubernetes.workload import NOBODY
+from fleetbuild.models import Plan, PlannedGroup
+
+_HEADER = """\
+The images of the group {group}. build.sh builds both:
+  --target image    Python {python} with the group's packages, run by nobody in particular
+  --target volume   the packages alone, for an image volume (Kubernetes 1.35; from 1.33 by a gate)
+{packages}
+
+BASE is any image with a Python of this ABI, pip, and {family} {floor} or newer, such as yours."""
+
+_CONTAINERFILE = """\
+ARG BASE={base}
+
+FROM ${{BASE}} AS packages
+# The wheels are mounted, not copied: no layer holds them. Each has the hash that the plan was
+# carried out with, or nothing is installed.
+RUN --mount=type=bind,source=files,target=/wheels \\
+    --mount=type=bind,source=requirements.txt,target=/requirements.txt \\
+    python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore \\
+      --no-index --find-links=/wheels --no-deps --require-hashes --only-binary=:all: \\
+      --target={packages} -r /requirements.txt
+
+FROM scratch AS volume
+COPY --from=packages {packages} /{folder}
+
+FROM ${{BASE}} AS image
+COPY --from=packages {packages} {packages}
+LABEL {domain}/group={group} \\
+      {domain}/release={release}
+ENV PYTHONPATH={packages}
+USER {nobody}:{nobody}
+"""
+
+_SCRIPT_HEADER = """\
+Builds the images of {groups}, with podman, docker or buildah:
+    sh build.sh              builds
+    sh build.sh --push       builds and pushes, and makes the index of several architectures
+    ENGINE=docker sh build.sh
+An image of another architecture than this machine's needs QEMU's user mode (binfmt_misc), or a
+machine of that architecture: BASE runs while the packages are installed."""
+
+_SCRIPT = """\
+set -eu
+cd "$(dirname "$0")"
+push=
+case "${1-}" in
+  --push) push=yes ;;
+  ?*) echo "usage: sh build.sh [--push]" >&2; exit 2 ;;
+esac
+engine=${ENGINE:-}
+for known in podman docker buildah; do
+  [ -n "$engine" ] || ! command -v "$known" >/dev/null || engine=$known
+done
+[ -n "$engine" ] || { echo "podman, docker or buildah is needed" >&2; exit 2; }
+
+# build FOLDER PLATFORM TARGET IMAGE
+build() {
+  "$engine" build --platform "$2" --target "$3" --tag "$4" --file "$1/Containerfile" "$1"
+  [ -z "$push" ] || "$engine" push "$4"
+}
+
+# index NAME IMAGE...: one name for images of several architectures
+index() {
+  name=$1
+  shift
+  case "$engine" in
+    *docker)  # makes an index of what is in the registry, and of nothing else
+      [ -n "$push" ] || return 0
+      "$engine" manifest create --amend "$name" "$@"
+      "$engine" manifest push --purge "$name"
+      ;;
+    *)
+      "$engine" manifest rm "$name" >/dev/null 2>&1 || true
+      "$engine" manifest create "$name"
+      for image; do "$engine" manifest add "$name" "containers-storage:$image"; done
+      [ -z "$push" ] || "$engine" manifest push --all "$name" "docker://$name"
+      ;;
+  esac
+}
+
+"""
+_INDEX = """\
+For workloads that run on any node: for each architecture the group whose wheels ask for no more
+than those of the others."""
+
+
+def containers(
+    plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]]
+) -> dict[str, str]:
+    """File name to text: build.sh, and a Containerfile and its requirements for each group."""
+    files: dict[str, str] = {}
+    built: list[PlannedGroup] = []
+    for group in sorted(plan.groups, key=lambda group: group.name):
+        base = delivery.image or default_image(group.target)
+        if base and wheels.get(group.name):
+            built.append(group)
+            files[f"{group.name}/Containerfile"] = _containerfile(plan, group, base)
+            files[f"{group.name}/requirements.txt"] = requirements(wheels[group.name])
+    return dict(sorted({**files, "build.sh": _script(delivery, built)}.items()))
+
+
+def _containerfile(plan: Plan, group: PlannedGroup, base: str) -> str:
+    target = group.target
+    header = _HEADER.format(
+        group=group.name,
+        python=target.python,
+        packages="\n".join(f"  {wheel.package} {wheel.wheel_version}" for wheel in group.wheels),
+        family=target.libc.family,
+        floor=target.libc.floor,
+    )
+    body = _CONTAINERFILE.format(
+        base=base,
+        packages=PACKAGES,
+        folder=PACKAGES.rpartition("/")[2],
+        domain=plan.label_domain,
+        group=group.name,
+        release=group.release_id,
+        nobody=NOBODY,
+    )
+    return "\n".join(comment(header)) + "\n" + body
+
+
+def _script(delivery: Delivery, groups: Sequence[PlannedGroup]) -> str:
+    names = ", ".join(group.name for group in groups) or "no group"
+    header = comment(_SCRIPT_HEADER.format(groups=names))
+    return "\n".join(["#!/bin/sh", *header]) + "\n" + _SCRIPT + "".join(_calls(delivery, groups))
+
+
+def _calls(delivery: Delivery, groups: Sequence[PlannedGroup]) -> Iterator[str]:
+    for group in groups:
+        folder, platform = f"./{group.name}", f"linux/{_architecture(group)}"
+        for target, suffix in (("image", ""), ("volume", "volume")):
+            name = image_name(delivery.repository, group, suffix)
+            yield shlex.join(["build", folder, platform, target, name]) + "\n"
+    members = least_demanding(groups)
+    if len(members) > 1:
+        images = [image_name(delivery.repository, group) for group in members]
+        yield "\n" + "\n".join(comment(_INDEX)) + "\n"
+        yield shlex.join(["index", index_name(delivery.repository, members), *images]) + "\n"
+
+
+def least_demanding(groups: Sequence[PlannedGroup]) -> list[PlannedGroup]:
+    """For each architecture the group whose wheels run wherever those of the others do."""
+    chosen = []
+    for arch in sorted({group.target.arch for group in groups}):
+        mine = [group for group in groups if group.target.arch == arch]
+        fits = [one for one in mine if all(_asks_no_more(one, other) for other in mine)]
+        if fits:
+            chosen.append(min(fits, key=lambda group: group.name))
+    return chosen
+
+
+def _asks_no_more(one: PlannedGroup, other: PlannedGroup) -> bool:
+    """Without SMs a wheel uses the CPU alone; with them it wants one of these GPUs."""
+    sms = set(one.target.sms)
+    fits_gpus = not sms or bool(other.target.sms and set(other.target.sms) <= sms)
+    return fits_gpus and set(one.target.features) <= set(other.target.features)
+
+
+def _architecture(group: PlannedGroup) -> str:
+    return ARCHITECTURES.get(group.target.arch, group.target.arch)
