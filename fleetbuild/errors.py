@@ -64,6 +64,24 @@ class UnreachableError(FleetbuildError):
     exit_code = 3
 
 
+class KubeconfigError(FleetbuildError):
+    """The kubeconfig is missing or wrong, or has no such context."""
+
+    exit_code = 2
+
+
+class ClusterError(FleetbuildError):
+    """The Kubernetes API server did not answer, or would not let us in."""
+
+    exit_code = 3
+
+
+class ForbiddenError(FleetbuildError):
+    """The Kubernetes API server does not let this login do what it has to do."""
+
+    exit_code = 4
+
+
 class BlockedError(FleetbuildError):
     """The plan cannot be applied as it stands."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from fleetbuild.errors import worst
@@ -40,6 +41,39 @@ class WheelResult(Frozen):
     log: str | None = None  # the controller's copy of the build log
 
 
+class LabelResult(Frozen):
+    """How the labelling of one node in the cluster ended."""
+
+    node: str  # in the inventory; in the cluster where it has no host
+    kubernetes_node: str
+    state: Literal[
+        "labelled", "unchanged",
+        "no_node",  # a host that is no Node of the cluster
+        "gone",  # deleted, or replaced by another of its name, while it was labelled
+        "conflict",  # a label of ours has another value, and another owner
+        "kept",  # a label that should go stays, for it has another owner too
+        "forbidden", "unauthorized", "refused", "unreachable", "failed",
+    ]  # fmt: skip
+    labels: dict[str, str] = {}  # those of ours that it has now, where it was labelled
+    reason: str | None = None
+    fix: str | None = None
+
+    @property
+    def well(self) -> bool:
+        """Is it as it should be, as far as the cluster knows it?"""
+        return self.state in ("labelled", "unchanged", "no_node")
+
+
+_LABEL_CODES = {
+    "unreachable": 3,
+    "unauthorized": 3,
+    "gone": 3,
+    "conflict": 4,
+    "kept": 4,
+    "forbidden": 4,
+    "refused": 4,
+    "failed": 6,
+}
 _NODE_CODES = {
     "unreachable": 3,
     "blocked": 4,
@@ -58,6 +92,7 @@ class Result(Frozen):
     wheels: tuple[WheelResult, ...] = ()
     nodes: tuple[NodeResult, ...] = ()
     manifests: tuple[str, ...] = ()  # files written
+    labels: tuple[LabelResult, ...] = ()  # where labels are more than files
     changed: bool = False
     seconds: float = 0
 
@@ -71,4 +106,10 @@ class Result(Frozen):
         """0, or the code of what stopped the most."""
         codes = [_NODE_CODES.get(node.state, 0) for node in self.nodes]
         codes += [_WHEEL_CODES.get(wheel.state, 0) for wheel in self.wheels]
+        codes += [label_code(self.labels)]
         return worst(codes)
+
+
+def label_code(results: Iterable[LabelResult]) -> int:
+    """The exit code for how labelling ended."""
+    return worst([_LABEL_CODES.get(result.state, 0) for result in results])

@@ -1,0 +1,1 @@
+"""Talks to a Kubernetes API server: labels on nodes, and what nodes are."""

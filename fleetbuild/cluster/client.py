@@ -1,0 +1,213 @@
+"""Asks an API server, with the standard library alone; see docs/decisions/ for why.
+
+A request that finds nobody, or a server that is busy, is made again a few times; each of ours may
+be, since what it asks for is a state and not a step. Connections are kept, one a thread.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from fleetbuild.cluster.connection import connect
+from fleetbuild.cluster.credentials import Credentials, log_in, renewable
+from fleetbuild.cluster.kubeconfig import Access
+from fleetbuild.cluster.problems import Refusal, Unanswered, untrusted
+
+TIMEOUT = 15.0  # seconds, for each answer
+WAITS = (0.5, 1.0, 2.0)  # seconds before asking again
+LONGEST_WAIT = 10.0
+PAGE = 500
+MAX_ANSWER = 512 * 1024**2
+APPLY = "application/apply-patch+yaml"  # JSON is YAML
+MERGE = "application/merge-patch+json"
+_BUSY = (429, 500, 502, 503, 504)
+
+Json = dict[str, Any]
+
+
+@dataclass
+class _Answer:
+    code: int
+    wait: str | None
+    body: bytes
+
+
+class Client:
+    """One API server, as one user."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        timeout: float = TIMEOUT,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.access = access
+        self._timeout, self._sleep = timeout, sleep
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._credentials: Credentials | None = None
+        self._open: list[http.client.HTTPConnection] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._open:
+            connection.close()
+
+    def get(self, path: str, **query: str) -> Json:
+        """An object, or one page of a list."""
+        return self._ask("GET", path, query)
+
+    def all(self, path: str) -> Iterator[Json]:
+        """Every item of a list, however many pages it has."""
+        onward = ""
+        while True:
+            page = self.get(path, limit=str(PAGE), **({"continue": onward} if onward else {}))
+            yield from page.get("items") or ()
+            onward = str((page.get("metadata") or {}).get("continue") or "")
+            if not onward:
+                return
+
+    def apply(self, path: str, wanted: Json, *, manager: str, force: bool) -> Json:
+        """Server-side apply: what it is now, with what this manager wants of it."""
+        query = {"fieldManager": manager, "force": str(force).lower(), "fieldValidation": "Strict"}
+        return self._ask("PATCH", path, query, wanted, APPLY)
+
+    def merge(self, path: str, change: Json, *, manager: str) -> Json:
+        """A merge patch: null takes a key away, whoever owns it."""
+        return self._ask("PATCH", path, {"fieldManager": manager}, change, MERGE)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | None = None,
+        kind: str = "",
+    ) -> Json:
+        text = json.dumps(body).encode() if body is not None else None
+        target = f"{path}?{urlencode(query)}" if query else path
+        answer = self._patiently(method, target, text, kind)
+        document = _document(answer.body)
+        if answer.code >= 400:
+            raise Refusal(answer.code, document)
+        return document
+
+    def _patiently(self, method: str, target: str, body: bytes | None, kind: str) -> _Answer:
+        renewed = False
+        for number, wait in enumerate((*WAITS, None)):
+            credentials = self._log_in()
+            try:
+                answer = self._once(credentials, method, target, body, kind)
+            except (OSError, http.client.HTTPException) as problem:
+                self._hang_up()
+                if isinstance(problem, ssl.SSLCertVerificationError):
+                    raise untrusted(self.access, problem) from None
+                if wait is None:
+                    raise Unanswered(_reason(problem, self._timeout), number + 1) from None
+                self._sleep(wait)
+                continue
+            if answer.code == 401 and not renewed and renewable(self.access.user):
+                renewed = True
+                self._forget(credentials)
+                continue
+            if wait is None or answer.code not in _BUSY:
+                return answer
+            self._sleep(_told_to_wait(answer.wait, wait))
+        raise AssertionError("the last turn returns or raises")
+
+    def _once(
+        self, credentials: Credentials, method: str, target: str, body: bytes | None, kind: str
+    ) -> _Answer:
+        connection = self._connection(credentials)
+        connection.putrequest(method, urlsplit(self.access.server).path + target)
+        for name, value in _headers(credentials, self.access):
+            connection.putheader(name, value)
+        if body is not None:
+            connection.putheader("Content-Type", kind)
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body)
+        response = connection.getresponse()
+        return _Answer(response.status, response.getheader("Retry-After"), _whole(response))
+
+    def _log_in(self) -> Credentials:
+        with self._lock:  # one command asks its user, not eight
+            if self._credentials is None:
+                self._credentials = log_in(self.access)
+            return self._credentials
+
+    def _forget(self, credentials: Credentials) -> None:
+        with self._lock:
+            if self._credentials is credentials:
+                self._credentials = None
+
+    def _connection(self, credentials: Credentials) -> http.client.HTTPConnection:
+        if getattr(self._local, "of", None) is not credentials:
+            self._hang_up()
+            self._local.connection = connect(self.access, credentials, self._timeout)
+            self._local.of = credentials
+            with self._lock:
+                self._open.append(self._local.connection)
+        connection: http.client.HTTPConnection = self._local.connection
+        return connection
+
+    def _hang_up(self) -> None:
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+
+
+def _headers(credentials: Credentials, access: Access) -> Iterator[tuple[str, str]]:
+    yield "Accept", "application/json"
+    yield "User-Agent", "fleetbuild"
+    if credentials.authorization:
+        yield "Authorization", credentials.authorization
+    if access.user.impersonate:
+        yield "Impersonate-User", access.user.impersonate
+    for group in access.user.impersonate_groups:
+        yield "Impersonate-Group", group
+
+
+def _whole(response: http.client.HTTPResponse) -> bytes:
+    body = response.read(MAX_ANSWER + 1)
+    if len(body) > MAX_ANSWER:
+        raise http.client.HTTPException("its answer is longer than any list of nodes")
+    return body
+
+
+def _document(body: bytes) -> Json:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {"message": body[:300].decode(errors="replace").strip()}
+    return document if isinstance(document, dict) else {}
+
+
+def _told_to_wait(header: str | None, otherwise: float) -> float:
+    return min(float(header), LONGEST_WAIT) if header and header.isdigit() else otherwise
+
+
+def _reason(problem: Exception, timeout: float) -> str:
+    if isinstance(problem, TimeoutError):
+        return f"no answer within {timeout:g} s"
+    if isinstance(problem, socket.gaierror):
+        return "its name is unknown here"
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror.lower()
+    return str(problem) or "the connection was lost"
+
+
+def path_of(*parts: str) -> str:
+    """A path of the API; no part of it leads elsewhere."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)

@@ -1,0 +1,196 @@
+"""Labels on Nodes by server-side apply: ours come, go and change; those of others stay.
+
+A release has a field manager of its own, so that what the API server takes away with one release
+are labels of that release and of no other. A Node is named together with its uid: an apply to a
+Node that is gone would make a new one otherwise.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from fleetbuild.cluster.client import Client, path_of
+from fleetbuild.cluster.nodes import NODES, ClusterNode, read
+from fleetbuild.cluster.problems import Refusal, Unanswered, expired, forbidden
+from fleetbuild.kubernetes.labels import FIELD_MANAGER
+from fleetbuild.kubernetes.served import DEFAULT, is_label_of, is_release_label
+
+AT_ONCE = 8
+_AGAIN = "Run the same command again; what is labelled stays so."
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The labels of ours that a node should have, and no other."""
+
+    release: Mapping[str, str] = field(default_factory=dict)
+    hardware: Mapping[str, str] | None = None  # None: unknown here, so what there is stays
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it went with one node."""
+
+    state: Literal[
+        "labelled", "unchanged", "gone", "conflict", "kept",
+        "forbidden", "unauthorized", "refused", "unreachable",
+    ]  # fmt: skip
+    reason: str | None = None
+    fix: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)  # all that it has now
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Whose labels, under which domain, and whether those of others may be taken over."""
+
+    domain: str
+    release: str = DEFAULT
+    force: bool = False
+
+    @property
+    def manager(self) -> str:
+        """The field manager: fleetbuild, or fleetbuild-staging for the release of that name."""
+        return FIELD_MANAGER if self.release == DEFAULT else f"{FIELD_MANAGER}-{self.release}"
+
+
+def label_nodes(
+    client: Client,
+    nodes: Mapping[str, ClusterNode],
+    wanted: Mapping[str, Wanted],
+    labelling: Labelling,
+) -> dict[str, Outcome]:
+    """Give each of these Nodes the labels that are wanted of it; a trouble stops no other."""
+    patience = _Patience()
+    one = partial(_label, client, labelling, patience)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = pool.map(one, (nodes[name] for name in wanted), wanted.values())
+        return dict(zip(wanted, outcomes, strict=True))
+
+
+class _Patience:
+    """A server that is away is not waited for once a node."""
+
+    def __init__(self) -> None:
+        self._lock, self._silent = threading.Lock(), 0
+
+    @property
+    def lost(self) -> bool:
+        return self._silent >= AT_ONCE
+
+    def note(self, *, answered: bool) -> None:
+        with self._lock:
+            self._silent = 0 if answered else self._silent + 1
+
+
+def _label(
+    client: Client, labelling: Labelling, patience: _Patience, node: ClusterNode, wanted: Wanted
+) -> Outcome:
+    if patience.lost:
+        return _silent(client, "it had stopped answering before")
+    try:
+        outcome = _applied(client, labelling, node, wanted)
+    except Unanswered as problem:
+        patience.note(answered=False)
+        return _silent(client, f"{problem.reason}, {problem.times} times asked")
+    except Refusal as problem:
+        outcome = _refused(client, problem)
+    patience.note(answered=True)
+    return outcome
+
+
+def _applied(client: Client, labelling: Labelling, node: ClusterNode, wanted: Wanted) -> Outcome:
+    labels = {**_hardware(node, wanted, labelling), **wanted.release}
+    path = path_of(*NODES, node.name)
+    made = read(
+        client.apply(
+            path,
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": node.name, "uid": node.uid, "labels": labels},
+            },
+            manager=labelling.manager,
+            force=labelling.force,
+        )
+    )
+    left = _left(made, labels, labelling)
+    if left and labelling.force:
+        gone: dict[str, None] = dict.fromkeys(left)
+        change = {"metadata": {"uid": node.uid, "labels": gone}}
+        made = read(client.merge(path, change, manager=labelling.manager))
+        left = ()
+    if left:
+        return _kept(made, left)
+    state: Literal["labelled", "unchanged"] = (
+        "unchanged" if made.version == node.version else "labelled"
+    )
+    return Outcome(state, labels=made.labels)
+
+
+def _hardware(node: ClusterNode, wanted: Wanted, labelling: Labelling) -> Mapping[str, str]:
+    if wanted.hardware is not None:
+        return wanted.hardware
+    owned = node.owned(labelling.manager)
+    return {
+        key: value for key, value in owned.items() if not is_release_label(key, labelling.domain)
+    }
+
+
+def _left(made: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> tuple[str, ...]:
+    """Labels of this release that others own too, and that therefore outlived our letting go."""
+    return tuple(
+        key
+        for key in sorted(made.labels)
+        if key not in labels and is_label_of(key, labelling.release, labelling.domain)
+    )
+
+
+def _kept(node: ClusterNode, left: tuple[str, ...]) -> Outcome:
+    owners = sorted({owner for key in left for owner in node.owner(key)}) or ["nobody known"]
+    removal = " ".join(f"{key}-" for key in left)
+    return Outcome(
+        "kept",
+        f"It keeps {', '.join(left)}, set by {', '.join(owners)}.",
+        f"Let whoever sets it take it off (kubectl label node {node.name} {removal}), or have it"
+        " taken off with: fleetbuild emit labels --apply --force-conflicts",
+        node.labels,
+    )
+
+
+def _refused(client: Client, problem: Refusal) -> Outcome:
+    if problem.code == 401:
+        return Outcome("unauthorized", *expired(client.access))
+    if problem.code == 403:
+        return Outcome("forbidden", *forbidden(client.access, "patch", "/nodes", problem.message))
+    others = [cause for cause in problem.causes if cause.get("reason") == "FieldManagerConflict"]
+    if problem.code == 409 and others:
+        said = "; ".join(_conflict(cause) for cause in others)
+        return Outcome(
+            "conflict",
+            f"Labels have other owners and other values: {said}.",
+            "Find out who is right; take them over with: fleetbuild emit labels --apply"
+            " --force-conflicts",
+        )
+    # A conflict about nothing but the uid: the Node went, or another of its name came.
+    if problem.code in (404, 409) or "uid" in problem.message.lower():
+        return Outcome(
+            "gone",
+            "It was deleted, or replaced by another of its name, while it was labelled.",
+            "If it is to come back, label it then: fleetbuild emit labels --apply",
+        )
+    return Outcome("refused", f"The API server refused: {problem.message}", _AGAIN)
+
+
+def _conflict(cause: Mapping[str, object]) -> str:
+    field = str(cause.get("field", "")).removeprefix(".metadata.labels.")
+    return f"{field}: {cause.get('message')}"
+
+
+def _silent(client: Client, why: str) -> Outcome:
+    return Outcome("unreachable", f"{client.access.where} did not answer: {why}.", _AGAIN)

@@ -1,0 +1,64 @@
+"""The Nodes of a cluster: their labels, and who owns which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleetbuild.cluster.client import Client, path_of
+from fleetbuild.cluster.problems import Refusal, Unanswered, told
+
+NODES = ("api", "v1", "nodes")
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A Node as it was when it was read."""
+
+    name: str
+    uid: str
+    version: str = ""  # changes with every change of the object
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # label -> managers
+    document: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def owned(self, manager: str) -> dict[str, str]:
+        """The labels that this field manager owns, alone or with others."""
+        return {key: value for key, value in self.labels.items() if manager in self.owner(key)}
+
+    def owner(self, label: str) -> tuple[str, ...]:
+        """The field managers of a label."""
+        return self.owners.get(label, ())
+
+
+def list_nodes(client: Client) -> dict[str, ClusterNode]:
+    """Every Node, by name."""
+    try:
+        return {node.name: node for item in client.all(path_of(*NODES)) if (node := read(item))}
+    except (Refusal, Unanswered) as problem:
+        raise told(problem, client.access, "list", "/nodes") from None
+
+
+def read(document: Mapping[str, Any]) -> ClusterNode:
+    """A Node from its document."""
+    metadata = document.get("metadata") or {}
+    return ClusterNode(
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        version=str(metadata.get("resourceVersion", "")),
+        labels=dict(metadata.get("labels") or {}),
+        owners=_owners(metadata.get("managedFields") or ()),
+        document=document,
+    )
+
+
+def _owners(entries: Any) -> dict[str, tuple[str, ...]]:
+    owners: dict[str, tuple[str, ...]] = {}
+    for entry in entries:
+        fields = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
+        for key in fields.get("f:labels") or {}:
+            name, manager = key.removeprefix("f:"), str(entry.get("manager", "?"))
+            if key != "." and manager not in owners.get(name, ()):
+                owners[name] = (*owners.get(name, ()), manager)
+    return owners
