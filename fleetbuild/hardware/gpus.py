@@ -23,12 +23,18 @@ class Sm:
     products: tuple[str, ...]
     first_cuda: str
     last_cuda: str | None  # None: the newest toolkit still does
+    jetson: bool = False
 
 
 def _sms(table: dict[str, dict[str, Any]]) -> dict[str, Sm]:
     return {
         name: Sm(
-            name, row["architecture"], tuple(row["products"]), row["first_cuda"], row["last_cuda"]
+            name,
+            row["architecture"],
+            tuple(row["products"]),
+            row["first_cuda"],
+            row["last_cuda"],
+            row.get("jetson", False),
         )
         for name, row in table.items()
     }
@@ -46,6 +52,17 @@ def sm_of_device(pci_id: str) -> str | None:
     """The SM of a PCI device such as "10de:1024"; None for one that is not known."""
     vendor, _, device = pci_id.lower().partition(":")
     return _SM_OF_DEVICE.get(device) if vendor == "10de" else None
+
+
+def sm_of_soc(compatible: str) -> str | None:
+    """The SM of the GPU in a chip such as "nvidia,tegra234"; None where that is none of ours."""
+    vendor, _, chip = compatible.partition(",")
+    return _DATA["socs"].get(chip) if vendor == "nvidia" else None
+
+
+def devices_of_sm(sm: str) -> tuple[str, ...]:
+    """The PCI device ids, of vendor 10de, that have this SM."""
+    return tuple(sorted(device for device, has in _SM_OF_DEVICE.items() if has == sm))
 
 
 def sm_order(sm: str) -> tuple[int, int]:
