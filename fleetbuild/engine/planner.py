@@ -32,6 +32,7 @@ from fleetbuild.planning import (
     lock_request,
     make_plan,
     parse_packages,
+    source_request,
 )
 from fleetbuild.planning.groups import numbers
 from fleetbuild.recipes import Recipe, known_recipes
@@ -64,7 +65,7 @@ def plan_fleet(
     drafted = draft(inventory, facts, wanted, config, builders=builders)
     if drafted.groups and locking.found_sources(drafted):
         wanted = tuple(locking.packages)
-        drafted = locking.closures(drafted, inventory, facts, config, builders)
+        drafted = locking.closures(inventory, facts, config, builders)
         locking.builds(drafted, facts)
     return make_plan(
         inventory,
@@ -94,6 +95,7 @@ class _Locking:
         self.answers: dict[LockRequest, Resolution] = {}
         self.sources: dict[str, Source] = dict(local)
         self.unfetched: Resolution | None = None
+        self.closed: dict[str, tuple[LockedFile, ...]] = {}  # group -> its dependencies
         self.on_event = on_event
 
     def locks(self) -> Locks:
@@ -102,6 +104,7 @@ class _Locking:
             resolutions=self.answers,
             sources=tuple(self.sources.values()),
             unfetched=self.unfetched,
+            closures=self.closed,
         )
 
     def found_sources(self, drafted: Draft) -> bool:
@@ -114,7 +117,7 @@ class _Locking:
         if not pinned:
             return True
         self._tell(f"Looking for the source of {', '.join(package.text for package in pinned)}")
-        questions = [lock_request(group, pinned, drafted.fates) for group in drafted.groups]
+        questions = [source_request(group, pinned, drafted.fates) for group in drafted.groups]
         # An sdist serves every Python that its package serves; the newest is among them.
         newest = max(questions, key=lambda question: numbers(question.python_version))
         answer = locate(newest, self.store.settings)
@@ -139,7 +142,6 @@ class _Locking:
 
     def closures(
         self,
-        drafted: Draft,
         inventory: Inventory,
         facts: Mapping[str, Facts],
         config: Config,
@@ -149,21 +151,24 @@ class _Locking:
         and the rest is grouped and locked again."""
         blocked: dict[str, tuple[str, str]] = {}
         while True:
-            self._ask(
-                [lock_request(group, self.packages, drafted.fates) for group in drafted.groups]
+            drafted = draft(
+                inventory, facts, self.packages, config, builders=builders, blocked=blocked
             )
+            questions = {
+                group.name: lock_request(group, self.packages, drafted.fates)
+                for group in drafted.groups
+            }
+            self._ask(list(questions.values()))
+            self.closed = {name: self.answers[asked].wheels for name, asked in questions.items()}
             culprits = hindering(drafted, self.packages, facts, self.locks())
             if not culprits:
                 return drafted
             blocked |= culprits
-            drafted = draft(
-                inventory, facts, self.packages, config, builders=builders, blocked=blocked
-            )
 
     def builds(self, drafted: Draft, facts: Mapping[str, Facts]) -> None:
         """Lock what each build needs."""
         requests = [
-            build_request(wheel, source, facts)
+            build_request(wheel, source, facts, self.closed)
             for wheel in drafted.wheels
             if (source := self.sources.get(wheel.package.name))
         ]

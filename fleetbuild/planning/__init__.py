@@ -1,7 +1,7 @@
 """Groups, representatives and the plan: pure functions from what is known to what will be done."""
 
 from fleetbuild.planning.document import dump_plan, read_plan
-from fleetbuild.planning.drafting import Draft, draft, hindering, lock_request
+from fleetbuild.planning.drafting import Draft, draft, hindering, lock_request, source_request
 from fleetbuild.planning.explain import explain_group, explain_node
 from fleetbuild.planning.fingerprint import fingerprint, stale
 from fleetbuild.planning.lock import LockRequest, Locks, Resolution, Source
@@ -37,5 +37,6 @@ __all__ = [
     "parse_package",
     "parse_packages",
     "read_plan",
+    "source_request",
     "stale",
 ]

@@ -12,7 +12,7 @@ from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_ta
 from fleetbuild.planning.lock import LockRequest, Locks
 from fleetbuild.planning.packages import Package
 from fleetbuild.planning.tradeoffs import Merged, merge_targets
-from fleetbuild.planning.wheels import DraftWheel, draft_wheels, plain
+from fleetbuild.planning.wheels import DraftWheel, draft_wheels, plain, stand_ins
 
 Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
 
@@ -47,6 +47,9 @@ def draft(
     groups = group_nodes(merged.targets, facts, recipes, config)
     strong = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
     wheels = draft_wheels(packages, groups, lots, facts, strong)
+    groups = tuple(
+        group.model_copy(update={"stand_ins": stand_ins(group, wheels)}) for group in groups
+    )
     return Draft(fates=lots, groups=groups, wheels=wheels, merged=merged)
 
 
@@ -64,6 +67,15 @@ def lock_request(
     group: DraftGroup, packages: Sequence[Package], fates: Mapping[str, Fate]
 ) -> LockRequest:
     """The question for the closure that a group installs."""
+    told = {each.name for each in group.stand_ins}
+    asked = [package for package in packages if package.name not in told]
+    return source_request(group, asked, fates).model_copy(update={"stand_ins": group.stand_ins})
+
+
+def source_request(
+    group: DraftGroup, packages: Sequence[Package], fates: Mapping[str, Fate]
+) -> LockRequest:
+    """The question for the sources of these packages, whatever is known of what they need."""
     versions = [python.version for name in group.nodes if (python := fates[name].python)]
     return LockRequest(
         requirements=tuple(sorted(package.requirement for package in packages)),

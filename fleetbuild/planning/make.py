@@ -93,7 +93,14 @@ def make_plan(
     problems = known.problems()
     wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
     for wheel in drafted.wheels:
-        planned = plan_wheel(wheel, facts, locks, store, blocked=_of_all(wheel, problems))
+        planned = plan_wheel(
+            wheel,
+            facts,
+            locks,
+            store,
+            blocked=_of_all(wheel, problems),
+            against=[wheels[base.package.name, wheel.groups[0]] for base in wheel.against],
+        )
         wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
     groups = _spare_the_installed(
         [_group(known, group, wheels, problems) for group in drafted.groups]

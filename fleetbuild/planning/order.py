@@ -13,8 +13,8 @@ from fleetbuild.planning.packages import Package
 
 def building_order(packages: Sequence[Package]) -> dict[str, tuple[str, ...]]:
     """Each package after those that it is built against, which are named with theirs included."""
-    direct = {
-        package.name: [canonicalize_name(name) for name in package.recipe.built_against]
+    direct: dict[str, list[str]] = {
+        package.name: [str(canonicalize_name(name)) for name in package.recipe.built_against]
         for package in packages
     }
     for package in packages:

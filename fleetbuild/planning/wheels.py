@@ -58,8 +58,8 @@ def draft_wheels(
         index, package = by_name[name]
         lots: dict[tuple[Target, tuple[int, ...]], list[DraftGroup]] = {}
         for group in groups:
-            against = tuple(id(made[each, group.name]) for each in needed)
-            lots.setdefault((group.wheel_targets[index], against), []).append(group)
+            bases = tuple(id(made[each, group.name]) for each in needed)
+            lots.setdefault((group.wheel_targets[index], bases), []).append(group)
         for serving in lots.values():
             against = tuple(made[each, serving[0].name] for each in needed)
             able = [each for each in strong if _runs(facts.get(each), against)]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +25,7 @@ from packaging.utils import canonicalize_name
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import LockedFile
 from fleetbuild.planning import LockRequest, Resolution
+from fleetbuild.planning.lock import StandIn
 from fleetbuild.store.fetch import sha256_of
 from fleetbuild.store.settings import IndexSettings, without_login
 from fleetbuild.store.tags import best_wheel
@@ -104,7 +106,24 @@ def _uv(
     ]  # fmt: skip
     for name in request.sources:
         command += ["--no-binary", name]
-    return _run(command, "\n".join(request.requirements), settings, folder)
+    if request.constraints:
+        (folder / "constraints.txt").write_text("\n".join(request.constraints) + "\n")
+        command += ["--constraints", "constraints.txt"]
+    wanted = [*request.requirements, *(_stand_in(each, folder) for each in request.stand_ins)]
+    return _run(command, "\n".join(wanted), settings, folder)
+
+
+def _stand_in(package: StandIn, folder: Path) -> str:
+    """The requirement of a wheel that holds nothing but what the package says that it needs."""
+    stem = f"{package.name.replace('-', '_')}-{package.version}"
+    path = folder / f"{stem}-py3-none-any.whl"
+    headers = ["Metadata-Version: 2.1", f"Name: {package.name}", f"Version: {package.version}"]
+    headers += [f"Requires-Dist: {each}" for each in package.requires]
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{stem}.dist-info/METADATA", "\n".join(headers) + "\n")
+        wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    return f"{package.name} @ {path.absolute().as_uri()}"
 
 
 def _run(
@@ -144,7 +163,10 @@ def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolut
     wheels: list[LockedFile] = []
     sources: list[LockedFile] = []
     mine = {canonicalize_name(name) for name in request.sources}
+    unasked = {canonicalize_name(each.name) for each in request.stand_ins}
     for package in lock.get("packages", ()):
+        if canonicalize_name(package["name"]) in unasked:
+            continue
         if canonicalize_name(package["name"]) in mine:
             files = [package[kind] for kind in ("sdist", "archive") if kind in package]
             found = files and _locked(package, files[0], folder)

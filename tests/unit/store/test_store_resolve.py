@@ -10,6 +10,7 @@ from store_files import make_sdist, make_wheel, only
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
 from fleetbuild.planning import LockRequest
+from fleetbuild.planning.lock import StandIn
 from fleetbuild.store import IndexSettings, index_settings
 from fleetbuild.store.resolve import newest_version, resolve, resolve_all
 from fleetbuild.store.tags import best_wheel
@@ -70,6 +71,30 @@ def test_a_local_source(settings, files):
     answer = resolve(request_for(f"pkg @ {uri}", sources=("pkg",)), settings)
     assert answer.sources[0].url == uri
     assert answer.wheels[0].name == "dep"
+
+
+def test_a_stand_in_is_required_by_others_and_is_no_part_of_the_answer(settings, files):
+    make_sdist(files, "vision", requires='["torch==2.13.0"]')
+    make_wheel(files, "torch", "2.13.0", requires="wheelonly")  # the index's own is not taken
+    question = request_for("vision==1.0", sources=("vision",))
+    stand_in = StandIn(name="torch", version="2.13.0", requires=("dep",))
+    answer = resolve(question.model_copy(update={"stand_ins": (stand_in,)}), settings)
+    assert answer.problem is None
+    assert [file.name for file in answer.wheels] == ["dep"]
+    assert [file.name for file in answer.sources] == ["vision"]
+    other = stand_in.model_copy(update={"version": "2.12.0"})
+    refused = resolve(question.model_copy(update={"stand_ins": (other,)}), settings)
+    assert "torch==2.13.0" in refused.problem
+
+
+def test_constraints_choose_among_what_is_wanted_anyway(settings, files):
+    make_wheel(files, "wheelonly", "2.0")
+    question = request_for("wheelonly")
+    assert resolve(question, settings).wheels[0].version == "2.0"
+    held = question.model_copy(update={"constraints": ("wheelonly==1.0", "dep==2.0")})
+    assert [(file.name, file.version) for file in resolve(held, settings).wheels] == [
+        ("wheelonly", "1.0")
+    ]
 
 
 def test_several_questions_at_once(settings):
