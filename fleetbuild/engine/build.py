@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleetbuild.engine.ailments import explain_failure
 from fleetbuild.engine.replies import Reply, reply_of
 from fleetbuild.engine.run import Progress, Run
 from fleetbuild.engine.work import Order, fates_by_wheels, key_of, source_of
@@ -113,12 +114,36 @@ def _listener(
         elif reply:
             # A node answers for what it was asked to build, and once.
             if order := waiting.pop(reply.key, None):
+                reply = _explained(run, order, reply)
                 answers.built[reply.key] = reply
                 _tell_end(run, order, reply)
         elif waiting:
             _tell_progress(run, next(iter(waiting.values())), event)
 
     return listen
+
+
+def _explained(run: Run, order: Order, reply: Reply) -> Reply:
+    """The reply in our words, where the node knows no way out and we know the failure."""
+    if reply.ok or reply.fix:
+        return reply
+    about = order.node, order.group, order.wheel.target
+    for text in (reply.reason, _end_of_log(incoming(run, order) / "build.log")):
+        reason, fix = explain_failure(text, *about)
+        if fix:
+            errors = reply.reason.partition("\n")[2]
+            told = f"{reason}\n{errors}".strip()
+            return reply.model_copy(update={"reason": told, "fix": fix})
+    return reply
+
+
+def _end_of_log(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - (1 << 16)))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _tell_end(run: Run, order: Order, reply: Reply) -> None:

@@ -167,6 +167,7 @@ def extravars(run: Run, progress: Progress, group: PlannedGroup, name: str) -> d
         "keep": run.plan.keep,
         "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
         "checks": [check for wheel in group.wheels for check in wheel.checks],
+        "features": list(group.target.features),
     }
 
 

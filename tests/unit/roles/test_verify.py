@@ -1,31 +1,93 @@
-"""Why a check fails, in a sentence."""
+"""Why a release fails its checks, in a sentence, and the check that runs without Ansible."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import yaml
+from conftest import ROLES, load
+
+ROLE = ROLES / "verify_wheel"
+ROWS = yaml.safe_load((ROLE / "vars/main/ailments.yml").read_text())["verify_wheel_ailments"]
+AILMENTS = [row for row in ROWS if "run" in row["during"]]
 
 
-def test_what_works_gives_its_output(verify: ModuleType) -> None:
-    result = verify.run(sys.executable, ["import json", "print(6 * 7)"], 30)
-    assert result == {"ok": True, "reason": "", "fix": "", "output": "42"}
+@pytest.fixture(scope="module")
+def checks() -> ModuleType:
+    path = ROLE / "module_utils/release_checks.py"
+    return load(path, "ansible.module_utils.release_checks")
 
 
-def test_a_crash_is_blamed_on_its_step(verify: ModuleType) -> None:
-    steps = ["import json", "import os\nos.kill(os.getpid(), 4)"]
-    result = verify.run(sys.executable, steps, 30)
+@pytest.fixture(scope="module")
+def verify(checks: ModuleType) -> ModuleType:
+    return load(ROLE / "library/fleetbuild_verify.py", "fleetbuild_test_verify")
+
+
+def about(*snippets: str, **changes: Any) -> dict[str, Any]:
+    told = {"imports": [], "checks": [*snippets], "timeout": 30, "features": []}
+    return {**told, "ailments": AILMENTS, **changes}
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A release of nothing, made for an Ivy Bridge with an RTX 3060."""
+    manifest = {
+        "id": "r1",
+        "group": "sm86-avx-cp311",
+        "python": sys.executable,
+        "wheels": [{"package": "demo", "version": "1.0+cu130.sm86.avx"}],
+        "dependencies": ["numpy==2.4.0"],
+        "verified": False,
+    }
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(sys.executable)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    return tmp_path
+
+
+def test_what_works_gives_its_output(checks: ModuleType, release: Path) -> None:
+    result = checks.try_release(str(release), about("print(6 * 7)", imports=["json"]), "n1")
+    assert result == {"ok": True, "reason": "", "fix": "", "output": "42", "at": 1}
+
+
+def test_a_crash_is_blamed_on_its_step(checks: ModuleType, release: Path) -> None:
+    crash = about("import os\nos.kill(os.getpid(), 4)", imports=["json"])
+    result = checks.try_release(str(release), crash, "n1")
     assert not result["ok"]
-    assert result["reason"].startswith("`import os`: Illegal instruction: the wheel uses")
+    assert result["at"] == 1
+    assert result["reason"] == (
+        "`import os`: Illegal instruction: the wheel uses instructions that this CPU lacks"
+        " (n1 is in sm86-avx-cp311, which promises avx)."
+    )
 
 
-def test_a_check_that_hangs_is_ended(verify: ModuleType) -> None:
-    result = verify.run(sys.executable, ["import time; time.sleep(60)"], 1)
-    assert "did not end within 1 s" in result["reason"]
+def test_a_crash_behind_a_shell_is_the_same(checks: ModuleType) -> None:
+    assert checks.ending(132) == checks.ending(-4) == "SIGILL"
+    assert checks.ending(1) == checks.ending(0) == ""
+
+
+def test_a_check_that_hangs_is_ended(checks: ModuleType, release: Path) -> None:
+    slow = about("import time; time.sleep(60)", timeout=1)
+    assert "did not end within 1 s" in checks.try_release(str(release), slow, "n1")["reason"]
+
+
+def test_a_release_without_its_python_is_told(checks: ModuleType, release: Path) -> None:
+    (release / "bin/python").unlink()
+    result = checks.try_release(str(release), about("pass"), "n1")
+    assert result["reason"].startswith("`start of python`: [Errno 2] No such file")
+
+
+def why(checks: ModuleType, output: str, code: int, finished: bool = False) -> tuple[str, str]:
+    told: tuple[str, str] = checks.why(output, code, finished, about(), checks.names("n1", ""))
+    return told
 
 
 @pytest.mark.parametrize(
@@ -33,35 +95,132 @@ def test_a_check_that_hangs_is_ended(verify: ModuleType) -> None:
     [
         ("RuntimeError: CUDA error: no kernel image is available for ...", "No kernel image"),
         ("/lib/libm.so.6: version `GLIBC_2.38' not found (required by x)", "needs GLIBC_2.38"),
-        ("/l/libstdc++.so.6: version `GLIBCXX_3.4.32' not found", "needs GLIBCXX_3.4.32"),
         ("ImportError: libcudart.so.12: cannot open shared object file", "libcudart.so.12 is miss"),
-        ("Error loading shared library libgomp.so.1: No such", "library libgomp.so.1 is missing"),
-        ("ImportError: a.so: undefined symbol: _ZN3c10", "ABI mismatch: the symbol _ZN3c10 is"),
         ("Error relocating a.so: foo: symbol not found", "ABI mismatch: the symbol foo is"),
-        ("A module that was compiled using NumPy 1.x cannot be run", "another NumPy"),
-        ("The NVIDIA driver on your system is too old", "driver is too old"),
-        ("ModuleNotFoundError: No module named 'numpy'", "The module numpy is not in"),
+        ("The NVIDIA driver on your system is too old", "driver of n1 is too old"),
         ("ValueError: last words", "ValueError: last words"),
     ],
 )
-def test_known_signs(verify: ModuleType, output: str, says: str) -> None:
-    reason, fix = verify.why(output, 1, False, 1)
+def test_known_signs(checks: ModuleType, output: str, says: str) -> None:
+    reason, fix = why(checks, f"Traceback\n{output}", 1)
     assert says in reason
     assert fix
 
 
-def test_ends_without_words(verify: ModuleType) -> None:
-    assert verify.why("", -signal.SIGKILL, False, 1)[0].startswith("The process was killed")
-    assert verify.why("", 0, False, 1)[0].startswith("The process ended itself")
-    assert verify.why("", 3, False, 1)[0] == "The process ended with 3."
+def test_what_is_printed_tells_more_than_an_abort(checks: ModuleType) -> None:
+    said = "terminate called\n  what():  CUDA error: no kernel image is available for execution"
+    assert "No kernel image" in why(checks, said, -signal.SIGABRT)[0]
+    assert why(checks, "terminate called", -signal.SIGABRT)[0] == "The process aborted."
 
 
-def test_marking_is_done_once(verify: ModuleType, tmp_path: Path) -> None:
-    path = tmp_path / "manifest.json"
-    path.write_text(json.dumps({"id": "a", "verified": False}))
-    assert verify.mark(str(tmp_path), True)
-    assert not json.loads(path.read_text())["verified"]
-    assert verify.mark(str(tmp_path), False)
-    assert json.loads(path.read_text()) == {"id": "a", "verified": True}
-    assert not verify.mark(str(tmp_path), False)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["manifest.json"]
+def test_ends_without_words(checks: ModuleType) -> None:
+    assert why(checks, "", -signal.SIGKILL)[0].startswith("The process was killed")
+    assert why(checks, "", 0)[0].startswith("The process ended itself")
+    assert why(checks, "", 3)[0] == "The process ended with 3."
+
+
+@pytest.mark.parametrize(
+    ("group", "isa", "sms"),
+    [
+        ("sm80.sm120-x86-64-v2-cp311", "x86-64-v2", "SM 8.0, 12.0"),
+        ("cpu-armv8.2-cp312t-musl", "armv8.2", "no GPU"),
+        ("anything", "the wheel's rung", "no GPU"),
+    ],
+)
+def test_a_groups_name_tells_what_it_is_for(
+    checks: ModuleType, group: str, isa: str, sms: str
+) -> None:
+    known = checks.names("n1", group)
+    assert (known["isa"], known["sms"]) == (isa, sms)
+
+
+def test_marking_is_done_once(verify: ModuleType, release: Path) -> None:
+    path = release / "manifest.json"
+    before = json.loads(path.read_text())
+    assert verify.mark(str(release), about(), True)
+    assert json.loads(path.read_text()) == before
+    assert verify.mark(str(release), about(), False)
+    assert json.loads(path.read_text()) == {**before, "verified": True}
+    assert not verify.mark(str(release), about(), False)
+    assert sorted(entry.name for entry in release.rglob("*")) == [
+        "bin", "fleetbuild-sanity", "manifest.json", "python",
+    ]  # fmt: skip
+
+
+# The sanity check
+
+
+def sanity(verify: ModuleType, release: Path, told: dict[str, Any], gpu: str = "") -> Any:
+    """What a user sees who runs the program that marking has left there."""
+    verify.mark(str(release), told, False)
+    programs = release.parent / f"{release.name}-programs"
+    programs.mkdir()
+    if gpu:
+        (programs / "nvidia-smi").write_text(f"#!/bin/sh\necho '{gpu}'\n")
+        (programs / "nvidia-smi").chmod(0o755)
+    return subprocess.run(
+        [release / "bin/fleetbuild-sanity"],
+        env={**os.environ, "PATH": f"{programs}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_sanity_check_tells_what_there_is(verify: ModuleType, release: Path) -> None:
+    told = about("print('it computes')", imports=["json"])
+    done = sanity(verify, release, told, "NVIDIA GeForce RTX 3060, 8.6, 550.54.14")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"release   r1 in {release}"
+    assert lines[1] == "made for  sm86-avx-cp311: avx, SM 8.6"
+    assert lines[2] == "holds     demo 1.0+cu130.sm86.avx, numpy 2.4.0"
+    assert lines[3].startswith("CPU       ")
+    assert lines[3].endswith(": has what avx asks for")
+    assert lines[4:] == [
+        "GPU 0     NVIDIA GeForce RTX 3060, SM 8.6, driver 550.54.14",
+        "ok        import json",
+        "ok        print('it computes')",
+    ]
+
+
+def test_the_sanity_check_explains_a_crash(verify: ModuleType, release: Path) -> None:
+    done = sanity(verify, release, about("import os\nos.kill(os.getpid(), 4)", imports=["json"]))
+    assert done.returncode == 7
+    assert "GPU       none that nvidia-smi shows" in done.stdout
+    assert "ok        import json" in done.stdout
+    assert "FAILED    `import os`: Illegal instruction" in done.stdout
+    assert "          Probe and plan again" in done.stdout
+
+
+def test_a_cpu_that_lacks_something_fails_though_nothing_crashed(
+    verify: ModuleType, release: Path
+) -> None:
+    done = sanity(verify, release, about(features=["avx1024", "fma9"]))
+    assert done.returncode == 7
+    assert "lacks avx1024 fma9, which the wheels use" in done.stdout
+    assert "does not belong to sm86-avx-cp311" in done.stdout
+
+
+@pytest.mark.parametrize(("sm", "code"), [("8.6", 0), ("8.9", 0), ("8.0", 7), ("9.0", 7)])
+def test_a_gpu_without_code_for_it_fails(
+    verify: ModuleType, release: Path, sm: str, code: int
+) -> None:
+    done = sanity(verify, release, about(), f"NVIDIA X, {sm}, 550.54.14")
+    assert done.returncode == code
+    assert ("no code for it, the wheels have SM 8.6" in done.stdout) is bool(code)
+
+
+def test_cores_that_differ_have_what_all_have(checks: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text("model name : X\nflags : fpu avx\n\nmodel name : X\nflags : fpu\n")
+    assert checks.cpu(str(path)) == ("X", {"fpu"})
+    path.write_text("Features\t: fp asimd\n")
+    assert checks.cpu(str(path)) == ("this CPU", {"fp", "asimd"})
+    path.write_text("")
+    assert checks.cpu(str(path)) == ("this CPU", set())
+
+
+def test_the_program_starts_with_the_python_that_made_the_release(checks: ModuleType) -> None:
+    assert checks.sanity_script("", {}, "/usr/bin/python3.9").startswith("#!/usr/bin/python3.9\n")
+    assert checks.sanity_script("", {}, "/a b/python").startswith("#!/usr/bin/env python3\n")
