@@ -59,6 +59,7 @@ class Facts(Frozen):
     microarchitecture: str | None = None  # archspec's name; tells people, decides nothing
     features: tuple[str, ...] = ()
     hypervisor_masked: tuple[str, ...] = ()
+    sve_bits: int | None = None  # length of an SVE register
     sms: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None

@@ -63,13 +63,15 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
 def _cpu_lines(plan: Plan, facts: Facts, group: str | None) -> list[str]:
     detected = RUNGS.get(facts.isa or "")
     kind = f", {facts.microarchitecture}" if facts.microarchitecture else ""
-    lines = [f"  CPU: {facts.arch}{kind}, {len(facts.features)} flags"]
+    sve = f", SVE of {facts.sve_bits} bits" if facts.sve_bits else ""
+    lines = [f"  CPU: {facts.arch}{kind}, {len(facts.features)} flags{sve}"]
     if detected:
         lines.append(f"  detected rung: {detected.name}: {_features(detected)}")
         lines += [f"  not better: {sentence}" for sentence in _next_better(detected, facts)]
     if facts.hypervisor_masked:
         lines.append(
-            f"  hidden by its hypervisor: {', '.join(facts.hypervisor_masked)} (its model has them)"
+            f"  hidden by its hypervisor: {', '.join(facts.hypervisor_masked)} "
+            "(its model has them; firmware and kernel can hide them as well)"
         )
     if group and detected:
         rung = RUNGS[_group(plan, group).target.isa]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fleetbuild.hardware.cpus import expected_rung
 from fleetbuild.hardware.microarchitectures import microarchitecture
-from fleetbuild.hardware.rungs import ARCHITECTURES, best
+from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS, best
 from fleetbuild.models import Capture
 from fleetbuild.probe._text import lines, short
 
@@ -21,6 +21,8 @@ _SHAPES = (
 _UNAME = re.compile(r"([A-Za-z][\w./-]{0,63}) (\S{1,128}) ([A-Za-z][\w.-]{0,31})", re.ASCII)
 _FEATURE = re.compile(r"[A-Za-z0-9_.+-]{1,40}", re.ASCII)
 MAX_FEATURES = 1024
+_MODEL = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
+_THAT_MATTER = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Cpu:
     microarchitecture: str | None = None
     features: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    sve_bits: int | None = None
     unsupported: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -52,22 +55,77 @@ def read_cpu(capture: Capture) -> Cpu:
     if arch is None or not features:
         return Cpu(kernel, arch, warnings=(_why_unknown(capture, arch),))
     rung = best(features, arch)
-    first = _first_processor(fields)
-    expected = expected_rung(first)
-    masked = expected.features - features if expected and expected.arch == arch else frozenset()
+    kinds = _kinds(fields, _FLAGS[arch])
     return Cpu(
         kernel=kernel,
         arch=arch,
         isa=rung.name if rung else None,
-        microarchitecture=microarchitecture(
-            arch,
-            features,
-            first.get("vendor_id") or first.get("CPU implementer"),
-            first.get("CPU part"),
-        ),
+        microarchitecture=_microarchitectures(arch, kinds),
         features=tuple(sorted(features)),
-        masked=tuple(sorted(masked)),
+        masked=tuple(sorted(_masked(arch, kinds))),
+        sve_bits=_sve_bits(capture) if "sve" in features else None,
+        warnings=_differences(kinds, features),
     )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Processors of a node that are alike."""
+
+    features: frozenset[str]
+    fields: dict[str, str]
+
+
+def _kinds(fields: list[tuple[str, str]], key: str) -> list[_Kind]:
+    """The kinds of processors: big and little ones, performance and efficiency."""
+    processors: list[dict[str, str]] = [{}]
+    for name, value in fields:
+        if name == "processor":
+            processors.append({})
+        processors[-1].setdefault(name, value)
+    told = [processor for processor in processors[1:] if key in processor]
+    if len(told) < len(processors) - 1 or not told:  # older Arm kernels list flags once, for all
+        told = [_first_processor(fields)]
+    alike = {tuple(map(processor.get, (key, *_MODEL))): processor for processor in told}
+    return [_Kind(_features(processor.get(key, "")), processor) for processor in alike.values()]
+
+
+def _masked(arch: str, kinds: list[_Kind]) -> frozenset[str]:
+    """What a processor's model has and the processor does not show."""
+    models = [(kind, expected_rung(kind.fields)) for kind in kinds]
+    return frozenset().union(
+        *(model.features - kind.features for kind, model in models if model and model.arch == arch)
+    )
+
+
+def _differences(kinds: list[_Kind], common: frozenset[str]) -> tuple[str, ...]:
+    some = frozenset().union(*(kind.features for kind in kinds)) - common
+    partly = sorted(some & _THAT_MATTER)
+    sentence = (
+        f"Its processors differ: only some of them have {', '.join(partly)}. Code may run on any "
+        "of them, so only what all of them have is used."
+    )
+    return (sentence,) if partly else ()
+
+
+def _microarchitectures(arch: str, kinds: list[_Kind]) -> str | None:
+    names = [
+        microarchitecture(
+            arch,
+            kind.features,
+            kind.fields.get("vendor_id") or kind.fields.get("CPU implementer"),
+            kind.fields.get("CPU part"),
+        )
+        for kind in kinds[:8]
+    ]
+    return " + ".join(dict.fromkeys(filter(None, names))) or None
+
+
+def _sve_bits(capture: Capture) -> int | None:
+    """The length of an SVE register as programs get it: 16 to 256 bytes, by sixteens."""
+    said = " ".join(lines(capture, "sve")[:2]).strip()
+    size = int(said) if re.fullmatch(r"\d{2,3}", said, re.ASCII) else 0
+    return size * 8 if 16 <= size <= 256 and size % 16 == 0 else None
 
 
 def _uname(capture: Capture) -> tuple[str | None, str | None, str | None]:
@@ -89,9 +147,13 @@ def _first_processor(fields: list[tuple[str, str]]) -> dict[str, str]:
 def _common_features(fields: list[tuple[str, str]], key: str) -> frozenset[str]:
     """Cores can differ, and code may run on any of them."""
     texts = {value for name, value in fields if name == key}
-    sets = [frozenset(filter(_FEATURE.fullmatch, text.split())) for text in texts]
+    sets = [_features(text) for text in texts]
     common = frozenset.intersection(*sets) if sets else frozenset()
     return frozenset(sorted(common)[:MAX_FEATURES])
+
+
+def _features(text: str) -> frozenset[str]:
+    return frozenset(filter(_FEATURE.fullmatch, text.split()))
 
 
 def _arch_by_shape(fields: list[tuple[str, str]]) -> str | None:

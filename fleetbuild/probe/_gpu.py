@@ -1,12 +1,13 @@
-"""The GPUs, by nvidia-smi's CSV and lspci's lines."""
+"""The GPUs, by nvidia-smi's CSV and lspci's lines, and the device tree of boards that have one."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from fleetbuild.hardware.gpus import sm_of_device, sm_order
+from fleetbuild.hardware.gpus import sm_of_device, sm_of_soc, sm_order
 from fleetbuild.models import Capture, Gpu
+from fleetbuild.probe._mig import split_gpus
 from fleetbuild.probe._text import lines, short
 
 MAX_GPUS = 256
@@ -46,19 +47,38 @@ class _Device:
         return f"{self.slot} {self.name} [{self.id}]"
 
 
+@dataclass(frozen=True)
+class _Soc:
+    """The GPU in a Tegra chip, which is on no PCI bus."""
+
+    board: str
+    sm: str
+    served: bool  # its driver has made its device
+
+
 def read_gpus(capture: Capture) -> Gpus:
-    """Each GPU's SM: by the driver where it says, else by the PCI device."""
-    devices = _devices(capture)
+    """Each GPU's SM: by the driver where it says, else by the PCI device or the chip."""
+    devices, soc = _devices(capture), _soc(capture)
     rows = _rows(capture)
     if not rows:
-        return _without_driver(capture, devices)
-    gpus = tuple(_gpu(row, sm) for row, sm in zip(rows, _sms(rows, devices), strict=True))
+        return _without_rows(capture, devices, soc)
+    sms = _sms(rows, devices, soc)
+    gpus = tuple(_gpu(row, sm) for row, sm in zip(rows, sms, strict=True))
     return Gpus(
         gpus=gpus,
-        sms=tuple(sorted({gpu.sm for gpu in gpus if gpu.sm}, key=sm_order)),
+        sms=_of_all(gpus),
         driver=next((row["driver"] for row in rows if row["driver"]), None),
-        warnings=(*_unknown(gpus), *_unserved(rows, devices), *_strange(capture, rows)),
+        warnings=(
+            *_unknown(gpus),
+            *_unserved(rows, devices),
+            *split_gpus(capture),
+            *_strange(capture, rows),
+        ),
     )
+
+
+def _of_all(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+    return tuple(sorted({gpu.sm for gpu in gpus if gpu.sm}, key=sm_order))
 
 
 def _said(capture: Capture) -> list[str]:
@@ -97,12 +117,27 @@ def _gpu(row: dict[str, str], sm: str | None) -> Gpu:
     return Gpu(name=short(row["name"], 100), sm=sm, memory_mb=int(memory) if memory else None)
 
 
-def _sms(rows: list[dict[str, str]], devices: list[_Device]) -> list[str | None]:
-    """nvidia-smi counts GPUs in the order of the bus, so the nth row is the nth device."""
+def _sms(rows: list[dict[str, str]], devices: list[_Device], soc: _Soc | None) -> list[str | None]:
+    """nvidia-smi counts GPUs in the order of the bus, so the nth row is the nth device. A chip's
+    own GPU it calls "Orin (nvgpu)", and knows next to nothing of it."""
+    own = ["nvgpu" in row["name"] or not devices for row in rows] if soc else [False] * len(rows)
+    on_bus = own.count(False)
     of_devices = [device.sm for device in devices]
-    if len(devices) != len(rows):  # one is not served: only what all of them are is certain
-        of_devices = [of_devices[0] if len(set(of_devices)) == 1 else None] * len(rows)
-    return [row["sm"] or sm for row, sm in zip(rows, of_devices, strict=True)]
+    if len(devices) != on_bus:  # one is not served: only what all of them are is certain
+        of_devices = [of_devices[0] if len(set(of_devices)) == 1 else None] * on_bus
+    found = iter(of_devices)
+    by_place = [soc.sm if soc and mine else next(found) for mine in own]
+    return [row["sm"] or sm for row, sm in zip(rows, by_place, strict=True)]
+
+
+def _soc(capture: Capture) -> _Soc | None:
+    fields = [line.partition(": ") for line in lines(capture, "device-tree")[:100]]
+    names = [value for key, _, value in fields if key == "compatible"]
+    sm = next(filter(None, map(sm_of_soc, names)), None)
+    if sm is None:
+        return None
+    board = next((value for key, _, value in fields if key == "model"), names[0])
+    return _Soc(short(board, 100), sm, served=any(key == "device" for key, _, _ in fields))
 
 
 def _devices(capture: Capture) -> list[_Device]:
@@ -115,16 +150,22 @@ def _devices(capture: Capture) -> list[_Device]:
     ][:MAX_GPUS]
 
 
-def _without_driver(capture: Capture, devices: list[_Device]) -> Gpus:
+def _without_rows(capture: Capture, devices: list[_Device], soc: _Soc | None) -> Gpus:
+    """Those that no nvidia-smi tells of. A Jetson's driver serves its GPU without one."""
     said = short(" ".join(_said(capture)[:20]))
     saying = f" nvidia-smi says: {said}" if said else ""
-    if not devices:
+    served = (Gpu(name=soc.board, sm=soc.sm),) if soc and soc.served else ()
+    others = {str(device): f"{device.name} [{device.id}]".strip() for device in devices}
+    if soc and not soc.served:
+        others[f"of {soc.board}"] = soc.board
+    if not served and not others:
         return Gpus(warnings=(f"No GPU is seen.{saying}",) if said else ())
+    fate = "so it is not used" if served else "so this is a CPU node"
     return Gpus(
-        gpus=tuple(Gpu(name=f"{device.name} [{device.id}]".strip()) for device in devices),
+        gpus=served + tuple(Gpu(name=name) for name in others.values()),
+        sms=_of_all(served),
         warnings=tuple(
-            f"The GPU {device} has no working driver, so this is a CPU node.{saying}"
-            for device in devices
+            f"The GPU {which} has no working driver, {fate}.{saying}" for which in others
         ),
     )
 

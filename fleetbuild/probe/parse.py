@@ -50,6 +50,7 @@ def facts_of(capture: Capture) -> Facts:
         features=cpu.features,
         microarchitecture=cpu.microarchitecture,
         hypervisor_masked=cpu.masked,
+        sve_bits=cpu.sve_bits,
         sms=gpus.sms,
         gpus=gpus.gpus,
         driver=gpus.driver,

@@ -66,6 +66,22 @@ read_nproc() {
   echo "$usable"
 }
 
+# Bytes of an SVE register, as programs get them; /proc/cpuinfo does not say.
+sve=/proc/sys/abi/sve_default_vector_length
+read_sve() { read -r length <$sve && echo "$length"; }
+
+# What board this is, where the firmware has a device tree: a Jetson's GPU is on no PCI bus.
+tree=/proc/device-tree
+read_device_tree() {
+  for key in model compatible; do
+    tr '\0' '\n' <"$tree/$key" | while read -r value; do echo "$key: $value"; done
+  done
+  for device in /dev/nvhost-gpu /dev/nvgpu /dev/nvidiactl; do
+    [ -e $device ] && echo "device: $device"
+  done
+  return 0
+}
+
 # --- The C and C++ libraries ---
 
 read_libc() {
@@ -204,18 +220,94 @@ read_python() {
 
 # --- GPUs ---
 
+# within SECONDS COMMAND...
+within() {
+  if have timeout; then timeout "$@"; else shift && "$@"; fi
+}
+
 nvidia_smi_csv() {
-  set -- nvidia-smi "--query-gpu=index,name,$1driver_version,memory.total,uuid" --format=csv
-  if have timeout; then timeout 8 "$@" 2>&1; else "$@" 2>&1; fi
+  within 8 nvidia-smi "--query-gpu=index,name,$1driver_version,memory.total,uuid" --format=csv 2>&1
+}
+
+# Completes nvidia-smi's CSV, from standard input, by what the CUDA driver itself says of each GPU;
+# makes all of it where there is none. For any Python 3.
+cuda='
+import ctypes, os, sys, uuid
+os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+driver = ctypes.CDLL("libcuda.so.1")
+
+def ask(function, *arguments):
+    answer = ctypes.c_size_t()
+    if getattr(driver, function)(ctypes.byref(answer), *arguments):
+        raise OSError(function)
+    return answer.value
+
+def identity(device):
+    answer = ctypes.create_string_buffer(16)
+    if not hasattr(driver, "cuDeviceGetUuid") or driver.cuDeviceGetUuid(answer, device):
+        return "[N/A]"
+    return "GPU-" + str(uuid.UUID(bytes=answer.raw))
+
+if driver.cuInit(0):
+    sys.exit(1)
+rows = [[cell.strip() for cell in line.split(",")] for line in sys.stdin if line.strip()]
+own, sms = [["index", "name", "memory.total [MiB]", "uuid"]], []
+for index in range(ask("cuDeviceGetCount")):
+    device = ask("cuDeviceGet", index)
+    name = ctypes.create_string_buffer(100)
+    driver.cuDeviceGetName(name, 100, device)
+    memory = ask("cuDeviceTotalMem_v2", device) >> 20
+    sms.append("%d.%d" % tuple(ask("cuDeviceGetAttribute", key, device) for key in (75, 76)))
+    text = name.value.decode("ascii", "replace").replace(",", " ")
+    own.append([str(index), text, "%d MiB" % memory, identity(device)])
+known = {row[3]: sm for row, sm in zip(own[1:], sms) if row[3] != "[N/A]"}
+rows = rows or own
+head = rows[0]
+if "compute_cap" not in head:
+    for row in rows:
+        row.append("compute_cap" if row is head else "[N/A]")
+column, identities = head.index("compute_cap"), head.index("uuid")
+for number, row in enumerate(rows[1:]):
+    if len(row) == len(head) and "." not in row[column]:
+        same = len(sms) == len(rows) - 1
+        row[column] = known.get(row[identities]) or (sms[number] if same else "[N/A]")
+print("\n".join(", ".join(row) for row in rows))
+'
+
+# Asked only where a driver has made its devices: on all other nodes this costs nothing.
+ask_cuda() {
+  for device in /dev/nvidiactl /dev/nvhost-gpu /dev/nvgpu /dev/dxg; do
+    [ -e $device ] && have python3 && within 5 python3 -I -S -B -c "$cuda" && return
+  done
+  return 1
 }
 
 read_nvidia_smi() {
-  have nvidia-smi || return 1
-  text=$(nvidia_smi_csv compute_cap,) && echo "$text" && return
-  case $text in
-    *compute_cap*) nvidia_smi_csv '' ;; # an older driver, which does not know that column
-    *) echo "${text:-nvidia-smi gave no answer.}" ;;
-  esac
+  if ! have nvidia-smi; then
+    ask_cuda </dev/null
+    return
+  fi
+  if text=$(nvidia_smi_csv compute_cap,); then
+    case $text in
+      *', [N/A], '[0-9[]*) ;; # it knows the column, and no value for it: a Jetson
+      *) echo "$text"; return ;;
+    esac
+  else
+    case $text in
+      *compute_cap*) text=$(nvidia_smi_csv '') ;; # an older driver, which does not know that column
+      *) echo "${text:-nvidia-smi gave no answer.}"; return ;;
+    esac
+  fi
+  complete=$(echo "$text" | ask_cuda) && text=$complete
+  echo "$text"
+}
+
+# Which GPUs are split into instances. A driver makes that directory where one can be.
+split=/proc/driver/nvidia/capabilities
+read_mig() {
+  within 8 nvidia-smi --query-gpu=index,name,mig.mode.current --format=csv 2>&1
+  within 8 nvidia-smi -L 2>&1
 }
 
 # What lspci would print, from /sys.
@@ -340,6 +432,8 @@ relay() {
 together() {
   if [ $# -eq 0 ]; then
     for quick in uname cpuinfo os-release libc meminfo nproc; do framed $quick; done
+    [ -r $sve ] && framed sve
+    [ -r $tree/compatible ] && framed device-tree
     return
   fi
   timely "$1" | {
@@ -349,5 +443,7 @@ together() {
   }
 }
 
-together release disk libstdcxx lspci nvidia-smi toolchain python </dev/null
+mig=
+for device in "$split"/gpu*/mig; do [ -d "$device" ] && mig=mig; done
+together release disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
 exit 0

@@ -9,6 +9,7 @@ from fleetbuild.models import Capture
 SECTIONS = (
     "uname", "cpuinfo", "os-release", "libc", "libstdcxx", "meminfo", "nproc", "disk", "python",
     "nvidia-smi", "lspci", "toolchain", "release",
+    "sve", "device-tree", "mig",  # only where there is such hardware
 )  # fmt: skip
 
 

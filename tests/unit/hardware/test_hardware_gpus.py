@@ -8,7 +8,7 @@ import pytest
 
 from fleetbuild.hardware import gpus
 from fleetbuild.hardware.cpus import expected_rung
-from fleetbuild.hardware.gpus import SMS, sm_of_device, sm_order
+from fleetbuild.hardware.gpus import SMS, sm_of_device, sm_of_soc, sm_order
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,34 @@ def intel(model: int, stepping: int | None = 1, name: str = "Xeon") -> dict[str,
         (intel(85, None), None),  # three generations share the model number
         (intel(60, 3, "Intel(R) Pentium(R) CPU G3220"), None),
         (intel(1), None),
+        (intel(87, 1, "Intel(R) Xeon Phi(TM) CPU 7250"), "avx2"),  # AVX512F without AVX512BW
         ({"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "17"}, "avx512bf16"),
         ({"vendor_id": "AuthenticAMD", "cpu family": "0x19", "model": "nonsense"}, None),
         ({"vendor_id": "GenuineIntel"}, None),
         ({"CPU implementer": "0x41", "CPU part": "0xd0c"}, "armv8.2"),
         ({"CPU implementer": "0x41", "CPU part": "0xd4f"}, "armv9"),
         ({"CPU implementer": "0x41", "CPU part": "0xfff"}, None),
+        ({"CPU implementer": "0x46", "CPU part": "0x001"}, "armv8"),  # SVE without dot products
+        ({"CPU implementer": "0x6d", "CPU part": "0xd49"}, "armv9"),
         ({}, None),
     ],
 )
 def test_expected_rung(processor: dict[str, str], rung: str | None) -> None:
     found = expected_rung(processor)
     assert (found.name if found else None) == rung
+
+
+@pytest.mark.parametrize(
+    ("compatible", "sm"),
+    [
+        ("nvidia,tegra210", "5.3"),
+        ("nvidia,tegra264", "11.0"),
+        ("nvidia,tegra20", None),
+        ("nvidia,p3737-0000+p3701-0005", None),
+        ("other,tegra234", None),
+        ("", None),
+    ],
+)
+def test_the_sm_of_a_chip(compatible: str, sm: str | None) -> None:
+    assert sm_of_soc(compatible) == sm
+    assert sm is None or sm in SMS

@@ -54,6 +54,101 @@ def test_an_old_arm_kernel_lists_features_once() -> None:
     assert facts_of({"uname": ARM, "cpuinfo": text}).isa == "armv8.2"
 
 
+A55 = "0xd05"
+A76 = "0xd0b"
+BIG_LITTLE = "fp asimd evtstrm aes crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
+V1 = (
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma "
+    "lrcpc dcpop sha3 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs i8mm bf16 dgh rng"
+)
+
+
+def arm(*cores: tuple[str, str]) -> str:
+    """Blocks of a current kernel: part and features of each core."""
+    return "\n".join(
+        f"processor\t: {n}\nBogoMIPS\t: 50.00\nFeatures\t: {features}\nCPU implementer\t: 0x41\n"
+        f"CPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: {part}\nCPU revision\t: 0\n"
+        for n, (part, features) in enumerate(cores)
+    )
+
+
+def test_what_only_some_processors_have_is_told_and_not_used() -> None:
+    facts = facts_of({"uname": X86, "cpuinfo": x86(V4, V4, V3, model=151)})
+    assert facts.isa == "avx2"
+    assert facts.hypervisor_masked == ()
+    assert facts.warnings == (
+        (
+            "Its processors differ: only some of them have avx512bw, avx512cd, avx512dq, avx512f, "
+            "avx512vl. Code may run on any of them, so only what all of them have is used."
+        ),
+    )
+
+
+def test_flags_that_no_rung_asks_about_may_differ() -> None:
+    assert facts_of({"uname": X86, "cpuinfo": x86(V3 + " hwp_epp", V3)}).warnings == ()
+
+
+def test_big_and_little_cores_that_can_do_the_same() -> None:
+    text = arm(*[(A55, BIG_LITTLE)] * 4, *[(A76, BIG_LITTLE)] * 4)
+    facts = facts_of({"uname": ARM, "cpuinfo": text})
+    assert (facts.isa, facts.hypervisor_masked, facts.warnings) == ("armv8.2", (), ())
+
+
+def test_every_kind_of_core_that_has_a_name_is_named() -> None:
+    old = "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid"
+    facts = facts_of({"uname": ARM, "cpuinfo": arm(("0xd03", old), ("0xd08", old))})
+    assert facts.microarchitecture == "cortex_a72"
+    n1 = BIG_LITTLE + " pmull sha1 sha2 ssbs"
+    facts = facts_of({"uname": ARM, "cpuinfo": arm(("0xd0c", n1), ("0xd0c", n1), ("0xd40", V1))})
+    assert facts.microarchitecture == "neoverse_n1"
+
+
+def test_big_cores_do_not_speak_for_little_ones() -> None:
+    little = "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid"
+    text = arm((A76, BIG_LITTLE), ("0xd03", little))
+    facts = facts_of({"uname": ARM, "cpuinfo": text})
+    assert facts.isa == "armv8"
+    assert facts.hypervisor_masked == ()  # a Cortex-A53 has no more than that
+    assert "only some of them have asimddp, asimdhp, atomics." in facts.warnings[0]
+
+
+def test_each_core_is_asked_what_its_model_should_have() -> None:
+    text = arm((A76, BIG_LITTLE), ("0xd40", V1.replace(" sve", "").replace(" bf16", "")))
+    facts = facts_of({"uname": ARM, "cpuinfo": text})
+    assert facts.hypervisor_masked == ("bf16", "sve")
+
+
+def test_a_hypervisor_can_hide_sve() -> None:
+    facts = facts_of({"uname": ARM, "cpuinfo": arm(("0xd4f", BIG_LITTLE))})
+    assert (facts.isa, facts.hypervisor_masked) == ("armv8.2", ("sve2",))
+
+
+@pytest.mark.parametrize(
+    ("said", "bits"),
+    [
+        ("32\n", 256),
+        ("16", 128),
+        ("64\n", 512),
+        ("256\n", 2048),
+        ("0\n", None),
+        ("20\n", None),
+        ("272\n", None),
+        ("-32\n", None),
+        ("thirty two\n", None),
+        ("", None),
+    ],
+)
+def test_the_length_of_sve_registers(said: str, bits: int | None) -> None:
+    capture = {"uname": ARM, "cpuinfo": arm(("0xd40", V1)), "sve": said}
+    assert (facts_of(capture).isa, facts_of(capture).sve_bits) == ("armv8.4sve", bits)
+
+
+def test_without_sve_it_has_no_length() -> None:
+    capture = {"uname": ARM, "cpuinfo": arm((A76, BIG_LITTLE)), "sve": "32\n"}
+    assert facts_of(capture).sve_bits is None
+    assert facts_of({"uname": ARM, "cpuinfo": arm(("0xd40", V1))}).sve_bits is None
+
+
 def test_a_cpu_below_every_rung_has_none() -> None:
     facts = facts_of({"uname": ARM, "cpuinfo": "Features : half thumb\n"})
     assert (facts.state, facts.isa, facts.features) == ("ok", None, ("half", "thumb"))

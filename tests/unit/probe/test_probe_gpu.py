@@ -19,8 +19,17 @@ def lspci(*ids: str, kind: str = "3D controller [0302]") -> str:
     )
 
 
-def gpus(smi: str | None = None, pci: str | None = None) -> Facts:
-    texts = {"uname": "Linux 6 x86_64", "cpuinfo": "flags: lm", "nvidia-smi": smi, "lspci": pci}
+def gpus(
+    smi: str | None = None, pci: str | None = None, tree: str | None = None, mig: str | None = None
+) -> Facts:
+    texts = {
+        "uname": "Linux 6 x86_64",
+        "cpuinfo": "flags: lm",
+        "nvidia-smi": smi,
+        "lspci": pci,
+        "device-tree": tree,
+        "mig": mig,
+    }
     return facts_of({section: text for section, text in texts.items() if text is not None})
 
 
@@ -149,3 +158,120 @@ def test_a_name_cannot_carry_escapes_or_go_on_forever() -> None:
     assert gpu.name.startswith("]0;xyyy")
     assert len(gpu.name) == 100
     assert gpu.name.isprintable()
+
+
+def board(chip: str, *devices: str, model: str = "NVIDIA Jetson AGX Orin Developer Kit") -> str:
+    """The device-tree section of a board with this chip."""
+    names = [f"compatible: nvidia,p3737-0000+p3701-0005\ncompatible: nvidia,{chip}\n"]
+    return f"model: {model}\n" + "".join(names + [f"device: {device}\n" for device in devices])
+
+
+# What JetPack 6 prints; JetPack 5 and older have no nvidia-smi.
+ORIN = "0, Orin (nvgpu), [N/A], 540.4.0, [N/A], [N/A]\n"
+
+
+@pytest.mark.parametrize(
+    ("chip", "sm"),
+    [
+        ("tegra210", "5.3"),
+        ("tegra186", "6.2"),
+        ("tegra194", "7.2"),
+        ("tegra234", "8.7"),
+        ("tegra264", "11.0"),
+    ],
+)
+def test_a_jetson_without_nvidia_smi(chip: str, sm: str) -> None:
+    facts = gpus(tree=board(chip, "/dev/nvhost-gpu"))
+    assert (facts.sms, facts.warnings) == ((sm,), ())
+    assert facts.gpus[0].name == "NVIDIA Jetson AGX Orin Developer Kit"
+
+
+def test_a_jetson_whose_nvidia_smi_knows_nothing() -> None:
+    facts = gpus(HEADER + ORIN, tree=board("tegra234", "/dev/nvhost-gpu"))
+    assert (facts.sms, facts.driver, facts.warnings) == (("8.7",), "540.4.0", ())
+    assert facts.gpus[0].name == "Orin (nvgpu)"
+
+
+def test_a_jetson_whose_nvidia_smi_knows() -> None:
+    row = "0, NVIDIA Thor, 11.0, 580.00, [N/A], GPU-0\n"
+    facts = gpus(HEADER + row, tree=board("tegra264", "/dev/nvidiactl"))
+    assert (facts.sms, facts.warnings) == (("11.0",), ())
+
+
+def test_a_jetson_with_a_second_gpu_on_the_bus() -> None:
+    row = "1, NVIDIA RTX A6000, [N/A], 540.4.0, 49140 MiB, GPU-1\n"
+    tree = board("tegra234", "/dev/nvhost-gpu")
+    facts = gpus(HEADER + ORIN + row, lspci("2230"), tree)
+    assert [gpu.sm for gpu in facts.gpus] == ["8.7", "8.6"]
+    assert facts.sms == ("8.6", "8.7")
+
+
+def test_a_jetson_whose_second_gpu_has_no_driver() -> None:
+    facts = gpus(None, lspci("2230"), board("tegra234", "/dev/nvhost-gpu"))
+    assert (facts.sms, len(facts.gpus)) == (("8.7",), 2)
+    assert facts.warnings[0].endswith("[10de:2230] has no working driver, so it is not used.")
+
+
+def test_a_jetson_without_its_driver() -> None:
+    facts = gpus(tree=board("tegra234"))
+    assert (facts.sms, facts.gpus[0].sm) == ((), None)
+    assert facts.warnings == (
+        (
+            "The GPU of NVIDIA Jetson AGX Orin Developer Kit has no working driver, so this is a "
+            "CPU node."
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        "model: Raspberry Pi 5\ncompatible: raspberrypi,5-model-b\ncompatible: brcm,bcm2712\n",
+        board("tegra20", "/dev/nvhost-gpu"),
+        "compatible: other,tegra234\n",
+        "tegra234\n",
+    ],
+)
+def test_other_boards_have_no_gpu(tree: str) -> None:
+    facts = gpus(tree=tree)
+    assert (facts.sms, facts.gpus, facts.warnings) == ((), (), ())
+
+
+def test_a_board_without_a_name_is_called_by_its_chip() -> None:
+    facts = gpus(tree="compatible: nvidia,tegra194\ndevice: /dev/nvhost-gpu\n")
+    assert facts.gpus[0].name == "nvidia,tegra194"
+
+
+A100 = "NVIDIA A100-SXM4-80GB"
+SPLIT = (
+    f"index, name, mig.mode.current\n0, {A100}, Enabled\n1, {A100}, Disabled\n"
+    f"GPU 0: {A100} (UUID: GPU-7fdaf0a5-179b-f636-d15d-daf243e3ff16)\n"
+    "  MIG 3g.40gb     Device  0: (UUID: MIG-feb88891-0321-5fef-9c87-d4af3b54259e)\n"
+    "  MIG 1g.10gb     Device  1: (UUID: MIG-a25704ba-3a06-5299-a795-fd7cf4d13973)\n"
+    "  MIG 1g.10gb     Device  2: (UUID: MIG-50f1c4c9-1508-5e8d-bb06-d08145b22e01)\n"
+    f"GPU 1: {A100} (UUID: GPU-36c795f2-5cf7-55d6-af30-e535e79b7bb6)\n"
+)
+A100S = f"0, {A100}, 8.0, 535.216.01, 81920 MiB, GPU-7\n1, {A100}, 8.0, 535.216.01, 81920 MiB, G\n"
+
+
+def test_a_gpu_that_mig_splits_keeps_its_sm() -> None:
+    facts = gpus(HEADER + A100S, lspci("20b2", "20b2"), mig=SPLIT)
+    assert [gpu.sm for gpu in facts.gpus] == ["8.0", "8.0"]
+    assert facts.warnings == (
+        (
+            "GPU 0 (NVIDIA A100-SXM4-80GB) is split by MIG into 2 x 1g.10gb, 1 x 3g.40gb: a "
+            "program sees one of them at a time."
+        ),
+    )
+
+
+def test_mig_without_an_instance_leaves_nothing_to_use() -> None:
+    mig = "".join(line for line in SPLIT.splitlines(True) if "Device" not in line)
+    (warning,) = gpus(HEADER + A100S, mig=mig).warnings
+    assert warning.startswith("GPU 0 (NVIDIA A100-SXM4-80GB) has MIG switched on and no instance")
+
+
+def test_mig_that_is_switched_off_is_not_told() -> None:
+    mig = f"index, name, mig.mode.current\n0, {A100}, Disabled\nGPU 0: {A100} (UUID: GPU-0)\n"
+    assert gpus(HEADER + A100S, mig=mig).warnings == ()
+    assert gpus(HEADER + A100S, mig="Failed to initialize NVML\n").warnings == ()

@@ -213,6 +213,9 @@ GOOD = CPU | {
     "lspci": "0000:03:00.0 3D controller [0302]: NVIDIA Device [10de:2503] (rev a1)\n",
     "toolchain": "gcc 12.2.0\n",
     "release": json.dumps(MANIFEST),
+    "sve": "32\n",
+    "device-tree": "model: NVIDIA Jetson Orin\ncompatible: nvidia,tegra234\n",
+    "mig": "0, A100, Enabled\nGPU 0: A100\n  MIG 1g.10gb     Device  0: (UUID: MIG-0)\n",
 }
 anything = st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 
