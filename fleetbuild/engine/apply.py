@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import reduce
 
-from fleetbuild.engine.accept import accept
-from fleetbuild.engine.build import build
 from fleetbuild.engine.check import check
 from fleetbuild.engine.emit import emit
 from fleetbuild.engine.fetch import fetch
+from fleetbuild.engine.levels import make_wheels
 from fleetbuild.engine.lock import locked
 from fleetbuild.engine.rollout import rollout
 from fleetbuild.engine.run import Progress, Run
@@ -17,7 +16,7 @@ from fleetbuild.models import Result
 
 # Each is given what the last one made of the run. One that finds nothing to do does nothing, so
 # that a run which was interrupted anywhere is taken up by running it again.
-STAGES = (check, fetch, build, accept, rollout, emit)
+STAGES = (check, fetch, make_wheels, rollout, emit)
 
 
 def carry_out(run: Run) -> Result:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fleetbuild.engine.ailments import explain_failure
 from fleetbuild.engine.replies import Reply, reply_of
 from fleetbuild.engine.run import Progress, Run
-from fleetbuild.engine.work import Order, fates_by_wheels, key_of, source_of
+from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of, source_of
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import LockedFile, WheelResult
 from fleetbuild.words import count
@@ -73,6 +73,7 @@ def extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
 def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
     wheel = order.wheel
     source = source_of(wheel)
+    bases = [progress.shelved[key] for key in wheel.built_against]
     return {
         "package": wheel.package,
         "version": wheel.version,
@@ -80,8 +81,16 @@ def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
         "key": key_of(wheel),
         "source": str(progress.files[source.sha256]),
         "source_sha256": source.sha256,
-        "requirements": [_requirement(progress, file) for file in wheel.build_dependencies],
+        "requirements": [
+            *({"path": str(base.path), "sha256": base.sha256} for base in bases),
+            *(_requirement(progress, file) for file in wheel.build_dependencies),
+        ],
         "environment": dict(wheel.environment),
+        "config_settings": dict(wheel.config_settings),
+        "files": dict(wheel.files),
+        "patches": [{"name": name, "text": text} for name, text in wheel.patches.items()],
+        "cuda": wheel.cuda or "",
+        "pins": pins_of(run.plan, wheel),
         "jobs": wheel.jobs,
         "python": wheel.build_pythons[order.node],
         "cache": run.plan.cache,

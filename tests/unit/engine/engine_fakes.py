@@ -207,12 +207,14 @@ class FakeFleet:
             on_event(event(host, "Wait for the build", {"progress": {"done": 1, "total": 2}}))
             on_event(event(host, "Wait for the build", {"progress": "?"}))
             reply = {"key": build["key"], "package": build["package"], "seconds": 1.5, "fix": ""}
-            if trouble == "failed":
+            if trouble in ("failed", f"{build['package']} failed"):
                 answer(on_event, host, reply | {"ok": False, "reason": "the compiler failed"})
                 on_event(event(host, "Stop", {}, "failed"))
                 return ended("failed")
             version = build["wheel_version"]
-            path = Path(build["dest"]) / f"hnswlib-{version}-cp311-cp311-linux_x86_64.whl"
+            path = (
+                Path(build["dest"]) / f"{build['package']}-{version}-cp311-cp311-linux_x86_64.whl"
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(version)
             sha256 = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -108,6 +108,11 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
             }
         ],
         "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
+        "config_settings": {},
+        "files": {},
+        "patches": [],
+        "cuda": "",
+        "pins": [],
         "jobs": 1,
         "python": "/usr/bin/python3.11",
         "cache": "ccache",
@@ -438,3 +443,72 @@ def test_a_wheel_to_be_reused_is_not_built_instead(fleet: FakeFleet, tmp_path: P
     with pytest.raises(StalePlanError, match="the store no longer has it"):
         apply(fleet, tmp_path, plan(reused))
     assert not fleet.calls
+
+
+BASE = wheel("avx")
+UPPER = wheel(
+    "avx",
+    package="vision",
+    version="1.0",
+    wheel_version="1.0+cpu.avx",
+    artifact_key="b" * 32,
+    built_against=(BASE.artifact_key,),
+    cuda="13.0",
+    config_settings={"cmake.args": "-G Ninja"},
+    files={"a.cmake": "x"},
+    patches={"2.patch": "two", "1.patch": "one"},
+)
+LEVELS = plan(group("avx", ["avx-1", "avx-2"], wheels=(UPPER, BASE), release_id="2" * 16))
+
+
+def test_a_wheel_waits_for_what_it_is_built_against(fleet: FakeFleet, tmp_path: Path) -> None:
+    result = apply(fleet, tmp_path, LEVELS)
+    assert [name for name, _ in fleet.calls] == ["build.yml"] * 2 + ["install.yml"] * 2
+    first, second = (vars_["fleetbuild_builds"]["avx-1"] for vars_ in fleet.extravars[:2])
+    assert [build["package"] for build in (*first, *second)] == ["hnswlib", "vision"]
+    assert first[0]["pins"] == []
+    build = second[0]
+    assert build["pins"] == ["hnswlib==0.8.0+cpu.avx"]
+    stored = fleet.store.shelf[str(BASE.artifact_key)]
+    assert build["requirements"][0] == {"path": str(stored.path), "sha256": stored.sha256}
+    assert (build["cuda"], build["files"]) == ("13.0", {"a.cmake": "x"})
+    assert build["config_settings"] == {"cmake.args": "-G Ninja"}
+    assert [patch["name"] for patch in build["patches"]] == ["2.patch", "1.patch"]
+    assert set(states(result).values()) == {"installed"}
+    assert [each.state for each in result.wheels] == ["built", "built"]
+
+
+def test_what_is_in_the_store_can_be_built_against(fleet: FakeFleet, tmp_path: Path) -> None:
+    apply(fleet, tmp_path, plan(group("avx", ["avx-1", "avx-2"])))
+    fleet.calls.clear()
+    result = apply(fleet, tmp_path, LEVELS)
+    assert [name for name, _ in fleet.calls][:2] == ["build.yml", "install.yml"]
+    assert {each.package: each.state for each in result.wheels} == {
+        "hnswlib": "reused",
+        "vision": "built",
+    }
+
+
+def test_nothing_is_built_against_a_wheel_that_did_not_come_to_be(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "hnswlib failed"
+    told: list[Event] = []
+    result = carry_out(fleet.run(LEVELS, tmp_path / "state", told))
+    assert [name for name, _ in fleet.calls] == ["build.yml"]
+    reasons = {each.package: each.reason for each in result.wheels}
+    assert reasons["vision"] == (
+        "It is built against hnswlib 0.8.0+cpu.avx, which did not come to be."
+    )
+    assert {node.reason for node in result.nodes} == {"hnswlib 0.8.0+cpu.avx: the compiler failed"}
+    assert (result.exit_code, set(states(result).values())) == (5, {"build_failed"})
+    assert any(event.package == "vision" and event.state == "failed" for event in told)
+
+
+def test_a_wheel_that_was_refused_carries_none(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.findings["0.8.0+cpu.avx"] = ["it uses avx2"]
+    result = apply(fleet, tmp_path, LEVELS)
+    assert {each.package: each.state for each in result.wheels} == {
+        "hnswlib": "refused",
+        "vision": "failed",
+    }
