@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import yaml
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*", re.ASCII)
+_WIDTH = 100
 _NOT_STRINGS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
@@ -22,6 +23,13 @@ class Note:
 
     value: object
     why: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A list or a map whose items stand side by side, on as few lines as they fit."""
+
+    value: Sequence[object] | Mapping[str, object]
 
 
 def dump(value: object, header: str = "") -> str:
@@ -55,11 +63,42 @@ def _entry(key: str, value: object, indent: str) -> Iterator[str]:
     if isinstance(value, str) and _is_block(value):
         yield f"{key} |"
         yield from (f"{indent}  {line}".rstrip() for line in value.splitlines())
+    elif isinstance(value, Row):
+        yield from _row(key, value.value, indent)
     elif isinstance(value, Mapping | Sequence) and not isinstance(value, str) and value:
         yield key
         yield from block(value, indent + "  ")
     else:
         yield f"{key} {scalar(value)}"
+
+
+def _row(key: str, value: Sequence[object] | Mapping[str, object], indent: str) -> Iterator[str]:
+    whole = f"{key} {_flow(value)}"
+    if len(whole) <= _WIDTH:
+        yield whole
+        return
+    start, *items, end = _flow_parts(value)
+    yield f"{key} {start}"
+    line = ""
+    for item in items:
+        if line and len(f"{indent}  {line} {item},") > _WIDTH:
+            yield f"{indent}  {line}"
+            line = ""
+        line += f" {item}," if line else f"{item},"
+    yield from (f"{indent}  {line}", f"{indent}{end}")
+
+
+def _flow(value: object) -> str:
+    if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
+        start, *items, end = _flow_parts(value)
+        return start + ", ".join(items) + end
+    return scalar(value)
+
+
+def _flow_parts(value: Sequence[object] | Mapping[str, object]) -> list[str]:
+    if isinstance(value, Mapping):
+        return ["{", *(f"{scalar(key)}: {_flow(item)}" for key, item in value.items()), "}"]
+    return ["[", *map(_flow, value), "]"]
 
 
 def _item(value: object, indent: str) -> Iterator[str]:
