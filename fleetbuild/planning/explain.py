@@ -8,6 +8,7 @@ from fleetbuild.errors import UsageError
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
 from fleetbuild.models import Facts, Plan, PlannedGroup, PlannedWheel
 from fleetbuild.planning.builders import compiler_of
+from fleetbuild.planning.tradeoffs import group_story, node_story
 from fleetbuild.words import count
 
 
@@ -26,7 +27,10 @@ def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
     if node.fix:
         lines.append(f"  fix: {node.fix}")
     if facts is not None and facts.state == "ok":
-        lines += _cpu_lines(plan, facts, node.group) + _other_lines(facts, node.python)
+        # Of a merged group another line says why its rung is no better.
+        lines += _cpu_lines(plan, facts, None if node.merged_from else node.group)
+        lines += _other_lines(facts, node.python)
+    lines += [f"  {line}" for line in node_story(plan, name)]
     lines += [f"  warning: {warning}" for warning in node.warnings]
     if node.group:
         group = _group(plan, node.group)
@@ -50,6 +54,7 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
         f"  representative: {_who(group.representative, facts)}",
         f"  fallbacks: {', '.join(group.fallbacks) or 'none'}",
     ]
+    lines += [f"  {line}" for line in group_story(plan, name)]
     for wheel in group.wheels:
         lines += _wheel_lines(wheel)
     if group.dependencies is None:

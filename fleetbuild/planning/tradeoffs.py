@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.models import Config, Loss, Target, Tradeoff
+from fleetbuild.models import Config, Loss, Plan, Target, Tradeoff
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.costs import Part, Pricing, Sharing
 from fleetbuild.planning.fates import Fate
@@ -47,29 +47,65 @@ def merge_targets(
     )
 
 
-def loss_sentence(loss: Loss) -> str:
-    """What it means for these nodes: avx2 in place of avx512, about 25 % slower."""
+def node_story(plan: Plan, name: str) -> list[str]:
+    """Why a node is not in the group that it would be in by itself."""
+    own = plan.nodes[name].merged_from
+    return [
+        f"merged: by itself it would be in {own}; of {row.wheel_sets} wheel sets it gets "
+        f"{loss.wheel_set}: {effect(loss)}. {_least(row)}"
+        for row in plan.tradeoffs
+        if row.chosen
+        for loss in row.losses
+        if loss.group == own
+    ]
+
+
+def group_story(plan: Plan, name: str) -> list[str]:
+    """Whom a group takes in, and what other numbers of wheel sets would come to."""
+    rows = []
+    for row in plan.tradeoffs:
+        mark = " (chosen)" if row.chosen else ""
+        losses = "; ".join(told(loss) for loss in row.losses) or "nobody loses anything"
+        rows.append(f"{count(row.wheel_sets, 'wheel set')}{mark}: {estimate(row)}; {losses}")
+    taken = [
+        f"merged: {told(loss)}. {_least(row)}"
+        for row in plan.tradeoffs
+        if row.chosen
+        for loss in row.losses
+        if name in (loss.wheel_set, loss.group)
+    ]
+    return taken + rows
+
+
+def told(loss: Loss) -> str:
+    """Who loses what: cpu-avx512-cp311 (4 nodes) gets cpu-avx2-cp311: without avx512, …"""
+    nodes = count(loss.nodes, "node")
+    return f"{loss.group} ({nodes}) gets {loss.wheel_set}: {effect(loss)}"
+
+
+def effect(loss: Loss) -> str:
+    """What it means for these nodes."""
     effects = []
     if loss.rung:
-        effects.append(f"without {loss.rung}" + (f", {slower(loss)}" if loss.slower else ""))
+        percent = round(100 * loss.slower)
+        pace = f"CPU work expected to take {percent} % longer" if percent else "expected as fast"
+        effects.append(f"without {loss.rung}, {pace}")
     if loss.sms:
-        effects.append(f"with GPU code for SM {', '.join(loss.sms)} of others")
-    return f"{loss.group} ({count(loss.nodes, 'node')}) gets {loss.wheel_set}: {', '.join(effects)}"
+        effects.append(f"with GPU code for SM {' and '.join(loss.sms)} of others")
+    return ", ".join(effects)
 
 
-def slower(loss: Loss) -> str:
-    """How much longer the CPU's work is expected to take."""
-    return f"its CPU work expected to take {round(100 * loss.slower)} % longer"
+def estimate(row: Tradeoff) -> str:
+    """How long these wheels take to build, and how large they are: 4 min, 12 MB."""
+    time = f"{row.minutes:.0f} min" if row.minutes < 100 else f"{row.minutes / 60:.1f} h"
+    size = f"{row.size_mb:.0f} MB" if row.size_mb < 1000 else f"{row.size_mb / 1000:.1f} GB"
+    return f"{time}, {size}"
 
 
-def hours(minutes: float) -> str:
-    """A time that is an estimate: 4 min, 2.5 h."""
-    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
-
-
-def megabytes(size: float) -> str:
-    """A size that is an estimate: 12 MB, 1.5 GB."""
-    return f"{size:.0f} MB" if size < 1000 else f"{size / 1000:.1f} GB"
+def _least(row: Tradeoff) -> str:
+    if row.exact:
+        return "No other way to have so few loses less."
+    return "There are too many groups to weigh every way; the cheapest were merged first."
 
 
 def _parts(targets: Mapping[str, Target], fates: Mapping[str, Fate]) -> list[Part]:

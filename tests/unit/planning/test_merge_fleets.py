@@ -1,0 +1,381 @@
+"""Fewer wheel sets for a fleet: what is merged, what never is, and what it costs whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planning_fleets import drafted, facts, node, package, planned, python, recipe_of
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.hardware.data import load
+from fleetbuild.hardware.gpus import SMS
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Config, Facts, Libc, Target
+from fleetbuild.models.config import Grouping
+from fleetbuild.planning import Draft, dump_plan, explain_group, explain_node
+from fleetbuild.planning.costs import Part, Pricing
+from fleetbuild.planning.groups import node_targets
+from fleetbuild.planning.merge import cheapest_ways
+from fleetbuild.planning.tradeoffs import merge_targets
+from fleetbuild.probe.parse import facts_of
+
+CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
+CPU = recipe_of("small", *RUNGS, more="cost: {minutes: 2, size_mb: 1}")
+GPU = recipe_of(
+    "large", "avx", "avx2", "avx512", "armv8", "armv8.2", "armv8.4sve", "armv9",
+    more="rungs_for: {int8: [avx512vnni, amx], bf16: [avx512bf16, amx]}\n"
+    "cuda: true\ncost: {minutes: 30, per_sm_minutes: 40, size_mb: 200, per_sm_mb: 150}",
+)  # fmt: skip
+LARGE = (package("large", "1.0", GPU),)
+
+
+def config(**grouping: Any) -> Config:
+    return Config.model_validate({"grouping": grouping})
+
+
+def groups(made: Draft) -> dict[str, tuple[str, ...]]:
+    return {group.name: group.nodes for group in made.groups}
+
+
+def merged(fleet: dict[str, Facts], packages: Any = LARGE, **grouping: Any) -> Draft:
+    return drafted(fleet, packages, config=config(**grouping))
+
+
+def fleets_of(kinds: st.SearchStrategy[Facts], *, least: int) -> st.SearchStrategy[Any]:
+    return st.lists(kinds, min_size=least, max_size=24).map(
+        lambda nodes: {f"n{number:02}": known for number, known in enumerate(nodes)}
+    )
+
+
+SM_SETS = st.sampled_from([(), ("8.6",), ("8.0", "7.5"), ("9.0",)])
+fleets = fleets_of(
+    st.builds(
+        facts,
+        rung=st.sampled_from([rung for rung in RUNGS if rung not in ("x86-64", "x86-64-v2")]),
+        libc=st.sampled_from(["2.28", "2.36", Libc(family="musl", version="1.2.4")]),
+        pythons=st.sampled_from([(python(),), (python(),), (python("3.10.4"),)]),
+        sms=SM_SETS,
+    ),
+    least=1,
+)
+alike = fleets_of(  # so that much can be merged
+    st.builds(facts, rung=st.sampled_from(["avx", "avx2", "avx512", "amx"]), sms=SM_SETS)
+    | st.builds(facts, rung=st.sampled_from(["armv8", "armv8.2", "armv8.4sve", "armv9"])),
+    least=8,
+)
+wishes = st.fixed_dictionaries(
+    {
+        "max_wheel_sets": st.one_of(st.none(), st.integers(1, 12)),
+        "optimize_for": st.sampled_from(["auto", "compatibility", "fp32", "int8", "bf16"]),
+        "rungs": st.sampled_from(["recipe", "detected"]),
+    }
+)
+packages = st.sampled_from(
+    [LARGE, (package("small", "1.0", CPU),), (package("small", "1.0", CPU), *LARGE)]
+)
+
+
+def ways_to_part(parts: Sequence[Part]) -> Iterator[list[tuple[Part, ...]]]:
+    if not parts:
+        yield []
+        return
+    first, *rest = parts
+    for smaller in ways_to_part(rest):
+        yield [(first,), *smaller]
+        for number, block in enumerate(smaller):
+            yield [*smaller[:number], (first, *block), *smaller[number + 1 :]]
+
+
+def parts_of(fleet: dict[str, Facts], chosen: Any, settings_: Config) -> list[Part]:
+    plain = settings_.model_copy(
+        update={"grouping": settings_.grouping.model_copy(update={"max_wheel_sets": None})}
+    )
+    made = drafted(fleet, chosen, config=plain)
+    targets = node_targets(made.fates, fleet)
+    return [
+        Part(
+            target=target,
+            features=frozenset.intersection(
+                *(frozenset(fleet[name].features) for name in fleet if targets.get(name) == target)
+            ),
+            nodes=list(targets.values()).count(target),
+        )
+        for target in sorted(set(targets.values()), key=lambda target: target.name)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(alike, packages, wishes)
+def test_merging_is_optimal_up_to_eight_groups(fleet, chosen, wish):
+    settings_ = config(**wish)
+    parts = parts_of(fleet, chosen, settings_)[:8]
+    pricing = Pricing([each.recipe for each in chosen], settings_)
+    best: dict[int, float] = {}
+    for sets in ways_to_part(parts):
+        costs = [pricing.price(each) for each in sets]
+        if None not in costs:
+            best[len(sets)] = min(best.get(len(sets), math.inf), math.fsum(costs))
+    ways = cheapest_ways(parts, pricing.price)
+    assert list(ways) == sorted(best)
+    for number, way in ways.items():
+        assert math.isclose(way.cost, best[number], rel_tol=1e-9)
+        # Two sets with one target would be one wheel set.
+        assert len({pricing.target(each) for each in way.sets}) == number
+
+
+@settings(max_examples=100, deadline=None)
+@given(fleets | alike, packages, wishes)
+def test_what_must_not_be_merged_never_is(fleet, chosen, wish):
+    try:
+        made = merged(fleet, chosen, **wish)
+    except ConfigError as problem:
+        assert wish["max_wheel_sets"] is not None
+        fewest = int(problem.fix.split("max_wheel_sets to ")[1].split()[0])
+        assert fewest > wish["max_wheel_sets"]
+        assert len(merged(fleet, chosen, **{**wish, "max_wheel_sets": fewest}).groups) == fewest
+        return
+    if wish["max_wheel_sets"] is not None:
+        assert len(made.groups) <= wish["max_wheel_sets"]
+    own = node_targets(made.fates, fleet)
+    for group in made.groups:
+        for name in group.nodes:
+            known = fleet[name]
+            assert group.target.arch == known.arch
+            assert group.target.libc.family == known.libc.family
+            assert group.target.python == own[name].python
+            assert set(group.target.features) <= set(known.features)
+            assert bool(group.target.sms) == bool(own[name].sms)
+            assert set(own[name].sms) <= set(group.target.sms)
+        carried = {sm for name in group.nodes for sm in own[name].sms}
+        assert set(group.target.sms) == carried
+
+
+@settings(max_examples=40, deadline=None)
+@given(fleets | alike, packages, wishes, st.randoms(use_true_random=False))
+def test_the_order_of_nodes_decides_nothing(fleet, chosen, wish, random):
+    names = list(fleet)
+    random.shuffle(names)
+    outcomes = []
+    for order in (list(fleet), names):
+        try:
+            made = merged({name: fleet[name] for name in order}, chosen, **wish)
+            outcomes.append((groups(made), made.merged))
+        except ConfigError as problem:
+            outcomes.append((problem.message, problem.fix))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_nothing_is_merged_without_need():
+    fleet = {"a": facts("avx"), "b": facts("avx2"), "c": facts("avx512")}
+    assert not merged(fleet).merged.tradeoffs
+    made = merged(fleet, max_wheel_sets=3)
+    assert len(made.groups) == 3
+    assert [(row.wheel_sets, row.chosen) for row in made.merged.tradeoffs] == [
+        (3, True), (2, False), (1, False),
+    ]  # fmt: skip
+    assert not made.merged.merged_from
+    assert merged({"a": facts(pythons=())}, max_wheel_sets=1).groups == ()
+
+
+def test_a_cap_merges_those_who_lose_least():
+    fleet = {
+        "a": facts("avx"),
+        **{f"b{number}": facts("avx2") for number in range(9)},
+        "c": facts("avx512"),
+    }
+    # One node without AVX-512 against nine without AVX2.
+    made = merged(fleet, max_wheel_sets=2)
+    assert set(groups(made)) == {"cpu-avx-cp311", "cpu-avx2-cp311"}
+    assert made.merged.merged_from == {"c": "cpu-avx512-cp311"}
+    (loss,) = made.merged.tradeoffs[1].losses
+    assert (loss.nodes, loss.wheel_set, loss.rung) == (1, "cpu-avx2-cp311", "avx512")
+    assert loss.slower == 0.111  # (1/2 + 1/8) / (1/2 + 1/16) - 1
+    assert set(groups(merged(fleet, max_wheel_sets=1))) == {"cpu-avx-cp311"}
+
+
+def test_incomparable_rungs_meet_in_the_best_one_below_both():
+    fleet = {"v1": facts("armv8.4sve"), "n2": facts("armv9")}
+    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.2-cp311": ("n2", "v1")}
+    # What the nodes have decides, not what their rungs are called.
+    both = tuple(sorted(RUNGS["armv9"].features | RUNGS["armv8.4sve"].features))
+    fleet["n2"] = facts("armv9", features=both)
+    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.4sve-cp311": ("n2", "v1")}
+    lowered = drafted(
+        fleet, LARGE, [node("v1"), node("n2", isa="armv9")], config=config(max_wheel_sets=1)
+    )
+    assert groups(lowered) == {"cpu-armv8.2-cp311": ("n2", "v1")}
+
+
+def test_no_common_rung_of_the_recipe_keeps_groups_apart():
+    recipe = recipe_of("picky", "armv8.4sve", "armv9")
+    fleet = {"v1": facts("armv8.4sve"), "n2": facts("armv9")}
+    with pytest.raises(ConfigError, match=r"in 2 \(the recipes have no rung below all of them\)"):
+        merged(fleet, (package("picky", "1", recipe),), max_wheel_sets=1)
+
+
+def test_sms_are_united_and_cpu_nodes_carry_none_of_them():
+    fleet = {
+        "cpu": facts("avx2"), "a": facts("avx2", sms=("8.6",)), "b": facts("avx2", sms=("7.5",)),
+        "c": facts("avx2", sms=("9.0", "8.6")),
+    }  # fmt: skip
+    assert groups(merged(fleet, max_wheel_sets=2)) == {
+        "cpu-avx2-cp311": ("cpu",), "sm75.sm86.sm90-avx2-cp311": ("a", "b", "c"),
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="need 2 wheel sets at least") as caught:
+        merged(fleet, max_wheel_sets=1)
+    assert "x86_64 cp311 glibc with GPU code; x86_64 cp311 glibc without" in caught.value.message
+    assert "Set grouping.max_wheel_sets to 2 or more" in caught.value.fix
+    # a goes with c, who has its SM already.
+    made = merged(fleet, max_wheel_sets=3)
+    assert "sm86.sm90-avx2-cp311" in groups(made)
+    (loss,) = next(row for row in made.merged.tradeoffs if row.chosen).losses
+    assert (loss.group, loss.sms, loss.rung, loss.slower) == (
+        "sm86-avx2-cp311", ("9.0",), None, 0,
+    )  # fmt: skip
+
+
+def test_a_gpu_node_may_lose_a_rung_before_an_sm_is_added_unless_speed_matters_most():
+    fleet = {
+        "a": facts("avx512", sms=("8.6",)), "b": facts("avx2", sms=("8.6",)),
+        **{f"c{number}": facts("avx512", sms=("9.0",)) for number in range(3)},
+    }  # fmt: skip
+    assert set(groups(merged(fleet, max_wheel_sets=2))) == {
+        "sm86-avx2-cp311", "sm90-avx512-cp311",
+    }  # fmt: skip
+    assert set(groups(merged(fleet, max_wheel_sets=2, optimize_for="fp32"))) == {
+        "sm86-avx2-cp311", "sm86.sm90-avx512-cp311",
+    }  # fmt: skip
+
+
+def test_toolkits_may_forbid_a_union():
+    fleet = {"old": facts("avx2", sms=("3.5",)), "new": facts("avx2", sms=("12.0",))}
+    made = drafted(fleet, LARGE)
+
+    def sharing(targets: Sequence[Target]) -> str | None:
+        last = {SMS[sm].last_cuda for target in targets for sm in target.sms}
+        return "no CUDA toolkit knows SM 3.5 and SM 12.0" if last == {"11.8", None} else None
+
+    def merge(cap: int) -> dict[str, Target]:
+        return merge_targets(
+            node_targets(made.fates, fleet), made.fates, [GPU], config(max_wheel_sets=cap), sharing
+        ).targets
+
+    assert {target.name for target in merge(2).values()} == {
+        "sm35-avx2-cp311", "sm120-avx2-cp311",
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=r"in 2 \(no CUDA toolkit knows"):
+        merge(1)
+
+
+def test_compatibility_is_as_few_wheel_sets_as_there_can_be():
+    fleet = {
+        "a": facts("avx"), "b": facts("avx512"), "c": facts("avx512", sms=("8.6",)),
+        "d": facts("avx2", sms=("9.0",)), "e": facts("avx512", pythons=(python("3.10.4"),)),
+    }  # fmt: skip
+    made = merged(fleet, optimize_for="compatibility")
+    assert set(groups(made)) == {
+        "cpu-avx-cp311", "cpu-avx512-cp310", "sm86.sm90-avx2-cp311",
+    }  # fmt: skip
+    assert made.merged.tradeoffs[-1].chosen
+    with pytest.raises(ConfigError, match="need 3 wheel sets at least"):
+        merged(fleet, optimize_for="compatibility", max_wheel_sets=2)
+
+
+@pytest.mark.parametrize(
+    ("use", "names"),
+    [
+        ("auto", {"avx512"}),
+        ("fp32", {"avx512"}),
+        ("int8", {"avx512", "avx512vnni", "amx"}),
+        ("bf16", {"avx512", "avx512bf16", "amx"}),
+    ],
+)
+def test_a_use_brings_in_the_rungs_that_the_recipe_names_for_it(use, names):
+    fleet = {rung: facts(rung) for rung in ("avx512", "avx512vnni", "avx512bf16", "amx")}
+    assert {group.target.isa for group in merged(fleet, optimize_for=use).groups} == names
+
+
+def test_int8_keeps_vnni_where_fp32_would_not():
+    fleet = {"a": facts("avx2"), "b": facts("avx512"), "c": facts("avx512vnni")}
+    rungs = recipe_of("r", "avx2", "avx512", "avx512vnni", more="rungs_for: {int8: [avx512vnni]}")
+    chosen = (package("r", "1", rungs),)
+    assert {g.target.isa for g in merged(fleet, chosen, max_wheel_sets=2).groups} == {
+        "avx2", "avx512",
+    }  # fmt: skip
+    int8 = merged(fleet, chosen, max_wheel_sets=2, optimize_for="int8")
+    assert {group.target.isa for group in int8.groups} == {"avx2", "avx512vnni"}
+
+
+def test_measured_speeds_come_before_assumed_ones():
+    fleet = {"a": facts("avx"), "b": facts("avx2"), "c": facts("avx512")}
+    table = load("speeds.yml")["measured"]["hnswlib"]
+    row = merged(fleet, (package(),), max_wheel_sets=1).merged.tradeoffs[-1]
+    assert [loss.slower for loss in row.losses] == [
+        pytest.approx(table[rung] / table["avx"] - 1, abs=0.001) for rung in ("avx2", "avx512")
+    ]
+
+
+def test_minutes_and_sizes_are_of_the_wheels_that_are_built():
+    fleet = {"a": facts("avx", sms=("8.6",)), "b": facts("avx2", sms=("8.6",)), "c": facts("avx2")}
+    flat = recipe_of("flat", "avx", more="cost: {minutes: 5, size_mb: 3}")
+    rows = merged(fleet, (*LARGE, package("flat", "1", flat)), max_wheel_sets=2).merged.tradeoffs
+    # flat is one wheel for all; large is three, of which two hold an SM.
+    assert (rows[0].minutes, rows[0].size_mb) == (3 * 30 + 2 * 40 + 5, 3 * 200 + 2 * 150 + 3)
+    assert (rows[1].minutes, rows[1].size_mb) == (2 * 30 + 40 + 5, 2 * 200 + 150 + 3)
+
+
+def test_the_tables_know_every_rung():
+    data = load("speeds.yml")
+    assert all(set(row["throughput"]) == set(RUNGS) for row in data["assumed"].values())
+    uses = Grouping.model_fields["optimize_for"].annotation
+    assert set(data["weights"]) == set(get_args(uses))
+
+
+def test_the_plan_tells_the_tradeoff_and_each_nodes_loss():
+    fleet = {"a": facts("avx"), "b": facts("avx2"), "c": facts("avx512")}
+    plan = planned(fleet, config=config(max_wheel_sets=2))
+    assert {name: fate.merged_from for name, fate in plan.nodes.items()} == {
+        "a": None, "b": "cpu-avx2-cp311", "c": None,
+    }  # fmt: skip
+    assert [row.wheel_sets for row in plan.tradeoffs] == [3, 2, 1]
+    assert dump_plan(plan) == dump_plan(planned(fleet, config=config(max_wheel_sets=2)))
+    told = "\n".join(explain_node(plan, fleet["b"], "b"))
+    assert "merged: by itself it would be in cpu-avx2-cp311" in told
+    assert "without avx2" in told
+    assert "since the packages cannot use more" not in told
+    whole = "\n".join(explain_group(plan, fleet, "cpu-avx-cp311"))
+    assert "merged: cpu-avx2-cp311 (1 node)" in whole
+    assert "2 wheel sets (chosen): 2 min, 1 MB" in whole
+    assert not any("merged" in line for line in explain_node(plan, fleet["a"], "a"))
+
+
+@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures of the fleet are not here")
+def test_the_captured_fleet_with_fewer_and_fewer_wheel_sets():
+    fleet = {
+        folder.name: facts_of({file.name: file.read_text() for file in folder.iterdir()})
+        for folder in CAPTURES.iterdir()
+    }
+    sizes = {
+        cap: {
+            group.name: len(group.nodes)
+            for group in merged(fleet, (package(),), max_wheel_sets=cap).groups
+        }
+        for cap in (5, 4, 3)
+    }
+    assert sizes[5] == {
+        "cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 2, "cpu-avx2-cp310": 1, "cpu-avx2-cp311": 4,
+        "cpu-avx512-cp311": 4,
+    }  # fmt: skip
+    # hnswlib gains nothing by AVX2 over AVX, and a little by AVX-512.
+    assert sizes[4] == {
+        "cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 6, "cpu-avx2-cp310": 1, "cpu-avx512-cp311": 4,
+    }  # fmt: skip
+    assert sizes[3] == {"cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 10, "cpu-avx2-cp310": 1}
+    with pytest.raises(ConfigError, match="need 3 wheel sets at least"):
+        merged(fleet, (package(),), max_wheel_sets=2)
