@@ -68,7 +68,7 @@ read_nproc() {
 
 # Bytes of an SVE register, as programs get them; /proc/cpuinfo does not say.
 sve=/proc/sys/abi/sve_default_vector_length
-read_sve() { read -r length <$sve && echo "$length"; }
+read_sve() { read -r length <"$sve" && echo "$length"; }
 
 # What board this is, where the firmware has a device tree: a Jetson's GPU is on no PCI bus.
 tree=/proc/device-tree
@@ -77,7 +77,7 @@ read_device_tree() {
     tr '\0' '\n' <"$tree/$key" | while read -r value; do echo "$key: $value"; done
   done
   for device in /dev/nvhost-gpu /dev/nvgpu /dev/nvidiactl; do
-    [ -e $device ] && echo "device: $device"
+    [ -e "$device" ] && echo "device: $device"
   done
   return 0
 }
@@ -278,7 +278,7 @@ print("\n".join(", ".join(row) for row in rows))
 # Asked only where a driver has made its devices: on all other nodes this costs nothing.
 ask_cuda() {
   for device in /dev/nvidiactl /dev/nvhost-gpu /dev/nvgpu /dev/dxg; do
-    [ -e $device ] && have python3 && within 5 python3 -I -S -B -c "$cuda" && return
+    [ -e "$device" ] && have python3 && within 5 python3 -I -S -B -c "$cuda" && return
   done
   return 1
 }
@@ -432,8 +432,8 @@ relay() {
 together() {
   if [ $# -eq 0 ]; then
     for quick in uname cpuinfo os-release libc meminfo nproc; do framed $quick; done
-    [ -r $sve ] && framed sve
-    [ -r $tree/compatible ] && framed device-tree
+    [ -r "$sve" ] && framed sve
+    [ -r "$tree/compatible" ] && framed device-tree
     return
   fi
   timely "$1" | {

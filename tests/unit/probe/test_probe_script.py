@@ -158,6 +158,160 @@ def test_a_wedged_driver_does_not_hold_the_probe(shell: str, tmp_path: Path) -> 
     assert "disk" in capture
 
 
+# Enough of libcuda.so.1: a Tesla K40 and a Tesla K80, by their CUDA driver.
+LIBCUDA = """
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+int cuInit(unsigned flags) {
+  if (flags || getenv("CUDA_VISIBLE_DEVICES")) return 100;
+  return strcmp(getenv("CUDA_DEVICE_ORDER"), "PCI_BUS_ID") ? 100 : RETURN;
+}
+int cuDeviceGetCount(int *count) { *count = 2; return 0; }
+int cuDeviceGet(int *device, int index) { *device = index + 40; return 0; }
+int cuDeviceGetName(char *name, int size, int device) {
+  strncpy(name, device == 40 ? "Tesla K40c" : "Tesla, K80", size);
+  return 0;
+}
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = (size_t)11441 << 20; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  *value = attribute == 75 ? 3 : attribute == 76 ? (device == 40 ? 5 : 7) : -1;
+  return 0;
+}
+#ifdef UUID
+int cuDeviceGetUuid(char *uuid, int device) {
+  memset(uuid, device == 40 ? 0x11 : 0x22, 16);
+  return 0;
+}
+#endif
+"""
+UUID_K40, UUID_K80 = (f"GPU-{8 * n}-{4 * n}-{4 * n}-{4 * n}-{12 * n}" for n in "12")
+OLD_DRIVER = """case $* in
+*compute_cap*) echo 'Field "compute_cap" is not a valid field to query.'; echo; exit 2 ;;
+*) echo 'index, name, driver_version, memory.total [MiB], uuid'
+   echo '0, Tesla K80, 470.256.02, 11441 MiB, {first}'
+   echo '1, Tesla K40c, 470.256.02, 11441 MiB, {second}' ;;
+esac"""
+
+
+def libcuda(folder: Path, *options: str, returns: int = 0) -> dict[str, str]:
+    """The environment in which a python3 finds this libcuda.so.1."""
+    if not shutil.which("gcc"):
+        pytest.skip("no gcc here")
+    source = folder / "cuda.c"
+    source.write_text(LIBCUDA)
+    made = ["gcc", "-shared", "-fPIC", "-w", f"-DRETURN={returns}", *options, str(source)]
+    subprocess.run([*made, "-o", str(folder / "libcuda.so.1")], check=True)
+    return {"PATH": path(folder), "LD_LIBRARY_PATH": str(folder), "CUDA_VISIBLE_DEVICES": "1"}
+
+
+def with_devices(folder: Path) -> str:
+    """The script, for which a driver has made its devices."""
+    (folder / "nvidiactl").touch()
+    there = SCRIPT.replace("/dev/nvidiactl", str(folder / "nvidiactl"))
+    assert there != SCRIPT
+    return there
+
+
+def test_the_cuda_driver_tells_what_an_older_nvidia_smi_does_not(tmp_path: Path) -> None:
+    environment = libcuda(tmp_path, "-DUUID")
+    program(tmp_path, "nvidia-smi", OLD_DRIVER.format(first=UUID_K80, second=UUID_K40))
+    capture = run(tmp_path, script=with_devices(tmp_path), **environment)
+    assert capture["nvidia-smi"].splitlines() == [
+        "index, name, driver_version, memory.total [MiB], uuid, compute_cap",
+        f"0, Tesla K80, 470.256.02, 11441 MiB, {UUID_K80}, 3.7",
+        f"1, Tesla K40c, 470.256.02, 11441 MiB, {UUID_K40}, 3.5",
+    ]
+    assert [gpu.sm for gpu in facts_of(capture).gpus] == ["3.7", "3.5"]
+
+
+def test_a_cuda_driver_without_uuids_is_taken_in_the_order_of_the_bus(tmp_path: Path) -> None:
+    environment = libcuda(tmp_path)
+    program(tmp_path, "nvidia-smi", OLD_DRIVER.format(first=UUID_K80, second=UUID_K40))
+    capture = run(tmp_path, script=with_devices(tmp_path), **environment)
+    assert [gpu.sm for gpu in facts_of(capture).gpus] == ["3.5", "3.7"]
+
+
+def test_the_cuda_driver_fills_in_what_nvidia_smi_has_no_value_for(tmp_path: Path) -> None:
+    environment = libcuda(tmp_path)
+    rows = "\n".join(
+        ["index, name, compute_cap, driver_version, memory.total [MiB], uuid",
+         "0, Orin (nvgpu), [N/A], 540.4.0, [N/A], [N/A]",
+         "1, NVIDIA X, 9.0, 540.4.0, 1 MiB, GPU-0"]
+    )  # fmt: skip
+    program(tmp_path, "nvidia-smi", f"echo '{rows}'")
+    capture = run(tmp_path, script=with_devices(tmp_path), **environment)
+    assert [gpu.sm for gpu in facts_of(capture).gpus] == ["3.5", "9.0"]
+
+
+def test_the_cuda_driver_tells_where_there_is_no_nvidia_smi(tmp_path: Path) -> None:
+    if shutil.which("nvidia-smi"):
+        pytest.skip("there is an nvidia-smi here")
+    environment = libcuda(tmp_path)
+    capture = run(tmp_path, script=with_devices(tmp_path), **environment)
+    assert capture["nvidia-smi"].splitlines()[2] == "1, Tesla  K80, 11441 MiB, [N/A], 3.7"
+    assert facts_of(capture).sms == ("3.5", "3.7")
+    assert "nvidia-smi" not in run(tmp_path, **environment)  # no devices: it is not even asked
+
+
+@pytest.mark.parametrize("returns", [100, 999])
+def test_a_cuda_driver_that_fails_changes_nothing(tmp_path: Path, returns: int) -> None:
+    environment = libcuda(tmp_path, returns=returns)
+    program(tmp_path, "nvidia-smi", OLD_DRIVER.format(first=UUID_K80, second=UUID_K40))
+    text = run(tmp_path, script=with_devices(tmp_path), **environment)["nvidia-smi"]
+    assert text.splitlines()[0] == "index, name, driver_version, memory.total [MiB], uuid"
+    assert len(text.splitlines()) == 3
+
+
+def test_what_nvidia_smi_knows_is_not_asked_again(tmp_path: Path) -> None:
+    environment = libcuda(tmp_path)
+    row = "0, NVIDIA GB10, 12.1, 580.95.05, [N/A], GPU-0"  # its memory is the machine's
+    program(tmp_path, "nvidia-smi", f"echo '{row}'")
+    text = run(tmp_path, script=with_devices(tmp_path), **environment)["nvidia-smi"]
+    assert text == row + "\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_sections_that_only_some_nodes_have(shell: str, tmp_path: Path) -> None:
+    if not shutil.which(shell.split(maxsplit=1)[0]):
+        pytest.skip(f"no {shell} here")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "model").write_text("NVIDIA Jetson Xavier NX\0")
+    (tmp_path / "tree" / "compatible").write_text("nvidia,p3449-0000+p3668-0000\0nvidia,tegra194\0")
+    (tmp_path / "sve").write_text("32\n")
+    (tmp_path / "gpu0" / "mig").mkdir(parents=True)
+    (tmp_path / "nvhost-gpu").touch()
+    program(tmp_path, "nvidia-smi", 'echo "asked: $*"')
+    script = SCRIPT
+    for real, here in [
+        ("/proc/device-tree", "tree"),
+        ("/proc/sys/abi/sve_default_vector_length", "sve"),
+        ("/proc/driver/nvidia/capabilities", "."),
+        ("/dev/nvhost-gpu /dev/nvgpu /dev/nvidiactl", "nvhost-gpu"),
+    ]:
+        assert real in script
+        script = script.replace(real, str(tmp_path / here))
+    capture = run(tmp_path, shell, script, PATH=path(tmp_path))
+    assert capture["sve"] == "32\n"
+    assert capture["device-tree"].splitlines() == [
+        "model: NVIDIA Jetson Xavier NX",
+        "compatible: nvidia,p3449-0000+p3668-0000",
+        "compatible: nvidia,tegra194",
+        f"device: {tmp_path}/nvhost-gpu",
+    ]
+    assert capture["mig"].splitlines() == [
+        "asked: --query-gpu=index,name,mig.mode.current --format=csv",
+        "asked: -L",
+    ]
+
+
+def test_a_node_without_such_hardware_has_none_of_them(tmp_path: Path) -> None:
+    script = SCRIPT
+    for there in ("/proc/device-tree", "/proc/sys/abi/sve_d", "/proc/driver/nvidia/capabilities"):
+        script = script.replace(there, str(tmp_path / "nowhere"))
+    assert not {"sve", "device-tree", "mig"} & set(run(tmp_path, script=script))
+
+
 def test_lspci_is_asked_first(tmp_path: Path) -> None:
     line = "0000:03:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2204] (rev a1)"
     program(tmp_path, "lspci", f"[ \"$*\" = '-Dnn -d 10de:' ] && echo '{line}'")
