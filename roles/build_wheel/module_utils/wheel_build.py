@@ -14,6 +14,7 @@ import tarfile
 import time
 import zipfile
 
+from ansible.module_utils.memory import kills, ran_out
 from ansible.module_utils.stamp_wheel import StampError, stamp
 from ansible.module_utils.wheel_inputs import (
     BuildFailed,
@@ -26,9 +27,6 @@ from ansible.module_utils.wheel_inputs import (
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc")
 NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
-KILLED = re.compile(
-    r"Killed signal terminated program|signal 9\b|\bKilled\b.*\b(?:cc1|cc1plus|cicc|ptxas)"
-)
 STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
 COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
 ERROR = re.compile(r"\berror\b|\bundefined reference\b|No such file|not found|Error:", re.I)
@@ -336,39 +334,35 @@ class Build:
         for name, value in filled(self.params["config_settings"], self.at("files")).items():
             command += ["--config-settings", f"{name}={value}"]
         command += ["./src"]
-        jobs = self.params["jobs"]
-        while True:
-            begins = log.tell()
-            environment.update(
-                MAX_JOBS=str(jobs),
-                CMAKE_BUILD_PARALLEL_LEVEL=str(jobs),
-                MAKEFLAGS=f"-j{jobs}",
+        jobs = [self.params["jobs"]]
+        code, starved = self.attempt(log, command, environment, jobs[0], deadline)
+        if starved and jobs[0] > 1:
+            jobs.append(jobs[0] // 2)
+            say(log, f"Out of memory. Once more with {count(jobs[1])}; what is done is kept.")
+            code, starved = self.attempt(log, command, environment, jobs[1], deadline)
+        if starved:
+            tried = " and again with ".join(count(number) for number in jobs)
+            raise BuildFailed(
+                f"The compiler was killed for lack of memory, with {tried}.",
+                "Build on a node with more memory, add swap, or raise job_memory_gb in the recipe.",
             )
-            code = self.call(log, command, environment, deadline)
-            wheels = glob.glob(self.at("out", "*.whl"))
-            if code == 0 and len(wheels) == 1:
-                return wheels[0]
-            if code == 0:
-                raise BuildFailed(f"The build made {len(wheels)} wheels, not one.")
-            killed = code in (-signal.SIGKILL, 137) or KILLED.search(self.log_since(begins))
-            if not killed:
-                raise BuildFailed(
-                    "The build failed.",
-                    "Mend what the log shows: the source, the recipe or its requirements.",
-                )
-            if jobs == 1:
-                raise BuildFailed(
-                    "The compiler was killed, with one job at a time: too little memory.",
-                    "Build on a node with more memory, or add swap.",
-                )
-            jobs = max(1, jobs // 2)
-            say(log, f"The compiler was killed. Again with {jobs} jobs; objects are kept.")
+        if code != 0:
+            raise BuildFailed("The build failed.")
+        wheels = glob.glob(self.at("out", "*.whl"))
+        if len(wheels) != 1:
+            raise BuildFailed(f"The build made {len(wheels)} wheels, not one.")
+        return wheels[0]
 
-    def log_since(self, offset):
-        """What the log says from there on."""
-        with open(self.log, "rb") as log:
-            log.seek(offset)
-            return log.read().decode("utf-8", "replace")
+    def attempt(self, log, command, environment, jobs, deadline):
+        """Run the build with so many jobs: its exit code, and whether it ran out of memory."""
+        begins, killed = log.tell(), kills()
+        environment.update(
+            MAX_JOBS=str(jobs),
+            CMAKE_BUILD_PARALLEL_LEVEL=str(jobs),
+            MAKEFLAGS=f"-j{jobs}",
+        )
+        code = self.call(log, command, environment, deadline)
+        return code, code != 0 and ran_out(code, self.log, begins, killed)
 
     def call(self, log, command, environment, deadline):
         """Run a command in the folder, its output into the log; its exit code."""
@@ -398,6 +392,11 @@ class Build:
 def pip(python):
     """pip without configuration, network and questions."""
     return [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
+
+
+def count(jobs):
+    """Jobs in words."""
+    return "one job at a time" if jobs == 1 else f"{jobs} jobs"
 
 
 def say(log, line):

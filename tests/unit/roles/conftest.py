@@ -35,15 +35,17 @@ def wheel_inputs() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def wheel_build(stamp_wheel: ModuleType, wheel_inputs: ModuleType) -> ModuleType:
+def memory() -> ModuleType:
+    return load(ROLES / "build_wheel/module_utils/memory.py", "ansible.module_utils.memory")
+
+
+@pytest.fixture(scope="session")
+def wheel_build(
+    stamp_wheel: ModuleType, wheel_inputs: ModuleType, memory: ModuleType
+) -> ModuleType:
     return load(ROLES / "build_wheel/module_utils/wheel_build.py", "fleetbuild_test_wheel_build")
 
 
 @pytest.fixture(scope="session")
 def release() -> ModuleType:
     return load(ROLES / "install_wheel/library/fleetbuild_release.py", "fleetbuild_test_release")
-
-
-@pytest.fixture(scope="session")
-def verify() -> ModuleType:
-    return load(ROLES / "verify_wheel/library/fleetbuild_verify.py", "fleetbuild_test_verify")

@@ -118,44 +118,94 @@ def test_progress_reads_steps_and_compiler_calls(build: Any) -> None:
     }
 
 
-def test_a_killed_compiler_gets_half_the_jobs(
-    wheel_build: ModuleType, build: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
+KILLED = b"g++: fatal error: Killed signal terminated program cc1plus\n"
+
+
+def compile_with(build: Any, *endings: tuple[bytes, int]) -> tuple[list[str], str]:
+    """Compile where each attempt says and ends as told: the jobs of each, and the wheel."""
+    seen: list[str] = []
 
     def call(log: Any, command: list[str], environment: dict[str, str], deadline: float) -> int:
+        said, code = endings[len(seen)]
         seen.append(environment["MAX_JOBS"])
-        if len(seen) == 1:
-            log.write(b"g++: fatal error: Killed signal terminated program cc1plus\n")
-            log.flush()
-            return 1
-        Path(build.at("out", "a-1.0-py3-none-any.whl")).write_bytes(b"")
-        return 0
+        log.write(said)
+        log.flush()
+        if code == 0 and not said:
+            Path(build.at("out", "a-1.0-py3-none-any.whl")).write_bytes(b"")
+        return code
 
-    monkeypatch.setattr(build, "call", call)
+    build.call = call
     with open(build.log, "wb") as log:
-        wheel = build.compile(log, "python", {}, 0)
-    assert seen == ["4", "2"]
-    assert wheel.endswith("a-1.0-py3-none-any.whl")
-    assert wheel_build.KILLED.search("c++: signal 9")
+        return seen, build.compile(log, "python", {}, 0)
 
 
 @pytest.mark.parametrize(
-    ("code", "jobs", "says"),
-    [(1, 4, "The build failed"), (-9, 1, "too little memory"), (0, 1, "made 0 wheels")],
+    ("said", "code"),
+    [
+        (KILLED, 1),
+        (b"nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n", 1),
+        (b"make: *** [Makefile:4: a.o] Killed\n", 2),
+        (b"cc1plus: out of memory allocating 65536 bytes after a total of 1 bytes\n", 1),
+        (b"", -9),
+        (b"", 137),
+    ],
+)
+def test_a_killed_compiler_gets_half_the_jobs(build: Any, said: bytes, code: int) -> None:
+    build.params["jobs"] = 5
+    jobs, wheel = compile_with(build, (said, code), (b"", 0))
+    assert jobs == ["5", "2"]
+    assert wheel.endswith("a-1.0-py3-none-any.whl")
+    assert "Once more with 2 jobs" in Path(build.log).read_text()
+
+
+def test_what_the_kernel_counts_is_enough(
+    wheel_build: ModuleType, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([7, 8, 8])  # before the first attempt, after it, before the second
+    monkeypatch.setitem(wheel_build.ran_out.__globals__, "kills", lambda: next(counts))
+    monkeypatch.setattr(wheel_build, "kills", lambda: next(counts))
+    jobs, _ = compile_with(build, (b"error: command 'g++' failed with exit code 1\n", 1), (b"", 0))
+    assert jobs == ["4", "2"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "endings", "says"),
+    [
+        (4, [(b"error: nothing of the kind\n", 1)], "^The build failed.$"),
+        (4, [(KILLED, 1), (b"a.c:1: error\n", 1)], "^The build failed.$"),
+        (4, [(KILLED, 1), (KILLED, 1)], "lack of memory, with 4 jobs and again with 2 jobs"),
+        (1, [(b"", -9)], "lack of memory, with one job at a time"),
+        (4, [(b"no wheel\n", 0)], "made 0 wheels"),
+    ],
 )
 def test_how_a_build_fails(
-    wheel_build: ModuleType,
-    build: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    code: int,
-    jobs: int,
-    says: str,
+    wheel_build: ModuleType, build: Any, jobs: int, endings: list[tuple[bytes, int]], says: str
 ) -> None:
     build.params["jobs"] = jobs
-    monkeypatch.setattr(build, "call", lambda *_: code)
-    with open(build.log, "wb") as log, pytest.raises(wheel_build.BuildFailed, match=says):
-        build.compile(log, "python", {}, 0)
+    with pytest.raises(wheel_build.BuildFailed, match=says):
+        compile_with(build, *endings)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "counter", "text", "found"),
+    [
+        ("0::/user/one\n", "user/one/memory.events", "low 0\noom 3\noom_kill 2\n", 2),
+        ("0::/\n", "memory.events", "oom_kill 4\n", 4),
+        ("9:cpu:/\n4:memory:/pod/a\n0::/\n", "memory/memory.oom_control", "oom_kill 1\n", 1),
+        ("4:cpu,memory:/a:b\n", "memory/a:b/memory.oom_control", "under_oom 0\noom_kill 9\n", 9),
+        ("4:memory:/\n", "memory/memory.oom_control", "under_oom 0\n", 0),  # an older kernel
+        ("nonsense\n", "memory.events", "oom_kill 4\n", 0),
+        ("0::/\n", "memory.events", "oom_kill\n", 0),
+    ],
+)
+def test_the_kernels_count_is_found(
+    memory: ModuleType, tmp_path: Path, cgroup: str, counter: str, text: str, found: int
+) -> None:
+    (tmp_path / "cgroup").write_text(cgroup)
+    (tmp_path / "fs" / counter).parent.mkdir(parents=True)
+    (tmp_path / "fs" / counter).write_text(text)
+    assert memory.kills(str(tmp_path / "cgroup"), str(tmp_path / "fs")) == found
+    assert memory.kills(str(tmp_path / "none"), str(tmp_path / "fs")) == 0
 
 
 def test_the_environment_is_complete(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
