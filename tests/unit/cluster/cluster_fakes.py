@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ class Asked:
     kind: str | None
     body: Any
     token: str | None
+    headers: Message
 
 
 class Say(Exception):
@@ -252,6 +254,7 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
                 self.headers.get("Content-Type"),
                 body,
                 (self.headers.get("Authorization") or "").removeprefix("Bearer ") or None,
+                self.headers,
             )
             retry = None
             try:

@@ -187,10 +187,10 @@ def test_a_server_that_does_not_answer_is_asked_a_few_times(
     client: Client, api: FakeApi, waits: list[float]
 ) -> None:
     api.add("a", "b")
-    api.before = on_patch(lambda name: time.sleep(0.8) if name == "a" else None)
+    api.before = on_patch(lambda name: time.sleep(0.4) if name == "a" else None)
     outcomes = label(client, a=ALL, b=ALL)
     assert states(outcomes) == {"a": "unreachable", "b": "labelled"}
-    assert "no answer within 0.5 s, 4 times asked" in str(outcomes["a"].reason)
+    assert "no answer within 0.2 s, 4 times asked" in str(outcomes["a"].reason)
     assert len([asked for asked in api.patches() if asked.path.endswith("/a")]) == 4
     assert waits == [0.5, 1.0, 2.0]
 
@@ -216,7 +216,7 @@ def test_a_server_that_is_away_is_not_waited_for_once_a_node(client: Client, api
     names = [f"n{number}" for number in range(4 * AT_ONCE)]
     api.add(*names)
     nodes = list_nodes(client)
-    api.before = on_patch(lambda _: time.sleep(0.8))
+    api.before = on_patch(lambda _: time.sleep(0.4))
     outcomes = label_nodes(client, nodes, dict.fromkeys(names, ALL), OURS)
     assert set(states(outcomes).values()) == {"unreachable"}
     assert any("stopped answering before" in str(each.reason) for each in outcomes.values())

@@ -1,0 +1,181 @@
+"""Connections, and problems that end everything."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+
+import pytest
+from cluster_fakes import FakeApi, Say
+
+from fleetbuild.cluster.client import Client, path_of
+from fleetbuild.cluster.connection import connect
+from fleetbuild.cluster.credentials import Credentials
+from fleetbuild.cluster.kubeconfig import Access, User
+from fleetbuild.cluster.nodes import list_nodes, read
+from fleetbuild.errors import ClusterError, ForbiddenError, KubeconfigError
+
+
+def test_no_part_of_a_path_leads_elsewhere() -> None:
+    assert path_of("api", "v1", "nodes", "../a?b") == "/api/v1/nodes/..%2Fa%3Fb"
+
+
+def test_a_server_below_a_path(api: FakeApi) -> None:
+    api.add("a")
+    access = Access(f"{api.url}/k8s/clusters/c-1", "c", User(token="a-token"))
+    with Client(access, sleep=lambda _: None) as client, pytest.raises(ClusterError):
+        list_nodes(client)
+    assert api.asked[0].path == "/k8s/clusters/c-1/api/v1/nodes"
+
+
+@pytest.mark.parametrize(
+    ("problem", "error", "said"),
+    [
+        (Say(403, "no", "Forbidden"), ForbiddenError, "may not list nodes: no"),
+        (Say(400, "what?", "BadRequest"), ClusterError, "refused to list /nodes: what?"),
+        (Say(503, "", "x"), ClusterError, "HTTP 503"),
+    ],
+)
+def test_no_list_of_nodes(
+    client: Client, api: FakeApi, problem: Say, error: type[Exception], said: str
+) -> None:
+    def refuse(_: object) -> None:
+        raise problem
+
+    api.before = refuse
+    with pytest.raises(error, match=said):
+        list_nodes(client)
+
+
+def test_nobody_there(waits: list[float]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with (
+            Client(Access(url, "c"), sleep=waits.append) as client,
+            pytest.raises(ClusterError, match="connection refused") as problem,
+        ):
+            list_nodes(client)
+    assert "4 times asked" in problem.value.message
+    assert problem.value.exit_code == 3
+    assert waits == [0.5, 1.0, 2.0]
+
+
+def test_an_unknown_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    with (
+        Client(Access("https://no.such.host", "c"), sleep=lambda _: None) as client,
+        pytest.raises(ClusterError, match="its name is unknown here"),
+    ):
+        list_nodes(client)
+
+
+def test_an_answer_that_is_no_http() -> None:
+    def rude(server: socket.socket) -> None:
+        for _ in range(4):
+            connection, _ = server.accept()
+            connection.recv(65536)
+            connection.sendall(b"220 smtp\r\n")
+            connection.close()
+
+    with (
+        served(rude) as port,
+        Client(Access(f"http://127.0.0.1:{port}", "c"), sleep=lambda _: None) as client,
+        pytest.raises(ClusterError, match="did not answer"),
+    ):
+        list_nodes(client)
+
+
+def test_an_answer_that_is_no_json() -> None:
+    def plain(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 404 no\r\nContent-Length: 5\r\n\r\nhello")
+        connection.close()
+
+    with (
+        served(plain) as port,
+        Client(Access(f"http://127.0.0.1:{port}", "c")) as client,
+        pytest.raises(ClusterError, match="hello"),
+    ):
+        list_nodes(client)
+
+
+class served:  # noqa: N801 reads as a word
+    """A server of one connection after the other."""
+
+    def __init__(self, behave: Callable[[socket.socket], None]) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=behave, args=(self._server,))
+
+    def __enter__(self) -> int:
+        self._thread.start()
+        port: int = self._server.getsockname()[1]
+        return port
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        self._server.close()
+
+
+def test_through_a_proxy() -> None:
+    heard: list[bytes] = []
+
+    def proxy(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        heard.append(connection.recv(65536))
+        connection.sendall(b"HTTP/1.1 407 who are you\r\n\r\n")
+        connection.close()
+
+    with served(proxy) as port:
+        access = Access("https://far.away", "c", proxy=f"http://me:p%40ss@127.0.0.1:{port}")
+        connection = connect(access, Credentials(), 5)
+        with pytest.raises(OSError, match="407"):
+            connection.request("GET", "/")
+        connection.close()
+    assert heard[0].startswith(b"CONNECT far.away:443")
+    assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in heard[0]
+
+
+def test_a_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", "near")
+    assert connect(Access("https://far", "c"), Credentials(), 5).host == "proxy"
+    assert connect(Access("https://near", "c"), Credentials(), 5).host == "near"
+    with pytest.raises(KubeconfigError, match="socks5://proxy"):
+        connect(Access("https://far", "c", proxy="socks5://proxy:1"), Credentials(), 5)
+
+
+@pytest.mark.parametrize(
+    ("authority", "certificate"), [(b"no PEM", None), (b"\xff", None), (None, b"no PEM")]
+)
+def test_certificates_that_are_none(authority: bytes | None, certificate: bytes | None) -> None:
+    access = Access("https://x", "c", authority=authority)
+    with pytest.raises(KubeconfigError, match="or they do not belong together"):
+        connect(access, Credentials(certificate=certificate, key=certificate), 5)
+
+
+def test_without_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ssl.SSLContext] = []
+    real = ssl.create_default_context
+
+    def noted(**given: str) -> ssl.SSLContext:
+        made.append(real(**given))
+        return made[-1]
+
+    monkeypatch.setattr(ssl, "create_default_context", noted)
+    connect(Access("https://x", "c", verify=False), Credentials(), 5)
+    assert made[-1].verify_mode == ssl.CERT_NONE
+    connect(Access("https://x", "c"), Credentials(), 5)
+    assert made[-1].verify_mode == ssl.CERT_REQUIRED
+    assert not made[-1].verify_flags & ssl.VERIFY_X509_STRICT
+
+
+def test_a_node_without_anything() -> None:
+    node = read({})
+    assert (node.name, node.labels, node.owner("x")) == ("", {}, ())

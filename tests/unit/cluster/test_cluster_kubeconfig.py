@@ -1,0 +1,277 @@
+"""Which API server, and as whom: as kubectl reads it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster_fakes import TOKEN, FakeApi
+
+from fleetbuild.cluster import kubeconfig as module
+from fleetbuild.cluster.client import Client
+from fleetbuild.cluster.credentials import log_in, renewable
+from fleetbuild.cluster.kubeconfig import Access, User, find_access
+from fleetbuild.cluster.nodes import list_nodes
+from fleetbuild.errors import ClusterError, KubeconfigError
+
+KIND = "client.authentication.k8s.io/v1"
+
+
+def config(name: str = "one", user: Any = None, **cluster: Any) -> dict[str, Any]:
+    return {
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": {"server": f"https://{name}:6443", **cluster}}],
+        "users": [{"name": name, "user": {"token": "secret"} if user is None else user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+    }
+
+
+def write(path: Path, document: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_usual_place(tmp_path: Path) -> None:
+    write(tmp_path / ".kube" / "config", config())
+    access = find_access()
+    assert (access.server, access.context, access.user.name) == ("https://one:6443", "one", "one")
+    assert log_in(access).authorization == "Bearer secret"
+    assert "secret" not in repr(access)
+    assert "secret" not in repr(log_in(access))
+
+
+def test_several_files_are_one_and_the_first_word_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = write(tmp_path / "first", {**config("one"), "current-context": ""})
+    second = write(tmp_path / "second", config("two"))
+    third = write(tmp_path / "third", config("one", server="https://other"))
+    missing = tmp_path / "missing"
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{missing}::{second}:{third}")
+    assert find_access().server == "https://two:6443"
+    assert find_access(context="one").server == "https://one:6443"
+    assert find_access(third).server == "https://other"
+
+
+def test_files_lie_beside_the_kubeconfig_that_names_them(tmp_path: Path) -> None:
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(name)
+    user = {"client-certificate": "cert", "client-key": str(tmp_path / "key")}
+    path = write(tmp_path / "config", config(user=user, **{"certificate-authority": "ca"}))
+    access = find_access(path)
+    assert access.authority == b"ca"
+    assert (access.user.certificate, access.user.key) == (b"cert", b"key")
+
+
+def test_data_goes_before_files_and_the_rest_is_read(tmp_path: Path) -> None:
+    data = base64.b64encode(b"authority").decode()
+    cluster = {
+        "certificate-authority-data": data,
+        "certificate-authority": "nowhere",
+        "insecure-skip-tls-verify": True,
+        "tls-server-name": "name",
+        "proxy-url": "http://proxy:3128",
+    }
+    user = {"username": "me", "password": "pw", "as": "them", "as-groups": ["a", "b"]}
+    access = find_access(write(tmp_path / "config", config(user=user, **cluster)))
+    assert access.authority == b"authority"
+    assert (access.verify, access.server_name) == (False, "name")
+    assert access.proxy == "http://proxy:3128"
+    assert access.user.impersonate_groups == ("a", "b")
+    assert log_in(access).authorization == "Basic " + base64.b64encode(b"me:pw").decode()
+
+
+def test_from_within_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    with pytest.raises(KubeconfigError, match="service account"):
+        find_access()
+    (tmp_path / "ca.crt").write_text("ca")
+    (tmp_path / "token").write_text("first\n")
+    access = find_access()
+    assert access.server == "https://[fd00::1]:443"
+    assert log_in(access).authorization == "Bearer first"
+    (tmp_path / "token").write_text("second")
+    assert renewable(access.user)
+    assert log_in(access).authorization == "Bearer second"
+
+
+@pytest.mark.parametrize(
+    ("document", "context", "said"),
+    [
+        ("[", None, "not valid YAML"),
+        ("[]", None, "current context"),
+        ("3", None, "is no kubeconfig"),
+        ("clusters: [3]", None, "is not written as keys"),
+        ("users: [{name: a, user: 3}]", None, "is not written as keys"),
+        (config(), "other", "no context 'other'; it has: one"),
+        ({**config(), "clusters": []}, None, "leads to no cluster"),
+        ({**config(), "users": []}, None, "names no user"),
+        (config(server="one:6443"), None, "no address"),
+        (config(user={"auth-provider": {"name": "gcp"}}), None, "auth-provider"),
+        (config(user={"client-key-data": "?"}), None, "not base64"),
+        (config(user={"client-key": "nowhere"}), None, "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said_with_a_way_out(
+    tmp_path: Path, document: Any, context: str | None, said: str
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    with pytest.raises(KubeconfigError, match=said) as problem:
+        find_access(path, context)
+    assert problem.value.fix
+    assert problem.value.exit_code == 2
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError, match="There is no kubeconfig"):
+        find_access()
+    with pytest.raises(KubeconfigError, match="There is no kubeconfig /"):
+        find_access(tmp_path / "mine")
+    unreadable = tmp_path / "binary"
+    unreadable.write_bytes(b"\xff")
+    with pytest.raises(KubeconfigError, match="cannot be read"):
+        find_access(unreadable)
+
+
+def test_no_user_is_nobody(tmp_path: Path) -> None:
+    document = {**config(), "contexts": [{"name": "one", "context": {"cluster": "one"}}]}
+    access = find_access(write(tmp_path / "config", document))
+    assert log_in(access).authorization is None
+    assert not renewable(access.user)
+
+
+def command(folder: Path, script: str, **more: Any) -> dict[str, Any]:
+    program = folder / "bin" / "login"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(stat.S_IRWXU)
+    # A relative path starts at the kubeconfig.
+    return {"apiVersion": KIND, "command": "bin/login", **more}
+
+
+def exec_access(folder: Path, script: str, **more: Any) -> Access:
+    user = {"exec": command(folder, script, **more)}
+    return find_access(write(folder / "config", config(user=user)))
+
+
+def credential(**status: str) -> str:
+    said = {"apiVersion": KIND, "kind": "ExecCredential", "status": status}
+    return f"echo '{json.dumps(said)}'"
+
+
+def test_a_command_gives_a_token(tmp_path: Path) -> None:
+    access = exec_access(tmp_path, credential(token="t"))
+    assert log_in(access).authorization == "Bearer t"
+    assert renewable(access.user)
+
+
+def test_a_command_gives_a_certificate(tmp_path: Path) -> None:
+    script = credential(clientCertificateData="cert", clientKeyData="key")
+    made = log_in(exec_access(tmp_path, script))
+    assert (made.authorization, made.certificate, made.key) == (None, b"cert", b"key")
+
+
+def test_a_command_is_told_what_it_needs(tmp_path: Path) -> None:
+    script = (
+        f'echo "$1 $REGION" > args; echo "$KUBERNETES_EXEC_INFO" > info; {credential(token="t")}'
+    )
+    user = {
+        "exec": command(
+            tmp_path,
+            f"cd {tmp_path}; {script}",
+            args=["get"],
+            env=[{"name": "REGION", "value": "north"}],
+            provideClusterInfo=True,
+        )
+    }
+    data = base64.b64encode(b"ca").decode()
+    cluster = {
+        "certificate-authority-data": data, "tls-server-name": "name", "proxy-url": "http://p",
+    }  # fmt: skip
+    log_in(find_access(write(tmp_path / "config", config(user=user, **cluster))))
+    assert (tmp_path / "args").read_text() == "get north\n"
+    info = json.loads((tmp_path / "info").read_text())
+    assert info["spec"]["interactive"] is False
+    assert info["spec"]["cluster"] == {
+        "server": "https://one:6443",
+        "insecure-skip-tls-verify": False,
+        "certificate-authority-data": data,
+        "tls-server-name": "name",
+        "proxy-url": "http://p",
+    }
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 3", "ended with 3"),
+        ("echo hello", "no ExecCredential"),
+        ("echo '{\"status\": 3}'", "no ExecCredential"),
+        (credential(), "neither a token"),
+        (credential(clientCertificateData="cert"), "neither a token"),
+        ("sleep 5", "did not end within"),
+    ],
+)
+def test_a_command_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    monkeypatch.setattr("fleetbuild.cluster.credentials.PATIENCE", 0.5)
+    with pytest.raises(ClusterError, match=said) as problem:
+        log_in(exec_access(tmp_path, script))
+    assert problem.value.exit_code == 3
+
+
+def test_a_command_that_cannot_be_run(tmp_path: Path) -> None:
+    access = exec_access(tmp_path, "", command="no-such-tool", installHint="Get it there.")
+    with pytest.raises(KubeconfigError, match="not installed") as problem:
+        log_in(access)
+    assert problem.value.fix == "Get it there."
+    with pytest.raises(ClusterError, match="ermission"):
+        log_in(exec_access(tmp_path, "", command="./config"))
+    with pytest.raises(KubeconfigError, match="v1alpha1"):
+        log_in(exec_access(tmp_path, "", apiVersion="client.authentication.k8s.io/v1alpha1"))
+
+
+def test_a_lost_token_file(tmp_path: Path) -> None:
+    user = {"tokenFile": "token"}
+    access = find_access(write(tmp_path / "config", config(user=user)))
+    with pytest.raises(KubeconfigError, match="cannot be read from"):
+        log_in(access)
+
+
+def test_credentials_are_renewed_once_when_they_expire(tmp_path: Path, api: FakeApi) -> None:
+    api.add("a")
+    count = tmp_path / "count"
+    script = (
+        f'echo x >> {count}; if [ "$(wc -l < {count})" = 1 ]; then {credential(token="old")};'
+        f" else {credential(token=TOKEN)}; fi"
+    )
+    kubeconfig = api.kubeconfig(tmp_path, exec=command(tmp_path, script))
+    with Client(find_access(kubeconfig)) as client:
+        assert list(list_nodes(client)) == ["a"]
+        assert list(list_nodes(client)) == ["a"]
+    assert count.read_text() == "x\nx\n"
+
+
+def test_impersonation_goes_along(api: FakeApi) -> None:
+    user = User(token=TOKEN, impersonate="them", impersonate_groups=("a", "b"))
+    with Client(Access(api.url, "c", user)) as client:
+        list_nodes(client)
+    headers = api.asked[0].headers
+    assert headers["Impersonate-User"] == "them"
+    assert headers.get_all("Impersonate-Group") == ["a", "b"]

@@ -1,0 +1,215 @@
+"""The same as at the fake, at a real API server, where one is at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real_api
+from real_api import NOBODY, RealApi
+
+from fleetbuild.cluster.client import Client
+from fleetbuild.cluster.kubeconfig import find_access
+from fleetbuild.cluster.labels import Labelling, Outcome, Wanted, label_nodes
+from fleetbuild.cluster.nodes import list_nodes
+from fleetbuild.errors import ClusterError, ForbiddenError
+
+pytestmark = pytest.mark.skipif(
+    not real_api.ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
+)
+
+DOMAIN = "fleetbuild.dev"
+HARDWARE = {f"{DOMAIN}/class": "cpu-avx2", f"{DOMAIN}/isa": "avx2"}
+RELEASE = {f"{DOMAIN}/group": "cpu-avx2-cp311", f"{DOMAIN}/release": "0123456789abcdef"}
+OTHER = {f"{DOMAIN}/release.staging": "fedcba9876543210"}
+ALL, HARDWARE_ALONE = Wanted(RELEASE, HARDWARE), Wanted(hardware=HARDWARE)
+OURS, FORCED = Labelling(DOMAIN), Labelling(DOMAIN, force=True)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
+    folder = tmp_path_factory.mktemp("api")
+    real_api.authority(folder)
+    with real_api.serving(folder) as api:
+        yield api
+
+
+@pytest.fixture
+def api(running: RealApi) -> RealApi:
+    running.clear()
+    return running
+
+
+@pytest.fixture
+def client(api: RealApi, tmp_path: Path) -> Iterator[Client]:
+    with connect(api, tmp_path) as made:
+        yield made
+
+
+def connect(api: RealApi, folder: Path, **user: Any) -> Client:
+    return Client(find_access(api.kubeconfig(folder, **user)))
+
+
+def label(client: Client, wanted: Wanted, labelling: Labelling = OURS) -> Outcome:
+    return label_nodes(client, list_nodes(client), {"a": wanted}, labelling)["a"]
+
+
+def test_labels_come_stay_and_go(client: Client, api: RealApi) -> None:
+    api.add("a", labels={"team": "vision"})
+    assert label(client, ALL).state == "labelled"
+    assert api.labels("a") == {"team": "vision", **HARDWARE, **RELEASE}
+    assert label(client, ALL).state == "unchanged"
+    assert label(client, HARDWARE_ALONE).state == "labelled"
+    assert api.labels("a") == {"team": "vision", **HARDWARE}
+    label(client, ALL)
+    label(client, Wanted())
+    assert api.labels("a") == {"team": "vision", **HARDWARE}
+
+
+def test_the_second_time_changes_nothing_even_a_while_later(client: Client, api: RealApi) -> None:
+    api.add("a")
+    version = list_nodes(client)["a"].version
+    label(client, ALL)
+    after = list_nodes(client)["a"].version
+    label(client, ALL)
+    assert list_nodes(client)["a"].version == after != version
+
+
+def test_releases_side_by_side_keep_their_labels(client: Client, api: RealApi) -> None:
+    api.add("a")
+    label(client, ALL)
+    label(client, Wanted(OTHER, HARDWARE), Labelling(DOMAIN, "staging"))
+    assert api.labels("a") == {**HARDWARE, **RELEASE, **OTHER}
+    label(client, HARDWARE_ALONE)
+    assert api.labels("a") == {**HARDWARE, **OTHER}
+
+
+def test_conflicts_are_told_and_taken_over_when_asked_to(client: Client, api: RealApi) -> None:
+    api.add("a")
+    api.set("a", {f"{DOMAIN}/release": "mine"}, by="kubectl-label")
+    outcome = label(client, ALL)
+    assert outcome.state == "conflict"
+    assert f'{DOMAIN}/release: conflict with "kubectl-label"' in str(outcome.reason)
+    assert api.labels("a") == {f"{DOMAIN}/release": "mine"}
+    assert label(client, ALL, FORCED).state == "labelled"
+    assert api.labels("a") == {**HARDWARE, **RELEASE}
+
+
+def test_a_label_that_another_owns_too_outlives_us(client: Client, api: RealApi) -> None:
+    api.add("a")
+    api.set("a", RELEASE, by="kubectl-label")
+    assert label(client, ALL).state == "labelled"
+    outcome = label(client, HARDWARE_ALONE)
+    assert outcome.state == "kept"
+    assert "set by kubectl-label" in str(outcome.reason)
+    assert api.labels("a") == {**HARDWARE, **RELEASE}
+    assert label(client, HARDWARE_ALONE, FORCED).state == "labelled"
+    assert api.labels("a") == HARDWARE
+
+
+def test_a_node_that_is_gone_is_not_made_again(client: Client, api: RealApi) -> None:
+    api.add("a")
+    nodes = list_nodes(client)
+    api.delete("a")
+    assert label_nodes(client, nodes, {"a": ALL}, OURS)["a"].state == "gone"
+    assert api.labels("a") is None
+
+
+def test_a_node_that_another_took_the_name_of_is_left_alone(client: Client, api: RealApi) -> None:
+    api.add("a")
+    nodes = list_nodes(client)
+    api.delete("a")
+    api.add("a")
+    outcome = label_nodes(client, nodes, {"a": ALL}, OURS)["a"]
+    assert outcome.state == "gone", outcome.reason
+    assert api.labels("a") == {}
+
+
+def test_a_label_that_no_node_can_have_is_refused(client: Client, api: RealApi) -> None:
+    api.add("a")
+    outcome = label(client, Wanted({f"{DOMAIN}/release": "not+a label"}, HARDWARE))
+    assert outcome.state == "refused"
+    assert "not+a label" in str(outcome.reason)
+
+
+def test_who_may_not_is_told_the_rule(api: RealApi, client: Client, tmp_path: Path) -> None:
+    api.add("a")
+    nodes = list_nodes(client)
+    with connect(api, tmp_path, token=NOBODY) as nobody:
+        with pytest.raises(ForbiddenError, match="may not list nodes"):
+            list_nodes(nobody)
+        outcome = label_nodes(nobody, nodes, {"a": ALL}, OURS)["a"]
+    assert outcome.state == "forbidden"
+    assert 'User "nobody" cannot patch' in str(outcome.reason)
+
+
+def test_the_role_of_the_docs_is_enough(api: RealApi, tmp_path: Path) -> None:
+    api.add("a")
+    docs = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    role = real_api.yaml.safe_load(
+        next(text for text in docs.split("```") if "kind: ClusterRole" in text).removeprefix("yaml")
+    )
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    api.ask("POST", f"{roles}/clusterroles", role)
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "fleetbuild"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                    "name": role["metadata"]["name"]},
+        "subjects": [{"kind": "User", "name": "nobody", "apiGroup": "rbac.authorization.k8s.io"}],
+    }  # fmt: skip
+    api.ask("POST", f"{roles}/clusterrolebindings", binding)
+    try:
+        with connect(api, tmp_path, token=NOBODY) as nobody:
+            assert label(nobody, ALL, FORCED).state == "labelled"
+            assert label(nobody, Wanted(), FORCED).state == "labelled"
+    finally:
+        api.ask("DELETE", f"{roles}/clusterrolebindings/fleetbuild")
+
+
+def test_a_token_that_is_no_longer_good(api: RealApi, client: Client, tmp_path: Path) -> None:
+    api.add("a")
+    nodes = list_nodes(client)
+    with connect(api, tmp_path, token="expired") as stranger:
+        assert label_nodes(stranger, nodes, {"a": ALL}, OURS)["a"].state == "unauthorized"
+        with pytest.raises(ClusterError, match="no longer takes"):
+            list_nodes(stranger)
+
+
+def test_a_client_certificate_lets_in(api: RealApi, tmp_path: Path) -> None:
+    api.add("a")
+    certificate, key = real_api.client_certificate(api.folder)
+    user = {"client-certificate": certificate, "client-key": key}
+    with connect(api, tmp_path, **user) as someone:
+        assert label(someone, ALL).state == "labelled"
+
+
+def test_a_command_lets_in(api: RealApi, tmp_path: Path) -> None:
+    api.add("a")
+    said = '{"apiVersion": "%s", "kind": "ExecCredential", "status": {"token": "admin-token"}}'
+    kind = "client.authentication.k8s.io/v1"
+    command = {"apiVersion": kind, "command": "echo", "args": [said % kind]}
+    with connect(api, tmp_path, exec=command) as someone:
+        assert label(someone, ALL).state == "labelled"
+
+
+def test_another_server_is_not_trusted(api: RealApi, tmp_path: Path) -> None:
+    kubeconfig = api.kubeconfig(tmp_path)
+    text = kubeconfig.read_text().replace(str(api.certificate), str(api.folder / "ca.crt"))
+    kubeconfig.write_text(text)
+    with (
+        Client(find_access(kubeconfig)) as client,
+        pytest.raises(ClusterError, match="not trusted"),
+    ):
+        list_nodes(client)
+
+
+def test_long_lists_come_in_pages(
+    client: Client, api: RealApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetbuild.cluster.client.PAGE", 2)
+    api.add("a", "b", "c", "d", "e")
+    assert list(list_nodes(client)) == ["a", "b", "c", "d", "e"]
