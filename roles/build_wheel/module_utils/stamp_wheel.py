@@ -112,7 +112,8 @@ def with_version(metadata, version):
 def with_pins(metadata, pins):
     """METADATA that requires these exact versions, whatever it said of the same packages."""
     head, blank, body = metadata.partition(b"\n\n")
-    lines = head.decode("utf-8", "surrogateescape").split("\n")
+    # Without a description, the header ends where the file does.
+    lines = head.decode("utf-8", "surrogateescape").rstrip("\n").split("\n")
     for pin in pins:
         name, _, version = pin.partition("==")
         mine = {
@@ -124,7 +125,7 @@ def with_pins(metadata, pins):
         extras = sorted(set().union(*mine.values()))
         wanted = name + ("[{}]".format(",".join(extras)) if extras else "") + "==" + version
         lines = [line for line in lines if line not in mine] + ["Requires-Dist: " + wanted]
-    return "\n".join(lines).encode("utf-8", "surrogateescape") + blank + body
+    return "\n".join(lines).encode("utf-8", "surrogateescape") + (blank or b"\n") + body
 
 
 def requires(line):

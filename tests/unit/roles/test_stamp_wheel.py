@@ -123,6 +123,8 @@ def test_exact_versions_take_the_place_of_ranges(stamp_wheel: ModuleType) -> Non
         "Requires-Dist: triton.kernels==1.0+cpu.avx2",
     ]
     assert body == "Requires-Dist: torch, says the description\n"
+    bare = stamp_wheel.with_pins(b"Name: a\nRequires-Dist: b>1\n", ["b==1+x"])
+    assert bare == b"Name: a\nRequires-Dist: b==1+x\n"
 
 
 def test_a_wheel_of_the_wanted_version_is_pinned_all_the_same(
