@@ -48,6 +48,7 @@ def artifact_key(
     file hashes of build requirements: the same versions come as other files for another floor.
     """
     job = Job(
+        package=package,
         version=version,
         wheel_version=wheel_version(version, target, cuda),
         target=_without_floor(target),

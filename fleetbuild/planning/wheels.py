@@ -110,6 +110,7 @@ def job_of(wheel: DraftWheel, flags: str = "") -> Job:
     """The wheel as its recipe sees it."""
     version = wheel.package.version
     return Job(
+        package=wheel.package.name,
         version=version,
         wheel_version=wheel_version(version, wheel.target),
         target=wheel.target,

@@ -24,6 +24,7 @@ _ALWAYS = {"CFLAGS": "-O3 {{ flags }}", "CXXFLAGS": "-O3 {{ flags }}"}
 class Job(Frozen):
     """One wheel to be built, as its recipe sees it."""
 
+    package: str = ""
     version: str
     wheel_version: str = ""  # with its local label
     target: Target
@@ -35,6 +36,7 @@ class Job(Frozen):
         """What a template may use."""
         target = self.target
         return {
+            "package": self.package,
             "version": self.version,
             "wheel_version": self.wheel_version,
             "target": target.model_dump(),
