@@ -153,6 +153,11 @@ def show_plan(
         return
     out.say(plan_report.heading(plan, seconds), "")
     out.show(plan_report.plan_body(plan, out.console.width))
+    if plan.tradeoffs:
+        from fleetbuild.report.tradeoffs import tradeoff_table
+
+        out.say("")
+        out.show(tradeoff_table(plan))
     out.say("", *plan_report.plan_ending(plan, verbose=out.verbose))
     if next_step:
         out.say(plan_report.next_line(plan, saved, run.state_dir))

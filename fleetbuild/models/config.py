@@ -23,9 +23,14 @@ class Grouping(Frozen):
         description="recipe: only rungs that matter to the packages; detected: every rung apart",
     )
     optimize_for: Literal["auto", "compatibility", "fp32", "int8", "bf16"] = Field(
-        "auto", description="what decides between rungs that a package picks at run time"
+        "auto",
+        description="auto: each group's best rung; compatibility: as few wheel sets as can be, at "
+        "the rung that all have; fp32: a cap costs speed last; int8, bf16: as fp32, and rungs "
+        "that matter to that alone count",
     )
-    max_wheel_sets: int | None = Field(None, ge=1, description="a cap on the number of wheel sets")
+    max_wheel_sets: int | None = Field(
+        None, ge=1, description="a cap: groups are merged down to it at the least cost"
+    )
 
 
 class Build(Frozen):

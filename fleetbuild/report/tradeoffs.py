@@ -1,0 +1,35 @@
+"""What other numbers of wheel sets would come to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetbuild.models import Plan, Tradeoff
+from fleetbuild.planning.tradeoffs import estimate, told
+from fleetbuild.report.text import clean
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def tradeoff_table(plan: Plan) -> Table:
+    """A row for each number of wheel sets: how long, how large, who loses what."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("wheel sets", justify="right", no_wrap=True)
+    table.add_column("about", no_wrap=True)
+    table.add_column("who loses what", overflow="fold")
+    for row in plan.tradeoffs:
+        style = "green" if row.chosen else "dim"
+        mark = ">" if row.chosen else ""
+        table.add_row(mark, str(row.wheel_sets), estimate(row), _losses(row), style=style)
+    return table
+
+
+def _losses(row: Tradeoff) -> str:
+    lines = [told(loss) for loss in row.losses]
+    if not row.exact:
+        lines.append("Not every way was weighed.")
+    return "\n".join(clean(line) for line in lines) or "nobody"
