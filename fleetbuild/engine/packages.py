@@ -17,6 +17,9 @@ from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.resolve import newest_version
 from fleetbuild.store.sources import pack_tree, read_source
 
+# That of Python 3.10 and older hands no settings to a build backend.
+_PIP_WITH_SETTINGS = "pip>=23"
+
 
 def packages_of(
     specs: Sequence[PackageSpec], base: Path, recipes: Mapping[str, Recipe], store: Store
@@ -128,6 +131,7 @@ def build_requirements(
                 *metadata.build_requirements,
                 *of_backends.get(metadata.backend, ()),
                 *recipe.build_requirements,
+                *([_PIP_WITH_SETTINGS] if recipe.config_settings else ()),
             }
         )
     )

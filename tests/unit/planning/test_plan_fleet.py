@@ -19,10 +19,11 @@ from fleetbuild.probe.parse import facts_of
 CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
 
 
-def wheel(folder: Path, name: str, tag: str) -> None:
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as archive:
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+def wheel(folder: Path, name: str, tag: str, version: str = "1.0") -> None:
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    with zipfile.ZipFile(folder / f"{name}-{version}-{tag}.whl", "w") as archive:
+        archive.writestr(f"{info}/METADATA", metadata)
         archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
         archive.writestr(f"{info}/RECORD", "")
 
@@ -113,6 +114,32 @@ def test_recipes_beside_the_file_are_used(site):
     (site / "recipes" / "bad.yml").write_text("rungs: []\n")
     with pytest.raises(RecipeError, match=r"recipes/bad\.yml"):
         plan({"a": facts()}, "pkg==1.0")
+
+
+def test_a_package_is_built_against_another_of_its_release(site):
+    recipes = site / "recipes"
+    recipes.mkdir()
+    (recipes / "pkg.yml").write_text(
+        "name: pkg\npackages: [pkg]\nrungs: [x86-64]\nrequires: [dep]\n"
+    )
+    (recipes / "upper.yml").write_text(
+        "name: upper\npackages: [upper]\nrungs: [x86-64, avx2]\nbuilt_against: [pkg]\n"
+        "config_settings: {a: b}\n"
+    )
+    wheel(site / "files", "pip", "py3-none-any", "25.0")
+    sdist(site / "files", "upper", project("upper").replace('"dep"', '"pkg==1.0"'))
+    fleet = {"a": facts("avx2"), "b": facts("x86-64")}
+    made = plan(fleet, "upper==1.0", "pkg==1.0")
+    assert made.lock == "complete", made.lock_problem
+    assert made.summary.wheels_to_build == 3
+    for group in made.groups:
+        upper, pkg = group.wheels
+        assert upper.built_against == (pkg.artifact_key,)
+        # What pkg needs, and a pip that passes settings on.
+        assert [file.name for file in upper.build_dependencies] == ["dep", "pip"]
+        assert [file.name for file in group.dependencies] == ["dep"]
+    with pytest.raises(ConfigError, match="built against pkg, which is not in this release"):
+        plan(fleet, "upper==1.0")
 
 
 def test_bad_asks_are_told(site):
