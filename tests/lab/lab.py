@@ -209,7 +209,7 @@ class Lab:
         volumes += captures.mounts(node.capture, gpu=spec.gpu, scratch=scratch)
         options = [f"--volume={volume}" for volume in volumes]
         if spec.memory is not None:
-            options += ["--memory", spec.memory]
+            options += ["--memory", spec.memory, "--memory-swap", spec.memory]
         if spec.behind is not None:
             options += ["--cap-add", "NET_ADMIN"]
         podman(
@@ -218,6 +218,7 @@ class Lab:
             *("--network", self._id, "--ip", node.address),
             *("--security-opt", "mask=/proc/driver/nvidia"),
             *(*ulimits(), *options, tag),
+            cwd=scratch,  # conmon leaves a file there when a node runs out of memory
         )
 
     def _reach(self, gateway: str) -> None:

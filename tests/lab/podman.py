@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 PACKAGES = [
     *("podman", "runc", "netavark", "iptables", "iproute2", "mmdebstrap", "debian-archive-keyring"),
@@ -37,7 +38,7 @@ _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"  # Debian keeps runc in 
 
 
 def podman(
-    *arguments: str, check: bool = True, stdin: str | None = None
+    *arguments: str, check: bool = True, stdin: str | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run podman and give back what it printed; LabError with its words where it failed."""
     command = as_root([*_base(), *arguments])
@@ -48,6 +49,7 @@ def podman(
             text=True,
             capture_output=True,
             check=False,
+            cwd=cwd,
             env=environment,
             # Never this process's own stdin: podman exec would read what was meant for others.
             **({"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}),

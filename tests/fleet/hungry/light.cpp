@@ -1,0 +1,2 @@
+template <int> int light();
+template <> int light<NUMBER>() { return NUMBER; }
