@@ -63,6 +63,10 @@ class StateDir:
     def result_file(self) -> Path:
         return self.root / "result.json"
 
+    @property
+    def labels_file(self) -> Path:
+        return self.root / "labels.json"
+
     def create(self) -> StateDir:
         """Make the directory where it is missing; others may not look into it."""
         try:

@@ -73,10 +73,18 @@ class Rollout(Frozen):
         return failures <= _part(self.max_fail, nodes)
 
 
+LabelsBy = Literal["files", "nfd", "api"]
+
+
 class Kubernetes(Frozen):
     """How nodes are called and labelled in the cluster."""
 
     label_domain: str = Field("fleetbuild.dev", description="the prefix of all labels")
+    labels: LabelsBy = Field(
+        "files",
+        description="who labels nodes in an apply: files: you, with what it wrote; nfd: Node "
+        "Feature Discovery, by a feature file put on each node; api: it does, by your kubeconfig",
+    )
     node_name: str = Field(
         "{{ kubernetes_node | default(inventory_hostname) }}",
         description="a Jinja2 template over the host's variables",

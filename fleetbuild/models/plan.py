@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fleetbuild.models._base import Frozen
-from fleetbuild.models.config import Rollout
+from fleetbuild.models.config import LabelsBy, Rollout
 from fleetbuild.models.target import Target
 
 FORMAT_VERSION = "1.0"  # minor: fields added; major: older readers must refuse
@@ -153,6 +153,7 @@ class Plan(Frozen):
     keep: int = 2
     packages: tuple[str, ...]
     label_domain: str = "fleetbuild.dev"
+    labels: LabelsBy = "files"
     cache: Literal["ccache", "sccache", "none"] = "ccache"
     fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
     nodes: dict[str, PlannedNode]

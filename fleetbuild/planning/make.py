@@ -119,6 +119,7 @@ def make_plan(
         keep=config.install.keep,
         packages=tuple(package.text for package in packages),
         label_domain=config.kubernetes.label_domain,
+        labels=config.kubernetes.labels,
         cache=config.build.cache,
         fingerprint={
             name: fingerprint(facts[name], lot.python)
