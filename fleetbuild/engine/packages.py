@@ -122,7 +122,7 @@ def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:
 def build_requirements(
     source: Path, recipe: Recipe, recipes: Mapping[str, Recipe]
 ) -> tuple[str, ...]:
-    """What the source declares, what its backend would ask for, what the recipe adds."""
+    """What the source declares, and what its backend would ask for."""
     metadata = read_source(source)
     of_backends = {**recipes[GENERIC].backend_requirements, **recipe.backend_requirements}
     return tuple(
@@ -130,7 +130,6 @@ def build_requirements(
             {
                 *metadata.build_requirements,
                 *of_backends.get(metadata.backend, ()),
-                *recipe.build_requirements,
                 *([_PIP_WITH_SETTINGS] if recipe.config_settings else ()),
             }
         )

@@ -47,7 +47,7 @@ class Source(Frozen):
     version: str
     file: LockedFile | None = None  # None: pinned, and no index could be asked
     path: str | None = None  # where the user keeps it, if it is local
-    build_requirements: tuple[str, ...] = ()  # its own and its recipe's
+    build_requirements: tuple[str, ...] = ()  # its own and its backend's
 
     @property
     def sha256(self) -> str | None:

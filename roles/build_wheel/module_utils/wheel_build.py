@@ -158,7 +158,7 @@ class Build:
         self.refuse_native()
         self.check_inputs()
         with open(self.log, "wb") as log:
-            lay_files(self.params["files"], self.at("files"))
+            lay_files(self.params["files"], self.dir)
             self.make_source()
             python = self.make_venv(log, deadline)
             environment = self.environment(python)
@@ -268,7 +268,7 @@ class Build:
     def environment(self, python):
         """All that the build sees of its surroundings: nothing is inherited."""
         os.makedirs(self.at("tmp"), exist_ok=True)
-        given = filled(self.params["environment"], self.at("files"))
+        given = filled(self.params["environment"], self.dir)
         environment = {
             "HOME": self.at("home"),
             "TMPDIR": self.at("tmp"),
@@ -331,7 +331,7 @@ class Build:
         os.makedirs(self.at("out"))
         command = [*pip(python), "wheel", "-v", "--no-index", "--no-deps", "--no-build-isolation"]
         command += ["--no-cache-dir", "--wheel-dir", self.at("out")]
-        for name, value in filled(self.params["config_settings"], self.at("files")).items():
+        for name, value in filled(self.params["config_settings"], self.dir).items():
             command += ["--config-settings", f"{name}={value}"]
         command += ["./src"]
         jobs = [self.params["jobs"]]

@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 
-FILES = "@files@"  # stands for the folder of the recipe's files, which is known here alone
+# What stands for folders that are known here alone.
+FILES, VENV = "@files@", "@venv@"
 RELEASE = re.compile(r"\brelease (\d+\.\d+)")
 
 
@@ -18,16 +19,21 @@ class BuildFailed(Exception):
         self.fix = fix
 
 
-def filled(values, folder):
-    """The values as text, with the folder of the recipe's files where they speak of it."""
-    return {name: str(value).replace(FILES, folder) for name, value in values.items()}
+def filled(values, build):
+    """The values as text, with the build's folders where they speak of the recipe's files or of
+    the environment that it is built in."""
+    files, venv = os.path.join(build, "files"), os.path.join(build, "venv")
+    return {
+        name: str(value).replace(FILES, files).replace(VENV, venv) for name, value in values.items()
+    }
 
 
-def lay_files(files, folder):
+def lay_files(files, build):
     """Write the recipe's files, and nothing else, into their folder."""
+    folder = os.path.join(build, "files")
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    for name, text in filled(files, folder).items():
+    for name, text in filled(files, build).items():
         path = os.path.normpath(os.path.join(folder, name))
         if not path.startswith(folder + os.sep):
             raise BuildFailed(

@@ -31,7 +31,7 @@ TORCH = of(
     more="requires: ['numpy', '{{ \"gpu\" if sms else \"cpu-\" ~ isa }}']\n",
 )
 VISION = of("torchvision", "torch")
-SCATTER = of("scatter", "Torchvision")
+SCATTER = of("scatter", "Torchvision", more="build_requirements: ['pybind11 # {{ isa }}', '']\n")
 
 
 def source(name, sha="5"):
@@ -118,7 +118,7 @@ def test_a_build_has_what_it_is_built_against_in_the_versions_that_are_installed
     closures = {"cpu-avx2-cp311": (locked("numpy", "2.0"),)}
     asked = build_request(scatter, SOURCES[2], fleet, closures)
     assert isinstance(asked, LockRequest)
-    assert asked.requirements == ("ninja", "torchvision==1.0")
+    assert asked.requirements == ("ninja", "pybind11 # avx2", "torchvision==1.0")
     assert asked.sources == ("torchvision",)
     assert [each.name for each in asked.stand_ins] == ["torch"]
     assert asked.constraints == ("numpy==2.0",)

@@ -27,18 +27,18 @@ def source(tmp_path: Path) -> Path:
 
 def test_files_know_where_they_lie(wheel_inputs: ModuleType, tmp_path: Path) -> None:
     folder = str(tmp_path / "files")
-    wheel_inputs.lay_files({"old.cmake": ""}, folder)
-    files = {"a.cmake": "include(@files@/sub/b.cmake)\n", "sub/b.cmake": "{{ kept }}"}
-    wheel_inputs.lay_files(files, folder)
+    wheel_inputs.lay_files({"old.cmake": ""}, str(tmp_path))
+    files = {"a.cmake": "include(@files@/sub/b.cmake)\n", "sub/b.cmake": "{{ kept }} @venv@"}
+    wheel_inputs.lay_files(files, str(tmp_path))
     assert Path(folder, "a.cmake").read_text() == f"include({folder}/sub/b.cmake)\n"
-    assert Path(folder, "sub", "b.cmake").read_text() == "{{ kept }}"
+    assert Path(folder, "sub", "b.cmake").read_text() == f"{{{{ kept }}}} {tmp_path}/venv"
     assert sorted(os.listdir(folder)) == ["a.cmake", "sub"]
 
 
 @pytest.mark.parametrize("name", ["../a", "/etc/a", ".", "sub/../../a"])
 def test_no_file_lies_elsewhere(wheel_inputs: ModuleType, tmp_path: Path, name: str) -> None:
     with pytest.raises(wheel_inputs.BuildFailed, match="outside of its folder"):
-        wheel_inputs.lay_files({name: ""}, str(tmp_path / "files"))
+        wheel_inputs.lay_files({name: ""}, str(tmp_path))
 
 
 def test_patches_are_applied_in_order(wheel_inputs: ModuleType, tmp_path: Path) -> None:
