@@ -1,0 +1,114 @@
+"""CUDA toolkits: which SMs, drivers and host compilers go with each, and which code runs where."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fleetbuild.hardware.data import load
+from fleetbuild.hardware.gpus import SMS, sm_order
+
+
+@dataclass(frozen=True)
+class Gcc:
+    """The versions of gcc that will do. `below` is the first that will not."""
+
+    least: str
+    below: str | None = None
+
+    def fits(self, version: str) -> bool:
+        """Whether this gcc will do."""
+        return numbers(self.least) <= numbers(version) and (
+            self.below is None or numbers(version) < numbers(self.below)
+        )
+
+    def __and__(self, other: Gcc) -> Gcc:
+        bounds = [gcc.below for gcc in (self, other) if gcc.below]
+        return Gcc(
+            max(self.least, other.least, key=numbers), min(bounds, key=numbers, default=None)
+        )
+
+    def __str__(self) -> str:
+        return f"gcc {self.least} " + (f"to below {self.below}" if self.below else "or newer")
+
+
+@dataclass(frozen=True)
+class CudaToolkit:
+    """One minor version of the CUDA toolkit."""
+
+    version: str  # "13.0"
+    driver: str  # the oldest that runs what it builds
+    own_driver: str | None  # the oldest that compiles its PTX, where that is known
+    gcc: Gcc
+    source: tuple[str, ...]
+    evidence: dict[str, str]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A key that sorts versions as numbers: 550.54.15, 12.10; text that is none comes first."""
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", version, re.ASCII))
+
+
+def minor(version: str) -> str:
+    """13.0 for 13.0.88."""
+    return ".".join(version.split(".")[:2])
+
+
+def _toolkit(version: str, row: dict[str, Any]) -> CudaToolkit:
+    gcc = Gcc(*row["gcc"])
+    source = tuple(row["source"])
+    return CudaToolkit(version, row["driver"], row["own_driver"], gcc, source, row["evidence"])
+
+
+TOOLKITS: dict[str, CudaToolkit] = {  # oldest first
+    version: _toolkit(version, row) for version, row in load("cuda.yml")["toolkits"].items()
+}
+
+
+def compiles_for(toolkit: str, sm: str) -> bool:
+    """Whether this toolkit has the SM among its targets."""
+    known = SMS[sm]
+    since_first = numbers(known.first_cuda) <= numbers(toolkit)
+    return since_first and (known.last_cuda is None or numbers(toolkit) <= numbers(known.last_cuda))
+
+
+def serves(driver: str, toolkit: str, *, ptx: bool = False) -> bool:
+    """Whether this driver runs what the toolkit builds.
+
+    Machine code runs on every driver from the first of the toolkit's major version on. PTX needs
+    the toolkit's own driver or a newer one.
+    """
+    known = TOOLKITS[toolkit]
+    needed = known.own_driver if ptx else known.driver
+    return needed is not None and numbers(needed) <= numbers(driver)
+
+
+def newest_for_driver(driver: str) -> str | None:
+    """The newest toolkit whose code runs on this driver; None for one older than all of them."""
+    fitting = [toolkit for toolkit in TOOLKITS if serves(driver, toolkit)]
+    return fitting[-1] if fitting else None
+
+
+def runs_on(code: str, sm: str) -> bool:
+    """Whether a GPU of this SM runs the code, spelled as in TORCH_CUDA_ARCH_LIST.
+
+    `8.6` is machine code: it runs on its own SM and later ones of the same major version, where
+    neither is a Jetson's. `9.0a` runs on that SM alone, `10.0f` on its family: the same major
+    version from that SM on. `8.0+PTX` is compiled by the driver for every SM from its own on.
+    """
+    match = re.fullmatch(r"(\d{1,2}\.\d)([af]?)(\+PTX)?", code, re.ASCII)
+    if match is None:
+        raise ValueError(f"{code!r} is no SM")
+    built, node = sm_order(match[1]), sm_order(sm)
+    if built == node or match[2] == "a":
+        return built == node
+    same_major = built[0] == node[0] and built < node
+    if match[3]:
+        return same_major if match[2] else built < node
+    return same_major and not (is_jetson(match[1]) or is_jetson(sm))
+
+
+def is_jetson(sm: str) -> bool:
+    """Whether this SM is that of a Jetson module."""
+    return sm in SMS and SMS[sm].jetson

@@ -1,0 +1,217 @@
+"""PyTorch: what each version goes with, and on which evidence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from fleetbuild.hardware.cuda import TOOLKITS, minor, numbers, runs_on
+from fleetbuild.hardware.data import load
+
+Evidence = Literal["released", "reported", "buildable"]
+EVIDENCE: tuple[Evidence, ...] = ("released", "reported", "buildable")  # the best first
+
+
+@dataclass(frozen=True)
+class Release:
+    """A CUDA version that PyTorch releases a torch with."""
+
+    status: Literal["stable", "experimental"]
+    cudnn: str | None
+    sms: dict[str, tuple[str, ...]]  # architecture -> the SMs that the wheel has code for
+
+
+@dataclass(frozen=True)
+class Pythons:
+    """The Python versions that a torch is for."""
+
+    oldest: str
+    newest: str | None  # None: not known
+    experimental: tuple[str, ...] = ()
+    free_threaded: tuple[str, ...] = ()
+
+    def fits(self, tag: str) -> bool:
+        """Whether it is for this ABI, such as cp311 or cp314t."""
+        version = python_of(tag)
+        if tag.endswith("t") and self.newest is not None:
+            return version in self.free_threaded
+        return numbers(self.oldest) <= numbers(version) and (
+            self.newest is None
+            or numbers(version) <= numbers(self.newest)
+            or version in self.experimental
+        )
+
+    def __str__(self) -> str:
+        return f"{self.oldest} to {self.newest}" if self.newest else f"{self.oldest} or newer"
+
+
+@dataclass(frozen=True)
+class Torch:
+    """One minor version of torch."""
+
+    name: str  # "2.13"
+    newest: str  # its newest patch release
+    python: Pythons
+    sms: frozenset[str]  # those that the build of its extensions takes
+    cxx: int
+    gcc: str
+    cudnn_from: str | None
+    cuda_from: str
+    build: str
+    pypi: str | None  # the CUDA version of the wheel on PyPI
+    releases: dict[str, Release]
+    reported: dict[str, frozenset[str]]  # CUDA version -> SMs that it is said to work on
+    known: bool = True  # False: newer than the table
+
+    @property
+    def cuda_to(self) -> str | None:
+        """The newest toolkit that it may be built with: CUDA breaks its API with major versions
+        alone, so the last one of the newest major version that PyTorch releases it with."""
+        if not self.releases:
+            return None
+        major = max(numbers(cuda)[0] for cuda in self.releases)
+        return [cuda for cuda in TOOLKITS if numbers(cuda)[0] == major][-1]
+
+    def strangers(self, sms: Iterable[str]) -> list[str]:
+        """The SMs that it does not know. What one newer than the table knows is not known."""
+        return [sm for sm in sms if self.known and sm not in self.sms]
+
+    def has_code_for(self, cuda: str, arch: str, sm: str) -> bool:
+        """Whether PyTorch's wheel for this CUDA and architecture runs on this SM."""
+        release = self.releases.get(cuda)
+        return release is not None and any(runs_on(code, sm) for code in release.sms.get(arch, ()))
+
+    def evidence(self, cuda: str, sms: Iterable[str], archs: Collection[str]) -> Evidence:
+        """What a build with this CUDA for these SMs rests on. An SM counts as known for a release
+        where the wheel runs on it, or where somebody says that this torch works on it."""
+        sms = tuple(sms)
+        said = frozenset().union(*self.reported.values())
+        if cuda in self.releases and all(
+            sm in said or all(self.has_code_for(cuda, arch, sm) for arch in archs) for sm in sms
+        ):
+            return "released"
+        return "reported" if set(sms) <= self.reported.get(cuda, frozenset()) else "buildable"
+
+
+def _torch(name: str, row: dict[str, Any]) -> Torch:
+    python = row["python"]
+    return Torch(
+        name=name,
+        newest=row["newest"],
+        python=Pythons(
+            python["from"],
+            python["to"],
+            tuple(python["experimental"]),
+            tuple(python["free_threaded"]),
+        ),
+        sms=frozenset(row["sms"].split()),
+        cxx=row["cxx"],
+        gcc=row["gcc"],
+        cudnn_from=row["cudnn_from"],
+        cuda_from=row["cuda_from"],
+        build=row["build"],
+        pypi=row["pypi"],
+        releases={cuda: _release(release) for cuda, release in row["cuda"].items()},
+        reported={each["cuda"]: frozenset(each["sms"]) for each in row["reported"]},
+    )
+
+
+def _release(row: dict[str, Any]) -> Release:
+    sms = {arch: tuple(codes) for arch, codes in row["sms"].items() if codes}
+    return Release(row["status"], row["cudnn"], sms)
+
+
+_DATA = load("pytorch.yml")
+TORCHES: dict[str, Torch] = {name: _torch(name, row) for name, row in _DATA["torch"].items()}
+COMPANIONS: dict[str, dict[str, SpecifierSet]] = {  # name -> its version -> the torch it wants
+    name: {version: SpecifierSet(wanted) for version, wanted in table["torch"].items()}
+    for name, table in _DATA["companions"].items()
+}
+PUBLISHED_RUNGS: dict[str, str] = {  # architecture -> what PyTorch's own wheels run on
+    arch: row["rung"] for arch, row in _DATA["published_cpu"].items()
+}
+OLDEST, *_, NEWEST = TORCHES.values()
+
+
+def find_torch(version: str) -> Torch | None:
+    """What is known of this version; None for one older than the table, or no version at all.
+
+    A newer one is taken to be no less demanding than the newest one known: it accepts no older
+    CUDA, Python or compiler.
+    """
+    plain = public(version)
+    if plain is None:
+        return None
+    name = f"{plain.major}.{plain.minor}"
+    if name in TORCHES:
+        return TORCHES[name]
+    if numbers(name) < numbers(NEWEST.name):
+        return None
+    return replace(
+        NEWEST,
+        name=name,
+        newest=str(plain),
+        python=Pythons(NEWEST.python.oldest, None),
+        pypi=None,
+        releases={},
+        reported={},
+        known=False,
+    )
+
+
+def public(version: str) -> Version | None:
+    """The version without its local part, as published; None for what is no version."""
+    try:
+        return Version(Version(version).public)
+    except InvalidVersion:
+        return None
+
+
+def wanted_torch(companion: str, version: str) -> SpecifierSet | None:
+    """The torch that this version of a companion asks for; None where nothing is known of it.
+
+    A patch release that is not in the table asks for the same minor version as its siblings.
+    """
+    plain = public(version)
+    table = COMPANIONS.get(companion, {})
+    if plain is None or str(plain) in table:
+        return table.get(str(plain))
+    siblings = [
+        wanted for known, wanted in table.items() if minor(known) == f"{plain.major}.{plain.minor}"
+    ]
+    return SpecifierSet(_of_minor(siblings[-1])) if siblings else None
+
+
+def _of_minor(wanted: SpecifierSet) -> str:
+    text = str(wanted)
+    return f"=={minor(text.removeprefix('=='))}.*" if text.startswith("==") else text
+
+
+def companion_for(companion: str, torch: str) -> str | None:
+    """The newest version of a companion that goes with this torch."""
+    table = COMPANIONS.get(companion, {})
+    fitting = [version for version, wanted in table.items() if _accepts(wanted, torch)]
+    exact = [version for version in fitting if str(table[version]).startswith("==")]
+    return max(exact or fitting, key=numbers, default=None)
+
+
+def fits_companion(companion: str, version: str, torch: str) -> bool:
+    """Whether this version of a companion goes with this torch, as far as is known."""
+    wanted = wanted_torch(companion, version)
+    return wanted is None or _accepts(wanted, torch)
+
+
+def _accepts(wanted: SpecifierSet, torch: str) -> bool:
+    plain = public(torch)
+    return plain is not None and wanted.contains(plain, prereleases=True)
+
+
+def python_of(tag: str) -> str:
+    """3.11 for cp311 and cp311t."""
+    match = re.match(r"cp(\d)(\d{1,3})", tag, re.ASCII)
+    return f"{match[1]}.{match[2]}" if match else "0"
