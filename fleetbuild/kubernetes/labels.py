@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.document import comment, dump
@@ -28,13 +28,23 @@ All these nodes must have joined already: apply creates a Node object that is no
 """
 
 
-def hardware_labels(target: Target, domain: str) -> dict[str, str]:
+def class_name(isa: str, sms: Sequence[str]) -> str:
+    """What a hardware class is called: sm86-avx2, sm80.sm90-avx512, cpu-avx."""
+    return f"{'.'.join('sm' + sm.replace('.', '') for sm in sms) or 'cpu'}-{isa}"
+
+
+def hardware_labels(target: Target, domain: str, release: str = "default") -> dict[str, str]:
     """What CPU and GPUs alone decide: true of the node whatever is installed on it."""
-    sms = ".".join("sm" + sm.replace(".", "") for sm in target.sms) or "cpu"
     return {
-        f"{domain}/class": label_value(f"{sms}-{target.isa}"),
-        f"{domain}/isa": label_value(target.isa),
+        label_key(domain, "class", release): label_value(class_name(target.isa, target.sms)),
+        label_key(domain, "isa", release): label_value(target.isa),
     }
+
+
+def class_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
+    """The hardware labels of this group's nodes. They need no release on the node."""
+    check_domain(plan.label_domain)
+    return hardware_labels(group.target, plan.label_domain, plan.release)
 
 
 def selector_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
@@ -43,15 +53,22 @@ def selector_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
     return {key: label_value(value) for key, value in labels.items()}
 
 
-def node_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
-    """All labels of a verified node of this group, keys with their domain, sorted."""
-    check_domain(plan.label_domain)
+def release_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
+    """What is true of a node only while it serves the verified release of this group."""
     versions = {
         _key(plan, f"package.{wheel.package}"): label_value(wheel.wheel_version)
         for wheel in group.wheels
     }
-    hardware = hardware_labels(group.target, plan.label_domain)
-    return dict(sorted({**hardware, **selector_labels(plan, group), **versions}.items()))
+    return dict(sorted({**selector_labels(plan, group), **versions}.items()))
+
+
+def node_labels(plan: Plan, group: PlannedGroup, *, verified: bool = True) -> dict[str, str]:
+    """The labels of a node of this group, keys with their domain, sorted.
+
+    Without the verified release it keeps those that say what its hardware is.
+    """
+    release = release_labels(plan, group) if verified else {}
+    return dict(sorted({**class_labels(plan, group), **release}.items()))
 
 
 def label_script(plan: Plan, nodes: Mapping[str, PlannedGroup]) -> str:
@@ -112,7 +129,15 @@ def check_domain(domain: str) -> None:
         )
 
 
+def label_key(domain: str, name: str, release: str) -> str:
+    """The key of one of our labels.
+
+    Releases that live side by side on a node must not share a label: not even the class, since the
+    packages of one may tell rungs apart that are the same to those of another.
+    """
+    suffix = "" if release == "default" else f".{release}"
+    return f"{domain}/{label_value(name + suffix)}"
+
+
 def _key(plan: Plan, name: str) -> str:
-    # Releases that live side by side on a node must not share a label.
-    suffix = "" if plan.release == "default" else f".{plan.release}"
-    return f"{plan.label_domain}/{label_value(name + suffix)}"
+    return label_key(plan.label_domain, name, plan.release)

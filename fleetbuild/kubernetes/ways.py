@@ -9,7 +9,7 @@ from typing import Any
 from fleetbuild.kubernetes.delivery import Delivery, Parts, Way, Wheel
 from fleetbuild.kubernetes.document import Note
 from fleetbuild.kubernetes.images import image_name
-from fleetbuild.kubernetes.labels import hardware_labels, selector_labels
+from fleetbuild.kubernetes.labels import class_labels, label_key, selector_labels
 from fleetbuild.models import Plan, PlannedGroup, release_root
 
 # What Kubernetes calls the architectures that the kernel names.
@@ -211,10 +211,9 @@ def _installer(
 
 
 def _by_class(plan: Plan, group: PlannedGroup) -> dict[str, Any]:
-    key = f"{plan.label_domain}/class"
-    value = hardware_labels(group.target, plan.label_domain)[key]
+    key = label_key(plan.label_domain, "class", plan.release)
     return {
-        "selector": {**_platform(group), key: value},
+        "selector": {**_platform(group), key: class_labels(plan, group)[key]},
         "why_selector": _CLASS,
         "gpu": bool(group.target.sms),
     }

@@ -1,0 +1,80 @@
+"""Hardware classes: what CPU and GPUs alone decide, as the groups of a plan see them.
+
+There is a class for every rung and set of SMs that some group is built for. A node is of exactly
+one of them, the best that it meets, whether it was planned for or joined yesterday; a node that
+meets none has no class, and no wheel of the plan runs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from fleetbuild.hardware.gpus import sm_order
+from fleetbuild.hardware.rungs import RUNGS, Rung
+from fleetbuild.kubernetes.labels import class_name
+from fleetbuild.models import Plan, Target
+
+_POSITION = {name: position for position, name in enumerate(RUNGS)}
+
+
+@dataclass(frozen=True)
+class HardwareClass:
+    """What a node must have for the wheels of some groups to run on it, and to be of use."""
+
+    rung: Rung
+    sms: tuple[str, ...]  # sorted; empty: no GPU is used
+
+    @property
+    def name(self) -> str:
+        """As the label `class` says it: sm86-avx2, cpu-avx512."""
+        return class_name(self.rung.name, self.sms)
+
+    def meets(self, arch: str | None, features: Collection[str], sms: Collection[str]) -> bool:
+        """Would the wheels run on such a node, and on each of its GPUs?
+
+        A class without SMs is met with any GPUs: they are not used. One with SMs wants GPUs, and
+        code for all of them, since a pod cannot choose which it is given.
+        """
+        cpu = self.rung.arch == arch and self.rung.features <= frozenset(features)
+        return cpu and (not self.sms or (bool(sms) and frozenset(sms) <= frozenset(self.sms)))
+
+
+def classes(plan: Plan) -> tuple[HardwareClass, ...]:
+    """The classes of a plan's groups, the best first. One that is blocked has no wheels to offer:
+    its nodes are better off in the next best class."""
+    return classes_of(
+        group.target
+        for group in plan.groups
+        if all(wheel.action != "blocked" for wheel in group.wheels)
+    )
+
+
+def classes_of(targets: Iterable[Target]) -> tuple[HardwareClass, ...]:
+    """The classes that these targets are of, the best first.
+
+    Use of the GPU comes before the rung, as it decides more; then the better rung; then the fewer
+    SMs, which is the wheel with less code that this node has no use for.
+    """
+    found = {(target.isa, tuple(sorted(target.sms, key=sm_order))) for target in targets}
+    ours = [HardwareClass(RUNGS[isa], sms) for isa, sms in found]
+    return tuple(sorted(ours, key=_order))
+
+
+def class_of(
+    arch: str | None,
+    features: Collection[str],
+    sms: Collection[str],
+    among: Sequence[HardwareClass],
+) -> HardwareClass | None:
+    """The class of a node with this hardware, among those in order; None where it meets none."""
+    return next((each for each in among if each.meets(arch, features, sms)), None)
+
+
+def _order(each: HardwareClass) -> tuple[object, ...]:
+    return (
+        not each.sms,
+        -_POSITION[each.rung.name],
+        len(each.sms),
+        [sm_order(sm) for sm in each.sms],
+    )

@@ -1,0 +1,66 @@
+"""What Node Feature Discovery and GPU Feature Discovery call what a class demands."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from fleetbuild.hardware.rungs import Rung
+
+GFD_MAJOR = "nvidia.com/gpu.compute.major"
+GFD_MINOR = "nvidia.com/gpu.compute.minor"
+_LABEL = "feature.node.kubernetes.io/cpu-cpuid."
+
+
+def rung_flags(rung: Rung) -> tuple[str, ...]:
+    """The flags of the feature cpu.cpuid that a node of this rung has, weakest first."""
+    names = _table()["names"]
+    spelled = [names[feature] for step in rung.lineage for feature in step.adds]
+    return tuple(spelled) or (_table()["baseline"][rung.arch],)
+
+
+def rung_labels(rung: Rung) -> tuple[str, ...]:
+    """The node labels that come nearest to this rung, where NFD is configured as it comes.
+
+    Where all that tells a rung from the one below is hidden, the flag of NFD 0.19 for the level.
+    """
+    hidden = set(_table()["hidden"])
+    flags = [flag for flag in rung_flags(rung) if flag not in hidden]
+    if rung.name in _table()["levels"] and not _shown(rung, hidden):
+        flags.append(_table()["levels"][rung.name])
+    return tuple(_LABEL + flag for flag in flags)
+
+
+def untold(rung: Rung) -> tuple[str, ...]:
+    """The flags of a rung that no label shows."""
+    hidden = set(_table()["hidden"])
+    return tuple(flag for flag in rung_flags(rung) if flag in hidden)
+
+
+def level_label(rung: Rung) -> str | None:
+    """The label of NFD 0.19 and newer for the best psABI level within this rung."""
+    levels = [_table()["levels"].get(step.name) for step in rung.lineage]
+    known = [level for level in levels if level]
+    return _LABEL + known[-1] if known else None
+
+
+def gfd_labels(sm: str) -> dict[str, str]:
+    """What GPU Feature Discovery says of a node whose GPUs have this SM."""
+    major, _, minor = sm.partition(".")
+    return {GFD_MAJOR: major, GFD_MINOR: minor}
+
+
+def _shown(rung: Rung, hidden: set[str]) -> bool:
+    # lahf_lm is shown, and every x86-64 CPU but the first few has it: it tells nothing.
+    telling = {_table()["names"][feature] for feature in rung.adds} - hidden - {"LAHF"}
+    return bool(telling)
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = files("fleetbuild.kubernetes").joinpath("data/nfd.yml").read_text("utf-8")
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded

@@ -1,0 +1,330 @@
+"""NodeFeatureRules give every node the class that the planner gives it, and one class only."""
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from k8s_plans import make_group, make_plan, make_target, make_wheel
+from nfd_master import labels_of
+from nfd_worker import report, report_of_capture
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.hardware.gpus import SMS, devices_of_sm
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.kubernetes.classes import class_of, classes
+from fleetbuild.kubernetes.labels import class_labels
+from fleetbuild.kubernetes.names import is_label_value, is_subdomain
+from fleetbuild.kubernetes.rules import node_feature_rule
+from fleetbuild.models import Config, Inventory, Login, Node, Unreachable
+from fleetbuild.planning import Package, draft
+from fleetbuild.probe.captures import load_captures
+from fleetbuild.probe.parse import facts_of
+from fleetbuild.recipes import Recipe
+
+REPOSITORY = Path(__file__).parents[3]
+SHARED = REPOSITORY.parent / "shared"
+CRDS = SHARED / "nfd" / "nfd-api-crds.yaml"
+CAPTURES = (
+    REPOSITORY / "tests" / "lab" / "hardware",
+    REPOSITORY / "tests" / "unit" / "data" / "fleet",
+    *sorted((SHARED / "captures").glob("*/")),
+)
+# What every node of a test has, where its capture leaves it out: the lab's tell hardware alone.
+SOFTWARE = {
+    "uname": "Linux 6.1.0 x86_64\n",
+    "libc": "glibc 2.36\n",
+    "python": "/usr/bin/python3 3.11.2 cpython-311-x86_64-linux-gnu venv headers\n",
+}
+ALL = tuple(RUNGS)
+TORCH = ("avx", "avx2", "avx512", "armv8", "armv8.2", "armv8.4sve", "armv9")
+GPU_SMS = [sm for sm in SMS if devices_of_sm(sm)]
+
+
+def plan_of(*targets, **changes):
+    """A plan with a group for each of these: "sm80.sm90-avx2"."""
+    groups = [
+        make_group((f"n{number}",), target_of(each), name=each)
+        for number, each in enumerate(targets)
+    ]
+    return make_plan(groups, **changes)
+
+
+def target_of(name):
+    gpu, isa = name.split("-", 1)
+    sms = () if gpu == "cpu" else tuple(f"{sm[2:-1]}.{sm[-1]}" for sm in gpu.split("."))
+    return make_target(arch=RUNGS[isa].arch, isa=isa, sms=sms)
+
+
+def parsed(text):
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+
+
+def rules(plan):
+    return parsed(node_feature_rule(plan))
+
+
+def labels(plan, rung, *sms, driver=True, devices=None, files=None):
+    """What the rules give a node of this rung, with a GPU of each of these SMs."""
+    if devices is None:
+        devices = [f"0302 10de:{devices_of_sm(sm)[0]}" for sm in sms]
+    known = RUNGS[rung]
+    features = report(
+        known.arch, known.features, ["0200 8086:1521", *devices], driver=driver, files=files
+    )
+    return labels_of([rules(plan)], features)
+
+
+def given_class(*args, **changes):
+    return labels(*args, **changes).get("fleetbuild.dev/class")
+
+
+# A fleet as it was captured ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", CAPTURES, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("cuda", [True, False], ids=["cuda", "cpu"])
+@pytest.mark.parametrize("rungs", [TORCH, ALL], ids=["some rungs", "all rungs"])
+def test_the_class_by_rule_is_the_class_by_plan(folder, cuda, rungs):
+    found = load_captures(folder, [each.name for each in folder.iterdir() if each.is_dir()])
+    captures = {
+        name: {**SOFTWARE, **each}
+        for name, each in found.items()
+        if not isinstance(each, Unreachable)
+    }
+    facts = {name: facts_of(capture) for name, capture in captures.items()}
+    package = Package(
+        name="torch",
+        version="2.13.0",
+        recipe=Recipe(name="torch", rungs=rungs, cuda=cuda),
+        requirement="torch==2.13.0",
+        text="torch==2.13.0",
+    )
+    nodes = tuple(Node(name=name, login=Login(host=name)) for name in facts)
+    drafted = draft(Inventory(source="i.yml", nodes=nodes), facts, [package], Config())
+    groups = [make_group(each.nodes, each.target) for each in drafted.groups]
+    assert groups
+    plan = make_plan(groups)
+    planned = {node: group for group in groups for node in group.nodes}
+    for name, capture in captures.items():
+        features = report_of_capture(capture, facts[name].arch, facts[name].features)
+        expected = class_labels(plan, planned[name]) if name in planned else {}
+        assert labels_of([rules(plan)], features) == expected, name
+
+
+def test_captures_are_there_to_be_looked_at():
+    assert sum(len(list(folder.glob("*/cpuinfo"))) for folder in CAPTURES) >= 10
+
+
+# Fleets and nodes that nobody has seen ------------------------------------------------------------
+
+rungs_of = st.sampled_from(sorted(RUNGS))
+sm_sets = st.lists(st.sampled_from(GPU_SMS), max_size=3, unique=True)
+targets = st.builds(
+    lambda isa, sms: make_target(arch=RUNGS[isa].arch, isa=isa, sms=tuple(sms)), rungs_of, sm_sets
+)
+
+
+@st.composite
+def hardware(draw):
+    """Any rung with any features on top, GPUs of any SMs, a driver or none."""
+    rung = RUNGS[draw(rungs_of)]
+    more = {each for other in RUNGS.values() if other.arch == rung.arch for each in other.features}
+    extra = draw(st.sets(st.sampled_from(sorted(more)))) if more else set()
+    sms = draw(sm_sets)
+    driver = draw(st.booleans())
+    kinds = ("0300", "0302")
+    devices = [
+        f"{draw(st.sampled_from(kinds))} 10de:{draw(st.sampled_from(devices_of_sm(sm)))}"
+        for sm in sms
+    ]
+    return rung.arch, rung.features | extra, tuple(sms), driver, devices
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(targets, max_size=8), st.lists(hardware(), min_size=1, max_size=4))
+def test_any_node_gets_the_best_class_that_it_meets_and_no_other(built, nodes):
+    plan = make_plan([make_group((f"n{n}",), each) for n, each in enumerate(built)] or None)
+    ours, text = classes(plan), node_feature_rule(plan)
+    assert text == node_feature_rule(plan)
+    rule = parsed(text)
+    for arch, features, sms, driver, devices in nodes:
+        best = class_of(arch, features, sms if driver else (), ours)
+        got = labels_of([rule], report(arch, features, devices, driver=driver))
+        assert got.get("fleetbuild.dev/class") == (best.name if best else None)
+        assert got.get("fleetbuild.dev/isa") == (best.rung.name if best else None)
+
+
+# Nodes that autoscaling adds --------------------------------------------------------------------
+
+
+def test_a_new_node_gets_the_best_class_for_which_there_is_a_group():
+    plan = plan_of("cpu-avx", "cpu-avx2", "cpu-avx512")
+    assert given_class(plan, "amx") == "cpu-avx512"
+    assert given_class(plan, "avx512vnni") == "cpu-avx512"
+    assert given_class(plan, "avx2") == "cpu-avx2"
+    assert given_class(plan, "x86-64-v2") is None
+    assert given_class(plan, "armv9") is None
+
+
+def test_incomparable_rungs_go_by_the_planners_order():
+    plan = plan_of("cpu-armv8.2", "cpu-armv8.4sve", "cpu-armv9")
+    assert given_class(plan, "armv8.4sve") == "cpu-armv8.4sve"
+    both = RUNGS["armv8.4sve"].features | RUNGS["armv9"].features
+    assert labels_of([rules(plan)], report("aarch64", both))["fleetbuild.dev/isa"] == "armv9"
+
+
+def test_the_baseline_is_met_by_its_own_architecture_only():
+    plan = plan_of("cpu-x86-64", "cpu-armv8")
+    assert given_class(plan, "x86-64") == "cpu-x86-64"
+    assert given_class(plan, "armv8") == "cpu-armv8"
+
+
+def test_gpus_decide_before_the_rung():
+    plan = plan_of("sm86-avx2", "cpu-avx2", "cpu-avx512")
+    assert given_class(plan, "avx512", "8.6") == "sm86-avx2"
+    assert given_class(plan, "avx2", "8.6") == "sm86-avx2"
+    assert given_class(plan, "avx512") == "cpu-avx512"
+    assert given_class(plan, "avx512", "9.0") == "cpu-avx512"
+
+
+def test_a_pod_cannot_choose_its_gpu_so_code_for_one_of_them_will_not_do():
+    plan = plan_of("sm75-avx2", "sm86-avx2", "cpu-avx2")
+    assert given_class(plan, "avx2", "7.5", "8.6") == "cpu-avx2"
+    assert given_class(plan, "avx2", "8.6", "9.0") == "cpu-avx2"
+    plan = plan_of("sm75.sm86-avx2", "sm86-avx2", "cpu-avx2")
+    assert given_class(plan, "avx2", "7.5", "8.6") == "sm75.sm86-avx2"
+    assert given_class(plan, "avx2", "8.6") == "sm86-avx2"
+    # Code for both serves a node with one of them, where nothing is closer.
+    assert given_class(plan, "avx2", "7.5") == "sm75.sm86-avx2"
+
+
+def test_without_a_driver_a_gpu_node_is_a_cpu_node():
+    plan = plan_of("sm86-avx2", "cpu-avx2")
+    assert given_class(plan, "avx2", "8.6", driver=False) == "cpu-avx2"
+    assert given_class(plan_of("sm86-avx2"), "avx2", "8.6", driver=False) is None
+
+
+def test_audio_functions_and_switches_are_no_gpus():
+    plan = plan_of("sm86-avx2", "cpu-avx2")
+    card = ["0300 10de:2204", "0403 10de:1aef", "0680 10de:1af1"]
+    assert given_class(plan, "avx2", devices=card) == "sm86-avx2"
+
+
+def test_a_gpu_that_is_not_known_takes_gpu_feature_discovery_to_be_used():
+    plan = plan_of("sm86-avx2", "sm120-avx2", "cpu-avx2")
+    new = ["0302 10de:ffff"]
+    gfd = {"nvidia.com/gpu.compute.major": "12", "nvidia.com/gpu.compute.minor": "0"}
+    assert given_class(plan, "avx2", devices=new) == "cpu-avx2"
+    assert given_class(plan, "avx2", devices=new, files=gfd) == "sm120-avx2"
+    # On a board whose GPU sits on no bus there is no such kernel module either.
+    assert given_class(plan, "avx2", driver=False, files=gfd) == "sm120-avx2"
+    # It describes one GPU only: next to one that is known it may be that one.
+    both = ["0302 10de:2204", *new]
+    assert given_class(plan, "avx2", devices=both, files=gfd) == "cpu-avx2"
+    other = {**gfd, "nvidia.com/gpu.compute.minor": "1"}
+    assert given_class(plan, "avx2", devices=new, files=other) == "cpu-avx2"
+
+
+def test_sms_that_sit_on_no_pci_bus_are_left_to_gpu_feature_discovery():
+    plan = plan_of("sm87-armv8.2", "cpu-armv8.2")
+    gfd = {"nvidia.com/gpu.compute.major": "8", "nvidia.com/gpu.compute.minor": "7"}
+    assert given_class(plan, "armv8.2", files=gfd) == "sm87-armv8.2"
+    assert given_class(plan, "armv8.2") == "cpu-armv8.2"
+    assert given_class(plan, "armv8.2", "8.6") == "cpu-armv8.2"
+
+
+def test_what_fleetbuild_wrote_on_the_node_is_not_contradicted():
+    plan = plan_of("sm86-avx2", "cpu-avx2")
+    told = {"fleetbuild.dev/class": "cpu-avx2", "fleetbuild.dev/isa": "avx2"}
+    assert labels(plan, "avx2", "8.6", files=told) == {}
+
+
+def test_a_group_that_is_blocked_has_no_class():
+    blocked = make_wheel(action="blocked")
+    gpu = make_group(("a",), target_of("sm35-avx2"), wheels=(blocked,))
+    plan = make_plan((gpu, make_group(("b",), target_of("cpu-avx2"))))
+    assert given_class(plan, "avx2", "3.5") == "cpu-avx2"
+
+
+def test_releases_side_by_side_have_classes_of_their_own():
+    one = plan_of("cpu-avx2")
+    other = plan_of("cpu-avx512", "cpu-avx2", release="Staging_2")
+    features = report("x86_64", RUNGS["avx512"].features)
+    got = labels_of([rules(other), rules(one)], features)
+    assert got == {
+        "fleetbuild.dev/class": "cpu-avx2",
+        "fleetbuild.dev/isa": "avx2",
+        "fleetbuild.dev/class.Staging_2": "cpu-avx512",
+        "fleetbuild.dev/isa.Staging_2": "avx512",
+    }
+    names = [rules(each)["metadata"]["name"] for each in (one, other)]
+    assert names[0] == "fleetbuild-classes"
+    assert names[0] != names[1]
+    assert all(map(is_subdomain, names))
+
+
+# What the API takes -------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not CRDS.exists(), reason="needs NFD's CRDs")
+@pytest.mark.parametrize(
+    "plan",
+    [
+        plan_of("cpu-avx2"),
+        plan_of("sm75.sm86-avx2", "sm86-avx512", "sm87-armv8.2", "cpu-x86-64"),
+        make_plan((make_group(wheels=(make_wheel(action="blocked"),)),)),
+    ],
+    ids=["cpu", "gpu", "nothing"],
+)
+def test_the_schema_of_nfd_takes_the_rules(plan):
+    crds = yaml.safe_load_all(CRDS.read_text())
+    crd = next(each for each in crds if each["spec"]["names"]["kind"] == "NodeFeatureRule")
+    (schema,) = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"]]
+    document = rules(plan)
+    jsonschema.validate(document, _strict(schema))
+    assert document["apiVersion"] == f"{crd['spec']['group']}/v1alpha1"
+    with pytest.raises(jsonschema.ValidationError):  # it is a schema that refuses things
+        jsonschema.validate({**document, "spec": {"rules": [{"nome": "x"}]}}, _strict(schema))
+
+
+def _strict(schema):
+    """A structural schema drops what it does not know; here that is a mistake."""
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _strict(each) for key, each in schema.items()}
+    if "properties" in made and made.get("type") == "object":
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+@given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True), st.data())
+@settings(deadline=None, max_examples=50)
+def test_any_release_gives_labels_that_the_api_takes(release, data):
+    built = data.draw(st.lists(targets, min_size=1, max_size=3))
+    plan = make_plan([make_group((f"n{n}",), t) for n, t in enumerate(built)], release=release)
+    document = rules(plan)
+    assert is_subdomain(document["metadata"]["name"])
+    for rule in document["spec"]["rules"]:
+        for key, value in rule.get("labels", {}).items():
+            domain, _, name = key.partition("/")
+            assert is_subdomain(domain)
+            assert is_label_value(name)
+            assert is_label_value(value)
+
+
+def test_a_label_domain_that_is_none_is_refused():
+    with pytest.raises(ConfigError):
+        node_feature_rule(make_plan(label_domain="Fleet Build"))
+
+
+def test_no_line_of_the_file_is_long_and_its_comments_say_why():
+    text = node_feature_rule(plan_of("sm75.sm86-avx2", "sm86-avx512", "cpu-avx2"))
+    assert max(map(len, text.splitlines())) <= 102
+    assert "exactly one class" in text
+    assert "until the\n# driver is loaded" in text
+    assert "driver" not in node_feature_rule(plan_of("cpu-avx2"))
