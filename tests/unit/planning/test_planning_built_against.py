@@ -31,7 +31,7 @@ TORCH = of(
     more="requires: ['numpy', '{{ \"gpu\" if sms else \"cpu-\" ~ isa }}']\n",
 )
 VISION = of("torchvision", "torch")
-SCATTER = of("scatter", "Torchvision", more="build_requirements: ['pybind11 # {{ isa }}', '']\n")
+SCATTER = of("scatter", "Torchvision", more="build_requirements: ['pybind11 # {{ isa }}']\n")
 
 
 def source(name, sha="5"):
