@@ -125,6 +125,12 @@ def unknown_features(rung: Rung, compiler: str, version: str | None) -> frozense
     return frozenset(feature for feature in rung.features if not known.feature(feature))
 
 
+def known_since(rung: Rung, compiler: str) -> str:
+    """The first release of gcc or clang that knows all of the rung's features."""
+    releases = [_DATA["features"][feature][compiler] for feature in rung.features]
+    return max(releases, key=lambda release: _numbers(release) or (), default="")
+
+
 @dataclass(frozen=True)
 class _Known:
     """What a compiler of a certain version knows. An unknown version knows every feature, so

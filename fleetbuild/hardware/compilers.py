@@ -1,0 +1,31 @@
+"""Which gcc a distribution offers beside its default one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fleetbuild.hardware.data import load
+
+_DATA = load("compilers.yml")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Major versions of gcc. `default` is None where it is not known."""
+
+    default: str | None = None
+    beside: tuple[str, ...] = ()
+
+    def oldest(self, will_do: Callable[[str], bool]) -> str | None:
+        """The oldest one beside the default that will do; None where none does."""
+        return next(filter(will_do, self.beside), None)
+
+
+def gccs_of(distribution: str | None, version: str | None) -> Offer:
+    """What a distribution offers, by ID and VERSION_ID of its os-release."""
+    releases = _DATA.get(distribution or "", {})
+    row = releases.get(version) or releases.get((version or "").partition(".")[0])
+    if row is None:
+        return Offer()
+    return Offer(str(row["default"]), tuple(map(str, sorted(row["beside"]))))
