@@ -352,7 +352,11 @@ def test_the_plan_tells_the_tradeoff_and_each_nodes_loss():
     whole = "\n".join(explain_group(plan, fleet, "cpu-avx-cp311"))
     assert "merged: cpu-avx2-cp311 (1 node)" in whole
     assert "2 wheel sets (chosen): 2 min, 1 MB" in whole
+    assert "No other way to have so few loses less." in told
     assert not any("merged" in line for line in explain_node(plan, fleet["a"], "a"))
+    unsure = [row.model_copy(update={"exact": False}) for row in plan.tradeoffs]
+    hedged = explain_node(plan.model_copy(update={"tradeoffs": unsure}), fleet["b"], "b")
+    assert "too many groups to weigh every way" in "\n".join(hedged)
 
 
 @pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures of the fleet are not here")
