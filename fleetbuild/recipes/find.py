@@ -5,11 +5,12 @@ Recipes are data files, and reading them is all the I/O there is here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from fleetbuild.config import parse_yaml, validate
 from fleetbuild.errors import RecipeError
@@ -25,14 +26,17 @@ def parse_recipe(text: str, source: str) -> Recipe:
 
 def builtin_recipes() -> tuple[Recipe, ...]:
     """The recipes that come with fleetbuild."""
-    return _read_folder(files("fleetbuild.recipes") / "builtin", "builtin recipe ")
+    return tuple(_complete(_builtin(), {}).values())
 
 
 def known_recipes(extra_dirs: Iterable[Path] = ()) -> dict[str, Recipe]:
     """All recipes by name. One of the same name replaces: folders, then entry points, then ours."""
-    layers = [builtin_recipes(), *_of_entry_points()]
+    layers = [_builtin(), *_of_entry_points()]
     layers += [_read_folder(folder, f"{folder}/") for folder in extra_dirs if folder.is_dir()]
-    return {recipe.name: recipe for layer in layers for recipe in layer}
+    known: dict[str, Recipe] = {}
+    for layer in layers:
+        known |= _complete(layer, known)
+    return known
 
 
 def find_recipe(package: str, extra_dirs: Iterable[Path] = ()) -> Recipe:
@@ -52,7 +56,26 @@ def choose_recipe(package: str, recipes: dict[str, Recipe]) -> Recipe:
     return serving[0] if serving else recipes[GENERIC]
 
 
-def _of_entry_points() -> list[tuple[Recipe, ...]]:
+class _File(NamedTuple):
+    """A recipe as somebody wrote it."""
+
+    source: str
+    data: Any
+    folder: Traversable | Path
+
+    def value(self, key: str) -> Any:
+        return self.data.get(key) if isinstance(self.data, dict) else None
+
+    @property
+    def name(self) -> str:
+        return str(self.value("name") or self.value("extends"))
+
+
+def _builtin() -> list[_File]:
+    return _read_folder(files("fleetbuild.recipes") / "builtin", "builtin recipe ")
+
+
+def _of_entry_points() -> list[list[_File]]:
     # An entry point names a package (a folder with an __init__.py) that holds YAML files.
     return [
         _read_folder(files(point.value), f"{point.value}/")
@@ -60,12 +83,16 @@ def _of_entry_points() -> list[tuple[Recipe, ...]]:
     ]
 
 
-def _read_folder(folder: Traversable | Path, label: str) -> tuple[Recipe, ...]:
+def _read_folder(folder: Traversable | Path, label: str) -> list[_File]:
     names = sorted(
         (entry for entry in folder.iterdir() if entry.name.endswith((".yml", ".yaml"))),
         key=lambda entry: entry.name,
     )
-    return tuple(_read(entry, folder, label + entry.name) for entry in names)
+    return [_read(entry, folder, label + entry.name) for entry in names]
+
+
+def _read(entry: Traversable | Path, folder: Traversable | Path, source: str) -> _File:
+    return _File(source, parse_yaml(_text(entry, source), source, RecipeError), folder)
 
 
 def _text(entry: Traversable | Path, source: str) -> str:
@@ -77,16 +104,56 @@ def _text(entry: Traversable | Path, source: str) -> str:
         ) from None
 
 
-def _read(entry: Traversable | Path, folder: Traversable | Path, source: str) -> Recipe:
-    text = _text(entry, source)
-    return _with_patches(parse_recipe(text, source), folder / "patches", source)
+def _complete(layer: Sequence[_File], below: Mapping[str, Recipe]) -> dict[str, Recipe]:
+    """The recipes of one place, with what they take from others there or from those before."""
+    by_name = {file.name: file for file in layer}
+
+    def recipe(file: _File, waiting: tuple[str, ...] = ()) -> Recipe:
+        base = file.value("extends")
+        if base is None:
+            return _recipe(file, file.data)
+        if base != file.name and base in by_name:
+            if base in waiting:
+                raise RecipeError(
+                    f"{file.source} extends {base}, which extends {file.name} in turn.",
+                    "One of them must say all by itself.",
+                )
+            return _recipe(file, _over(recipe(by_name[base], (*waiting, file.name)), file.data))
+        if base in below:
+            return _recipe(file, _over(below[base], file.data))
+        raise RecipeError(
+            f"{file.source} extends {base!r}, and there is no such recipe.",
+            f"There are {', '.join(sorted({*below, *by_name} - {file.name}))}.",
+        )
+
+    return {file.name: recipe(file) for file in layer}
 
 
-def _with_patches(recipe: Recipe, folder: Traversable | Path, source: str) -> Recipe:
+def _over(base: Recipe, own: dict[str, Any]) -> dict[str, Any]:
+    return _merged(base.model_dump(), own)
+
+
+def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """These values where there are some, the others elsewhere; a mapping in each key alike."""
+    both = {
+        key: _merged(base[key], value)
+        for key, value in own.items()
+        if isinstance(value, dict) and isinstance(base.get(key), dict)
+    }
+    return {**base, **own, **both}
+
+
+def _recipe(file: _File, data: Any) -> Recipe:
+    recipe = validate(Recipe, data, file.source, RecipeError)
+    return _with_patches(recipe, file) if file.value("patches") else recipe
+
+
+def _with_patches(recipe: Recipe, file: _File) -> Recipe:
     """The recipe with the text of its patches, which decides what is built as much as its own."""
+    folder = file.folder / "patches"
     patches = (
         patch.model_copy(
-            update={"text": _text(folder / patch.file, f"{source}: patches/{patch.file}")}
+            update={"text": _text(folder / patch.file, f"{file.source}: patches/{patch.file}")}
         )
         for patch in recipe.patches
     )

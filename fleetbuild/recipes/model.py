@@ -78,6 +78,8 @@ class Recipe(Frozen):
     """How a package is built for a target. Texts that are templates are rendered by render.py."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    # A recipe whose values hold where this one says nothing; mappings are merged key by key.
+    extends: str | None = None
     description: str = ""
     packages: tuple[str, ...] = ()  # those that it is for; the generic one serves all others
     rungs: tuple[str, ...] = Field(min_length=1)  # that can make a difference to the wheel

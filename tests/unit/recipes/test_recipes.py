@@ -201,3 +201,51 @@ def test_files_requirements_and_requires_are_rendered():
     assert render_requires(recipe, _job()) == ("numpy>=1.0",)
     assert render_checks(recipe, _job()) == ('assert "avx2"',)
     assert render_requires(parse_recipe(MINIMAL, "x"), _job()) is None
+
+
+def test_a_recipe_may_extend_another(tmp_path):
+    (tmp_path / "hnswlib.yml").write_text(
+        "extends: hnswlib\nenvironment: {EXTRA: '1'}\njob_memory_gb: 7\nchecks: []\n"
+    )
+    ours, theirs = find_recipe("hnswlib", [tmp_path]), find_recipe("hnswlib")
+    assert ours.environment == {**theirs.environment, "EXTRA": "1"}
+    assert (ours.job_memory_gb, ours.checks) == (7, ())
+    assert ours.rungs == theirs.rungs
+
+
+def test_a_recipe_that_extends_may_serve_other_packages(tmp_path):
+    (tmp_path / "patches").mkdir()
+    (tmp_path / "patches" / "a.patch").write_text("--- a\n")
+    (tmp_path / "a.yml").write_text("name: a\nextends: b\npackages: [a]\nsource: {ref: main}\n")
+    (tmp_path / "b.yml").write_text(
+        "name: b\npackages: [b]\nrungs: [avx]\nsource: {git: 'https://x/y'}\n"
+        "patches: [{file: a.patch}]\n"
+    )
+    mine = find_recipe("a", [tmp_path])
+    assert (mine.name, mine.packages, mine.rungs) == ("a", ("a",), ("avx",))
+    assert (mine.source.git, mine.source.ref) == ("https://x/y", "main")
+    assert mine.patches[0].text == "--- a\n"
+    assert find_recipe("b", [tmp_path]).source.ref != "main"
+    upper = tmp_path / "upper"
+    upper.mkdir()
+    (upper / "c.yml").write_text("name: c\nextends: a\npackages: [c]\nsource: {git: 'https://z'}\n")
+    third = find_recipe("c", [tmp_path, upper])
+    assert (third.source.git, third.source.ref) == ("https://z", "main")
+    assert third.patches[0].text == "--- a\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ({"a": "name: a\nextends: gone\n"}, "extends 'gone', and there is no such recipe"),
+        ({"a": "name: a\nextends: a\n"}, "extends 'a', and there is no such recipe"),
+        ({"a": "name: a\nextends: b\n", "b": "name: b\nextends: a\n"}, "in turn"),
+        ({"a": "extends: hnswlib\nenvironment: [A]\n"}, "environment"),
+        ({"a": "extends: hnswlib\nrung: [avx]\n"}, "there is no key 'rung'"),
+    ],
+)
+def test_what_cannot_be_extended(tmp_path, texts, words):
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yml").write_text(text)
+    with pytest.raises(RecipeError, match=words):
+        known_recipes([tmp_path])
