@@ -1,0 +1,133 @@
+"""A real CUDA extension, compiled by nvcc for one SM and for several, holds exactly those."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.audit import audit_wheel, check_wheel
+from fleetbuild.models import Target, TargetLibc
+
+SOURCE = Path(__file__).parents[2] / "cuda_extension"
+# The compiler as PyPI has it, some 100 MB; no driver is needed to compile.
+TOOLKIT = [
+    *("nvidia-cuda-nvcc==13.0.88", "nvidia-nvvm==13.0.88", "nvidia-cuda-crt==13.0.88"),
+    *("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-cccl==13.0.85"),
+]
+
+
+@pytest.fixture(scope="module")
+def cuda_home() -> Path:
+    """A CUDA 13 toolkit: this machine's, else one from PyPI, which is kept for the next time."""
+    nvcc = Path(os.path.realpath(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"))
+    for home in (nvcc.parents[1], Path("/usr/local/cuda")):
+        if _release(home / "bin/nvcc") == "13":
+            return home
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleetbuild-cuda"
+    cache.mkdir(parents=True, exist_ok=True)
+    home = cache / "nvidia/cu13"
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _release(home / "bin/nvcc") != "13":
+            pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+            subprocess.run([*pip, "install", "--no-deps", "--target", cache, *TOOLKIT], check=True)
+    return home
+
+
+def _release(nvcc: Path) -> str | None:
+    if not nvcc.is_file():
+        return None
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"release (\d+)\.", said)
+    return found[1] if found else None
+
+
+def build(folder: Path, cuda_home: Path, archs: str) -> Path:
+    """The extension's wheel, built for these SMs."""
+    tree = shutil.copytree(SOURCE, folder / "tree")
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    environment = {
+        **os.environ,
+        "CUDA_HOME": str(cuda_home),
+        "CUDACXX": str(cuda_home / "bin/nvcc"),
+        "CXXFLAGS": "-O2 -march=x86-64-v2",
+        "TORCH_CUDA_ARCH_LIST": archs,
+    }
+    done = subprocess.run(
+        [*pip, "wheel", "--no-deps", "--wheel-dir", folder, tree],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = folder.glob("cuda_saxpy-1.0-*.whl")
+    return wheel
+
+
+def target(*sms: str) -> Target:
+    return Target(
+        arch="x86_64",
+        isa="x86-64-v2",
+        features=("cx16", "lahf_lm", "pni", "popcnt", "sse4_1", "sse4_2", "ssse3"),
+        sms=sms,
+        python=f"cp3{sys.version_info.minor}",
+        libc=TargetLibc(family="glibc", floor="2.99"),
+    )
+
+
+def findings(wheel: Path, *sms: str) -> tuple[str, ...]:
+    return check_wheel(wheel, target=target(*sms), package="cuda-saxpy", wheel_version="1.0")
+
+
+@pytest.mark.parametrize(
+    ("archs", "sms", "ptx"),
+    [
+        ("8.6", ("8.6",), ()),
+        ("7.5 8.0 8.6 9.0a 12.0+PTX", ("7.5", "8.0", "8.6", "9.0a", "12.0"), ("12.0",)),
+    ],
+)
+def test_the_wheel_holds_exactly_what_was_asked_for(
+    tmp_path: Path, cuda_home: Path, archs: str, sms: tuple[str, ...], ptx: tuple[str, ...]
+) -> None:
+    wheel = build(tmp_path, cuda_home, archs)
+    audit = audit_wheel(wheel)
+    assert audit.problems == ()
+    assert (audit.sms, audit.ptx) == (sms, ptx)
+    assert findings(wheel, *(sm.rstrip("a") for sm in sms)) == ()
+    # Without our reader: each piece of machine code names its SM in its own ELF flags.
+    with zipfile.ZipFile(wheel) as file:
+        (library,) = (name for name in file.namelist() if "/_saxpy." in name)
+        assert _sms_by_elf_flags(file.read(library)) == {
+            int(sm.replace(".", "").rstrip("a")) for sm in sms
+        }
+    (missing,) = findings(wheel, *(sm.rstrip("a") for sm in sms), "10.0")
+    assert "has no code for SM 10.0" in missing
+
+
+def _sms_by_elf_flags(data: bytes) -> set[int]:
+    """The SMs of the cubins (ELF files for NVIDIA's machine 190) that lie uncompressed in data."""
+    cubins = (data[at : at + 64] for at in _each(data, b"\x7fELF\x02\x01\x01"))
+    flags = [int.from_bytes(head[48:52], "little") for head in cubins if head[18:20] == b"\xbe\x00"]
+    # The SM stands in bits 8 to 15 since CUDA 12.8 or so, and in bits 0 to 7 before.
+    return {flag >> 8 & 0xFF or flag & 0xFF for flag in flags}
+
+
+def _each(data: bytes, mark: bytes) -> list[int]:
+    return [match.start() for match in re.finditer(re.escape(mark), data)]
+
+
+def test_no_sms_is_an_error_and_not_a_guess(tmp_path: Path, cuda_home: Path) -> None:
+    with pytest.raises(AssertionError, match="TORCH_CUDA_ARCH_LIST must name the SMs"):
+        build(tmp_path, cuda_home, " ")
+    shutil.rmtree(tmp_path / "tree")
+    with pytest.raises(AssertionError, match=r"Unknown CUDA arch \(sm_90\)"):
+        build(tmp_path, cuda_home, "sm_90")
