@@ -11,6 +11,7 @@ from fleetbuild.planning.fates import Fate, fates
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets, numbers
 from fleetbuild.planning.lock import LockRequest, Locks
 from fleetbuild.planning.packages import Package
+from fleetbuild.planning.sharing import one_toolkit
 from fleetbuild.planning.tradeoffs import Merged, merge_targets
 from fleetbuild.planning.wheels import DraftWheel, draft_wheels, plain, stand_ins
 
@@ -43,7 +44,9 @@ def draft(
         lots[name] = lots[name].model_copy(
             update={"state": "blocked", "reason": reason, "fix": fix}
         )
-    merged = merge_targets(node_targets(lots, facts), lots, recipes, config)
+    targets = node_targets(lots, facts)
+    sharing = one_toolkit(targets, facts, packages, config)
+    merged = merge_targets(targets, lots, recipes, config, sharing)
     groups = group_nodes(merged.targets, facts, recipes, config)
     strong = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
     wheels = draft_wheels(packages, groups, lots, facts, strong)
