@@ -14,15 +14,13 @@ from planning_fleets import drafted, facts, node, package, planned, python, reci
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.data import load
-from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Config, Facts, Libc, Target
+from fleetbuild.models import Config, Facts, Libc
 from fleetbuild.models.config import Grouping
 from fleetbuild.planning import Draft, dump_plan, explain_group, explain_node
 from fleetbuild.planning.costs import Part, Pricing
 from fleetbuild.planning.groups import node_targets
 from fleetbuild.planning.merge import cheapest_ways
-from fleetbuild.planning.tradeoffs import merge_targets
 from fleetbuild.probe.parse import facts_of
 
 CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
@@ -253,24 +251,29 @@ def test_a_gpu_node_may_lose_a_rung_before_an_sm_is_added_unless_speed_matters_m
     }  # fmt: skip
 
 
-def test_toolkits_may_forbid_a_union():
-    fleet = {"old": facts("avx2", sms=("3.5",)), "new": facts("avx2", sms=("12.0",))}
-    made = drafted(fleet, LARGE)
-
-    def sharing(targets: Sequence[Target]) -> str | None:
-        last = {SMS[sm].last_cuda for target in targets for sm in target.sms}
-        return "no CUDA toolkit knows SM 3.5 and SM 12.0" if last == {"11.8", None} else None
-
-    def merge(cap: int) -> dict[str, Target]:
-        return merge_targets(
-            node_targets(made.fates, fleet), made.fates, [GPU], config(max_wheel_sets=cap), sharing
-        ).targets
-
-    assert {target.name for target in merge(2).values()} == {
-        "sm35-avx2-cp311", "sm120-avx2-cp311",
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        (
+            {"sms": ("3.5",)}, {"sms": ("12.0",)},
+            "SM 3.5 needs CUDA 11.8 or older; SM 12.0 needs CUDA 12.8 or newer",
+        ),
+        (
+            {"sms": ("8.6",), "driver": "470.82.01"}, {"sms": ("12.0",), "driver": "570.86.10"},
+            "driver 470.82.01 runs CUDA 11.8 or older; SM 12.0 needs CUDA 12.8 or newer",
+        ),
+    ],
+)  # fmt: skip
+def test_groups_that_no_toolkit_can_serve_together_stay_apart(one, other, why):
+    fleet = {
+        "one": facts("avx2", **one), "like-one": facts("avx2", **{**one, "driver": None}),
+        "other": facts("avx2", **other),
     }  # fmt: skip
-    with pytest.raises(ConfigError, match=r"in 2 \(no CUDA toolkit knows"):
-        merge(1)
+    made = merged(fleet, max_wheel_sets=2)
+    assert sorted(groups(made).values()) == [("like-one", "one"), ("other",)]
+    with pytest.raises(ConfigError) as caught:
+        merged(fleet, max_wheel_sets=1)
+    assert f"x86_64 cp311 glibc with GPU code in 2 ({why})" in caught.value.message
 
 
 def test_compatibility_is_as_few_wheel_sets_as_there_can_be():
