@@ -56,9 +56,12 @@ def classes_of(targets: Iterable[Target]) -> tuple[HardwareClass, ...]:
     Use of the GPU comes before the rung, as it decides more; then the better rung; then the fewer
     SMs, which is the wheel with less code that this node has no use for.
     """
-    found = {(target.isa, tuple(sorted(target.sms, key=sm_order))) for target in targets}
-    ours = [HardwareClass(RUNGS[isa], sms) for isa, sms in found]
-    return tuple(sorted(ours, key=_order))
+    return tuple(sorted({class_of_target(target) for target in targets}, key=_order))
+
+
+def class_of_target(target: Target) -> HardwareClass:
+    """The class that a group of this target is of."""
+    return HardwareClass(RUNGS[target.isa], tuple(sorted(target.sms, key=sm_order)))
 
 
 def class_of(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from fleetbuild.kubernetes.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.delivery import Delivery, Wheel
 from fleetbuild.kubernetes.document import comment
 from fleetbuild.kubernetes.images import default_image, image_name, index_name
-from fleetbuild.kubernetes.ways import ARCHITECTURES, PACKAGES, requirements
+from fleetbuild.kubernetes.ways import PACKAGES, requirements
 from fleetbuild.kubernetes.workload import NOBODY
 from fleetbuild.models import Plan, PlannedGroup
 

@@ -108,6 +108,9 @@ def _item(value: object, indent: str) -> Iterator[str]:
     if isinstance(value, str) and _is_block(value):
         yield from _entry(f"{indent}-", value, indent)
         return
+    if isinstance(value, Row):
+        yield from _row(f"{indent}-", value.value, indent)
+        return
     first, *rest = block(value, indent + "  ")
     yield f"{indent}- {first[len(indent) + 2 :]}"
     yield from rest

@@ -35,9 +35,9 @@ def rung_labels(rung: Rung) -> tuple[str, ...]:
 
 
 def untold(rung: Rung) -> tuple[str, ...]:
-    """The flags of a rung that no label shows."""
+    """The flags of a rung that no label shows. The label of the architecture shows the baseline."""
     hidden = set(_table()["hidden"])
-    return tuple(flag for flag in rung_flags(rung) if flag in hidden)
+    return tuple(flag for flag in rung_flags(rung) if rung.features and flag in hidden)
 
 
 def level_label(rung: Rung) -> str | None:

@@ -6,14 +6,12 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fleetbuild.kubernetes.affinity import selector
 from fleetbuild.kubernetes.delivery import Delivery, Parts, Way, Wheel
 from fleetbuild.kubernetes.document import Note
 from fleetbuild.kubernetes.images import image_name
-from fleetbuild.kubernetes.labels import class_labels, label_key, selector_labels
 from fleetbuild.models import Plan, PlannedGroup, release_root
 
-# What Kubernetes calls the architectures that the kernel names.
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # Where the packages lie in a pod that does not mount them from its node.
 PACKAGES = "/fleetbuild/site-packages"
 VOLUME = "fleetbuild-release"
@@ -129,7 +127,7 @@ def _hostpath(plan: Plan, group: PlannedGroup, _: Delivery) -> Parts:
     )
     return Parts(
         about=_about(_HOSTPATH, group, path=path),
-        selector={**_platform(group), **selector_labels(plan, group)},
+        selector=selector(plan, group, "release"),
         why_selector=_RELEASE,
         site_packages=site_packages(path, group.target.python),
         gpu=bool(group.target.sms),
@@ -211,17 +209,11 @@ def _installer(
 
 
 def _by_class(plan: Plan, group: PlannedGroup) -> dict[str, Any]:
-    key = label_key(plan.label_domain, "class", plan.release)
     return {
-        "selector": {**_platform(group), key: class_labels(plan, group)[key]},
+        "selector": selector(plan, group, "class"),
         "why_selector": _CLASS,
         "gpu": bool(group.target.sms),
     }
-
-
-def _platform(group: PlannedGroup) -> dict[str, str]:
-    arch = ARCHITECTURES.get(group.target.arch, group.target.arch)
-    return {"kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
 
 
 def _home() -> str:

@@ -96,11 +96,11 @@ def test_the_class_by_rule_is_the_class_by_plan(folder, cuda, rungs):
     }
     facts = {name: facts_of(capture) for name, capture in captures.items()}
     package = Package(
-        name="torch",
-        version="2.13.0",
-        recipe=Recipe(name="torch", rungs=rungs, cuda=cuda),
-        requirement="torch==2.13.0",
-        text="torch==2.13.0",
+        name="extension",
+        version="1.0",
+        recipe=Recipe(name="extension", rungs=rungs, cuda=cuda),
+        requirement="extension==1.0",
+        text="extension==1.0",
     )
     nodes = tuple(Node(name=name, login=Login(host=name)) for name in facts)
     drafted = draft(Inventory(source="i.yml", nodes=nodes), facts, [package], Config())
