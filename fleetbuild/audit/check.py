@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import yaml
 from packaging.tags import Tag, parse_tag
+from packaging.utils import canonicalize_name
 
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.metadata import same
@@ -54,7 +59,7 @@ def check_audit(
         *_identity(audit, package, wheel_version, sha256),
         *_tags(audit, target),
         *(finding for elf in audit.elfs for finding in _elf(elf, target)),
-        *_gpus(audit, target),
+        *_gpus(audit, target, package, wheel_version),
     )
 
 
@@ -124,14 +129,52 @@ def _elf(elf: ElfAudit, target: Target) -> Iterator[str]:
             yield f"{elf.path} uses {use}, which {target.isa} does not have"
 
 
-def _gpus(audit: WheelAudit, target: Target) -> Iterator[str]:
-    if not audit.sms and not audit.ptx:  # a package of the release that has no GPU code
+def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iterator[str]:
+    own = [elf for elf in audit.elfs if not _from_nvidia(elf)]
+    machine = {sm for elf in own for sm in elf.sms}
+    ptx = {sm for elf in own for sm in elf.ptx}
+    if not machine and not ptx:  # a package of the release that has no GPU code
         return
     for sm in target.sms:
-        if not any(_runs(built, sm) for built in audit.sms) and not any(
-            sm_order(ptx) <= sm_order(sm) for ptx in audit.ptx
+        if not any(_runs(built, sm) for built in machine) and not any(
+            sm_order(built) <= sm_order(sm) for built in ptx
         ):
-            yield f"{audit.file} has no code for SM {sm}; it has {_either(audit.sms + audit.ptx)}"
+            yield f"{audit.file} has no code for SM {sm}; it has {_sorted(machine | ptx)}"
+    if "." in version.partition("+")[2]:  # one of ours: its version says for which SMs it is
+        for elf in own:
+            yield from _beyond(elf, target, package)
+
+
+def _beyond(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
+    promised = f"for SM {', '.join(target.sms)} alone" if target.sms else "for CPUs"
+    extra = {sm for sm in elf.sms + elf.ptx if _base(sm) not in target.sms}
+    if more := extra - _granted(package, target.sms):
+        yield f"{elf.path} holds GPU code for SM {_sorted(more)}, and it is to be {promised}"
+
+
+def _granted(package: str, sms: tuple[str, ...]) -> set[str]:
+    """What a package may hold beyond these SMs."""
+    rows = _gpu_code()["packages"].get(canonicalize_name(package), ()) if sms else ()
+    return {sm for row in rows if row["for"] in (*sms, "any") for sm in row["also"]}
+
+
+def _from_nvidia(elf: ElfAudit) -> bool:
+    return elf.path.rpartition("/")[2].startswith(tuple(_gpu_code()["libraries"]))
+
+
+def _sorted(sms: Iterable[str]) -> str:
+    return ", ".join(sorted(sms, key=sm_order))
+
+
+def _base(sm: str) -> str:
+    return sm.rstrip("af")
+
+
+@cache
+def _gpu_code() -> dict[str, Any]:
+    text = files("fleetbuild.audit").joinpath("data/gpu_code.yml").read_text("utf-8")
+    table: dict[str, Any] = yaml.safe_load(text)
+    return table
 
 
 def _runs(built: str, sm: str) -> bool:

@@ -51,6 +51,59 @@ def test_code_beyond_the_rung_is_named_with_its_place(tmp_path):
     )
 
 
+SUFFIX_A, SUFFIX_F = 0x100000, 0x200000
+
+
+@pytest.mark.parametrize(
+    ("package", "built", "sms", "extra"),
+    [
+        ("demo", [(2, 86, 0)], ("8.6",), None),
+        ("demo", [(2, 80, 0), (2, 86, 0)], ("8.6",), "8.0"),
+        ("demo", [(2, 86, 0), (2, 89, 0)], ("8.6",), "8.9"),
+        ("torch", [(2, 86, 0), (2, 89, 0)], ("8.6",), None),  # torch's own choice for a few files
+        ("torch", [(2, 80, 0), (2, 89, 0)], ("8.0",), "8.9"),
+        ("torch", [(2, 86, 0), (2, 100, SUFFIX_F)], ("8.6",), None),  # NCCL's
+        ("demo", [(2, 90, 0), (2, 90, SUFFIX_A)], ("9.0",), None),
+        ("demo", [(2, 100, 0), (2, 100, SUFFIX_F)], ("10.0",), None),
+        ("demo", [(2, 120, 0), (2, 121, SUFFIX_A)], ("12.0",), "12.1a"),
+        ("torch", [(2, 120, 0), (2, 121, SUFFIX_A)], ("12.0",), None),
+        ("demo", [(2, 120, 0), (1, 120, 0)], ("12.0",), None),  # PTX of its own SM
+        ("demo", [(2, 86, 0), (1, 52, 0)], ("8.6",), "5.2"),  # what an old nvcc adds by itself
+        ("demo", [(2, 75, 0), (2, 80, 0), (2, 86, 0)], ("7.5", "8.0", "8.6"), None),
+        ("demo", [(2, 75, 0)], (), "7.5"),  # a CPU wheel of a builder that has CUDA
+        ("torch", [(2, 100, SUFFIX_F)], (), "10.0f"),
+    ],
+)
+def test_our_wheels_hold_gpu_code_for_their_target_alone(tmp_path, package, built, sms, extra):
+    version = f"1.0+{'cu130.sm86' if sms else 'cpu'}.avx"
+    binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
+    path = make_wheel(tmp_path, {"k.so": binary}, name=package, version=version)
+    promise = f"for SM {', '.join(sms)} alone" if sms else "for CPUs"
+    finding = f"k.so holds GPU code for SM {extra}, and it is to be {promise}"
+    told = check(path, package=package, wheel_version=version, sms=sms)
+    assert told == ((finding,) if extra else ())
+
+
+def test_a_published_wheel_may_serve_more_gpus(tmp_path):
+    binary = make_elf(b"\xc3", fatbin=make_fatbin((2, 75, 0), (2, 86, 0)))
+    path = make_wheel(tmp_path, {"k.so": binary}, version="1.0+cu130")
+    assert check(path, wheel_version="1.0+cu130", sms=("8.6",)) == ()
+
+
+def test_nvidias_own_libraries_are_as_they_are(tmp_path):
+    all_of_them = make_elf(b"\xc3", fatbin=make_fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0)))
+    own = make_elf(b"\xc3", fatbin=make_fatbin((2, 80, 0)))
+    brought = {"demo.libs/libcublas-1a2b3c.so.13": all_of_them}
+    version = "1.0+cu130.sm80.avx"
+    path = make_wheel(tmp_path, {"k.so": own, **brought}, version=version)
+    assert check(path, wheel_version=version, sms=("8.0",)) == ()
+    # And they do not stand in for what the package itself lacks.
+    version = "1.0+cu130.sm90.avx"
+    path = make_wheel(tmp_path, {"k.so": own, **brought}, version=version)
+    findings = check(path, wheel_version=version, sms=("9.0",))
+    assert any("has no code for SM 9.0" in finding for finding in findings)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -110,8 +163,9 @@ def test_tags(tmp_path, tag, changes, fits):
     ],
 )
 def test_gpu_code(tmp_path, built, sm, fits):
-    path = make_wheel(tmp_path, {"k.so": make_elf(b"\xc3", fatbin=make_fatbin(*built))})
-    findings = check(path, sms=(sm,))
+    binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
+    path = make_wheel(tmp_path, {"k.so": binary}, version="1.0+cu130")
+    findings = check(path, wheel_version="1.0+cu130", sms=(sm,))
     assert (findings == ()) is fits
     assert audit_wheel(path).sms + audit_wheel(path).ptx
 
