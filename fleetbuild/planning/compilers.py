@@ -84,8 +84,8 @@ def compiler_to_supply(rung: Rung, builder: str, facts: Facts) -> tuple[str, ...
         return ()
     sentence = (
         f"{builder} compiles with {compiler}, which does not know {unknown}, and no newer one is "
-        f"known to be in its distribution: make `gcc` and `g++` there gcc {known_since(rung, 'gcc')} "
-        "or newer, let another node build (build.builders), or set fleetbuild_isa to a lower rung "
+        f"known to be in its distribution: have gcc {known_since(rung, 'gcc')} or newer as gcc and "
+        "g++ there, let another node build (build.builders), or set fleetbuild_isa to a lower rung "
         "for these nodes."
     )
     return (sentence,)

@@ -22,6 +22,7 @@ options:
   files: {description: Texts by name, laid beside the source, type: dict, default: {}}
   patches: {description: Each a name and a text, type: list, elements: dict, default: []}
   cuda: {description: The CUDA toolkit to build with, type: str, default: ""}
+  gcc: {description: Major version of the gcc to build with, type: str, default: ""}
   pins: {description: What the wheel requires exactly, type: list, elements: str, default: []}
   jobs: {description: Parallel jobs., type: int, default: 1}
   python: {description: The interpreter to build for., type: path}
@@ -53,6 +54,7 @@ def main():
             "files": {"type": "dict", "default": {}},
             "patches": {"type": "list", "elements": "dict", "default": []},
             "cuda": {"type": "str", "default": ""},
+            "gcc": {"type": "str", "default": ""},
             "pins": {"type": "list", "elements": "str", "default": []},
             "jobs": {"type": "int", "default": 1},
             "python": {"type": "path"},

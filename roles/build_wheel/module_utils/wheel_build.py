@@ -25,7 +25,9 @@ from ansible.module_utils.wheel_inputs import (
 )
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc")
+OTHER_COMPILERS = ("clang", "clang++", "nvcc")
+COMPILERS = ("cc", "c++", "gcc", "g++", *OTHER_COMPILERS)
+TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
 NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
 STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
 COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
@@ -301,18 +303,39 @@ class Build:
         os.makedirs(self.at("bin"))
         search = environment["PATH"].partition(":")[2]
         cache = shutil.which(self.params["cache"], path=search)
-        if cache is None:  # none wanted, or not there: slower, and right all the same
+        chosen = self.chosen_gcc(search)
+        if cache is None and not chosen:  # slower without a cache, and right all the same
             return
         for name in [*COMPILERS, *self.pythons_own_compilers()]:
-            compiler = shutil.which(name, path=search)
+            gcc = "" if name in OTHER_COMPILERS else "g++" if "+" in name else "gcc"
+            beside = chosen.get(gcc)
+            compiler = beside or shutil.which(name, path=search)
             if compiler is None or os.path.lexists(self.at("bin", name)):
                 continue
-            if self.params["cache"] == "ccache":
+            if self.params["cache"] == "ccache" and cache and not beside:
                 os.symlink(cache, self.at("bin", name))
                 continue
+            command = " ".join(f'"{program}"' for program in (cache, compiler) if program)
             with open(self.at("bin", name), "w", encoding="utf-8") as file:
-                file.write(f'#!/bin/sh\nexec "{cache}" "{compiler}" "$@"\n')
+                file.write(f'#!/bin/sh\nexec {command} "$@"\n')
             os.chmod(self.at("bin", name), 0o755)
+        if chosen:  # its own assembler and linker, where it has them
+            path = environment["PATH"].split(":")
+            environment["PATH"] = ":".join([*path[:2], os.path.dirname(chosen["gcc"]), *path[2:]])
+
+    def chosen_gcc(self, search):
+        """The paths of the gcc and g++ of the wanted major version; none where any will do."""
+        major = self.params["gcc"]
+        if not major:
+            return {}
+        for gcc in ("gcc", f"gcc-{major}", TOOLSET.format(major)):
+            pair = [shutil.which(name, path=search) for name in (gcc, _plus(gcc))]
+            if all(pair) and first_line(pair[0], "-dumpversion").split(".")[0] == major:
+                return dict(zip(("gcc", "g++"), pair))
+        raise BuildFailed(
+            f"There is no gcc {major} with its g++ here, and this target needs one.",
+            f"Install it; the role toolchain does with toolchain_gccs: ['{major}'].",
+        )
 
     def pythons_own_compilers(self):
         """setuptools compiles with what this Python was compiled with: x86_64-linux-gnu-gcc."""
@@ -397,6 +420,19 @@ def pip(python):
 def count(jobs):
     """Jobs in words."""
     return "one job at a time" if jobs == 1 else f"{jobs} jobs"
+
+
+def _plus(gcc):
+    """gcc-11 to g++-11."""
+    return "g++".join(gcc.rsplit("gcc", 1))
+
+
+def first_line(*command):
+    """The first line of what a command prints; nothing where it fails."""
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    return done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
 
 
 def say(log, line):

@@ -16,6 +16,7 @@ options:
   python: {description: The interpreter to build for., type: path, required: true}
   cache: {description: Compiler cache, choices: [ccache, sccache, none], type: str, default: ccache}
   tools: {description: Other programs to have, type: list, elements: str, default: []}
+  gccs: {description: Major versions of gcc to have, type: list, elements: str, default: []}
 author: The fleetbuild authors
 """
 
@@ -39,6 +40,7 @@ INSTALL = {
     "suse": ["zypper", "--non-interactive", "install", "--no-recommends"],
     "alpine": ["apk", "add", "--no-cache"],
 }
+TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
 PROBE = """
 import os, sys, sysconfig
 print("%d.%d" % sys.version_info[:2])
@@ -60,11 +62,12 @@ def main():
             "python": {"type": "path", "required": True},
             "cache": {"choices": ["ccache", "sccache", "none"], "default": "ccache"},
             "tools": {"type": "list", "elements": "str", "default": []},
+            "gccs": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
     family, python = os_family(), module.params["python"]
-    found, missing = look(python, module.params["cache"], module.params["tools"])
+    found, missing = look(**wanted_of(module))
     packages = names(module.params["packages"].get(family, {}), missing, python, found)
     needed = [package for need, listed in packages.items() if need != "cache" for package in listed]
     optional = packages.get("cache", [])
@@ -89,7 +92,7 @@ def main():
             notes.append("No {}: {}".format(", ".join(wanted), problem))
         else:
             installed += wanted
-    facts["found"], missing = look(python, module.params["cache"], module.params["tools"])
+    facts["found"], missing = look(**wanted_of(module))
     lacking = [need for need in missing if need != "cache"]
     if lacking:
         module.fail_json(
@@ -112,9 +115,14 @@ def os_family():
     return next((f for f, ids in FAMILIES.items() if any(word in ids for word in words)), "")
 
 
-def look(python, cache, others):
+def wanted_of(module):
+    """What is asked for, as look() takes it."""
+    return {name: module.params[name] for name in ("python", "cache", "tools", "gccs")}
+
+
+def look(python, cache, tools, gccs):
     """({tool: version}, [needs that are not met])."""
-    tools = ["gcc", "g++", "make", *others] + ([cache] if cache != "none" else [])
+    others, tools = tools, ["gcc", "g++", "make", *tools] + ([cache] if cache != "none" else [])
     found = {tool: version(tool) for tool in tools if shutil.which(tool)}
     missing = []
     if not {"gcc", "g++", "make"} <= set(found):
@@ -122,10 +130,22 @@ def look(python, cache, others):
     if cache != "none" and cache not in found:
         missing.append("cache")
     missing += [tool for tool in others if tool not in found]
+    found.update({f"gcc-{major}": gcc_of(major) for major in gccs if gcc_of(major)})
+    missing += [f"gcc-{major}" for major in gccs if f"gcc-{major}" not in found]
     said = output([python, "-I", "-c", PROBE]).split()
     if said:
         found["python"] = said[0]
     return found, missing + [need for need in ("venv", "headers") if need not in said]
+
+
+def gcc_of(major):
+    """The version of a gcc of this major version that has its g++; nothing where none is here."""
+    for gcc in ("gcc", f"gcc-{major}", TOOLSET.format(major)):
+        if shutil.which(gcc) and shutil.which("g++".join(gcc.rsplit("gcc", 1))):
+            found = version(gcc)
+            if found.split(".")[0] == major:
+                return found
+    return ""
 
 
 def version(tool):
@@ -153,11 +173,12 @@ def names(table, missing, python, found):
     # Enterprise Linux calls the packages of its own Python python3-…, those of others python3.11-…
     prefix = "python3" if version_ in ("", "3", system) else "python" + version_
     fill = {"version": version_ or "3", "prefix": prefix, "flat": prefix.replace(".", "")}
-    return {
-        need: [package.format(**fill) for package in table.get(need, [])]
-        for need in missing
-        if table.get(need)
-    }
+    named = {}
+    for need in missing:
+        kind, _, major = need.partition("-")  # gcc-11 is a gcc
+        if table.get(kind):
+            named[need] = [package.format(major=major, **fill) for package in table[kind]]
+    return named
 
 
 def install(family, packages):

@@ -47,5 +47,10 @@ def wheel_build(
 
 
 @pytest.fixture(scope="session")
+def toolchain() -> ModuleType:
+    return load(ROLES / "toolchain/library/fleetbuild_toolchain.py", "fleetbuild_test_toolchain")
+
+
+@pytest.fixture(scope="session")
 def release() -> ModuleType:
     return load(ROLES / "install_wheel/library/fleetbuild_release.py", "fleetbuild_test_release")

@@ -32,6 +32,7 @@ def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
         "files": {},
         "patches": [],
         "cuda": "",
+        "gcc": "",
         "pins": [],
         "jobs": 4,
         "python": "/usr/bin/python3",

@@ -1,0 +1,135 @@
+"""A gcc beside the default one: found, installed, and built with."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+
+def program(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+    return folder / name
+
+
+def compilers(folder: Path, suffix: str, version: str) -> None:
+    """A gcc and a g++ that say who they are."""
+    for name in (f"gcc{suffix}", f"g++{suffix}"):
+        answers = [f"-dumpversion) echo {version} ;;", f"--version) echo '{name} (X) {version}' ;;"]
+        program(
+            folder, name, f'case $1 in {" ".join(answers)} *) echo "{name} {version}: $*" ;; esac'
+        )
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node's programs: gcc 9.4.0, and gcc 10.5.0 beside it."""
+    compilers(tmp_path / "bin", "", "9.4.0")
+    compilers(tmp_path / "bin", "-10", "10.5.0")
+    program(tmp_path / "bin", "clang", 'echo "clang: $*"')
+    program(tmp_path / "bin", "gcc-11", "echo 11")  # without its g++
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    return tmp_path
+
+
+@pytest.fixture
+def made(wheel_build: ModuleType, node: Path) -> Any:
+    """Has the wrappers made for a gcc and a cache; answers what each name runs."""
+
+    def make(gcc: str, cache: str = "none") -> Any:
+        build = wheel_build.Build(
+            {"dir": str(node / "build"), "gcc": gcc, "cache": cache, "python": "/usr/bin/python3"}
+        )
+        path = f"{build.at('bin')}:/venv/bin:{node}/bin:/usr/bin:/bin"
+        environment = {"PATH": path}
+        build.make_wrappers(environment)
+
+        def ask(name: str) -> str:
+            search = {"PATH": environment["PATH"]}
+            done = subprocess.run(
+                ["/bin/sh", "-c", f"{name} -c a.c"],
+                env=search, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            return done.stdout.strip()
+
+        ask.path = environment["PATH"]  # type: ignore[attr-defined] # a fixture's answer
+        return ask
+
+    return make
+
+
+def test_every_name_of_a_compiler_runs_the_chosen_one(made: Any) -> None:
+    ask = made("10")
+    assert ask("gcc") == ask("cc") == "gcc-10 10.5.0: -c a.c"
+    assert ask("g++") == ask("c++") == "g++-10 10.5.0: -c a.c"
+    assert ask("clang") == "clang: -c a.c"
+
+
+def test_the_default_one_serves_where_it_is_of_that_version(made: Any) -> None:
+    assert made("9")("gcc") == "gcc 9.4.0: -c a.c"
+
+
+def test_the_cache_stands_before_the_chosen_one(made: Any, node: Path) -> None:
+    program(node / "bin", "ccache", 'echo "ccache: $*"')
+    assert made("10", "ccache")("g++") == f"ccache: {node}/bin/g++-10 -c a.c"
+    assert made("", "ccache")("gcc") == "ccache: -c a.c"  # by its name, which is a link to it
+
+
+def test_its_assembler_comes_first(made: Any, node: Path) -> None:
+    assert made("10").path.split(":")[2] == f"{node}/bin"
+
+
+@pytest.mark.parametrize("major", ["8", "11", "1"])
+def test_one_that_is_not_there_is_told(wheel_build: ModuleType, made: Any, major: str) -> None:
+    with pytest.raises(wheel_build.BuildFailed, match=f"no gcc {major} with its g") as caught:
+        made(major)
+    assert f"toolchain_gccs: ['{major}']" in caught.value.fix
+
+
+def test_the_toolchain_sees_it(toolchain: ModuleType, node: Path) -> None:
+    assert [toolchain.gcc_of(major) for major in ("9", "10", "11", "1")] == [
+        "9.4.0",
+        "10.5.0",
+        "",
+        "",
+    ]
+    found, missing = toolchain.look(
+        python=str(node / "none"), cache="none", tools=[], gccs=["10", "11"]
+    )
+    assert found["gcc-10"] == "10.5.0"
+    assert "gcc-11" in missing
+    assert "gcc-10" not in missing
+
+
+@pytest.mark.parametrize(
+    ("family", "packages"),
+    [
+        ("debian", ["gcc-11", "g++-11"]),
+        ("redhat", ["gcc-toolset-11-gcc", "gcc-toolset-11-gcc-c++"]),
+        ("suse", ["gcc11", "gcc11-c++"]),
+        ("alpine", None),
+    ],
+)
+def test_its_packages(toolchain: ModuleType, family: str, packages: list[str] | None) -> None:
+    defaults = Path(__file__).parents[3] / "roles/toolchain/defaults/main.yml"
+    table = yaml.safe_load(defaults.read_text())["toolchain_packages"][family]
+    assert toolchain.names(table, ["gcc-11"], "/usr/bin/python3", {}).get("gcc-11") == packages
+
+
+def test_a_toolset_is_found_by_its_folder(
+    toolchain: ModuleType, wheel_build: ModuleType, made: Any, node: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    compilers(node / "toolset-98", "", "98.2.1")
+    for module in (toolchain, wheel_build):
+        monkeypatch.setattr(module, "TOOLSET", f"{node}/toolset-{{}}/gcc")
+    assert toolchain.gcc_of("98") == "98.2.1"
+    ask = made("98")
+    assert ask("c++") == "g++ 98.2.1: -c a.c"
+    assert ask.path.split(":")[2] == f"{node}/toolset-98"
