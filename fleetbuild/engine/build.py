@@ -90,6 +90,7 @@ def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
         "files": dict(wheel.files),
         "patches": [{"name": name, "text": text} for name, text in wheel.patches.items()],
         "cuda": wheel.cuda or "",
+        "gcc": wheel.build_gccs.get(order.node, ""),
         "pins": pins_of(run.plan, wheel),
         "jobs": wheel.jobs,
         "python": wheel.build_pythons[order.node],

@@ -48,8 +48,10 @@ class PlannedWheel(Frozen):
     built_on: str | None = None
     fallbacks: tuple[str, ...] = ()  # who builds where that node cannot, in order
     build_pythons: dict[str, str] = {}  # built_on and fallbacks -> path of their interpreter
+    build_gccs: dict[str, str] = {}  # those of them that need a gcc beside their default -> its major
     jobs: int = 1
     cuda: str | None = None  # the toolkit that it is built with
+    cuda_why: str | None = None  # and why that one
     environment: dict[str, str]
     config_settings: dict[str, str] = {}  # for the build backend
     files: dict[str, str] = {}  # laid beside the source
