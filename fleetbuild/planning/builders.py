@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from fleetbuild.hardware.rungs import RUNGS, flags
+from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Python, Requires, Target
 from fleetbuild.models._base import Frozen
+from fleetbuild.planning.compilers import (
+    compiler_for,
+    compiler_to_supply,
+    gcc_beside,
+    required_compiler,
+    unknown_to,
+)
 from fleetbuild.planning.fates import Fate
-from fleetbuild.planning.groups import DraftGroup, builder_rank, numbers
+from fleetbuild.planning.groups import DraftGroup, builder_rank, libc_of, numbers
+from fleetbuild.planning.toolkits import Toolkit
 from fleetbuild.recipes import Recipe
 
 _ENOUGH = 5  # builders named for a wheel: who fails on five machines fails on the sixth
@@ -18,8 +26,10 @@ class Builders(Frozen):
     """The node that builds, then those who do where it cannot."""
 
     order: tuple[str, ...]
+    able: tuple[str, ...]  # all whose libc will do, in the same order
     pythons: dict[str, str]  # node -> its interpreter of the target's ABI
     version: str  # of the first one's interpreter
+    gccs: dict[str, str] = {}  # node -> major version of a gcc beside its default one
     warnings: tuple[str, ...] = ()
 
     @property
@@ -34,8 +44,11 @@ def choose_builders(
     fates: Mapping[str, Fate],
     facts: Mapping[str, Facts],
     strong: Collection[str] = (),
+    *,
+    toolkit: Toolkit | None = None,
 ) -> Builders:
-    """Those who can build for this target: strong machines that were named, then members."""
+    """Those who can build for this target: strong machines that were named, then members; of
+    them, first those who have the toolkit."""
     members = sorted(
         (name for group in serving for name in group.nodes),
         key=lambda name: builder_rank(name, facts[name]),
@@ -50,12 +63,26 @@ def choose_builders(
             pythons[name] = answer
         else:
             refusals.append(answer)
-    order = (*fit, *(name for name in members if name not in fit))[:_ENOUGH]
+    order = (*fit, *(name for name in members if name not in fit))
+    rung, oldest = RUNGS[target.isa], members[0]
+    floor = libc_of(facts[oldest])
+    able = tuple(
+        sorted(
+            (name for name in order if name in fit or libc_of(facts[name]) == floor),
+            key=lambda name: (
+                bool(unknown_to(compiler_for(rung, facts[name]), rung)),
+                toolkit is not None and name not in toolkit.installed_on,
+            ),
+        )
+    )
+    order = (*able, *(name for name in order if name not in able))[:_ENOUGH]
     return Builders(
         order=order,
+        able=able,
         pythons={name: pythons[name].path for name in order},
         version=pythons[order[0]].version,
-        warnings=_refused(target, members[0], refusals) if strong and not fit else (),
+        gccs={name: gcc for name in order if (gcc := gcc_beside(rung, facts[name]))},
+        warnings=_refused(target, oldest, refusals) if strong and not fit else (),
     )
 
 
@@ -89,42 +116,40 @@ def _refused(target: Target, instead: str, refusals: Sequence[str]) -> tuple[str
     return (sentence,)
 
 
-class Compiler(Frozen):
-    """A compiler as it stands on a node."""
-
-    kind: str  # gcc or clang
-    version: str | None
-
-
-def compiler_of(facts: Facts) -> Compiler | None:
-    """The compiler that a build there takes: gcc rather than clang; None where there is none."""
-    if {"gcc", "g++"} <= facts.toolchain.keys():
-        return Compiler(kind="gcc", version=_newest(facts.toolchain["gcc"]))
-    if "clang" in facts.toolchain:
-        return Compiler(kind="clang", version=_newest(facts.toolchain["clang"]))
-    return None
-
-
-def flags_for(target: Target, order: Sequence[str], facts: Mapping[str, Facts]) -> str:
-    """Flags that every one of these builders understands, whoever it will be."""
-    found = [compiler_of(facts[name]) for name in order]
-    known = [compiler for compiler in found if compiler and compiler.version]
-    first = found[0]
-    same = len(known) == len(found) and all(first and each.kind == first.kind for each in known)
-    oldest = min((each.version or "" for each in known), key=numbers) if same else None
-    return flags(RUNGS[target.isa], first.kind if first else "gcc", oldest)
-
-
-def requires_of(recipe: Recipe, builder: str, facts: Facts) -> Requires:
+def requires_of(
+    recipe: Recipe, builder: str, facts: Facts, target: Target, toolkit: Toolkit | None = None
+) -> Requires:
     """What the builder must have, and whether it has."""
-    compiler = compiler_of(facts)
-    present = compiler and f"{compiler.kind} {compiler.version or 'of unknown version'} (present)"
+    rung = RUNGS[target.isa]
     return Requires(
-        compiler=present or "gcc (to be installed by the toolchain role)",
+        compiler=required_compiler(rung, facts),
+        cuda=_cuda(builder, toolkit),
         disk_gb=recipe.disk_gb,
-        memory_gb=recipe.job_memory_gb,
-        to_supply=_short_of_disk(recipe, builder, facts),
+        memory_gb=job_memory(recipe, target),
+        to_supply=(
+            *compiler_to_supply(rung, builder, facts),
+            *_toolkit_to_supply(builder, toolkit),
+            *_short_of_disk(recipe, builder, facts),
+        ),
     )
+
+
+def _cuda(builder: str, toolkit: Toolkit | None) -> str | None:
+    if toolkit is None:
+        return None
+    there = builder in toolkit.installed_on
+    return f"{toolkit.version} ({'present' if there else 'to be supplied'})"
+
+
+def _toolkit_to_supply(builder: str, toolkit: Toolkit | None) -> tuple[str, ...]:
+    if toolkit is None or builder in toolkit.installed_on:
+        return ()
+    package = "cuda-toolkit-" + toolkit.version.replace(".", "-")
+    sentence = (
+        f"{builder} has no CUDA toolkit {toolkit.version}: install it there ({package} of NVIDIA's "
+        "repository), or set cuda: to one that a node of the group has."
+    )
+    return (sentence,)
 
 
 def _short_of_disk(recipe: Recipe, builder: str, facts: Facts) -> tuple[str, ...]:
@@ -137,11 +162,14 @@ def _short_of_disk(recipe: Recipe, builder: str, facts: Facts) -> tuple[str, ...
     return (sentence,)
 
 
-def jobs_on(recipe: Recipe, facts: Facts) -> int:
+def job_memory(recipe: Recipe, target: Target) -> float:
+    """What one compiler may need, in GB: more for each further SM."""
+    return recipe.job_memory_gb + recipe.sm_job_memory_gb * max(0, len(target.sms) - 1)
+
+
+def jobs_on(recipe: Recipe, facts: Facts, target: Target) -> int:
     """How many compilers may run at once: as many as there are cores and memory for."""
-    by_memory = int((facts.memory_gb or recipe.job_memory_gb) / recipe.job_memory_gb)
+    each = job_memory(recipe, target)
+    by_memory = int((facts.memory_gb or each) / each)
     return max(1, min(facts.cpus or 1, by_memory))
 
-
-def _newest(versions: Sequence[str]) -> str | None:
-    return max(versions, key=numbers, default=None)

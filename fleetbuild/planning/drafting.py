@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
+from fleetbuild.planning.equipment import equip
 from fleetbuild.planning.fates import Fate, fates
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets, numbers
 from fleetbuild.planning.lock import LockRequest, Locks
@@ -39,21 +40,27 @@ def draft(
     """The groups of this fleet. `blocked` names nodes that turned out to be impossible."""
     refuse_unsupported(config)
     recipes = [package.recipe for package in packages]
-    lots = fates(inventory, facts, recipes, config)
-    for name, (reason, fix) in (blocked or {}).items():
-        lots[name] = lots[name].model_copy(
-            update={"state": "blocked", "reason": reason, "fix": fix}
-        )
+    lots = fates(inventory, facts, packages, config)
+    lots |= _blocked(lots, blocked or {})
     targets = node_targets(lots, facts)
     sharing = one_toolkit(targets, facts, packages, config)
     merged = merge_targets(targets, lots, recipes, config, sharing)
     groups = group_nodes(merged.targets, facts, recipes, config)
     strong = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
+    groups, unfit = equip(groups, packages, lots, facts=facts, strong=strong, config=config)
+    lots |= _blocked(lots, unfit)
     wheels = draft_wheels(packages, groups, lots, facts, strong)
     groups = tuple(
         group.model_copy(update={"stand_ins": stand_ins(group, wheels)}) for group in groups
     )
     return Draft(fates=lots, groups=groups, wheels=wheels, merged=merged)
+
+
+def _blocked(lots: Mapping[str, Fate], problems: Blocked) -> dict[str, Fate]:
+    return {
+        name: lots[name].model_copy(update={"state": "blocked", "reason": reason, "fix": fix})
+        for name, (reason, fix) in problems.items()
+    }
 
 
 def refuse_unsupported(config: Config) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fleetbuild.errors import UsageError
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
 from fleetbuild.models import Facts, Plan, PlannedGroup, PlannedWheel
-from fleetbuild.planning.builders import compiler_of
+from fleetbuild.planning.compilers import compiler_of
 from fleetbuild.planning.tradeoffs import group_story, node_story
 from fleetbuild.words import count
 
@@ -114,6 +114,8 @@ def _wheel_lines(wheel: PlannedWheel) -> list[str]:
         f"    because: {wheel.reason}",
         f"    built on: {wheel.built_on}, {wheel.jobs} jobs, {wheel.requires.compiler}",
     ]
+    if wheel.cuda:
+        lines.append(f"    CUDA {wheel.requires.cuda}: {wheel.cuda_why}")
     lines += [f"    {name}={value}" for name, value in wheel.environment.items()]
     if wheel.artifact_key:
         lines.append(f"    artifact key: {wheel.artifact_key}")

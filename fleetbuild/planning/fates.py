@@ -12,6 +12,8 @@ from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
 from fleetbuild.models import Config, Facts, Inventory, Node, Python
 from fleetbuild.models._base import Frozen
+from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.toolkits import member_problem, package_problem
 from fleetbuild.recipes import Recipe
 from fleetbuild.recipes.templates import ENVIRONMENT
 
@@ -43,17 +45,17 @@ class _Blocked(Exception):
 
 
 def fates(
-    inventory: Inventory, facts: Mapping[str, Facts], recipes: Sequence[Recipe], config: Config
+    inventory: Inventory, facts: Mapping[str, Facts], packages: Sequence[Package], config: Config
 ) -> dict[str, Fate]:
     """The fate of every node, by name."""
     return {
-        node.name: fate(node, facts.get(node.name), recipes, config)
+        node.name: fate(node, facts.get(node.name), packages, config)
         for node in sorted(inventory.nodes, key=lambda node: node.name)
     }
 
 
-def fate(node: Node, facts: Facts | None, recipes: Sequence[Recipe], config: Config) -> Fate:
-    """The fate of this node under these recipes."""
+def fate(node: Node, facts: Facts | None, packages: Sequence[Package], config: Config) -> Fate:
+    """The fate of this node under these packages."""
     if node.skip:
         return Fate(state="skipped", reason="The inventory says fleetbuild_skip.")
     if facts is None or facts.state == "unreachable":
@@ -64,7 +66,7 @@ def fate(node: Node, facts: Facts | None, recipes: Sequence[Recipe], config: Con
             fix=f"{known.fix or f'try `ssh {node.login.host}`'}; then plan again",
         )
     try:
-        return _planned(node, facts, recipes, config)
+        return _planned(node, facts, packages, config)
     except _Blocked as blocked:
         return Fate(
             state="blocked", reason=blocked.reason, fix=blocked.fix, warnings=facts.warnings
@@ -93,12 +95,14 @@ def kubernetes_node(node: Node, template: str) -> str:
         ) from None
 
 
-def _planned(node: Node, facts: Facts, recipes: Sequence[Recipe], config: Config) -> Fate:
+def _planned(node: Node, facts: Facts, packages: Sequence[Package], config: Config) -> Fate:
+    recipes = [package.recipe for package in packages]
     _refuse_unsupported(facts, recipes)
     features = _usable_features(node, facts)
     rung = _rung(facts, features, recipes, config)
     sms = _sms(node, facts, recipes)
     python = _interpreter(node, facts, config)
+    _refuse_impossible(facts.model_copy(update={"sms": sms}), python, packages, config)
     _refuse_shared(facts, config)
     return Fate(
         state="ok",
@@ -240,6 +244,18 @@ def _installer(facts: Facts) -> str:
     if facts.os.id in _DEBIAN:
         return "apt install"
     return "apk add" if facts.libc and facts.libc.family == "musl" else "dnf install"
+
+
+def _refuse_impossible(
+    facts: Facts, python: Python, packages: Sequence[Package], config: Config
+) -> None:
+    """What its GPUs, their driver and its Python allow must hold something to build with."""
+    versions = versions_of(packages)
+    problem = package_problem(versions) or member_problem(
+        versions, facts, python.tag, pin=config.cuda
+    )
+    if problem:
+        raise _Blocked(problem.reason, problem.fix)
 
 
 def _refuse_shared(facts: Facts, config: Config) -> None:

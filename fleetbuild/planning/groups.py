@@ -10,6 +10,7 @@ from fleetbuild.models import Config, Facts, Target, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.fates import Fate, wheel_rung
 from fleetbuild.planning.lock import StandIn
+from fleetbuild.planning.toolkits import Toolkit
 from fleetbuild.recipes import Recipe
 
 
@@ -20,6 +21,7 @@ class DraftGroup(Frozen):
     nodes: tuple[str, ...]  # sorted
     builders: tuple[str, ...]  # the members, the representative first
     wheel_targets: tuple[Target, ...]  # one for each package, in order
+    toolkit: Toolkit | None = None  # where there is GPU code to be built
     stand_ins: tuple[StandIn, ...] = ()  # packages whose recipes say what they need
 
     @property

@@ -241,7 +241,7 @@ def _nodes(
 
 def _warnings(drafted: Draft, config: Config) -> tuple[str, ...]:
     warnings = [warning for wheel in drafted.wheels for warning in wheel.builders.warnings]
-    if config.cuda:
+    if config.cuda and not any(wheel.package.recipe.cuda for wheel in drafted.wheels):
         warnings.append(f"cuda: {config.cuda} has no effect: no package of this release uses CUDA.")
     return tuple(dict.fromkeys(warnings))
 

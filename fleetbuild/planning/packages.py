@@ -37,6 +37,11 @@ class Package(Frozen):
     text: str  # as the user wrote it
 
 
+def versions_of(packages: Sequence[Package]) -> dict[str, str]:
+    """Name to version."""
+    return {package.name: package.version for package in packages}
+
+
 def parse_package(text: str) -> PackageSpec:
     """`hnswlib==0.8.0`, `./dir`, `/path/x-1.0.tar.gz` or `name @ ./dir`."""
     spec = text.strip()

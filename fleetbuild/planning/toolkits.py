@@ -108,7 +108,7 @@ def choose_toolkit(
         version=best.version,
         evidence=best.evidence,
         installed_on=best.owners,
-        why="; ".join(remarks) + ".",
+        why=sentence(remarks),
     )
 
 
@@ -143,11 +143,12 @@ class _Offer:
     evidence: Evidence
     owners: tuple[str, ...]
     ready: bool  # an owner has a compiler for it, or can be given any
+    stable: bool  # not as an experiment
 
     @property
     def rank(self) -> tuple[object, ...]:
         best_evidence = -EVIDENCE.index(self.evidence)
-        return bool(self.owners), self.ready, best_evidence, numbers(self.version)
+        return bool(self.owners), self.ready, best_evidence, self.stable, numbers(self.version)
 
 
 def _offer(case: Case, toolkit: str, builders: Mapping[str, Facts]) -> _Offer:
@@ -157,7 +158,14 @@ def _offer(case: Case, toolkit: str, builders: Mapping[str, Facts]) -> _Offer:
         if toolkit in map(minor, facts.toolchain.get("nvcc", ()))
     ]
     ready = [name for name in owners if _has_compiler(case, toolkit, builders[name])]
-    return _Offer(toolkit, case.evidence(toolkit), tuple(ready or owners), bool(ready))
+    release = case.torch.releases.get(toolkit) if case.torch else None
+    return _Offer(
+        version=toolkit,
+        evidence=case.evidence(toolkit),
+        owners=tuple(ready or owners),
+        ready=bool(ready),
+        stable=release is None or release.status == "stable",
+    )
 
 
 def _has_compiler(case: Case, toolkit: str, builder: Facts) -> bool:

@@ -10,22 +10,24 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.planning.builders import (
     Builders,
     choose_builders,
-    flags_for,
     jobs_on,
     requires_of,
 )
+from fleetbuild.planning.compilers import flags_for
 from fleetbuild.planning.fates import Fate
 from fleetbuild.planning.groups import DraftGroup, numbers
 from fleetbuild.planning.keys import artifact_key, wheel_version
 from fleetbuild.planning.lock import LockRequest, Locks, Source, StandIn
 from fleetbuild.planning.order import building_order
 from fleetbuild.planning.packages import Package
+from fleetbuild.planning.toolkits import Toolkit
 from fleetbuild.recipes import (
     Job,
     patches_for,
     render_checks,
     render_environment,
     render_files,
+    render_requirements,
     render_requires,
     render_settings,
 )
@@ -41,6 +43,7 @@ class DraftWheel(Frozen):
     groups: tuple[str, ...]  # names of the groups that it serves
     builders: Builders
     home: str  # of these groups, the one that the first builder is in
+    toolkit: Toolkit | None = None
     against: tuple[DraftWheel, ...] = ()  # which are there while it is built, and pinned by it
 
 
@@ -56,15 +59,18 @@ def draft_wheels(
     made: dict[tuple[str, str], DraftWheel] = {}  # by package and group
     for name, needed in building_order(packages).items():
         index, package = by_name[name]
-        lots: dict[tuple[Target, tuple[int, ...]], list[DraftGroup]] = {}
+        lots: dict[tuple[Target, str | None, tuple[int, ...]], list[DraftGroup]] = {}
         for group in groups:
             bases = tuple(id(made[each, group.name]) for each in needed)
-            lots.setdefault((group.wheel_targets[index], bases), []).append(group)
+            toolkit = _toolkit_of(group, index)
+            cuda = toolkit.version if toolkit else None
+            lots.setdefault((group.wheel_targets[index], cuda, bases), []).append(group)
         for serving in lots.values():
             against = tuple(made[each, serving[0].name] for each in needed)
             able = [each for each in strong if _runs(facts.get(each), against)]
             target = _shared_target(index, serving)
-            builders = choose_builders(target, serving, fates, facts, able)
+            toolkit = _shared_toolkit(index, serving)
+            builders = choose_builders(target, serving, fates, facts, able, toolkit=toolkit)
             homes = (group.name for group in serving if builders.first in group.nodes)
             wheel = DraftWheel(
                 package=package,
@@ -72,10 +78,24 @@ def draft_wheels(
                 groups=tuple(group.name for group in serving),
                 builders=builders,
                 home=next(homes, serving[0].name),
+                toolkit=toolkit,
                 against=against,
             )
             made |= {(name, group.name): wheel for group in serving}
     return tuple({id(wheel): wheel for wheel in made.values()}.values())
+
+
+def _toolkit_of(group: DraftGroup, index: int) -> Toolkit | None:
+    return group.toolkit if group.wheel_targets[index].sms else None
+
+
+def _shared_toolkit(index: int, serving: Sequence[DraftGroup]) -> Toolkit | None:
+    """Their toolkit, which is of one version, and all the builders who have it."""
+    found = [toolkit for group in serving if (toolkit := _toolkit_of(group, index))]
+    if not found:
+        return None
+    having = dict.fromkeys(name for toolkit in found for name in toolkit.installed_on)
+    return found[0].model_copy(update={"installed_on": tuple(having)})
 
 
 def _shared_target(index: int, serving: Sequence[DraftGroup]) -> Target:
@@ -109,11 +129,13 @@ def _stand_in(wheel: DraftWheel) -> StandIn | None:
 def job_of(wheel: DraftWheel, flags: str = "") -> Job:
     """The wheel as its recipe sees it."""
     version = wheel.package.version
+    cuda = wheel.toolkit.version if wheel.toolkit else None
     return Job(
         package=wheel.package.name,
         version=version,
-        wheel_version=wheel_version(version, wheel.target),
+        wheel_version=wheel_version(version, wheel.target, cuda),
         target=wheel.target,
+        cuda=cuda,
         flags=flags,
     )
 
@@ -130,12 +152,14 @@ def build_request(
     installed with. `closures` say those of each group.
     """
     libc = facts[wheel.builders.first].libc
-    if not (source.build_requirements or wheel.against) or libc is None:
+    own = render_requirements(wheel.package.recipe, job_of(wheel))
+    needed = sorted({*source.build_requirements, *own})
+    if not (needed or wheel.against) or libc is None:
         return None
     asked = [base for base in wheel.against if base.package.recipe.requires is None]
     pins = closures.get(wheel.home, ()) if wheel.against else ()
     return LockRequest(
-        requirements=(*source.build_requirements, *(base.package.requirement for base in asked)),
+        requirements=(*needed, *(base.package.requirement for base in asked)),
         sources=tuple(base.package.name for base in asked),
         stand_ins=tuple(filter(None, map(_stand_in, wheel.against))),
         constraints=tuple(f"{file.name}=={file.version}" for file in pins),
@@ -168,6 +192,7 @@ def plan_wheel(
             package=wheel.package.name,
             version=wheel.package.version,
             target=target,
+            cuda=wheel.toolkit.version if wheel.toolkit else None,
             source_sha256=source.sha256,
             build_lock=requirements,
             built_against=bases,
@@ -190,14 +215,17 @@ def plan_wheel(
         built_on=builders.first,
         fallbacks=builders.order[1:],
         build_pythons=builders.pythons,
-        jobs=jobs_on(recipe, builder),
+        build_gccs=builders.gccs,
+        evidence=wheel.toolkit.evidence if wheel.toolkit else None,
+        jobs=jobs_on(recipe, builder, target),
         cuda=job.cuda,
         environment=render_environment(recipe, job),
         config_settings=render_settings(recipe, job),
         files=render_files(recipe, job),
         patches={patch.file: patch.text for patch in patches_for(recipe, job)},
         built_against=bases,
-        requires=requires_of(recipe, builders.first, builder),
+        cuda_why=wheel.toolkit.why if wheel.toolkit else None,
+        requires=requires_of(recipe, builders.first, builder, target, wheel.toolkit),
         source=source.file if source else None,
         source_path=source.path if source else None,
         build_dependencies=requirements or (),

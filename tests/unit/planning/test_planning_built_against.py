@@ -153,7 +153,8 @@ def test_a_build_that_cannot_be_resolved_blocks_its_groups():
 def test_named_builders_must_run_what_a_wheel_is_built_against():
     plain = of("torchvision", "torch", rungs=("x86-64",))
     fleet = {"weak": facts("x86-64", libc="2.28", cpus=99), "a": facts("avx512")}
-    made = drafted(fleet, [plain, of("torch", rungs=("avx512",))], nodes=["a"], builders=["weak"])
+    torch = of("torch", version="2.13.0", rungs=("avx512",))
+    made = drafted(fleet, [plain, torch], nodes=["a"], builders=["weak"])
     _, vision = made.wheels
     assert vision.target.isa == "x86-64"
     assert "weak" not in vision.builders.order

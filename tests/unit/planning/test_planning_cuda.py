@@ -1,0 +1,120 @@
+"""CUDA in a plan: toolkits by group, builders that have them, nodes that are blocked."""
+
+from __future__ import annotations
+
+import pytest
+from planning_fleets import facts, node, package, planned, recipe_of
+
+from fleetbuild.models import Config, Gpu
+
+KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
+TORCH = package(
+    "torch",
+    "2.13.0",
+    recipe_of(
+        "torch",
+        "avx",
+        "avx2",
+        more="cuda: true\nenvironment: {TORCH_CUDA_ARCH_LIST: "
+        "\"{{ sms | join(';') if cuda }}\"}\njob_memory_gb: 2\nsm_job_memory_gb: 1",
+    ),
+)
+NVCC_126 = {"gcc": ("12.2.0",), "g++": ("12.2.0",), "nvcc": ("12.6.85",)}
+
+
+def gpu(*sms, driver="580.65.06", **more):
+    gpus = tuple(Gpu(name="a GPU", sm=sm) for sm in sms)
+    return facts(sms=sms, gpus=gpus, driver=driver, **more)
+
+
+def wheel_of(fleet, packages=(TORCH,), **more):
+    (group,) = planned(fleet, packages=packages, **more).groups
+    return group.wheels[0]
+
+
+def test_the_newest_released_toolkit_is_to_be_supplied_where_nobody_has_one():
+    wheel = wheel_of({"a": gpu("8.6")})
+    assert wheel.cuda == "13.0"
+    assert wheel.evidence == "released"
+    assert wheel.wheel_version == "2.13.0+cu130.sm86.avx2"
+    assert wheel.environment["TORCH_CUDA_ARCH_LIST"] == "8.6"
+    assert wheel.requires.cuda == "13.0 (to be supplied)"
+    assert "a has no CUDA toolkit 13.0" in wheel.requires.to_supply[0]
+
+
+def test_an_installed_toolkit_that_will_do_is_taken_and_its_owner_builds():
+    fleet = {"a": gpu("8.6", memory_gb=99), "b": gpu("8.6", toolchain=NVCC_126)}
+    wheel = wheel_of(fleet)
+    assert wheel.cuda == "12.6"
+    assert wheel.built_on == "b"
+    assert wheel.requires.cuda == "12.6 (present)"
+    assert wheel.requires.to_supply == ()
+
+
+def test_a_toolkit_on_a_machine_with_a_newer_libc_does_not_count():
+    fleet = {"a": gpu("8.6", libc="2.28"), "b": gpu("8.6", libc="2.36", toolchain=NVCC_126)}
+    wheel = wheel_of(fleet)
+    assert (wheel.cuda, wheel.built_on) == ("13.0", "a")
+
+
+def test_an_old_driver_lowers_the_toolkit_of_its_whole_group():
+    fleet = {"a": gpu("8.6"), "b": gpu("8.6", driver="535.104.05")}
+    assert wheel_of(fleet).cuda == "12.6"
+
+
+def test_the_toolkit_may_be_pinned():
+    wheel = wheel_of({"a": gpu("8.6")}, config=Config(cuda="12.6"))
+    assert wheel.wheel_version == "2.13.0+cu126.sm86.avx2"
+
+
+def test_a_pin_that_cannot_be_blocks_with_reason_and_fix():
+    plan = planned({"a": gpu("12.0")}, packages=[TORCH], config=Config(cuda="12.6"))
+    assert plan.nodes["a"].state == "blocked"
+    assert "12.6" in (plan.nodes["a"].reason or "")
+    assert plan.nodes["a"].fix
+
+
+def test_a_node_that_no_toolkit_serves_is_blocked_and_the_rest_goes_on():
+    fleet = {"k40": gpu("3.5", driver="470.256.02"), "new": gpu("8.6"), "plain": facts()}
+    plan = planned(fleet, packages=[TORCH])
+    assert plan.nodes["k40"].state == "blocked"
+    assert "SM 3.5 needs CUDA 11.8 or older" in (plan.nodes["k40"].reason or "")
+    assert "2.0.1" in (plan.nodes["k40"].reason or "") + (plan.nodes["k40"].fix or "")
+    assert [group.name for group in plan.groups] == ["cpu-avx2-cp311", "sm86-avx2-cp311"]
+
+
+def test_an_override_of_the_sms_counts_for_the_toolkit():
+    nodes = [node("k40", sms=())]
+    plan = planned({"k40": gpu("3.5")}, nodes=nodes, packages=[TORCH])
+    assert plan.nodes["k40"].group == "cpu-avx2-cp311"
+
+
+def test_companions_that_do_not_belong_together_block_every_node():
+    vision = package("torchvision", "0.20.0", recipe_of("torchvision", "avx2"))
+    plan = planned({"a": facts(), "b": gpu("8.6")}, packages=[TORCH, vision])
+    assert {each.state for each in plan.nodes.values()} == {"blocked"}
+    assert "torchvision" in (plan.nodes["a"].reason or "")
+
+
+def test_groups_whose_toolkits_differ_do_not_share_a_wheel():
+    fleet = {
+        "a": gpu("8.6", rung="avx"),
+        "b": gpu("8.6", rung="avx2", toolchain=NVCC_126),
+    }
+    low = package("kernels", "1.0", recipe_of("kernels", "avx", more="cuda: true"))
+    plan = planned(fleet, packages=[low, TORCH])
+    wheels = {group.name: group.wheels[0] for group in plan.groups}
+    assert wheels["sm86-avx-cp311"].cuda != wheels["sm86-avx2-cp311"].cuda
+    assert plan.summary.wheels_to_build == 4
+
+
+def test_memory_for_a_job_grows_with_the_sms():
+    one, four = wheel_of({"a": gpu("8.6")}), wheel_of({"a": gpu("7.5", "8.0", "8.6", "9.0")})
+    assert (one.requires.memory_gb, four.requires.memory_gb) == (2, 5)
+    assert one.jobs > four.jobs
+
+
+@pytest.mark.parametrize("packages", [[KERNELS], [TORCH]])
+def test_a_pin_without_effect_is_told_only_where_nothing_uses_cuda(packages):
+    plan = planned({"a": facts()}, packages=packages, config=Config(cuda="12.6"))
+    assert not [warning for warning in plan.warnings if "no effect" in warning]
