@@ -112,6 +112,7 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
         "files": {},
         "patches": [],
         "cuda": "",
+        "gcc": "",
         "pins": [],
         "jobs": 1,
         "python": "/usr/bin/python3.11",
