@@ -88,8 +88,8 @@ def judge(text, code, steps, about, known):
 
 
 def title(step):
-    """A step's first line."""
-    return step.strip().splitlines()[0]
+    """A step's first line, which may be a comment that says what it is about."""
+    return step.strip().splitlines()[0].lstrip("# ")
 
 
 def why(output, code, finished, about, known):
@@ -169,10 +169,10 @@ def sanity(release, about):
     tell("holds", ", ".join(held + [text.replace("==", " ") for text in said["dependencies"]]))
     fits = [cpu_fits(about["features"], known), gpus_fit(known)]
     result = try_release(release, about, node)
-    steps = ["import " + name for name in about["imports"]] + about["checks"]
-    passed = len(steps) if result["ok"] else result["at"] or 0
-    for step in steps[:passed]:
-        tell("ok", title(step))
+    steps = ["import " + name for name in about["imports"]]
+    steps += ["check: " + title(check) for check in about["checks"]]
+    for step in steps if result["ok"] else steps[: result["at"] or 0]:
+        tell("ok", step)
     if not result["ok"]:
         tell("FAILED", result["reason"], result["fix"])
     return 0 if result["ok"] and all(fits) else FAILED

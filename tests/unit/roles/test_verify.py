@@ -168,7 +168,7 @@ def sanity(verify: ModuleType, release: Path, told: dict[str, Any], gpu: str = "
 
 
 def test_the_sanity_check_tells_what_there_is(verify: ModuleType, release: Path) -> None:
-    told = about("print('it computes')", imports=["json"])
+    told = about("# It computes\nprint(6 * 7)", imports=["json"])
     done = sanity(verify, release, told, "NVIDIA GeForce RTX 3060, 8.6, 550.54.14")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
@@ -180,7 +180,7 @@ def test_the_sanity_check_tells_what_there_is(verify: ModuleType, release: Path)
     assert lines[4:] == [
         "GPU 0     NVIDIA GeForce RTX 3060, SM 8.6, driver 550.54.14",
         "ok        import json",
-        "ok        print('it computes')",
+        "ok        check: It computes",
     ]
 
 
