@@ -19,6 +19,7 @@ from fleetbuild.recipes.render import (
     render_requirements,
     render_requires,
     render_settings,
+    render_source,
 )
 
 __all__ = [
@@ -41,4 +42,5 @@ __all__ = [
     "render_requirements",
     "render_requires",
     "render_settings",
+    "render_source",
 ]

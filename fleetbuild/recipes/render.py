@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
@@ -11,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from fleetbuild.errors import RecipeError
 from fleetbuild.models import Target
 from fleetbuild.models._base import Frozen
-from fleetbuild.recipes.model import Patch, Recipe
+from fleetbuild.recipes.model import Patch, Recipe, RecipeSource
 from fleetbuild.recipes.templates import ENVIRONMENT
 
 # Folders that are known on the builder alone, which puts their paths in place.
@@ -86,6 +88,19 @@ def render_requires(recipe: Recipe, job: Job) -> tuple[str, ...] | None:
     return _render_list(recipe, "requires", recipe.requires, job)
 
 
+def render_source(recipe: Recipe, package: str, version: str) -> RecipeSource | None:
+    """Where the recipe says that the source of this version is, whatever it is built for."""
+    if recipe.source is None:
+        return None
+    known = {"package": package, "version": version}
+    places = {
+        field: _text(recipe, f"source.{field}", value, known)
+        for field in ("git", "ref", "archive")
+        if (value := getattr(recipe.source, field)) is not None
+    }
+    return recipe.source.model_copy(update=places)
+
+
 def patches_for(recipe: Recipe, job: Job) -> tuple[Patch, ...]:
     """The patches of this version and target, in the recipe's order."""
     return tuple(
@@ -113,9 +128,18 @@ def _render_list(recipe: Recipe, field: str, values: tuple[str, ...], job: Job) 
 
 
 def _render(recipe: Recipe, field: str, template: str, job: Job) -> str:
-    values = job.variables
+    return _text(recipe, field, template, job.variables, recipe.variables)
+
+
+def _text(
+    recipe: Recipe,
+    field: str,
+    template: str,
+    values: dict[str, Any],
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     try:
-        for name, value in recipe.variables.items():
+        for name, value in more.items():
             values[name] = ENVIRONMENT.from_string(value).render(values).strip()
         return ENVIRONMENT.from_string(template).render(values).strip()
     except TemplateError as problem:
