@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fleetbuild.hardware.cuda import TOOLKITS, minor, newest_for_driver, numbers
 from fleetbuild.hardware.gpus import SMS, sm_order
-from fleetbuild.hardware.pytorch import Evidence, Torch, find_torch, python_of
+from fleetbuild.hardware.pytorch import EVIDENCE, Evidence, Torch, find_torch, python_of
 from fleetbuild.models import Facts
 
 OLDEST, *_, NEWEST = TOOLKITS
@@ -53,6 +53,13 @@ class Case:
         if self.torch is None:
             return "buildable"
         return self.torch.evidence(toolkit, self.sms, self.archs)
+
+    def grade(self, toolkit: str) -> tuple[object, ...]:
+        """What makes one toolkit better than another: evidence, then that PyTorch does not call
+        it an experiment, then that it is newer."""
+        release = self.torch.releases.get(toolkit) if self.torch else None
+        stable = release is None or release.status == "stable"
+        return -EVIDENCE.index(self.evidence(toolkit)), stable, numbers(toolkit)
 
     def without_code(self, toolkit: str) -> list[str]:
         """The SMs that PyTorch's wheels for this toolkit do not run on."""
@@ -180,6 +187,7 @@ def joined(words: Sequence[str], last: str = "and") -> str:
 
 
 def sentence(clauses: Sequence[str]) -> str:
-    """Clauses as one sentence. Names such as torch keep their small letter."""
+    """Clauses as one sentence. Names keep their small letter."""
     text = "; ".join(clauses)
-    return f"{text if text.startswith('torch ') else text[:1].upper() + text[1:]}."
+    named = text.startswith(("torch ", "fleetbuild"))
+    return f"{text if named else text[:1].upper() + text[1:]}."

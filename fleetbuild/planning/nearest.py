@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fleetbuild.hardware.cuda import TOOLKITS, compiles_for
 from fleetbuild.hardware.pytorch import (
     COMPANIONS,
-    EVIDENCE,
     TORCHES,
     Evidence,
     Torch,
@@ -27,13 +26,19 @@ from fleetbuild.planning.limits import (
     wrong_python,
 )
 
+_ENDS: dict[Evidence, str] = {
+    "released": "is the newest known to be built so",
+    "reported": "is the newest reported to work",
+    "buildable": "is the newest that should build, though nobody is known to have done it",
+}
+
 
 def remedy(case: Case, pythons: Sequence[Python] = ()) -> str:
     """What to do about a case that cannot be built, on a node with these interpreters."""
     if unknown_sms(case):
         return "Update fleetbuild, or set fleetbuild_sms for it to SMs that are known."
     others = [*_torch(case)]
-    apart = " Give such nodes a release name of their own." if others else ""
+    apart = " Plan such nodes apart, under a release name of their own." if others else ""
     ways = [*_python(case, pythons), *_pin(case), *_driver(case), *_sms(case), *others]
     return sentence(ways or ["leave the package out, or set fleetbuild_skip: true for it"]) + apart
 
@@ -52,7 +57,8 @@ def _pin(case: Case) -> Iterator[str]:
     """Where the pin alone stands in the way."""
     free = replace(case, pin=None)
     if case.pin and not no_toolkit(free) and no_toolkit(case):
-        yield f"take cuda: out of fleetbuild.yml or set it to {_best(free)}"
+        best = max(free.allowed(), key=free.grade)
+        yield f"take cuda: out of fleetbuild.yml or set it to {best}"
 
 
 def _driver(case: Case) -> Iterator[str]:
@@ -68,50 +74,59 @@ def _known_pin(case: Case) -> Case:
 
 
 def _torch(case: Case) -> Iterator[str]:
+    """The newest torch known to be built so for this Python, else for another one, else the
+    newest that should build."""
     if case.torch is None:
         return
-    offer = _offer(case)
-    if offer is None:  # none for this Python
-        offer = _offer(replace(case, python_tag=""))
-    if offer:
-        yield offer
+    here = list(_buildable(case))
+    elsewhere = [*_buildable(replace(case, python_tag=""))] if case.sms else []
+    known = [choice for choice in (*here, *elsewhere) if "buildable" not in choice.toolkits]
+    yield from (str(choice) for choice in (*known, *here, *elsewhere)[:1])
 
 
-def _offer(case: Case) -> str | None:
-    """The newest torch that is known to be built so, else the newest that should build."""
-    found = [
-        (torch, _by_evidence(replace(case, torch=torch)))
-        for torch in reversed(TORCHES.values())
-        if not case.python_tag or torch.python.fits(case.python_tag)
-        if not no_toolkit(replace(case, torch=torch))
-    ]
-    known = [(torch, toolkits) for torch, toolkits in found if "buildable" not in toolkits]
-    return next((_said(case, torch, toolkits) for torch, toolkits in known or found), None)
+@dataclass(frozen=True)
+class _Choice:
+    """A torch that can be built for a case, and the toolkits to do it with."""
+
+    case: Case
+    torch: Torch
+    toolkits: dict[Evidence, list[str]]
+
+    def __str__(self) -> str:
+        """torch 2.0.1 with CUDA 11.7 or 11.8 is the newest known to be built so."""
+        anyhow = "" if self.case.python_tag else f" for Python {self.torch.python}"
+        named = f"torch {self.torch.newest}{_companions(self.case, self.torch)}{anyhow}"
+        if not self.case.sms:
+            return f"take {named}, the newest for Python {python_of(self.case.python_tag)}"
+        (kind, versions), *rest = self.toolkits.items()
+        text = f"{named} with CUDA {_either(versions)} {_ENDS[kind]}"
+        return text + "".join(f", {_either(more)} is reported to work" for _, more in rest)
+
+
+def _buildable(case: Case) -> Iterator[_Choice]:
+    """Each torch that can be built so, the newest first."""
+    for torch in reversed(TORCHES.values()):
+        other = replace(case, torch=torch)
+        fits = not case.python_tag or torch.python.fits(case.python_tag)
+        if fits and not no_toolkit(other):
+            yield _Choice(case, torch, _by_evidence(other))
 
 
 def _by_evidence(case: Case) -> dict[Evidence, list[str]]:
-    """The toolkits on the best evidence there is, and with those released also those reported."""
-    allowed = {kind: [t for t in case.allowed() if case.evidence(t) == kind] for kind in EVIDENCE}
+    """The toolkits that are known to do, by evidence; else all that should."""
+    allowed = case.allowed()
     known: dict[Evidence, list[str]] = {
-        kind: allowed[kind] for kind in ("released", "reported") if allowed[kind]
+        kind: [toolkit for toolkit in allowed if case.evidence(toolkit) == kind]
+        for kind in ("released", "reported")
     }
-    return known or {"buildable": allowed["buildable"]}
+    return {kind: toolkits for kind, toolkits in known.items() if toolkits} or {
+        "buildable": allowed
+    }
 
 
-def _said(case: Case, torch: Torch, toolkits: dict[Evidence, list[str]]) -> str:
-    """torch 2.0.1 with CUDA 11.7 or 11.8 is the newest known to be built so, 11.4 is reported."""
-    python = "" if case.python_tag else f" for Python {torch.python}"
-    named = f"torch {torch.newest}{_companions(case, torch)}{python}"
-    if not case.sms:
-        return f"take {named}, the newest for Python {python_of(case.python_tag)}"
-    ends = {
-        "released": "is the newest known to be built so",
-        "reported": "is the newest reported to work",
-        "buildable": "is the newest that should build, though nobody is known to have done it",
-    }
-    (kind, versions), *rest = toolkits.items()
-    text = f"{named} with CUDA {joined(versions, 'or')} {ends[kind]}"
-    return text + "".join(f", {joined(more)} is reported to work" for _, more in rest)
+def _either(toolkits: Sequence[str]) -> str:
+    """11.7 or 11.8; 11.0 to 11.8 where there are many."""
+    return joined(toolkits, "or") if len(toolkits) < 4 else f"{toolkits[0]} to {toolkits[-1]}"
 
 
 def _companions(case: Case, torch: Torch) -> str:
@@ -127,15 +142,3 @@ def _sms(case: Case) -> Iterator[str]:
         served = [[sm for sm in case.sms if compiles_for(toolkit, sm)] for toolkit in TOOLKITS]
         most = max(reversed(served), key=len)
         yield f"set fleetbuild_sms for it to {sm_list(most)}, which one toolkit compiles for"
-
-
-def _best(case: Case) -> str:
-    allowed = case.allowed()
-    return next(
-        (
-            toolkit
-            for kind in EVIDENCE
-            for toolkit in reversed(allowed)
-            if case.evidence(toolkit) == kind
-        ),
-    )

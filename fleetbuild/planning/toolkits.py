@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from fleetbuild.hardware.cuda import TOOLKITS, Gcc, is_jetson, minor, numbers
+from fleetbuild.hardware.cuda import TOOLKITS, Gcc, is_jetson, minor
 from fleetbuild.hardware.pytorch import (
     COMPANIONS,
-    EVIDENCE,
     NEWEST,
     OLDEST,
     Evidence,
@@ -95,18 +94,18 @@ def choose_toolkit(
     pin: str | None = None,
 ) -> Toolkit | Unfit:
     """The pinned toolkit; else the newest that all members allow and a builder has, one that
-    PyTorch releases torch with before one that merely can be built with; else the newest such,
-    to be supplied."""
+    PyTorch releases torch with (its experiments last) before one that merely can be built with;
+    else the newest such, to be supplied."""
     case = case_of(_named(versions), sms, python_tag, members, pin)
     unfit = _unfit(case)
     if unfit:
         return unfit
     offers = [_offer(case, toolkit, builders) for toolkit in case.allowed()]
-    best = max(offers, key=lambda offer: offer.rank)
+    best = max(offers, key=lambda it: (bool(it.owners), it.ready, *case.grade(it.version)))
     remarks = (*_choice(case, best), *_about_compiler(case, best), *_about_members(case, members))
     return Toolkit(
         version=best.version,
-        evidence=best.evidence,
+        evidence=case.evidence(best.version),
         installed_on=best.owners,
         why=sentence(remarks),
     )
@@ -140,15 +139,8 @@ class _Offer:
     """An allowed toolkit, and who has it."""
 
     version: str
-    evidence: Evidence
     owners: tuple[str, ...]
     ready: bool  # an owner has a compiler for it, or can be given any
-    stable: bool  # not as an experiment
-
-    @property
-    def rank(self) -> tuple[object, ...]:
-        best_evidence = -EVIDENCE.index(self.evidence)
-        return bool(self.owners), self.ready, best_evidence, self.stable, numbers(self.version)
 
 
 def _offer(case: Case, toolkit: str, builders: Mapping[str, Facts]) -> _Offer:
@@ -158,14 +150,7 @@ def _offer(case: Case, toolkit: str, builders: Mapping[str, Facts]) -> _Offer:
         if toolkit in map(minor, facts.toolchain.get("nvcc", ()))
     ]
     ready = [name for name in owners if _has_compiler(case, toolkit, builders[name])]
-    release = case.torch.releases.get(toolkit) if case.torch else None
-    return _Offer(
-        version=toolkit,
-        evidence=case.evidence(toolkit),
-        owners=tuple(ready or owners),
-        ready=bool(ready),
-        stable=release is None or release.status == "stable",
-    )
+    return _Offer(toolkit, tuple(ready or owners), bool(ready))
 
 
 def _has_compiler(case: Case, toolkit: str, builder: Facts) -> bool:
@@ -191,10 +176,11 @@ def _choice(case: Case, offer: _Offer) -> Iterator[str]:
 
 def _about_torch(case: Case, torch: Torch, offer: _Offer) -> str:
     release = torch.releases.get(offer.version)
-    if offer.evidence == "released" and release:
+    evidence = case.evidence(offer.version)
+    if evidence == "released" and release:
         how = " as an experiment" if release.status == "experimental" else ""
         return f"PyTorch releases torch {torch.name} with CUDA {offer.version}{how}"
-    if offer.evidence == "reported":
+    if evidence == "reported":
         return (
             f"torch {torch.name} with CUDA {offer.version} is reported to work on "
             f"{sm_list(case.sms)}"

@@ -1,0 +1,580 @@
+"""Which toolkit a group is built with, and the sentences where none will do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from planning_fleets import facts, python
+
+from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, numbers, serves
+from fleetbuild.hardware.gpus import SMS
+from fleetbuild.hardware.pytorch import EVIDENCE, TORCHES, Torch, find_torch
+from fleetbuild.models import Facts
+from fleetbuild.planning.toolkits import (
+    Toolkit,
+    Unfit,
+    choose_toolkit,
+    compiler_needed,
+    member_problem,
+    package_problem,
+)
+from fleetbuild.probe.captures import load_captures
+from fleetbuild.probe.parse import facts_of
+
+SEEDS = Path(__file__).parents[4] / "shared/captures/seed-fleet"
+TORCH = {"torch": "2.13.0"}
+
+
+def gpu(*sms: str, driver: str | None = "580.95.05", cuda: str = "", **more: object) -> Facts:
+    """A node with these SMs, and these toolkits."""
+    tools = {"gcc": ("12.2.0",), "g++": ("12.2.0",)}
+    if cuda:
+        tools["nvcc"] = tuple(cuda.split())
+    return facts(sms=sms, driver=driver, toolchain={**tools, **more.pop("tools", {})}, **more)  # type: ignore[dict-item, arg-type]
+
+
+def choose(
+    versions: Mapping[str, str], *members: Facts, tag: str = "cp311", **more: str
+) -> Toolkit | Unfit:
+    """The choice for these members, who are the builders too."""
+    sms = sorted({sm for member in members for sm in member.sms})
+    builders = {f"n{number}": member for number, member in enumerate(members)}
+    return choose_toolkit(versions, sms, tag, members, builders, **more)
+
+
+def chosen(versions: Mapping[str, str], *members: Facts, **more: str) -> Toolkit:
+    """The choice, where there must be one."""
+    choice = choose(versions, *members, **more)
+    assert isinstance(choice, Toolkit), choice
+    return choice
+
+
+def problem(versions: Mapping[str, str], node: Facts, tag: str = "cp311", **more: str) -> Unfit:
+    """The problem, where there must be one."""
+    unfit = member_problem(versions, node, tag, **more)
+    assert unfit is not None
+    return unfit
+
+
+# Choosing
+
+
+def test_an_installed_toolkit_comes_before_one_to_be_supplied() -> None:
+    choice = chosen(TORCH, gpu("8.6", cuda="12.4"))
+    assert (choice.version, choice.evidence, choice.installed_on) == ("12.4", "buildable", ("n0",))
+    assert choice.why == (
+        "CUDA 12.4 is installed on n0; torch 2.13 builds with CUDA 12.1 or newer, but PyTorch "
+        "does not release it with 12.4."
+    )
+
+
+def test_a_released_combination_comes_before_one_that_merely_can_be_built() -> None:
+    choice = chosen(TORCH, gpu("8.6", cuda="12.6.85 12.9 13.3"))
+    assert (choice.version, choice.evidence) == ("12.6", "released")
+    assert choice.why == "CUDA 12.6 is installed on n0; PyTorch releases torch 2.13 with CUDA 12.6."
+
+
+def test_the_newest_released_combination_wins_and_experiments_come_last() -> None:
+    assert chosen(TORCH, gpu("8.6", cuda="12.6 13.0 13.2")).version == "13.0"
+    assert chosen({"torch": "2.14.1"}, gpu("8.6", cuda="12.6 13.0 13.2")).version == "13.2"
+    choice = chosen(TORCH, gpu("8.6", cuda="13.2 13.3"))
+    assert choice.version == "13.2"
+    assert choice.why.endswith("PyTorch releases torch 2.13 with CUDA 13.2 as an experiment.")
+
+
+def test_without_one_installed_the_newest_released_is_to_be_supplied() -> None:
+    choice = chosen(TORCH, gpu("8.6"))
+    assert (choice.version, choice.evidence, choice.installed_on) == ("13.0", "released", ())
+    assert choice.why == (
+        "No builder has a CUDA toolkit that goes with this; PyTorch releases torch 2.13 with "
+        "CUDA 13.0."
+    )
+
+
+def test_a_pinned_toolkit_is_taken_as_it_is() -> None:
+    choice = chosen(TORCH, gpu("8.6", cuda="13.0"), pin="12.8.1")
+    assert (choice.version, choice.evidence, choice.installed_on) == ("12.8", "buildable", ())
+    assert choice.why.startswith("fleetbuild.yml asks for CUDA 12.8; no builder has CUDA 12.8; ")
+
+
+def test_the_oldest_driver_counts() -> None:
+    members = gpu("8.6", cuda="12.6 13.0"), gpu("8.6", driver="535.183.01")
+    assert chosen(TORCH, *members).version == "12.6"
+
+
+def test_an_unknown_driver_holds_nothing_up_and_is_told() -> None:
+    choice = chosen(TORCH, gpu("8.6", driver=None, cuda="13.0"))
+    assert choice.version == "13.0"
+    assert choice.why.endswith("; the driver of 1 member is unknown and was not checked.")
+
+
+def test_builders_are_named_in_their_order() -> None:
+    member = gpu("8.6")
+    builders = {"z": gpu(cuda="13.0"), "a": gpu(cuda="13.0 12.6"), "m": gpu()}
+    choice = choose_toolkit(TORCH, ["8.6"], "cp311", [member], builders)
+    assert isinstance(choice, Toolkit)
+    assert choice.installed_on == ("z", "a")
+    assert choice.why.startswith("CUDA 13.0 is installed on z and a; ")
+
+
+def test_a_builder_with_a_fitting_compiler_comes_first() -> None:
+    builders = {
+        "old": gpu(cuda="13.0", tools={"gcc": ("9.4.0",)}),
+        "both": gpu(cuda="12.6", tools={"gcc": ("9.4.0", "12.3.0")}),
+    }
+    choice = choose_toolkit(TORCH, ["8.6"], "cp311", [gpu("8.6")], builders)
+    assert isinstance(choice, Toolkit)
+    assert (choice.version, choice.installed_on) == ("12.6", ("both",))
+
+
+def test_a_toolkit_without_a_fitting_compiler_is_still_better_than_none() -> None:
+    choice = chosen(TORCH, gpu("8.6", cuda="13.0", tools={"gcc": ("9.4.0",)}))
+    assert choice.installed_on == ("n0",)
+    assert choice.why.endswith(
+        "; the compiler there is outside of gcc 11.3 to below 16, so one is to be installed."
+    )
+
+
+def test_a_builder_without_any_compiler_gets_one() -> None:
+    builder = facts(sms=("8.6",), driver="580.95.05", toolchain={"nvcc": ("13.0",)})
+    assert "outside" not in chosen(TORCH, builder).why
+
+
+def test_several_sms_share_a_toolkit() -> None:
+    choice = chosen({"torch": "2.0.1"}, gpu("3.5", "9.0", driver="470.256.02"), tag="cp310")
+    assert (choice.version, choice.evidence) == ("11.8", "released")
+
+
+def test_what_is_reported_is_told() -> None:
+    choice = chosen({"torch": "2.0.1"}, gpu("3.5", driver="470.256.02", cuda="11.4"), tag="cp310")
+    assert (choice.version, choice.evidence) == ("11.4", "reported")
+    assert "torch 2.0 with CUDA 11.4 is reported to work on SM 3.5" in choice.why
+
+
+def test_a_release_without_code_for_the_sm_is_no_evidence() -> None:
+    choice = chosen({"torch": "2.5.1"}, gpu("3.5", driver="470.256.02"))
+    assert (choice.version, choice.evidence) == ("11.8", "buildable")
+    assert (
+        "PyTorch's own torch 2.5 with CUDA 11.8 has no code for SM 3.5, which nobody is known "
+        "to have built" in choice.why
+    )
+    # 12.8 is newer, but only the wheels for 12.6 have code for Volta.
+    assert chosen({"torch": "2.11.0"}, gpu("7.0")).version == "12.6"
+
+
+def test_a_torch_newer_than_the_table_is_taken_as_buildable() -> None:
+    choice = chosen({"torch": "2.99.0"}, gpu("8.6", cuda="13.0"))
+    assert (choice.version, choice.evidence) == ("13.0", "buildable")
+    newest = list(TORCHES)[-1]
+    assert f"torch 2.99 is newer than all that is known, which ends with {newest}" in choice.why
+
+
+def test_packages_without_torch_ask_for_nothing_but_sms_and_drivers() -> None:
+    old = gpu("8.6", driver="535.183.01", cuda="11.8", tools={"gcc": ("11.4.0",)})
+    choice = chosen({"llama-cpp-python": "0.3.2"}, old)
+    assert (choice.version, choice.evidence) == ("11.8", "buildable")
+    assert choice.why == "CUDA 11.8 is installed on n0; CUDA 11.8 compiles for SM 8.6."
+    assert chosen({"hnswlib": "0.8.0"}, gpu("8.6")).version == list(TOOLKITS)[-1]
+
+
+def test_a_jetson_is_told() -> None:
+    choice = chosen(TORCH, gpu("8.7", driver=None, rung="armv8.2"))
+    assert choice.evidence == "buildable"
+    assert choice.why.endswith("; on a Jetson, CUDA comes with JetPack.")
+
+
+def test_the_architecture_decides_what_is_released() -> None:
+    turing = gpu("7.5", driver="535.183.01")
+    arm = gpu("7.5", driver="535.183.01", rung="armv8.2")
+    assert chosen(TORCH, turing).evidence == "released"
+    assert chosen(TORCH, arm).evidence == "buildable"
+
+
+def test_names_of_packages_are_normalised() -> None:
+    assert isinstance(choose({"Torch": "2.13.0"}, gpu("3.5")), Unfit)
+
+
+def test_members_that_do_not_go_together_are_refused() -> None:
+    choice = choose({"hnswlib": "0.8.0"}, gpu("3.5"), gpu("12.0"))
+    assert choice == Unfit(
+        reason="SM 3.5 needs CUDA 11.8 or older; SM 12.0 needs CUDA 12.8 or newer.",
+        fix="Set fleetbuild_sms for it to SM 12.0, which one toolkit compiles for.",
+    )
+
+
+# Nodes for which nothing will do
+
+
+def test_kepler_with_a_new_torch() -> None:
+    unfit = problem(TORCH, gpu("3.5", driver="470.256.02"), "cp310")
+    assert unfit.reason == "SM 3.5 needs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer."
+    assert unfit.fix == (
+        "torch 2.0.1 with CUDA 11.7 or 11.8 is the newest known to be built so, 11.4 is reported "
+        "to work. Plan such nodes apart, under a release name of their own."
+    )
+
+
+def test_companions_of_the_nearest_torch_are_named() -> None:
+    versions = {**TORCH, "torchvision": "0.28.0", "torchaudio": "2.11.0"}
+    unfit = problem(versions, gpu("3.5", driver="470.256.02"), "cp310")
+    assert unfit.fix.startswith(
+        "torch 2.0.1 (torchvision 0.15.2 and torchaudio 2.0.2) with CUDA 11.7 or 11.8 "
+    )
+
+
+def test_the_other_kepler_has_newer_releases() -> None:
+    unfit = problem(TORCH, gpu("3.7", driver="470.256.02"))
+    assert unfit.fix.startswith("torch 2.7.1 with CUDA 11.8 is the newest known to be built so")
+
+
+def test_only_an_old_combination_is_reported() -> None:
+    unfit = problem(TORCH, gpu("3.5", driver="440.33.01"), "cp310")
+    assert unfit.fix.startswith("torch 1.12.1 with CUDA 10.2 is the newest")
+
+
+def test_a_driver_that_is_too_old() -> None:
+    unfit = problem(TORCH, gpu("8.6", driver="470.256.02"))
+    assert unfit.reason == (
+        "Driver 470.256.02 runs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer."
+    )
+    assert unfit.fix.startswith(
+        "Update its driver to 525.60.13 or newer, which CUDA 12.1 needs; torch 2.7.1 with "
+        "CUDA 11.8 is the newest known to be built so"
+    )
+
+
+def test_a_driver_older_than_all_toolkits() -> None:
+    unfit = problem({"hnswlib": "0.8.0"}, gpu("3.0", driver="390.157"))
+    assert unfit.reason == (
+        "Driver 390.157 runs CUDA 10.1 or older; fleetbuild knows CUDA 10.2 or newer."
+    )
+    assert unfit.fix == "Update its driver to 440.33 or newer, which CUDA 10.2 needs."
+
+
+def test_sms_of_one_node_without_a_common_toolkit() -> None:
+    unfit = problem(TORCH, gpu("3.7", "8.6", "12.0"))
+    assert unfit.reason == (
+        "SM 3.7 needs CUDA 11.8 or older; SM 12.0 needs CUDA 12.8 or newer; torch 2.13 needs "
+        "CUDA 12.1 or newer."
+    )
+    assert (
+        unfit.fix == "Set fleetbuild_sms for it to SM 8.6 and 12.0, which one toolkit compiles for."
+    )
+
+
+def test_sms_with_the_same_limit_share_a_sentence() -> None:
+    unfit = problem(TORCH, gpu("3.5", "3.7"), "cp310")
+    assert unfit.reason.startswith("SM 3.5 and 3.7 need CUDA 11.8 or older; ")
+
+
+def test_an_sm_that_no_toolkit_knows() -> None:
+    unfit = problem(TORCH, gpu("8.6", "99.0"))
+    assert (
+        unfit.reason == f"No CUDA toolkit from 10.2 to {list(TOOLKITS)[-1]} compiles for SM 99.0."
+    )
+    assert unfit.fix == "Update fleetbuild, or set fleetbuild_sms for it to SMs that are known."
+
+
+def test_an_sm_that_torch_does_not_know() -> None:
+    unfit = problem({"torch": "2.6.0"}, gpu("12.0"))
+    assert unfit.reason == "torch 2.6 does not know SM 12.0."
+    assert unfit.fix.startswith("torch 2.15.0 with CUDA 13.0 or 13.2 is the newest known")
+
+
+def test_a_torch_from_before_cuda_13() -> None:
+    unfit = problem({"torch": "2.8.0"}, gpu("11.0"))
+    assert "SM 11.0 needs CUDA 13.0 or newer" in unfit.reason
+    assert "torch 2.8 goes with CUDA 12.9 or older" in unfit.reason
+
+
+def test_a_torch_that_should_build_where_none_is_known() -> None:
+    unfit = problem({"torch": "2.0.1"}, gpu("8.7", rung="armv8.2"))
+    assert unfit.reason == "torch 2.0 does not know SM 8.7."
+    assert "is the newest that should build, though nobody is known to have done it" in unfit.fix
+
+
+def test_a_pin_that_does_not_fit() -> None:
+    unfit = problem(TORCH, gpu("8.6"), pin="11.8")
+    assert unfit.reason == (
+        "fleetbuild.yml asks for CUDA 11.8; torch 2.13 needs CUDA 12.1 or newer."
+    )
+    assert unfit.fix.startswith("Take cuda: out of fleetbuild.yml or set it to 13.0")
+
+
+def test_a_pin_that_does_not_exist() -> None:
+    unfit = problem(TORCH, gpu("8.6"), pin="12.7")
+    newest = list(TOOLKITS)[-1]
+    assert unfit.reason == (f"fleetbuild.yml asks for CUDA 12.7, and 10.2 to {newest} are known.")
+    assert unfit.fix.startswith("Take cuda: out of fleetbuild.yml or set it to 13.0")
+
+
+def test_a_python_that_torch_is_not_for() -> None:
+    both = (python("3.9.2"), python("3.12.1", "/usr/bin/python3.12"))
+    unfit = problem(TORCH, facts(pythons=both), "cp39")
+    assert unfit.reason == "torch 2.13 is for Python 3.10 to 3.14, not for 3.9."
+    assert unfit.fix == (
+        "Set fleetbuild_python to /usr/bin/python3.12 (3.12.1), which is there; take torch 2.8.0, "
+        "the newest for Python 3.9. Plan such nodes apart, under a release name of their own."
+    )
+
+
+def test_a_python_that_is_to_be_installed() -> None:
+    unfit = problem(TORCH, facts(pythons=(python("3.6.8"),)), "cp36")
+    assert unfit.fix == ("Install Python 3.10 to 3.14 and name it in fleetbuild_python.")
+
+
+def test_a_free_threaded_python() -> None:
+    unfit = problem(TORCH, facts(), "cp313t")
+    assert unfit.reason == "torch 2.13 is for Python 3.10 to 3.14, not for the free-threaded 3.13."
+
+
+def test_a_python_and_an_sm_that_rule_each_other_out() -> None:
+    unfit = problem(TORCH, gpu("3.5", driver="470.256.02"), "cp312")
+    assert unfit.fix.startswith(
+        "torch 2.0.1 for Python 3.8 to 3.11 with CUDA 11.7 or 11.8 is the newest known"
+    )
+
+
+def test_a_cpu_node_needs_python_alone() -> None:
+    assert member_problem(TORCH, facts(), "cp311") is None
+    assert member_problem(TORCH, facts(), "cp311", pin="11.8") is None
+    assert member_problem({"hnswlib": "0.8.0"}, facts(), "cp36") is None
+
+
+def test_nodes_that_can_be_built_for_have_no_problem() -> None:
+    assert member_problem(TORCH, gpu("8.6"), "cp311") is None
+    assert member_problem(TORCH, gpu("8.6", driver=None), "cp311") is None
+    assert member_problem({"torch": "2.99.0"}, gpu("8.6"), "cp399") is None
+
+
+# Packages
+
+
+def test_companions_of_another_torch() -> None:
+    unfit = package_problem({"torch": "2.13.0", "torchvision": "0.20.1", "torchaudio": "2.5.1"})
+    assert unfit == Unfit(
+        reason="torchvision 0.20.1 goes with torch 2.5.1, not with 2.13.0. torchaudio 2.5.1 goes "
+        "with torch 2.5.1, not with 2.13.0.",
+        fix="Take torchvision 0.28.0 with torch 2.13.0 or torch 2.5.1 with torchvision 0.20.1. "
+        "Take torchaudio 2.11.0 with torch 2.13.0 or torch 2.5.1 with torchaudio 2.5.1.",
+    )
+
+
+def test_companions_that_want_a_newer_torch() -> None:
+    unfit = package_problem({"torch": "2.13.0", "torchvision": "0.29.2"})
+    assert unfit is not None
+    assert unfit.reason == "torchvision 0.29.2 goes with torch 2.14.0 or newer, not with 2.13.0."
+
+
+def test_a_patch_release_that_is_not_in_the_table() -> None:
+    unfit = package_problem({"torch": "2.13.0", "torchvision": "0.20.9"})
+    assert unfit is not None
+    assert unfit.reason == "torchvision 0.20.9 goes with torch 2.5, not with 2.13.0."
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {"torch": "2.13.0", "torchvision": "0.28.0", "torchaudio": "2.11.0"},
+        {"torch": "2.13.0+cu130.sm86.avx2", "torchvision": "0.28.0"},
+        {"torch": "2.99.0", "torchvision": "0.99.0"},
+        {"torch": "a tree"},
+        {"torchvision": "0.20.1"},
+        {"numpy": "2.4.0"},
+        {},
+    ],
+)
+def test_packages_without_a_problem(versions: dict[str, str]) -> None:
+    assert package_problem(versions) is None
+
+
+def test_a_torch_older_than_the_table() -> None:
+    unfit = package_problem({"torch": "1.9.0"})
+    assert unfit is not None
+    assert unfit.reason == "torch 1.9.0 is older than all that is known, which begins with 1.12."
+    assert unfit.fix == "Take torch 1.12.1 or newer."
+
+
+# Compilers
+
+
+def test_the_compiler_for_a_toolkit_and_a_torch() -> None:
+    toolkit = chosen(TORCH, gpu("8.6", cuda="13.0"))
+    assert str(compiler_needed(TORCH, toolkit)) == "gcc 11.3 to below 16"
+    assert str(compiler_needed({"hnswlib": "0.8.0"}, toolkit)) == "gcc 6 to below 16"
+    assert str(compiler_needed(TORCH, None)) == "gcc 11.3 or newer"
+    assert compiler_needed({"hnswlib": "0.8.0"}, None) is None
+
+
+# Properties
+
+DRIVERS = ("390.157", "440.33.01", "450.80.02", "470.256.02", "535.183.01", "580.95.05", None)
+TAGS = ("cp39", "cp310", "cp311", "cp313", "cp313t", "cp315")
+VERSIONS = (*(torch.newest for torch in TORCHES.values()), "2.99.0")
+
+sms_of_nodes = st.lists(st.sampled_from(sorted(SMS)), min_size=1, max_size=3, unique=True)
+toolchains = st.fixed_dictionaries(
+    {},
+    optional={
+        "nvcc": st.lists(st.sampled_from(list(TOOLKITS)), max_size=4, unique=True).map(tuple),
+        "gcc": st.lists(st.sampled_from(["9.4.0", "11.4.0", "14.2.0"]), max_size=2).map(tuple),
+    },
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Facts:
+    """A node with GPUs."""
+    return facts(
+        draw(st.sampled_from(["avx2", "armv8.2"])),
+        sms=tuple(draw(sms_of_nodes)),
+        driver=draw(st.sampled_from(DRIVERS)),
+        toolchain=draw(toolchains),
+    )
+
+
+packages = st.one_of(
+    st.sampled_from(VERSIONS).map(lambda version: {"torch": version}),
+    st.just({"hnswlib": "0.8.0"}),
+)
+pins = st.one_of(st.none(), st.sampled_from([*TOOLKITS, "12.7", "99.0"]))
+fleets = st.lists(nodes(), min_size=1, max_size=3)
+many = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def allowed(
+    toolkit: str, versions: Mapping[str, str], members: list[Facts], tag: str, pin: str | None
+) -> bool:
+    """What the tables say, put another way than the checker does."""
+    torch = find_torch(versions.get("torch", ""))
+    if pin is not None and toolkit != pin:
+        return False
+    if torch is not None:
+        newest_major = max((numbers(cuda)[0] for cuda in torch.releases), default=99)
+        if numbers(toolkit)[0] > newest_major or not torch.python.fits(tag):
+            return False
+        if numbers(toolkit) < numbers(torch.cuda_from):
+            return False
+        if torch.known and not {sm for each in members for sm in each.sms} <= torch.sms:
+            return False
+    return all(
+        compiles_for(toolkit, sm) and (member.driver is None or serves(member.driver, toolkit))
+        for member in members
+        for sm in member.sms
+    )
+
+
+def grade(torch: Torch, toolkit: str, sms: set[str], archs: set[str]) -> tuple[object, ...]:
+    """Evidence, then what PyTorch calls stable, then the version."""
+    evidence = EVIDENCE.index(torch.evidence(toolkit, sms, archs))
+    release = torch.releases.get(toolkit)
+    return -evidence, not (release and release.status == "experimental"), numbers(toolkit)
+
+
+@many
+@given(packages, fleets, st.sampled_from(TAGS), pins)
+def test_the_choice_is_the_best_that_the_tables_allow(
+    versions: dict[str, str], members: list[Facts], tag: str, pin: str | None
+) -> None:
+    choice = choose(versions, *members, tag=tag, **({"pin": pin} if pin else {}))
+    possible = [each for each in TOOLKITS if allowed(each, versions, members, tag, pin)]
+    if isinstance(choice, Unfit):
+        assert possible == []
+        assert choice.reason.endswith(".")
+        assert choice.fix.endswith(".")
+        return
+    assert choice.version in possible
+    owners = {f"n{number}": member for number, member in enumerate(members)}
+    for name in choice.installed_on:
+        assert choice.version in map(minor, owners[name].toolchain["nvcc"])
+    installed = [
+        each
+        for each in possible
+        if any(each in member.toolchain.get("nvcc", ()) for member in members)
+    ]
+    assert bool(choice.installed_on) == bool(installed)
+    torch = find_torch(versions.get("torch", ""))
+    if torch is None or installed:
+        return
+    sms = {sm for member in members for sm in member.sms}
+    archs = {member.arch or "" for member in members}
+    best = max(possible, key=lambda each: grade(torch, each, sms, archs))
+    assert choice.version == best
+
+
+@many
+@given(packages, fleets, st.sampled_from(TAGS), st.randoms())
+def test_the_order_of_members_does_not_matter(
+    versions: dict[str, str], members: list[Facts], tag: str, random: object
+) -> None:
+    sms = sorted({sm for member in members for sm in member.sms})
+    builders = {f"n{number}": member for number, member in enumerate(members)}
+    shuffled = list(members)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    first = choose_toolkit(versions, sms, tag, members, builders)
+    assert first == choose_toolkit(versions, [*reversed(sms), *sms], tag, shuffled, builders)
+
+
+@many
+@given(packages, nodes(), st.sampled_from(TAGS), pins)
+def test_a_node_has_a_problem_exactly_where_no_toolkit_is_allowed(
+    versions: dict[str, str], node: Facts, tag: str, pin: str | None
+) -> None:
+    unfit = member_problem(versions, node, tag, pin=pin)
+    possible = [each for each in TOOLKITS if allowed(each, versions, [node], tag, pin)]
+    assert (unfit is None) == bool(possible)
+    if unfit:
+        assert unfit.reason.endswith(".")
+        assert unfit.fix.endswith(".")
+        assert "None" not in unfit.reason + unfit.fix
+
+
+@many
+@given(nodes(), st.sampled_from(TAGS), st.sampled_from(VERSIONS))
+def test_the_torch_that_is_offered_works(node: Facts, tag: str, version: str) -> None:
+    unfit = member_problem({"torch": version}, node, tag)
+    assume(unfit is not None)
+    assert unfit is not None
+    offered = re.search(r"torch (\d+\.\d+\.\d+)( for Python (\S+))?", unfit.fix)
+    if offered:
+        other = f"cp{offered[3].replace('.', '')}" if offered[3] else tag
+        assert member_problem({"torch": offered[1]}, node, other) is None
+
+
+# The fleet of the scenarios
+
+
+@pytest.mark.skipif(not SEEDS.is_dir(), reason="the captures are not part of the repository")
+def test_the_seed_fleet_with_torch() -> None:
+    names = sorted(path.name for path in SEEDS.iterdir())
+    fleet = {name: facts_of(dict(c)) for name, c in load_captures(SEEDS, names).items()}
+    told = {}
+    for name, known in fleet.items():
+        tag = known.pythons[0].tag
+        unfit = member_problem(TORCH, known, tag)
+        if unfit or not known.sms:
+            told[name] = unfit.reason if unfit else "cpu"
+            continue
+        choice = choose_toolkit(TORCH, known.sms, tag, [known], fleet)
+        assert isinstance(choice, Toolkit)
+        told[name] = f"{choice.version} {choice.evidence}"
+    assert told == {
+        "clx-a100-t4": "12.4 buildable",
+        "clx-cpu": "cpu",
+        "e5v2-a": "12.4 buildable",
+        "e5v2-b": "12.4 buildable",
+        "g2": "cpu",
+        "g3": "cpu",
+        "hsw-3090": "12.4 buildable",
+        "hsw-k40": "SM 3.5 needs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer.",
+        "hsw-nodriver": "cpu",
+        "skx-h100": "13.0 released",
+        "skx-t4": "12.4 buildable",
+        "zen3-a40": "12.4 buildable",
+        "zen3-l40s": "12.4 buildable",
+    }
