@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleetbuild.api import (
+        Cluster,
         Config,
         Delivery,
         Event,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         Facts,
         FleetbuildError,
         Inventory,
+        Labelled,
+        LabelResult,
         Node,
         NodeResult,
         NodeStatus,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
         collect_garbage,
         explain,
         export_store,
+        label,
         load_config,
         plan,
         probe,
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Cluster",
     "Config",
     "Delivery",
     "Event",
@@ -60,6 +65,8 @@ __all__ = [
     "Facts",
     "FleetbuildError",
     "Inventory",
+    "LabelResult",
+    "Labelled",
     "Node",
     "NodeResult",
     "NodeStatus",
@@ -73,6 +80,7 @@ __all__ = [
     "collect_garbage",
     "explain",
     "export_store",
+    "label",
     "load_config",
     "plan",
     "probe",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.audit import WheelAudit, audit_wheel
+from fleetbuild.cluster import Cluster
 from fleetbuild.config import find_config, load_config
 from fleetbuild.engine.apply import carry_out
 from fleetbuild.engine.errand import Errand, run_errand
@@ -19,6 +21,8 @@ from fleetbuild.engine.housekeeping import (
     unneeded,
 )
 from fleetbuild.engine.journal import Journal
+from fleetbuild.engine.labelling import names_for, names_in, serving_planned
+from fleetbuild.engine.labelling_api import label_cluster
 from fleetbuild.engine.lock import locked
 from fleetbuild.engine.manifests import Emission, What
 from fleetbuild.engine.planner import plan_fleet
@@ -27,7 +31,7 @@ from fleetbuild.engine.rollback import going_back
 from fleetbuild.engine.run import Run
 from fleetbuild.engine.state import StateDir, now, write_atomically
 from fleetbuild.engine.status import compare
-from fleetbuild.engine.tools import Reach, checks_for, connect
+from fleetbuild.engine.tools import Reach, checks_for, connect, labeller
 from fleetbuild.engine.verify import verification
 from fleetbuild.errors import FleetbuildError, PlanFileError, UsageError
 from fleetbuild.inventory import read_inventory
@@ -46,11 +50,13 @@ from fleetbuild.models import (
     WheelResult,
     ignore,
 )
+from fleetbuild.models.result import Labelled, LabelResult
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning import read_plan as plan_of_text
 from fleetbuild.store import IndexSettings, Store, index_settings
 
 __all__ = [
+    "Cluster",
     "Config",
     "Delivery",
     "Event",
@@ -58,6 +64,8 @@ __all__ = [
     "Facts",
     "FleetbuildError",
     "Inventory",
+    "LabelResult",
+    "Labelled",
     "Node",
     "NodeResult",
     "NodeStatus",
@@ -71,6 +79,7 @@ __all__ = [
     "collect_garbage",
     "explain",
     "export_store",
+    "label",
     "load_config",
     "plan",
     "probe",
@@ -153,6 +162,7 @@ def apply(
     secrets: Secrets | None = None,
     timeout: float = TIMEOUT,
     forks: int = FORKS,
+    cluster: Cluster | None = None,
     on_event: OnEvent = ignore,
 ) -> Result:
     """Do what the plan says: build, distribute, install, verify, write manifests.
@@ -160,13 +170,16 @@ def apply(
     The plan decides everything; of the configuration only the logins of indexes are used.
 
     A node or group that fails stands in the result and stops no other. A FleetbuildError means
-    that nothing could be done: the lock is held, the plan is stale or blocked.
+    that nothing could be done: the lock is held, the plan is stale or blocked. `cluster` is the
+    one whose nodes are labelled, where the plan says so.
     """
     state = _state(state_dir)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, plan.install_path)
     tools = connect(reach, _indexes(inventory, config))
     journal = Journal(state.journal / f"{plan.digest[:16]}.jsonl")
-    return carry_out(Run(plan, inventory, state, tools, journal, on_event))
+    with labeller(plan.labels, names_in(plan), reach, cluster or Cluster()) as labels:
+        tools = replace(tools, labels=labels)
+        return carry_out(Run(plan, inventory, state, tools, journal, on_event))
 
 
 def verify(
@@ -177,15 +190,15 @@ def verify(
     secrets: Secrets | None = None,
     timeout: float = TIMEOUT,
     forks: int = FORKS,
+    cluster: Cluster | None = None,
     on_event: OnEvent = ignore,
 ) -> Result:
     """Try on every node what serves there, by the checks that it was installed with."""
     config, state = config or Config(), _state(state_dir)
-    saved = read_plan(state.plan_file) if state.plan_file.exists() else None
-    checks = checks_for(saved, Store(state.store), [_folder(inventory, config) / "recipes"])
+    checks = checks_for(_saved(state), Store(state.store), [_folder(inventory, config) / "recipes"])
     errand = verification(config.install.path, config.release, checks)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return _send(errand, reach, config.release, on_event)
+    return _send(errand, reach, config, cluster, on_event)
 
 
 def rollback(
@@ -196,13 +209,14 @@ def rollback(
     secrets: Secrets | None = None,
     timeout: float = TIMEOUT,
     forks: int = FORKS,
+    cluster: Cluster | None = None,
     on_event: OnEvent = ignore,
 ) -> Result:
     """Switch every node back to the release that served before."""
     config, state = config or Config(), _state(state_dir)
     errand = going_back(config.install.path, config.release)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return _send(errand, reach, config.release, on_event)
+    return _send(errand, reach, config, cluster, on_event)
 
 
 def status(
@@ -257,7 +271,7 @@ def render_manifests(
         result = last.result
     emission = Emission(
         plan=plan,
-        verified=result.verified if result else None,
+        verified=serving_planned(plan, result) if result else None,
         delivery=delivery or Delivery(image=image),
         store=Store(_state(state_dir).store) if state_dir is not None else None,
     )
@@ -265,6 +279,24 @@ def render_manifests(
     for sentence in written.warnings:
         on_warning(sentence)
     return dict(written.files)
+
+
+def label(
+    plan: Plan,
+    result: Result | None = None,
+    *,
+    cluster: Cluster | None = None,
+    force: bool = False,
+    state_dir: Path | str | None = None,
+) -> Labelled:
+    """Label the plan's nodes in a cluster by server-side apply, as `render_manifests` would.
+
+    A node that was not seen to serve the plan's release keeps the release labels that it has.
+    `force` takes over labels of ours that others have set.
+    """
+    if result is None and state_dir is not None and (last := _state(state_dir).last_result()):
+        result = last.result
+    return label_cluster(plan, result, cluster or Cluster(), force=force)
 
 
 def explain(
@@ -329,17 +361,27 @@ def _state(state_dir: Path | str) -> StateDir:
     return StateDir(Path(state_dir).absolute())
 
 
-def _send(errand: Errand, reach: Reach, release: str, on_event: OnEvent) -> Result:
-    return run_errand(
-        errand,
-        reach.inventory,
-        release=release,
-        left=_left(reach.state, release),
-        state=reach.state,
-        probe=reach.probe,
-        playbook=reach.playbooks,
-        on_event=on_event,
-    )
+def _send(
+    errand: Errand, reach: Reach, config: Config, cluster: Cluster | None, on_event: OnEvent
+) -> Result:
+    made = _saved(reach.state)
+    names = names_for(reach.inventory, config, made)
+    with labeller(config.kubernetes.labels, names, reach, cluster or Cluster()) as labels:
+        return run_errand(
+            errand,
+            reach.inventory,
+            release=config.release,
+            left=_left(reach.state, config.release),
+            state=reach.state,
+            probe=reach.probe,
+            playbook=reach.playbooks,
+            labels=labels,
+            on_event=on_event,
+        )
+
+
+def _saved(state: StateDir) -> Plan | None:
+    return read_plan(state.plan_file) if state.plan_file.exists() else None
 
 
 def _left(state: StateDir, release: str) -> dict[str, str]:
@@ -361,7 +403,7 @@ def _indexes(inventory: Inventory, config: Config | None) -> IndexSettings:
     """Where packages come from, and who we are there: a plan says no password."""
     beside = find_config(inventory.source)
     config = config or (load_config(beside) if beside else Config())
-    return index_settings(config.index, _folder(inventory, config))
+    return index_settings(config.index, _folder(inventory, config), mirrors=config.mirrors)
 
 
 def _folder(inventory: Inventory, config: Config) -> Path:

@@ -79,9 +79,13 @@ class Client:
             if not onward:
                 return
 
-    def apply(self, path: str, wanted: Json, *, manager: str, force: bool) -> Json:
+    def apply(
+        self, path: str, wanted: Json, *, manager: str, force: bool, dry_run: bool = False
+    ) -> Json:
         """Server-side apply: what it is now, with what this manager wants of it."""
         query = {"fieldManager": manager, "force": str(force).lower(), "fieldValidation": "Strict"}
+        if dry_run:
+            query["dryRun"] = "All"
         return self._ask("PATCH", path, query, wanted, APPLY)
 
     def merge(self, path: str, change: Json, *, manager: str) -> Json:

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from fleetbuild.cluster.client import Client, path_of
 from fleetbuild.cluster.nodes import NODES, ClusterNode, read
-from fleetbuild.cluster.problems import Refusal, Unanswered, expired, forbidden
+from fleetbuild.cluster.problems import Refusal, Unanswered, expired, forbidden, told
 from fleetbuild.kubernetes.labels import FIELD_MANAGER
 from fleetbuild.kubernetes.served import DEFAULT, is_label_of, is_release_label
 
@@ -28,8 +28,8 @@ _AGAIN = "Run the same command again; what is labelled stays so."
 class Wanted:
     """The labels of ours that a node should have, and no other."""
 
-    release: Mapping[str, str] = field(default_factory=dict)
-    hardware: Mapping[str, str] | None = None  # None: unknown here, so what there is stays
+    release: Mapping[str, str] | None = field(default_factory=dict)
+    hardware: Mapping[str, str] | None = None  # None of either: unknown, so what there is stays
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,20 @@ def label_nodes(
         return dict(zip(wanted, outcomes, strict=True))
 
 
+def may_label(client: Client, node: ClusterNode, labelling: Labelling) -> None:
+    """Ask without changing anything, and raise where every node would be refused."""
+    body = _body(node, node.owned(labelling.manager))
+    try:
+        client.apply(
+            path_of(*NODES, node.name), body, manager=labelling.manager, force=True, dry_run=True
+        )
+    except Unanswered as problem:
+        raise told(problem, client.access, "patch", "/nodes") from None
+    except Refusal as problem:
+        if problem.code in (401, 403):
+            raise told(problem, client.access, "patch", "/nodes") from None
+
+
 class _Patience:
     """A server that is away is not waited for once a node."""
 
@@ -105,19 +119,10 @@ def _label(
 
 
 def _applied(client: Client, labelling: Labelling, node: ClusterNode, wanted: Wanted) -> Outcome:
-    labels = {**_hardware(node, wanted, labelling), **wanted.release}
+    labels = _labels(node, wanted, labelling)
     path = path_of(*NODES, node.name)
     made = read(
-        client.apply(
-            path,
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": node.name, "uid": node.uid, "labels": labels},
-            },
-            manager=labelling.manager,
-            force=labelling.force,
-        )
+        client.apply(path, _body(node, labels), manager=labelling.manager, force=labelling.force)
     )
     left = _left(made, labels, labelling)
     if left and labelling.force:
@@ -133,12 +138,19 @@ def _applied(client: Client, labelling: Labelling, node: ClusterNode, wanted: Wa
     return Outcome(state, labels=made.labels)
 
 
-def _hardware(node: ClusterNode, wanted: Wanted, labelling: Labelling) -> Mapping[str, str]:
-    if wanted.hardware is not None:
-        return wanted.hardware
+def _body(node: ClusterNode, labels: Mapping[str, str]) -> dict[str, Any]:
+    metadata = {"name": node.name, "uid": node.uid, "labels": dict(labels)}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+def _labels(node: ClusterNode, wanted: Wanted, labelling: Labelling) -> dict[str, str]:
     owned = node.owned(labelling.manager)
+    release = {key for key in owned if is_release_label(key, labelling.domain)}
+    kept_hardware = {key: owned[key] for key in owned if key not in release}
+    kept_release = {key: owned[key] for key in release}
     return {
-        key: value for key, value in owned.items() if not is_release_label(key, labelling.domain)
+        **(kept_hardware if wanted.hardware is None else wanted.hardware),
+        **(kept_release if wanted.release is None else wanted.release),
     }
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from fleetbuild.engine.relabel import label_untouched
 from fleetbuild.engine.run import Progress, Run
 from fleetbuild.engine.state import write_if_changed
 from fleetbuild.words import count
 
 
 def emit(run: Run, progress: Progress) -> Progress:
-    """Write the manifests that differ from those that lie there."""
+    """Label what is left, and write the manifests that differ from those that lie there."""
+    progress = label_untouched(run, progress)
     so_far = progress.result(run)
     served = tuple(group for group in run.plan.groups if so_far.verified & set(group.nodes))
     if not served:

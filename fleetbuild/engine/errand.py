@@ -7,12 +7,23 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from fleetbuild.engine.labelling import OFF, Labeller, Results, serving, stuck, tell_labels
 from fleetbuild.engine.lock import locked
 from fleetbuild.engine.replies import Reply, reply_of, weightier
 from fleetbuild.engine.run import Playbooks, Prober
 from fleetbuild.engine.state import StateDir, now
 from fleetbuild.errors import Interrupted
-from fleetbuild.models import Event, Facts, Inventory, Manifest, NodeResult, OnEvent, Result, Stage
+from fleetbuild.models import (
+    Event,
+    Facts,
+    Inventory,
+    Manifest,
+    NodeResult,
+    OnEvent,
+    Result,
+    Stage,
+    ignore,
+)
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
@@ -30,6 +41,7 @@ class Errand:
     stage: Stage
     job: Callable[[str, Manifest], Mapping[str, Any] | NodeResult]
     result: Callable[[str, Manifest, Reply], NodeResult]
+    changes: bool = False  # does it change what serves?
 
 
 def run_errand(
@@ -42,6 +54,7 @@ def run_errand(
     probe: Prober,
     playbook: Playbooks,
     on_event: OnEvent,
+    labels: Labeller,
 ) -> Result:
     """Probe, run the playbook where there is something to run it on, and tell what came of it.
 
@@ -54,14 +67,39 @@ def run_errand(
         current = {name: facts[name].release[release] for name in facts if name not in nodes}
         jobs, refused = _jobs(errand, current)
         nodes |= refused
+        groups = {name: manifest.group for name, manifest in current.items()}
+        told: Results = {}
+        if errand.changes:
+            told = labels.withdraw(list(jobs))
+            tell_labels(on_event, told, groups, OFF)
+            nodes |= stuck(told, groups)
+            jobs = {name: job for name, job in jobs.items() if name not in nodes}
         if jobs:
             nodes |= _run(errand, jobs, current, playbook, on_event)
+        if not errand.changes:
+            told = _confirmed(labels, nodes, current)
+            tell_labels(on_event, told, groups)
+        elif told:
+            touched = [node for node in inventory.nodes if node.name in jobs]
+            again = labels.publish(serving(probe(touched, ignore), release))
+            tell_labels(on_event, again, groups)
+            told |= again
     return Result(
         plan_digest="",
         nodes=tuple(nodes[node.name] for node in inventory.nodes),
+        labels=tuple(told.values()),
         changed=any(result.state == "rolled_back" for result in nodes.values()),
         seconds=round(monotonic() - began, 3),
     )
+
+
+def _confirmed(
+    labels: Labeller, nodes: Mapping[str, NodeResult], current: Mapping[str, Manifest]
+) -> Results:
+    """What was seen to work has its labels; what was seen not to has none."""
+    good = {name: current[name] for name in current if nodes[name].state == "verified"}
+    bad = [name for name in nodes if nodes[name].state == "verify_failed"]
+    return {**labels.publish(good), **labels.withdraw(bad)}
 
 
 def _without_release(

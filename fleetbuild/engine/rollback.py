@@ -15,7 +15,7 @@ def going_back(install_path: str, release: str) -> Errand:
     def job(_: str, __: Manifest) -> Mapping[str, str]:
         return {"path": install_path, "release": release}
 
-    return Errand("rollback.yml", "fleetbuild_rollbacks", "activate", job, _result)
+    return Errand("rollback.yml", "fleetbuild_rollbacks", "activate", job, _result, changes=True)
 
 
 def _result(name: str, manifest: Manifest, reply: Reply) -> NodeResult:

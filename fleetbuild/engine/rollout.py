@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.engine.errand import silent
+from fleetbuild.engine.relabel import give_labels, take_labels
 from fleetbuild.engine.replies import Reply, reply_of, weightier
 from fleetbuild.engine.run import Progress, Run, by_node
 from fleetbuild.engine.verify import why
@@ -116,6 +117,8 @@ _FAILED = ("install_failed", "verify_failed")
 
 
 def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progress:
+    progress = take_labels(run, progress, names)
+    names = [name for name in names if name not in progress.nodes]
     if not names:
         return progress
     replies: dict[str, Reply] = {}
@@ -140,7 +143,10 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
         run.journal.note("node ended", node=result.node, state=result.state)
         if result.state != "installed":
             _tell_failure(run, result)
-    return replace(progress, nodes={**progress.nodes, **by_node(results)}, changed=True)
+    progress = replace(progress, nodes={**progress.nodes, **by_node(results)}, changed=True)
+    return give_labels(
+        run, progress, {name: manifest(run, progress, groups[name], name) for name in names}
+    )
 
 
 def _refuse_cancelled(ended: PlaybookRun) -> None:

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fleetbuild.engine.journal import Journal
+from fleetbuild.engine.labelling import Files, Labeller
 from fleetbuild.engine.state import StateDir, now
 from fleetbuild.engine.work import Order
 from fleetbuild.errors import FleetbuildError
@@ -31,6 +32,7 @@ from fleetbuild.models import (
     Stage,
     WheelResult,
 )
+from fleetbuild.models.result import LabelResult
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import PlaybookRun, TaskEvent
@@ -89,6 +91,7 @@ class Tools:
     findings: Callable[[Path, PlannedWheel], Sequence[str]]
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, frozenset[str]], Mapping[str, str]]
+    labels: Labeller = field(default_factory=Files)
 
 
 @dataclass
@@ -140,6 +143,7 @@ class Progress:
     files: Mapping[str, Path] = field(default_factory=dict)  # fetched, by sha256
     missing: Mapping[str, FleetbuildError] = field(default_factory=dict)  # not to be had, by sha256
     manifests: tuple[str, ...] = ()
+    labels: Mapping[str, LabelResult] = field(default_factory=dict)  # by node
     changed: bool = False
 
     def result(self, run: Run) -> Result:
@@ -149,6 +153,7 @@ class Progress:
             wheels=tuple(self.wheels.values()),
             nodes=tuple(self.nodes[name] for name in run.plan.nodes if name in self.nodes),
             manifests=self.manifests,
+            labels=tuple(self.labels[name] for name in run.plan.nodes if name in self.labels),
             changed=self.changed,
             seconds=round(monotonic() - run.clock, 3),
         )

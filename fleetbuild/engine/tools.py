@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from fleetbuild.ansible import Secrets
 from fleetbuild.audit import check_wheel
+from fleetbuild.cluster import Cluster
 from fleetbuild.engine.imports import import_names
+from fleetbuild.engine.labelling import Files, Labeller, Names
+from fleetbuild.engine.labelling_api import Api
+from fleetbuild.engine.labelling_nfd import Nfd
 from fleetbuild.engine.playbooks import AnsiblePlaybooks, interpreter_for_modules
 from fleetbuild.engine.probing import probe_nodes
 from fleetbuild.engine.run import Tools
@@ -26,6 +31,7 @@ from fleetbuild.models import (
     Plan,
     PlannedWheel,
 )
+from fleetbuild.models.config import LabelsBy
 from fleetbuild.planning import stale
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.store import IndexSettings, Store
@@ -82,6 +88,18 @@ def connect(reach: Reach, indexes: IndexSettings) -> Tools:
         imports=import_names,
         manifests=_manifests,
     )
+
+
+@contextmanager
+def labeller(by: LabelsBy, names: Names, reach: Reach, cluster: Cluster) -> Iterator[Labeller]:
+    """Who labels, as fleetbuild.yml says."""
+    if by == "files":
+        yield Files()
+    elif by == "nfd":
+        yield Nfd(names, reach.playbooks, reach.state)
+    else:
+        with cluster.connect() as client:
+            yield Api(names, client)
 
 
 def _findings(path: Path, wheel: PlannedWheel) -> Sequence[str]:

@@ -8,7 +8,7 @@ from fleetbuild.models import Manifest
 DEFAULT = "default"
 
 
-def release_labels(manifest: Manifest, domain: str) -> dict[str, str]:
+def served_labels(manifest: Manifest, domain: str) -> dict[str, str]:
     """What a node is called while this release serves there and is verified; the same keys and
     values as a plan's node_labels has for it."""
     values = {

@@ -64,6 +64,18 @@ class LabelResult(Frozen):
         return self.state in ("labelled", "unchanged", "no_node")
 
 
+class Labelled(Frozen):
+    """What was labelled in a cluster, and which Nodes of it no host is meant by."""
+
+    nodes: tuple[LabelResult, ...] = ()
+    strangers: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0, or the code of what stopped the most."""
+        return label_code(self.nodes)
+
+
 _LABEL_CODES = {
     "unreachable": 3,
     "unauthorized": 3,

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -175,6 +176,8 @@ class FakeApi:
             if node is None:  # an apply makes what is not there
                 node = self.nodes[name] = FakeNode(name)
             self._same(node, uid)
+            if asked.query.get("dryRun") == "All":
+                node = deepcopy(node)
             self._apply(node, asked, manager)
             return 200, node.document()
         if asked.kind == "application/merge-patch+json":

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fleetbuild.engine.journal import Journal
+from fleetbuild.engine.labelling import Files, Labeller
 from fleetbuild.engine.run import Run, Tools
 from fleetbuild.engine.state import StateDir
 from fleetbuild.errors import FleetbuildError
@@ -172,6 +173,7 @@ class FakeFleet:
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
     extravars: list[dict[str, Any]] = field(default_factory=list)
     during: Callable[[str], None] = lambda _: None
+    labels: Labeller = field(default_factory=Files)
 
     def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
         return {node.name: self.facts[node.name] for node in nodes}
@@ -261,6 +263,7 @@ class FakeFleet:
                 findings=lambda _, wheel: self.findings.get(wheel.wheel_version, []),
                 imports=lambda path: (path.name.split("-")[0],),
                 manifests=_manifests,
+                labels=self.labels,
             ),
             journal=Journal(state.journal / "plan.jsonl"),
             on_event=(told if told is not None else []).append,

@@ -6,6 +6,7 @@ import pytest
 from engine_fakes import answer, ended, event, facts
 
 from fleetbuild.engine.errand import Errand, run_errand
+from fleetbuild.engine.labelling import Files, Labeller
 from fleetbuild.engine.replies import Reply
 from fleetbuild.engine.rollback import going_back
 from fleetbuild.engine.state import StateDir
@@ -27,6 +28,7 @@ class Fleet:
         self.asked: dict[str, Any] = {}
         self.left: dict[str, str] = {}
         self.told: list[Event] = []
+        self.labels: Labeller = Files()
         self.facts: dict[str, Facts] = {
             name: facts("avx", release={"default": MANIFEST}) for name in replies
         }
@@ -59,6 +61,7 @@ class Fleet:
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             playbook=self.playbook,
             on_event=self.told.append,
+            labels=self.labels,
         )
 
 

@@ -1,0 +1,168 @@
+"""Who labels nodes while an apply changes them: nobody, Node Feature Discovery, or we ourselves.
+
+A node's release labels come off before anything on it is changed, and come back when it is
+verified; what the hardware alone decides stays on it all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from fleetbuild.engine.state import now
+from fleetbuild.kubernetes.labels import check_domain, kubernetes_name, node_labels
+from fleetbuild.kubernetes.served import DEFAULT, is_release_label
+from fleetbuild.models import (
+    Config,
+    Event,
+    Facts,
+    Inventory,
+    Manifest,
+    NodeResult,
+    OnEvent,
+    Plan,
+    Result,
+)
+from fleetbuild.models.result import LabelResult
+from fleetbuild.planning.fates import kubernetes_node
+
+Results = dict[str, LabelResult]  # by the inventory's name
+Labels = Mapping[str, str]
+
+OFF = "its release labels are off"
+_STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok", "labelled": "ok"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What is labelled, and how it is called."""
+
+    domain: str
+    release: str = DEFAULT
+    nodes: Mapping[str, str] = field(default_factory=dict)  # inventory -> cluster
+    hardware: Mapping[str, Labels] = field(default_factory=dict)  # of those that are known
+
+    def in_cluster(self, name: str) -> str:
+        """The Node of a host."""
+        return self.nodes.get(name, name)
+
+    def claimants(self, node: str) -> tuple[str, ...]:
+        """The hosts that are called like this Node; more than one is one too many."""
+        return tuple(sorted(name for name, called in self.nodes.items() if called == node))
+
+
+def names_in(plan: Plan) -> Names:
+    """As a plan has them."""
+    check_domain(plan.label_domain)
+    return Names(
+        domain=plan.label_domain,
+        release=plan.release,
+        nodes={name: kubernetes_name(plan, name) for name in plan.nodes},
+        hardware={
+            name: {
+                key: value
+                for key, value in node_labels(plan, group).items()
+                if not is_release_label(key, plan.label_domain)
+            }
+            for group in plan.groups
+            for name in group.nodes
+        },
+    )
+
+
+def names_for(inventory: Inventory, config: Config, made: Plan | None) -> Names:
+    """As the last plan has them; hosts that it does not know, as the configuration calls them."""
+    kubernetes = config.kubernetes
+    known = Names(kubernetes.label_domain, config.release)
+    if made and made.release == config.release:
+        known = names_in(made)
+    called = {node.name: kubernetes_node(node, kubernetes.node_name) for node in inventory.nodes}
+    return replace(known, nodes={**called, **known.nodes})
+
+
+class Labeller(Protocol):
+    """Gives nodes their labels and takes them; says how that ended for each that it touched."""
+
+    def prepare(self, names: Collection[str]) -> None:
+        """Raise where it can be seen before anything is built that no label will be set."""
+        ...
+
+    def withdraw(self, names: Iterable[str]) -> Results:
+        """Take the release's labels off these nodes; those of the hardware stay."""
+        ...
+
+    def publish(self, served: Mapping[str, Manifest]) -> Results:
+        """Label these nodes as what they serve says."""
+        ...
+
+
+class Files:
+    """The user labels, with the files that are written at the end."""
+
+    def prepare(self, names: Collection[str]) -> None:
+        """See Labeller."""
+
+    def withdraw(self, names: Iterable[str]) -> Results:  # noqa: ARG002 see Labeller
+        """See Labeller."""
+        return {}
+
+    def publish(self, served: Mapping[str, Manifest]) -> Results:  # noqa: ARG002 see Labeller
+        """See Labeller."""
+        return {}
+
+
+def serving(facts: Mapping[str, Facts], release: str) -> dict[str, Manifest]:
+    """What serves on these nodes now, where it was verified."""
+    current = {name: known.release.get(release) for name, known in facts.items()}
+    return {name: found for name, found in current.items() if found and found.verified}
+
+
+def serving_planned(plan: Plan, result: Result | None) -> frozenset[str]:
+    """The nodes that serve this plan's release: seen by the apply whose result this is, which may
+    have been one of an older plan, or else by the plan itself."""
+    planned = {name: group.release_id for group in plan.groups for name in group.nodes}
+    if result is None:
+        return frozenset(name for group in plan.groups for name in group.installs.up_to_date)
+    return frozenset(
+        node.node
+        for node in result.nodes
+        if node.node in result.verified and node.release_id == planned.get(node.node, "")
+    )
+
+
+def stuck(results: Results, groups: Mapping[str, str | None]) -> dict[str, NodeResult]:
+    """The results of nodes that are not to be changed, since their labels would not come off:
+    pods would still be sent there."""
+    return {
+        name: NodeResult(
+            node=name,
+            group=groups.get(name),
+            state="blocked",
+            reason="Its release labels could not be taken off, so nothing on it was changed: "
+            + (result.reason or "no reason given."),
+            fix=result.fix,
+        )
+        for name, result in results.items()
+        if not result.well
+    }
+
+
+def tell_labels(
+    on_event: OnEvent, results: Results, groups: Mapping[str, str | None], done: str = ""
+) -> None:
+    """An event for each node whose labels were seen to."""
+    for result in results.values():
+        on_event(
+            Event.model_validate(
+                {
+                    "time": now(),
+                    "stage": "label",
+                    "state": _STATES.get(result.state, "failed"),
+                    "node": result.node,
+                    "group": groups.get(result.node),
+                    "message": result.reason or done or result.state,
+                    "fix": result.fix or "",
+                }
+            )
+        )

@@ -1,0 +1,128 @@
+"""Labels by server-side apply, through the user's kubeconfig."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+
+from fleetbuild.cluster import Cluster
+from fleetbuild.cluster.client import Client
+from fleetbuild.cluster.labels import Labelling, Outcome, Wanted, label_nodes, may_label
+from fleetbuild.cluster.nodes import ClusterNode, list_nodes
+from fleetbuild.engine.labelling import Labels, Names, Results, names_in, serving_planned
+from fleetbuild.errors import BlockedError
+from fleetbuild.kubernetes.labels import node_labels
+from fleetbuild.kubernetes.served import is_release_label, served_labels
+from fleetbuild.models import Manifest, Plan, Result
+from fleetbuild.models.result import Labelled, LabelResult
+
+
+class Api:
+    """We label, through the user's kubeconfig."""
+
+    def __init__(self, names: Names, client: Client, *, force: bool = False) -> None:
+        self._names, self._client = names, client
+        self._labelling = Labelling(names.domain, names.release, force)
+
+    @cached_property
+    def _nodes(self) -> dict[str, ClusterNode]:
+        return list_nodes(self._client)
+
+    def prepare(self, names: Collection[str]) -> None:
+        """See Labeller."""
+        there = [node for name in names if (node := self._nodes.get(self._names.in_cluster(name)))]
+        if names and not there:
+            raise BlockedError(
+                f"None of the {len(names)} hosts is a Node of {self._client.access.where}.",
+                "Name another cluster with --context, or set kubernetes.node_name in"
+                " fleetbuild.yml to what the Nodes are called.",
+            )
+        if there:
+            may_label(self._client, there[0], self._labelling)
+
+    def withdraw(self, names: Iterable[str]) -> Results:
+        """See Labeller."""
+        return self._label({name: self._wanted(name, {}) for name in names})
+
+    def publish(self, served: Mapping[str, Manifest]) -> Results:
+        """See Labeller."""
+        return self._label(
+            {
+                name: self._wanted(name, served_labels(manifest, self._names.domain))
+                for name, manifest in served.items()
+            }
+        )
+
+    def settle(self, release: Mapping[str, Labels | None]) -> Results:
+        """Give each node its hardware labels, and those of the release where they are known."""
+        return self._label({name: self._wanted(name, labels) for name, labels in release.items()})
+
+    def strangers(self) -> tuple[str, ...]:
+        """The Nodes that none of our hosts is called like."""
+        return tuple(sorted(self._nodes.keys() - set(self._names.nodes.values())))
+
+    def _wanted(self, name: str, release: Labels | None) -> Wanted:
+        return Wanted(release, self._names.hardware.get(name))
+
+    def _label(self, wanted: Mapping[str, Wanted]) -> Results:
+        refused = {name: problem for name in wanted if (problem := self._problem(name))}
+        open_ = {name: each for name, each in wanted.items() if name not in refused}
+        outcomes = label_nodes(
+            self._client,
+            self._nodes,
+            {self._names.in_cluster(name): each for name, each in open_.items()},
+            self._labelling,
+        )
+        done = {name: self._result(name, outcomes[self._names.in_cluster(name)]) for name in open_}
+        return {name: (refused | done)[name] for name in wanted}
+
+    def _problem(self, name: str) -> LabelResult | None:
+        """Why a host cannot be told in the cluster."""
+        called = self._names.in_cluster(name)
+        claimants = self._names.claimants(called)
+        if len(claimants) > 1:
+            return LabelResult(
+                node=name,
+                kubernetes_node=called,
+                state="refused",
+                reason=f"{', '.join(claimants)} are all called {called} in the cluster.",
+                fix="Set kubernetes_node for each host.",
+            )
+        if called not in self._nodes:
+            return LabelResult(
+                node=name,
+                kubernetes_node=called,
+                state="no_node",
+                reason=f"There is no Node {called} in {self._client.access.where}.",
+                fix="If there should be, look at kubernetes.node_name in fleetbuild.yml.",
+            )
+        return None
+
+    def _result(self, name: str, outcome: Outcome) -> LabelResult:
+        prefix = f"{self._names.domain}/"
+        return LabelResult(
+            node=name,
+            kubernetes_node=self._names.in_cluster(name),
+            state=outcome.state,
+            labels={key: value for key, value in outcome.labels.items() if key.startswith(prefix)},
+            reason=outcome.reason,
+            fix=outcome.fix,
+        )
+
+
+def label_cluster(plan: Plan, result: Result | None, cluster: Cluster, *, force: bool) -> Labelled:
+    """Label the nodes of a plan's groups now, by what an apply saw of them."""
+    names = names_in(plan)
+    served = serving_planned(plan, result)
+    release: dict[str, Labels | None] = {}
+    for group in plan.groups:
+        labels = {
+            key: value
+            for key, value in node_labels(plan, group).items()
+            if is_release_label(key, plan.label_domain)
+        }
+        release |= {name: labels if name in served else None for name in group.nodes}
+    with cluster.connect() as client:
+        api = Api(names, client, force=force)
+        api.prepare(release)
+        return Labelled(nodes=tuple(api.settle(release).values()), strangers=api.strangers())

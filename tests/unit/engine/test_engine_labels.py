@@ -1,0 +1,360 @@
+"""When labels come off and when they come back, in a rollout, a rollback and a verification."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from engine_fakes import FakeFleet, FakeStore, answer, ended, event, facts, group, plan
+
+from fleetbuild.engine.apply import carry_out
+from fleetbuild.engine.errand import Errand, run_errand
+from fleetbuild.engine.labelling import Files, Names, names_for, names_in, serving_planned
+from fleetbuild.engine.labelling_nfd import Nfd
+from fleetbuild.engine.rollback import going_back
+from fleetbuild.engine.rollout import manifest
+from fleetbuild.engine.run import Progress
+from fleetbuild.engine.state import StateDir
+from fleetbuild.engine.verify import Checks, verification
+from fleetbuild.errors import Interrupted
+from fleetbuild.kubernetes.labels import node_labels
+from fleetbuild.kubernetes.served import is_release_label, served_labels
+from fleetbuild.models import (
+    Config,
+    Event,
+    Inventory,
+    Login,
+    Manifest,
+    ManifestWheel,
+    Node,
+    NodeResult,
+    Plan,
+    Result,
+)  # fmt: skip
+from fleetbuild.models.result import LabelResult
+
+AVX = group("avx", ["avx-1", "avx-2", "avx-3"])
+PLAN = plan(AVX)
+OLD = Manifest(
+    release="default", id="old", group=AVX.name, python="/usr/bin/python3", wheels=(), verified=True
+)
+
+
+class Told:
+    """Labels as a list of what was asked, in order, among what else happened."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.trouble: dict[str, str] = {}  # (moment, node) -> state, as "off avx-1"
+
+    def prepare(self, names: Collection[str]) -> None:
+        self.log.append(f"prepare {' '.join(names)}")
+
+    def withdraw(self, names: Iterable[str]) -> dict[str, LabelResult]:
+        return self._all("off", dict.fromkeys(names, ""))
+
+    def publish(self, served: Mapping[str, Manifest]) -> dict[str, LabelResult]:
+        return self._all("on", {name: f"={made.id}" for name, made in served.items()})
+
+    def _all(self, moment: str, names: Mapping[str, str]) -> dict[str, LabelResult]:
+        self.log += [f"{moment} {name}{what}" for name, what in names.items()]
+        return {name: self._one(moment, name) for name in names}
+
+    def _one(self, moment: str, name: str) -> LabelResult:
+        state = self.trouble.get(f"{moment} {name}", "labelled")
+        about: dict[str, Any] = {"state": state, "node": name, "kubernetes_node": name}
+        why = {} if state == "labelled" else {"reason": "It says no.", "fix": "Ask again."}
+        return LabelResult(**about, **why)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FakeFleet:
+    (tmp_path / "store").mkdir()
+    nodes = {name: facts("avx", release={"default": OLD}) for name in AVX.nodes}
+    return FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def apply(
+    fleet: FakeFleet, told: Told, tmp_path: Path, the_plan: Plan = PLAN, events: Any = None
+) -> Result:
+    fleet.labels = told
+    fleet.during = told.log.append
+    return carry_out(fleet.run(the_plan, tmp_path / "state", events))
+
+
+def test_labels_are_off_while_a_node_changes(fleet: FakeFleet, told: Told, tmp_path: Path) -> None:
+    events: list[Event] = []
+    result = apply(fleet, told, tmp_path, events=events)
+    new = AVX.release_id
+    assert told.log == [
+        "prepare avx-1 avx-2 avx-3", "build.yml",
+        "off avx-1", "install.yml", f"on avx-1={new}",
+        "off avx-2", "install.yml", f"on avx-2={new}",
+        "off avx-3", "install.yml", f"on avx-3={new}",
+    ]  # fmt: skip
+    assert [(each.node, each.state) for each in result.labels] == [
+        ("avx-1", "labelled"), ("avx-2", "labelled"), ("avx-3", "labelled")
+    ]  # fmt: skip
+    about = [(each.node, each.message) for each in events if each.stage == "label"]
+    assert about[:2] == [("avx-1", "its release labels are off"), ("avx-1", "labelled")]
+    assert {each.group for each in events if each.stage == "label"} == {AVX.name}
+
+
+def test_what_is_up_to_date_is_labelled_and_not_taken_off(
+    fleet: FakeFleet, told: Told, tmp_path: Path
+) -> None:
+    apply(fleet, told, tmp_path)
+    told.log.clear()
+    apply(fleet, told, tmp_path)
+    assert told.log == [
+        "prepare avx-1 avx-2 avx-3",
+        *(f"on {name}={AVX.release_id}" for name in AVX.nodes),
+    ]
+
+
+@pytest.mark.parametrize("trouble", ["verify", "install"])
+def test_after_a_failure_the_labels_are_those_of_what_serves(
+    fleet: FakeFleet, told: Told, tmp_path: Path, trouble: str
+) -> None:
+    fleet.trouble["install.yml", "avx-1"] = trouble
+    result = apply(fleet, told, tmp_path)
+    assert told.log[2:] == ["off avx-1", "install.yml", "on avx-1=old"]
+    assert {node.state for node in result.nodes} == {f"{trouble}_failed", "not_reached"}
+
+
+def test_where_nothing_verified_serves_there_are_no_labels(
+    fleet: FakeFleet, told: Told, tmp_path: Path
+) -> None:
+    unverified = OLD.model_copy(update={"verified": False})
+    fleet.facts["avx-1"] = facts("avx", release={"default": unverified})
+    fleet.trouble["install.yml", "avx-1"] = "verify"
+    apply(fleet, told, tmp_path)
+    assert told.log[2:] == ["off avx-1", "install.yml"]
+
+
+def test_a_node_that_keeps_its_labels_is_not_changed(
+    fleet: FakeFleet, told: Told, tmp_path: Path
+) -> None:
+    told.trouble["off avx-1"] = "conflict"
+    result = apply(fleet, told, tmp_path)
+    assert told.log == ["prepare avx-1 avx-2 avx-3", "build.yml", "off avx-1"]
+    first, *rest = result.nodes
+    assert first.state == "blocked"
+    assert "nothing on it was changed: It says no." in str(first.reason)
+    assert {node.state for node in rest} == {"not_reached"}
+    assert result.exit_code == 4
+
+
+def test_a_host_that_is_no_node_is_changed_all_the_same(
+    fleet: FakeFleet, told: Told, tmp_path: Path
+) -> None:
+    told.trouble |= {"off avx-1": "no_node", "on avx-1": "no_node"}
+    result = apply(fleet, told, tmp_path)
+    assert {node.state for node in result.nodes} == {"installed"}
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(("state", "code"), [("unreachable", 3), ("forbidden", 4), ("failed", 6)])
+def test_labels_that_do_not_come_back_are_told(
+    fleet: FakeFleet, told: Told, tmp_path: Path, state: str, code: int
+) -> None:
+    told.trouble["on avx-1"] = state
+    result = apply(fleet, told, tmp_path)
+    assert {node.state for node in result.nodes} == {"installed"}
+    assert result.exit_code == code
+
+
+class Servants:
+    """Nodes of an errand."""
+
+    def __init__(self, told: Told, tmp_path: Path, **replies: Any) -> None:
+        self.told, self.state, self.replies = told, StateDir(tmp_path), replies
+        self.facts = {name: facts("avx", release={"default": OLD}) for name in replies}
+
+    def playbook(self, name: str, *, limit: Any, extravars: Any, on_event: Any) -> Any:
+        assert limit
+        self.told.log.append(name)
+        (jobs,) = extravars.values()
+        hosts = {}
+        for host in jobs:
+            reply = self.replies[host]
+            if isinstance(reply, str):
+                hosts[host] = ended(reply)
+                continue
+            answer(on_event, host, reply, "install" if name == "rollback.yml" else "verify")
+            if name == "rollback.yml" and reply["ok"]:
+                back = OLD.model_copy(update={"id": reply["release_id"]})
+                self.facts[host] = facts("avx", release={"default": back})
+        return SimpleNamespace(hosts=hosts, cancelled=False)
+
+    def run(self, errand: Errand) -> Result:
+        nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
+        return run_errand(
+            errand,
+            Inventory(source="i", nodes=nodes),
+            release="default",
+            left={},
+            state=self.state,
+            probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
+            playbook=self.playbook,
+            labels=self.told,
+            on_event=lambda _: None,
+        )
+
+
+def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_path: Path) -> None:
+    good, bad = {"ok": True, "release_id": "older"}, {"ok": False}
+    told.trouble["off c"] = "kept"
+    result = Servants(told, tmp_path, a=good, b=bad, c=good).run(going_back("/opt/f", "default"))
+    assert told.log == [
+        "off a", "off b", "off c", "rollback.yml", "on a=older", "on b=old"
+    ]  # fmt: skip
+    assert [node.state for node in result.nodes] == ["rolled_back", "install_failed", "blocked"]
+    assert {each.node for each in result.labels} == {"a", "b", "c"}
+
+
+def test_a_verification_confirms_or_takes_off(told: Told, tmp_path: Path) -> None:
+    servants = Servants(told, tmp_path, good={"ok": True}, bad={"ok": False}, away="unreachable")
+    servants.run(verification("/opt/f", "default", lambda _: Checks(imports=("x",))))
+    assert told.log == ["verify.yml", "on good=old", "off bad"]
+
+
+# What labels say.
+
+
+def test_a_manifest_makes_the_labels_of_its_plan(fleet: FakeFleet, tmp_path: Path) -> None:
+    apply(fleet, Told(), tmp_path)
+    for release in ("default", "staging"):
+        renamed = PLAN.model_copy(update={"release": release})
+        run = fleet.run(renamed, tmp_path / "state")
+        shelved = dict(fleet.store.shelf)
+        made = manifest(run, Progress(shelved=shelved), AVX, "avx-1")
+        labels = node_labels(renamed, AVX)
+        known = names_in(renamed).hardware["avx-1"]
+        assert {**served_labels(made, PLAN.label_domain), **known} == labels
+        assert not any(is_release_label(key, PLAN.label_domain) for key in known)
+        assert known
+
+
+def test_hosts_that_the_plan_does_not_know_are_called_as_configured() -> None:
+    nodes = [Node(name=name, login=Login(host=name)) for name in ("avx-1", "new")]
+    config = Config.model_validate({"kubernetes": {"node_name": "n-{{ inventory_hostname }}"}})
+    inventory = Inventory(source="i", nodes=tuple(nodes))
+    known = PLAN.nodes["avx-1"].model_copy(update={"kubernetes_node": "k"})
+    made = PLAN.model_copy(update={"nodes": {**PLAN.nodes, "avx-1": known}})
+    names = names_for(inventory, config, made)
+    assert (names.in_cluster("avx-1"), names.in_cluster("new")) == ("k", "n-new")
+    assert names_for(inventory, config, None).in_cluster("avx-1") == "n-avx-1"
+    other = config.model_copy(update={"release": "staging"})
+    assert not names_for(inventory, other, made).hardware
+
+
+def test_only_what_serves_this_plans_release_is_labelled_with_it() -> None:
+    def result(state: Any, release: str | None) -> Result:
+        node = NodeResult(node="avx-1", state=state, release_id=release)
+        return Result(plan_digest="", nodes=(node,))
+
+    assert serving_planned(PLAN, result("installed", AVX.release_id)) == {"avx-1"}
+    assert not serving_planned(PLAN, result("installed", "of an older plan"))
+    assert not serving_planned(PLAN, result("verify_failed", AVX.release_id))
+    assert not serving_planned(PLAN, None)
+
+
+# Feature files.
+
+
+class Ansible:
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.state: dict[str, str] = {}
+        self.cancelled = False
+
+    def __call__(self, name: str, *, limit: Any, extravars: Any, on_event: Any) -> Any:
+        assert name == "label.yml"
+        wanted = extravars["fleetbuild_labels"]
+        assert limit == sorted(wanted)
+        self.asked.append(wanted)
+        for host in wanted:
+            said = {"ansible_facts": {"node_labels_result": {"ok": True, "changed": True}}}
+            on_event(event(host, "Result", said))
+            on_event(event(host, "Other", {"ansible_facts": {"node_labels_result": 3}}))
+        hosts = {host: ended(self.state.get(host, "ok")) for host in wanted}
+        return SimpleNamespace(hosts=hosts, cancelled=self.cancelled)
+
+
+NAMES = Names("fleetbuild.dev", hardware={"a": {"fleetbuild.dev/isa": "avx"}})
+SERVED = Manifest(
+    release="default",
+    id="r1",
+    group="cpu-avx-cp311",
+    python="/usr/bin/python3",
+    wheels=(ManifestWheel(package="p", version="1+cpu.avx", artifact_key="k", sha256="s"),),
+    verified=True,
+)
+FILE = "/etc/kubernetes/node-feature-discovery/features.d/fleetbuild"
+ON = {
+    "fleetbuild.dev/isa": "avx",
+    "fleetbuild.dev/group": "cpu-avx-cp311",
+    "fleetbuild.dev/release": "r1",
+    "fleetbuild.dev/package.p": "1_cpu.avx",
+}
+
+
+def test_a_feature_file_holds_the_hardware_alone_and_then_all(tmp_path: Path) -> None:
+    ansible, state = Ansible(), StateDir(tmp_path)
+    labels = Nfd(NAMES, ansible, state)
+    labels.prepare(["a"])
+    assert labels.withdraw(["a", "b"])["a"].state == "labelled"
+    assert labels.publish({"a": SERVED})["a"].labels == ON
+    assert ansible.asked == [
+        {
+            "a": {"labels": {"fleetbuild.dev/isa": "avx"}, "file": FILE},
+            "b": {"labels": {}, "file": FILE},
+        },
+        {"a": {"labels": ON, "file": FILE}},
+    ]
+
+
+def test_a_file_that_lies_there_is_not_written_again(tmp_path: Path) -> None:
+    ansible, state = Ansible(), StateDir(tmp_path)
+    Nfd(NAMES, ansible, state).publish({"a": SERVED})
+    assert not Nfd(NAMES, ansible, state).publish({"a": SERVED})
+    staging = Nfd(Names("fleetbuild.dev", "staging"), ansible, state)
+    staging.publish({"a": SERVED.model_copy(update={"release": "staging"})})
+    assert ansible.asked[1]["a"]["file"] == f"{FILE}-staging"
+    assert not Nfd(NAMES, ansible, state).publish({"a": SERVED})
+    Nfd(NAMES, ansible, state).withdraw(["a"])
+    assert Nfd(NAMES, ansible, state).publish({"a": SERVED})
+    state.labels_file.write_text("damaged")
+    assert Nfd(NAMES, ansible, state).publish({"a": SERVED})
+    assert not Nfd(NAMES, ansible, state).publish({})
+
+
+def test_a_file_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None:
+    ansible, state = Ansible(), StateDir(tmp_path)
+    labels = Nfd(NAMES, ansible, state)
+    ansible.state = {"a": "unreachable", "b": "failed"}
+    results = labels.publish({"a": SERVED, "b": SERVED})
+    assert [results[name].state for name in "ab"] == ["unreachable", "failed"]
+    assert "no route" in str(results["a"].reason)
+    ansible.state = {}
+    assert labels.publish({"a": SERVED, "b": SERVED}).keys() == {"a", "b"}
+    ansible.cancelled = True
+    with pytest.raises(Interrupted):
+        labels.withdraw(["a"])
+    ansible.cancelled = False
+    assert labels.publish({"a": SERVED})  # nobody knows what lies there now
+
+
+def test_files_are_the_users() -> None:
+    files = Files()
+    files.prepare(["a"])
+    assert files.withdraw(["a"]) == files.publish({"a": SERVED}) == {}
