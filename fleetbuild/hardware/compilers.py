@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleetbuild.hardware.data import load
@@ -15,11 +14,7 @@ class Offer:
     """Major versions of gcc. `default` is None where it is not known."""
 
     default: str | None = None
-    beside: tuple[str, ...] = ()
-
-    def oldest(self, will_do: Callable[[str], bool]) -> str | None:
-        """The oldest one beside the default that will do; None where none does."""
-        return next(filter(will_do, self.beside), None)
+    beside: tuple[str, ...] = ()  # oldest first
 
 
 def gccs_of(distribution: str | None, version: str | None) -> Offer:

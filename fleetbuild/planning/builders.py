@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Python, Requires, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.compilers import (
-    compiler_for,
+    Need,
     compiler_to_supply,
     gcc_beside,
+    lacks_compiler,
     required_compiler,
-    unknown_to,
 )
 from fleetbuild.planning.fates import Fate
 from fleetbuild.planning.groups import DraftGroup, builder_rank, libc_of, numbers
@@ -46,6 +47,7 @@ def choose_builders(
     strong: Collection[str] = (),
     *,
     toolkit: Toolkit | None = None,
+    gcc: Gcc | None = None,
 ) -> Builders:
     """Those who can build for this target: strong machines that were named, then members; of
     them, first those who have the toolkit."""
@@ -64,13 +66,13 @@ def choose_builders(
         else:
             refusals.append(answer)
     order = (*fit, *(name for name in members if name not in fit))
-    rung, oldest = RUNGS[target.isa], members[0]
+    need, oldest = Need(RUNGS[target.isa], gcc), members[0]
     floor = libc_of(facts[oldest])
     able = tuple(
         sorted(
             (name for name in order if name in fit or libc_of(facts[name]) == floor),
             key=lambda name: (
-                bool(unknown_to(compiler_for(rung, facts[name]), rung)),
+                lacks_compiler(need, facts[name]),
                 toolkit is not None and name not in toolkit.installed_on,
             ),
         )
@@ -81,7 +83,7 @@ def choose_builders(
         able=able,
         pythons={name: pythons[name].path for name in order},
         version=pythons[order[0]].version,
-        gccs={name: gcc for name in order if (gcc := gcc_beside(rung, facts[name]))},
+        gccs={name: major for name in order if (major := gcc_beside(need, facts[name]))},
         warnings=_refused(target, oldest, refusals) if strong and not fit else (),
     )
 
@@ -117,17 +119,23 @@ def _refused(target: Target, instead: str, refusals: Sequence[str]) -> tuple[str
 
 
 def requires_of(
-    recipe: Recipe, builder: str, facts: Facts, target: Target, toolkit: Toolkit | None = None
+    recipe: Recipe,
+    builder: str,
+    facts: Facts,
+    target: Target,
+    *,
+    toolkit: Toolkit | None = None,
+    gcc: Gcc | None = None,
 ) -> Requires:
     """What the builder must have, and whether it has."""
-    rung = RUNGS[target.isa]
+    need = Need(RUNGS[target.isa], gcc)
     return Requires(
-        compiler=required_compiler(rung, facts),
+        compiler=required_compiler(need, facts),
         cuda=_cuda(builder, toolkit),
         disk_gb=recipe.disk_gb,
         memory_gb=job_memory(recipe, target),
         to_supply=(
-            *compiler_to_supply(rung, builder, facts),
+            *compiler_to_supply(need, builder, facts),
             *_toolkit_to_supply(builder, toolkit),
             *_short_of_disk(recipe, builder, facts),
         ),
@@ -172,4 +180,3 @@ def jobs_on(recipe: Recipe, facts: Facts, target: Target) -> int:
     each = job_memory(recipe, target)
     by_memory = int((facts.memory_gb or each) / each)
     return max(1, min(facts.cpus or 1, by_memory))
-

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fleetbuild.hardware.compilers import gccs_of
-from fleetbuild.hardware.rungs import RUNGS, Rung, flags, known_since, unknown_features
-from fleetbuild.models import Facts, Target
+from fleetbuild.hardware.cuda import Gcc
+from fleetbuild.hardware.rungs import Rung, flags, known_since, unknown_features
+from fleetbuild.models import Facts
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.groups import numbers
 
@@ -22,6 +24,30 @@ class Compiler(Frozen):
         return f"{self.kind} {self.version or 'of unknown version'}"
 
 
+@dataclass(frozen=True)
+class Need:
+    """What a build asks of its compiler: a rung's features, and what its packages and its CUDA
+    toolkit say of gcc."""
+
+    rung: Rung
+    gcc: Gcc | None = None
+
+    def objection(self, compiler: Compiler | None) -> str:
+        """What is wrong with this compiler; "" where nothing is, or its version is not known."""
+        if compiler is None or compiler.version is None:
+            return ""
+        unknown = sorted(unknown_features(self.rung, compiler.kind, compiler.version))
+        if unknown:
+            return f"does not know {', '.join(unknown)}"
+        if self.gcc and compiler.kind == "gcc" and not self.gcc.fits(_precise(compiler.version)):
+            return f"is not {self.gcc}"
+        return ""
+
+    def __str__(self) -> str:
+        since = known_since(self.rung, "gcc")
+        return str(self.gcc & Gcc(since) if self.gcc else Gcc(since))
+
+
 def compiler_of(facts: Facts) -> Compiler | None:
     """The node's default compiler: gcc rather than clang; None where there is none."""
     if {"gcc", "g++"} <= facts.toolchain.keys():
@@ -31,62 +57,60 @@ def compiler_of(facts: Facts) -> Compiler | None:
     return None
 
 
-def compiler_for(rung: Rung, facts: Facts) -> Compiler | None:
-    """The compiler that a build for this rung takes there: the default one where it knows the
-    rung's features, else the oldest gcc beside it that does, if the distribution has one. None
-    where the toolchain role installs the default one."""
+def compiler_for(need: Need, facts: Facts) -> Compiler | None:
+    """The compiler that a build takes there: the default one where it will do, else the oldest gcc
+    beside it that will, if the distribution has one. None where the toolchain role installs the
+    default one."""
     default = _default(facts)
-    if not unknown_to(default, rung):
+    if not need.objection(default):
         return compiler_of(facts)
-    offer = gccs_of(facts.os.id, facts.os.version)
-    newer = offer.oldest(lambda version: not unknown_features(rung, "gcc", version))
-    return Compiler(kind="gcc", version=newer, beside=True) if newer else default
+    beside = (
+        Compiler(kind="gcc", version=version, beside=True)
+        for version in gccs_of(facts.os.id, facts.os.version).beside
+    )
+    return next((gcc for gcc in beside if not need.objection(gcc)), default)
 
 
-def unknown_to(compiler: Compiler | None, rung: Rung) -> frozenset[str]:
-    """The rung's features that this compiler is too old for."""
-    return unknown_features(rung, compiler.kind, compiler.version) if compiler else frozenset()
+def lacks_compiler(need: Need, facts: Facts) -> bool:
+    """Whether neither the default compiler nor one beside it will do."""
+    return bool(need.objection(compiler_for(need, facts)))
 
 
-def gcc_beside(rung: Rung, facts: Facts) -> str | None:
-    """The major version of the gcc that a build for this rung takes there, where that is not the
-    node's default compiler."""
-    compiler = compiler_for(rung, facts)
+def gcc_beside(need: Need, facts: Facts) -> str | None:
+    """The major version of the gcc that a build takes there, where that is not the default one."""
+    compiler = compiler_for(need, facts)
     return compiler.version if compiler and compiler.beside else None
 
 
-def flags_for(target: Target, order: Sequence[str], facts: Mapping[str, Facts]) -> str:
+def flags_for(need: Need, order: Sequence[str], facts: Mapping[str, Facts]) -> str:
     """Flags that every one of these builders understands, whoever it will be."""
-    rung = RUNGS[target.isa]
-    found = [compiler_for(rung, facts[name]) for name in order]
+    found = [compiler_for(need, facts[name]) for name in order]
     known = [compiler for compiler in found if compiler and compiler.version]
     first = found[0]
     same = len(known) == len(found) and all(first and each.kind == first.kind for each in known)
     oldest = min((each.version or "" for each in known), key=numbers) if same else None
-    return flags(rung, first.kind if first else "gcc", oldest)
+    return flags(need.rung, first.kind if first else "gcc", oldest)
 
 
-def required_compiler(rung: Rung, facts: Facts) -> str:
+def required_compiler(need: Need, facts: Facts) -> str:
     """The compiler as a plan requires it: present, or by the toolchain role, and why."""
-    compiler, default = compiler_for(rung, facts), _default(facts)
+    compiler, default = compiler_for(need, facts), _default(facts)
     if compiler and compiler.beside:
-        unknown = ", ".join(sorted(unknown_to(default, rung)))
-        return f"{compiler} (by the toolchain role: {default} does not know {unknown})"
+        return f"{compiler} (by the toolchain role: {default} {need.objection(default)})"
     present = compiler_of(facts)
     return f"{present} (present)" if present else "gcc (to be installed by the toolchain role)"
 
 
-def compiler_to_supply(rung: Rung, builder: str, facts: Facts) -> tuple[str, ...]:
-    """A sentence where neither the default compiler nor one beside it knows the whole rung."""
-    compiler = compiler_for(rung, facts)
-    unknown = ", ".join(sorted(unknown_to(compiler, rung)))
-    if not unknown:
+def compiler_to_supply(need: Need, builder: str, facts: Facts) -> tuple[str, ...]:
+    """A sentence where neither the default compiler nor one beside it will do."""
+    compiler = compiler_for(need, facts)
+    objection = need.objection(compiler)
+    if not objection:
         return ()
     sentence = (
-        f"{builder} compiles with {compiler}, which does not know {unknown}, and no newer one is "
-        f"known to be in its distribution: have gcc {known_since(rung, 'gcc')} or newer as gcc and "
-        "g++ there, let another node build (build.builders), or set fleetbuild_isa to a lower rung "
-        "for these nodes."
+        f"{builder} compiles with {compiler}, which {objection}, and no other is known to be in "
+        f"its distribution: have {need} as gcc and g++ there, or let another node build "
+        "(build.builders); for a rung that it does not know, fleetbuild_isa names a lower one."
     )
     return (sentence,)
 
@@ -95,6 +119,11 @@ def _default(facts: Facts) -> Compiler | None:
     """The one that is there, or that the distribution's plain gcc package is."""
     version = gccs_of(facts.os.id, facts.os.version).default
     return compiler_of(facts) or (Compiler(kind="gcc", version=version) if version else None)
+
+
+def _precise(version: str) -> str:
+    """A major version stands for the last of its releases, which is what distributions have."""
+    return version if "." in version else f"{version}.99"
 
 
 def _newest(versions: Sequence[str]) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from fleetbuild.hardware.cuda import Gcc
+from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, LockedFile, PlannedWheel, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.builders import (
@@ -13,14 +15,14 @@ from fleetbuild.planning.builders import (
     jobs_on,
     requires_of,
 )
-from fleetbuild.planning.compilers import flags_for
+from fleetbuild.planning.compilers import Need, flags_for
 from fleetbuild.planning.fates import Fate
 from fleetbuild.planning.groups import DraftGroup, numbers
 from fleetbuild.planning.keys import artifact_key, wheel_version
 from fleetbuild.planning.lock import LockRequest, Locks, Source, StandIn
 from fleetbuild.planning.order import building_order
-from fleetbuild.planning.packages import Package
-from fleetbuild.planning.toolkits import Toolkit
+from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.toolkits import Toolkit, compiler_needed
 from fleetbuild.recipes import (
     Job,
     patches_for,
@@ -32,6 +34,8 @@ from fleetbuild.recipes import (
     render_settings,
 )
 
+# That of Python 3.10 and older hands no settings to a build backend.
+_PIP_WITH_SETTINGS = "pip>=23"
 StoreView = Mapping[str, str]  # artifact key -> the lowest libc floor of its stored wheels
 
 
@@ -44,6 +48,7 @@ class DraftWheel(Frozen):
     builders: Builders
     home: str  # of these groups, the one that the first builder is in
     toolkit: Toolkit | None = None
+    gcc: Gcc | None = None  # the versions that build the release, where not all do
     against: tuple[DraftWheel, ...] = ()  # which are there while it is built, and pinned by it
 
 
@@ -70,7 +75,10 @@ def draft_wheels(
             able = [each for each in strong if _runs(facts.get(each), against)]
             target = _shared_target(index, serving)
             toolkit = _shared_toolkit(index, serving)
-            builders = choose_builders(target, serving, fates, facts, able, toolkit=toolkit)
+            gcc = compiler_needed(versions_of(packages), toolkit)
+            builders = choose_builders(
+                target, serving, fates, facts, able, toolkit=toolkit, gcc=gcc
+            )
             homes = (group.name for group in serving if builders.first in group.nodes)
             wheel = DraftWheel(
                 package=package,
@@ -79,6 +87,7 @@ def draft_wheels(
                 builders=builders,
                 home=next(homes, serving[0].name),
                 toolkit=toolkit,
+                gcc=gcc,
                 against=against,
             )
             made |= {(name, group.name): wheel for group in serving}
@@ -152,14 +161,16 @@ def build_request(
     installed with. `closures` say those of each group.
     """
     libc = facts[wheel.builders.first].libc
-    own = render_requirements(wheel.package.recipe, job_of(wheel))
-    needed = sorted({*source.build_requirements, *own})
+    recipe, job = wheel.package.recipe, job_of(wheel)
+    needed = {*source.build_requirements, *render_requirements(recipe, job)}
+    if render_settings(recipe, job):
+        needed.add(_PIP_WITH_SETTINGS)
     if not (needed or wheel.against) or libc is None:
         return None
     asked = [base for base in wheel.against if base.package.recipe.requires is None]
     pins = closures.get(wheel.home, ()) if wheel.against else ()
     return LockRequest(
-        requirements=(*needed, *(base.package.requirement for base in asked)),
+        requirements=(*sorted(needed), *(base.package.requirement for base in asked)),
         sources=tuple(base.package.name for base in asked),
         stand_ins=tuple(filter(None, map(_stand_in, wheel.against))),
         constraints=tuple(f"{file.name}=={file.version}" for file in pins),
@@ -202,7 +213,8 @@ def plan_wheel(
     else:
         action, reason = _action(key, target, store)
     builder = facts[builders.first]
-    job = job_of(wheel, flags_for(target, builders.order, facts))
+    need = Need(RUNGS[target.isa], wheel.gcc)
+    job = job_of(wheel, flags_for(need, builders.order, facts))
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,
@@ -225,7 +237,9 @@ def plan_wheel(
         patches={patch.file: patch.text for patch in patches_for(recipe, job)},
         built_against=bases,
         cuda_why=wheel.toolkit.why if wheel.toolkit else None,
-        requires=requires_of(recipe, builders.first, builder, target, wheel.toolkit),
+        requires=requires_of(
+            recipe, builders.first, builder, target, toolkit=wheel.toolkit, gcc=wheel.gcc
+        ),
         source=source.file if source else None,
         source_path=source.path if source else None,
         build_dependencies=requirements or (),

@@ -1,0 +1,164 @@
+"""The compiler of a build: the default one, one beside it, or one to be supplied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from planning_fleets import facts, package, planned, recipe_of
+
+from fleetbuild.hardware.compilers import gccs_of
+from fleetbuild.hardware.cuda import Gcc
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Os
+from fleetbuild.planning.compilers import (
+    Need,
+    compiler_for,
+    compiler_to_supply,
+    flags_for,
+    gcc_beside,
+    lacks_compiler,
+    required_compiler,
+)
+
+BF16 = package("bf", recipe=recipe_of("bf", "avx2", "avx512bf16", more="sources: [sdist]\n"))
+
+
+def gcc(version: str) -> dict[str, tuple[str, ...]]:
+    return {"gcc": (version,), "g++": (version,)}
+
+
+def on(system: str, version: str, compiler: str | None = None, **more: Any) -> Any:
+    """A node of this distribution."""
+    tools = gcc(compiler) if compiler else {}
+    return facts("avx512bf16", os=Os(id=system, version=version), toolchain=tools, **more)
+
+
+@pytest.mark.parametrize(
+    ("system", "version", "default", "newest"),
+    [
+        ("debian", "11", "10", "9"),
+        ("ubuntu", "20.04", "9", "10"),
+        ("rocky", "8.10", "8", "14"),
+        ("rhel", "9.4", "11", "14"),
+        ("opensuse-leap", "15.6", "7", "14"),
+    ],
+)
+def test_what_distributions_offer(system: str, version: str, default: str, newest: str) -> None:
+    offer = gccs_of(system, version)
+    assert (offer.default, offer.beside[-1]) == (default, newest)
+    assert list(offer.beside) == sorted(offer.beside, key=int)
+
+
+@pytest.mark.parametrize("system", [("debian", "99"), ("plan9", "4"), (None, None), ("ubuntu", "")])
+def test_an_unknown_release_offers_nothing_that_is_known(system: tuple[str, str]) -> None:
+    assert gccs_of(*system).default is None
+    assert gccs_of(*system).beside == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "expected", "beside"),
+    [
+        (on("debian", "12", "12.2.0"), "gcc 12.2.0 (present)", None),
+        (
+            on("ubuntu", "20.04", "9.4.0"),
+            "gcc 10 (by the toolchain role: gcc 9.4.0 does not know avx512_bf16)",
+            "10",
+        ),
+        (
+            on("rocky", "8.10", "8.5.0"),
+            "gcc 10 (by the toolchain role: gcc 8.5.0 does not know avx512_bf16)",
+            "10",
+        ),
+        # Nothing is there, and what would be installed is too old.
+        (
+            on("ubuntu", "20.04"),
+            "gcc 10 (by the toolchain role: gcc 9 does not know avx512_bf16)",
+            "10",
+        ),
+        (on("debian", "12"), "gcc (to be installed by the toolchain role)", None),
+        (on("plan9", "4"), "gcc (to be installed by the toolchain role)", None),
+    ],
+)
+def test_a_newer_one_is_taken_where_the_default_is_too_old(
+    node: Any, expected: str, beside: str | None
+) -> None:
+    need = Need(RUNGS["avx512bf16"])
+    assert required_compiler(need, node) == expected
+    assert gcc_beside(need, node) == beside
+    assert not lacks_compiler(need, node)
+    assert compiler_to_supply(need, "n", node) == ()
+
+
+def test_flags_are_those_of_the_one_that_is_taken() -> None:
+    need, fleet = Need(RUNGS["avx512bf16"]), {"a": on("ubuntu", "20.04", "9.4.0")}
+    assert flags_for(need, ["a"], fleet).endswith("-mavx512vnni -mavx512bf16")
+    assert "-march=x86-64-v3" in flags_for(
+        Need(RUNGS["avx2"]), ["b"], {"b": on("debian", "12", "12")}
+    )
+
+
+def test_where_there_is_none_it_is_to_be_supplied() -> None:
+    node = on("ubuntu", "18.04", "7.5.0")
+    (sentence,) = compiler_to_supply(Need(RUNGS["avx512bf16"]), "old", node)
+    assert sentence.startswith(
+        "old compiles with gcc 7.5.0, which does not know avx512_bf16, avx512_vnni, and no other "
+        "is known to be in its distribution: have gcc 10 or newer as gcc and g++ there"
+    )
+    assert lacks_compiler(Need(RUNGS["avx512bf16"]), node)
+    (sentence,) = compiler_to_supply(Need(RUNGS["amx"]), "n", on("debian", "11"))
+    assert "n compiles with gcc 10, which does not know amx_bf16, amx_int8, amx_tile" in sentence
+
+
+def test_what_packages_and_toolkits_say_of_gcc_counts_as_well() -> None:
+    node = on("ubuntu", "22.04", "11.4.0")
+    below = Need(RUNGS["avx2"], Gcc("6", "11"))
+    assert gcc_beside(below, node) == "9"
+    assert required_compiler(below, node) == (
+        "gcc 9 (by the toolchain role: gcc 11.4.0 is not gcc 6 to below 11)"
+    )
+    assert gcc_beside(Need(RUNGS["avx512bf16"], Gcc("6", "11")), node) == "10"
+    assert gcc_beside(Need(RUNGS["avx2"], Gcc("11.3")), node) is None
+    assert gcc_beside(Need(RUNGS["avx2"], Gcc("11.3")), on("rocky", "8.10", "8.5.0")) == "11"
+    (sentence,) = compiler_to_supply(Need(RUNGS["amx"], Gcc("6", "10")), "n", node)
+    assert "which is not gcc 6 to below 10" in sentence
+
+
+def test_bounds_of_gcc_say_nothing_of_clang() -> None:
+    node = facts(toolchain={"clang": ("14.0.6",)})
+    compiler = compiler_for(Need(RUNGS["avx2"], Gcc("6", "9")), node)
+    assert str(compiler) == "clang 14.0.6"
+
+
+def test_a_version_that_is_not_known_is_not_objected_to() -> None:
+    node = facts(toolchain={"clang": ()})
+    assert str(compiler_for(Need(RUNGS["amx"]), node)) == "clang of unknown version"
+
+
+def test_the_plan_says_which_builder_takes_which() -> None:
+    fleet = {
+        "new": on("debian", "12", "12.2.0"),
+        "old": on("ubuntu", "20.04", "9.4.0", libc="2.31"),
+    }
+    (group,) = planned(fleet, packages=(BF16,)).groups
+    (wheel,) = group.wheels
+    assert (wheel.built_on, wheel.build_gccs) == ("old", {"old": "10"})
+    assert wheel.requires.compiler.startswith("gcc 10 (by the toolchain role")
+    assert wheel.requires.to_supply == ()
+    assert wheel.environment["CFLAGS"].endswith("-mavx512bf16")
+
+
+def test_of_members_who_are_alike_one_with_a_compiler_that_will_do_builds() -> None:
+    fleet = {
+        "big": on("ubuntu", "18.04", "7.5.0", memory_gb=512.0),
+        "small": on("debian", "12", "12.2.0"),
+    }
+    (wheel,) = planned(fleet, packages=(BF16,)).groups[0].wheels
+    assert (wheel.built_on, wheel.fallbacks) == ("small", ("big",))
+    assert wheel.requires.to_supply == ()
+
+
+def test_nothing_that_will_do_stops_apply_before_the_first_build() -> None:
+    (wheel,) = planned({"a": on("ubuntu", "18.04", "7.5.0")}, packages=(BF16,)).groups[0].wheels
+    assert wheel.requires.compiler == "gcc 7.5.0 (present)"
+    assert "which does not know avx512_bf16, avx512_vnni" in wheel.requires.to_supply[0]
