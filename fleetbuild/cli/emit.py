@@ -20,6 +20,7 @@ class What(StrEnum):
     K8S = "k8s"
     NFD = "nfd"
     LABELS = "labels"
+    AFFINITY = "affinity"
     CONTAINERS = "containers"
 
 
@@ -44,8 +45,9 @@ Written = Annotated[
     What,
     typer.Argument(
         metavar="WHAT",
-        help="k8s: labels and workloads; nfd: feature files; labels: labels alone; "
-        "containers: what the groups' images are built from.",
+        help="k8s: labels and workloads; nfd: feature files and NodeFeatureRules; labels: labels "
+        "alone; affinity: selectors and affinity for manifests of your own; containers: what the "
+        "groups' images are built from.",
     ),
 ]
 Out = Annotated[
@@ -81,6 +83,14 @@ IndexUrl = Annotated[
     str | None,
     typer.Option("--index-url", metavar="URL", help="Where the folder of store export is served."),
 ]
+RuntimeClass = Annotated[
+    str | None,
+    typer.Option(
+        "--runtime-class",
+        metavar="NAME",
+        help="The RuntimeClass of pods with GPUs, where NVIDIA's is not the cluster's default.",
+    ),
+]
 
 # What each option goes with; elsewhere it would be ignored, and is refused instead.
 _GOES_WITH = {
@@ -89,6 +99,7 @@ _GOES_WITH = {
     "--image": ("k8s --way hostpath", "k8s --way volume", "k8s --way init", "containers"),
     "--image-prefix": ("k8s --way image", "k8s --way volume", "containers"),
     "--index-url": ("k8s --way init",),
+    "--runtime-class": ("k8s", "affinity"),
 }
 
 
@@ -100,6 +111,7 @@ def emit(
     image: Image = None,
     image_prefix: ImagePrefix = None,
     index_url: IndexUrl = None,
+    runtime_class: RuntimeClass = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
@@ -117,6 +129,7 @@ def emit(
                 "--image": image,
                 "--image-prefix": image_prefix,
                 "--index-url": index_url,
+                "--runtime-class": runtime_class,
             },
         )
         delivery = fleetbuild.Delivery(
@@ -125,6 +138,7 @@ def emit(
             image=image,
             image_prefix=image_prefix,
             index_url=index_url,
+            runtime_class=runtime_class,
         )
         made = steps.read_plan(run, None)
         told: list[str] = []

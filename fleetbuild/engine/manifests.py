@@ -12,16 +12,18 @@ from fleetbuild.kubernetes import (
     Delivery,
     Wheel,
     containers,
-    feature_file,
-    node_labels,
+    feature_files,
+    node_feature_rule,
     node_warnings,
     render,
+    snippets,
     warnings,
 )
+from fleetbuild.kubernetes.rules import FILE as RULES
 from fleetbuild.models import Plan
 from fleetbuild.store import Store
 
-What = Literal["k8s", "labels", "nfd", "containers"]
+What = Literal["k8s", "labels", "nfd", "affinity", "containers"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Emission:
         return {
             "k8s": self._workloads,
             "labels": self._labels,
-            "nfd": self._feature_files,
+            "nfd": self._for_nfd,
+            "affinity": self._affinity,
             "containers": self._containers,
         }[what]()
 
@@ -62,16 +65,13 @@ class Emission:
         labels = {name: files[name] for name in ("labels.sh", "nodes.yaml")}
         return Written(labels, node_warnings(self.plan))
 
-    def _feature_files(self) -> Written:
-        return Written(
-            {
-                name: feature_file(node_labels(self.plan, group))
-                for group in self.plan.groups
-                for name in group.nodes
-                if group.release_id
-                and name in (group.installs.up_to_date if self.verified is None else self.verified)
-            }
-        )
+    def _for_nfd(self) -> Written:
+        """For nfd-worker on each node, and for nfd-master."""
+        files = feature_files(self.plan, self.verified)
+        return Written({**files, RULES: node_feature_rule(self.plan)})
+
+    def _affinity(self) -> Written:
+        return Written(snippets(self.plan, runtime_class=self.delivery.runtime_class))
 
     def _containers(self) -> Written:
         wheels = self._wheels()

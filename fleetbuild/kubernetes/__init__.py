@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from fleetbuild.kubernetes.affinity import affinity, selector
 from fleetbuild.kubernetes.containerfile import containers
 from fleetbuild.kubernetes.delivery import Delivery, Kind, Parts, Way, Wheel
 from fleetbuild.kubernetes.document import dump
@@ -13,12 +14,14 @@ from fleetbuild.kubernetes.labels import (
     hardware_labels,
     kubernetes_name,
     label_script,
+    labels_by_node,
     node_labels,
     node_patches,
-    nodes_to_label,
 )
 from fleetbuild.kubernetes.names import is_subdomain, label_value
-from fleetbuild.kubernetes.nfd import feature_file
+from fleetbuild.kubernetes.nfd import feature_file, feature_files
+from fleetbuild.kubernetes.rules import node_feature_rule
+from fleetbuild.kubernetes.snippets import snippets
 from fleetbuild.kubernetes.ways import parts
 from fleetbuild.kubernetes.workload import KINDS, smoke
 from fleetbuild.models import Plan, PlannedGroup
@@ -28,20 +31,25 @@ __all__ = [
     "Kind",
     "Way",
     "Wheel",
+    "affinity",
     "containers",
     "default_image",
     "feature_file",
+    "feature_files",
     "hardware_labels",
     "label_value",
+    "node_feature_rule",
     "node_labels",
     "node_warnings",
     "render",
+    "selector",
+    "snippets",
     "warnings",
 ]
 
 _KUSTOMIZATION = """\
 The workloads of all groups: kubectl apply -k .
-Labels are not among them: they are put on verified nodes by labels.sh or nodes.yaml."""
+Labels are not among them: labels.sh or nodes.yaml puts them on the nodes."""
 
 
 def render(
@@ -107,8 +115,8 @@ def node_warnings(plan: Plan) -> tuple[str, ...]:
 def _nodes(plan: Plan, verified: Collection[str] | None) -> dict[str, str]:
     """The two files that label nodes."""
     check_domain(plan.label_domain)
-    nodes = nodes_to_label(plan, verified)
-    return {"labels.sh": label_script(plan, nodes), "nodes.yaml": node_patches(plan, nodes)}
+    nodes = labels_by_node(plan, verified)
+    return {"labels.sh": label_script(plan, nodes), "nodes.yaml": node_patches(nodes)}
 
 
 def _bad_names(plan: Plan) -> Iterator[str]:

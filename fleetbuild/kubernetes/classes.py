@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung
-from fleetbuild.kubernetes.labels import class_name
+from fleetbuild.kubernetes.labels import class_name, has_wheels
 from fleetbuild.models import Plan, Target
 
 _POSITION = {name: position for position, name in enumerate(RUNGS)}
@@ -41,13 +41,8 @@ class HardwareClass:
 
 
 def classes(plan: Plan) -> tuple[HardwareClass, ...]:
-    """The classes of a plan's groups, the best first. One that is blocked has no wheels to offer:
-    its nodes are better off in the next best class."""
-    return classes_of(
-        group.target
-        for group in plan.groups
-        if all(wheel.action != "blocked" for wheel in group.wheels)
-    )
+    """The classes of a plan's groups, the best first."""
+    return classes_of(group.target for group in plan.groups if has_wheels(group))
 
 
 def classes_of(targets: Iterable[Target]) -> tuple[HardwareClass, ...]:

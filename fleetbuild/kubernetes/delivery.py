@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes.names import is_subdomain
 
 Way = Literal["hostpath", "image", "volume", "init"]
 Kind = Literal["deployment", "job", "daemonset"]
@@ -36,6 +37,7 @@ class Delivery:
     image: str | None = None  # in place of the official Python images
     image_prefix: str | None = None  # the repository of the groups' own images
     index_url: str | None = None  # where an export of the store is served
+    runtime_class: str | None = None  # of pods with GPUs, where their runtime is not the default
 
     def __post_init__(self) -> None:
         if self.image_prefix is not None and not _REPOSITORY.fullmatch(self.image_prefix):
@@ -48,6 +50,12 @@ class Delivery:
                 f"{self.index_url!r} cannot be where an index is served: it has to be http or "
                 "https, with no password and no query",
                 "name it as http://wheels.example.com:8000",
+            )
+
+        if self.runtime_class is not None and not is_subdomain(self.runtime_class):
+            raise UsageError(
+                f"{self.runtime_class!r} cannot be the name of a RuntimeClass",
+                "name one that `kubectl get runtimeclass` lists, such as nvidia",
             )
 
     @property
@@ -88,6 +96,7 @@ class Parts:
     why_selector: str
     site_packages: str  # what PYTHONPATH leads to
     gpu: bool
+    runtime_class: str | None = None
     image: str | None = None  # the container's, where it holds the packages itself
     volume: Mapping[str, Any] | None = None
     mount: Mapping[str, Any] | None = None

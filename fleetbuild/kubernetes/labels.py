@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.document import comment, dump
@@ -14,8 +15,9 @@ from fleetbuild.models import Plan, PlannedGroup, Target
 FIELD_MANAGER = "fleetbuild"
 
 _SCRIPT_HEADER = """\
-Labels the nodes on which a release was installed and verified, one line a node, so that pods which
-mount the release are scheduled there and nowhere else. Runs as often as you like; touches no label
+Labels the nodes, one line a node: what each is by its hardware (class, isa), and where a release
+was installed and verified, which, so that pods which mount it are scheduled there and nowhere else.
+A node where it is not verified loses those labels. Runs as often as you like; touches no label
 outside {domain}/. Wants kubectl and a login that may label nodes:
     sh labels.sh
 """
@@ -26,6 +28,14 @@ that a later file no longer has goes away, and labels of others stay as they are
     kubectl apply --server-side --field-manager={manager} -f nodes.yaml
 All these nodes must have joined already: apply creates a Node object that is not there.
 """
+
+
+@dataclass(frozen=True)
+class NodeLabels:
+    """The labels that a Node is to have, and those of ours that it must not have any more."""
+
+    on: Mapping[str, str]
+    off: tuple[str, ...] = ()
 
 
 def class_name(isa: str, sms: Sequence[str]) -> str:
@@ -71,47 +81,63 @@ def node_labels(plan: Plan, group: PlannedGroup, *, verified: bool = True) -> di
     return dict(sorted({**class_labels(plan, group), **release}.items()))
 
 
-def label_script(plan: Plan, nodes: Mapping[str, PlannedGroup]) -> str:
+def label_script(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
     """labels.sh: a POSIX script with one `kubectl label` a node."""
     lines = ["#!/bin/sh", *comment(_SCRIPT_HEADER.format(domain=plan.label_domain)), "failed=0"]
-    for node, group in sorted(nodes.items()):
-        pairs = (f"{key}={value}" for key, value in node_labels(plan, group).items())
-        command = shlex.join(["kubectl", "label", "--overwrite", "node", node, *pairs])
+    for node, labels in sorted(nodes.items()):
+        on = (f"{key}={value}" for key, value in labels.on.items())
+        off = (f"{key}-" for key in labels.off)
+        command = shlex.join(["kubectl", "label", "--overwrite", "node", node, *on, *off])
         lines.append(f"{command} || failed=1")
     if not nodes:
-        lines.append("echo 'No node is verified yet: nothing to label.'")
+        lines.append("echo 'No node is planned for: nothing to label.'")
     return "\n".join([*lines, 'exit "$failed"']) + "\n"
 
 
-def node_patches(plan: Plan, nodes: Mapping[str, PlannedGroup]) -> str:
+def node_patches(nodes: Mapping[str, NodeLabels]) -> str:
     """nodes.yaml: a Node a document, holding fleetbuild's labels and nothing else."""
     documents = [
         dump(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {"name": node, "labels": node_labels(plan, group)},
+                "metadata": {"name": node, "labels": dict(labels.on)},
             }
         )
-        for node, group in sorted(nodes.items())
+        for node, labels in sorted(nodes.items())
     ]
     header = "\n".join(comment(_PATCHES_HEADER.format(manager=FIELD_MANAGER))) + "\n"
     return header + "---\n".join(documents)
 
 
-def nodes_to_label(plan: Plan, verified: Collection[str] | None) -> dict[str, PlannedGroup]:
-    """The verified nodes by their Kubernetes names; None takes those that were up to date."""
+def labels_by_node(plan: Plan, verified: Collection[str] | None) -> dict[str, NodeLabels]:
+    """What each Node of the cluster is labelled with, by its name there."""
     times = Counter(kubernetes_name(plan, node) for group in plan.groups for node in group.nodes)
     return {
-        name: group
+        name: _labels(plan, group, verified=is_verified(group, node, verified))
         for group in plan.groups
         for node in group.nodes
-        if node in (group.installs.up_to_date if verified is None else verified)
         # A name that two hosts claim, or that no node can have, gets no labels: see warnings().
-        and times[name := kubernetes_name(plan, node)] == 1
+        if times[name := kubernetes_name(plan, node)] == 1
         and is_subdomain(name)
-        and group.release_id
+        and has_wheels(group)
     }
+
+
+def _labels(plan: Plan, group: PlannedGroup, *, verified: bool) -> NodeLabels:
+    off = () if verified else tuple(release_labels(plan, group))
+    return NodeLabels(node_labels(plan, group, verified=verified), off)
+
+
+def is_verified(group: PlannedGroup, node: str, verified: Collection[str] | None) -> bool:
+    """Does the node serve its group's release? Unless told, those do that were up to date."""
+    known = group.installs.up_to_date if verified is None else verified
+    return bool(group.release_id) and node in known
+
+
+def has_wheels(group: PlannedGroup) -> bool:
+    """A group that is blocked has none to offer: its nodes are better off in another class."""
+    return all(wheel.action != "blocked" for wheel in group.wheels)
 
 
 def kubernetes_name(plan: Plan, node: str) -> str:

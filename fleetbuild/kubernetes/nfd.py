@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.document import comment
+from fleetbuild.kubernetes.labels import has_wheels, is_verified, node_labels
+from fleetbuild.models import Plan
 
 DIRECTORY = "/etc/kubernetes/node-feature-discovery/features.d"
 LIMIT = 64 * 1024  # NFD ignores larger files
 
 _HEADER = """\
-Written by fleetbuild after the release was verified on this node. nfd-worker reads it and
-nfd-master makes labels of it; without the file they go away."""
+Written by fleetbuild: what the hardware of this node is and, while a release is verified on it,
+which. nfd-worker reads it and nfd-master makes labels of it; without the file they go away."""
+
+
+def feature_files(plan: Plan, verified: Collection[str] | None) -> dict[str, str]:
+    """Each host's feature file, by its name in the inventory. One where the release is not verified
+    says what its hardware is, and no more."""
+    return {
+        node: feature_file(node_labels(plan, group, verified=is_verified(group, node, verified)))
+        for group in plan.groups
+        for node in group.nodes
+        if has_wheels(group)
+    }
 
 
 def feature_file(labels: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fleetbuild.kubernetes.affinity import selector
@@ -91,9 +92,12 @@ def parts(
 
     `image` is what an init container runs in, `wheels` what it installs.
     """
-    if delivery.way == "init":
-        return _init(plan, group, delivery, image or "", wheels)
-    return _WAYS[delivery.way](plan, group, delivery)
+    made = (
+        _init(plan, group, delivery, image or "", wheels)
+        if delivery.way == "init"
+        else _WAYS[delivery.way](plan, group, delivery)
+    )
+    return replace(made, runtime_class=delivery.runtime_class if made.gpu else None)
 
 
 def release_path(plan: Plan, group: PlannedGroup) -> str:

@@ -84,6 +84,7 @@ def _header(group: PlannedGroup, kind: Kind, parts: Parts) -> str:
     keep = {
         "nodeSelector": True,
         "tolerations": parts.gpu,
+        "runtimeClassName": parts.runtime_class,
         "initContainers": parts.init_container,
         "image": parts.image,
         "env": not parts.image,
@@ -113,6 +114,8 @@ def _pod(group: PlannedGroup, kind: Kind, parts: Parts, image: str) -> dict[str,
     first: dict[str, Any] = {"nodeSelector": Note(dict(parts.selector), parts.why_selector)}
     if parts.gpu:
         first["tolerations"] = list(parts.tolerations)
+    if parts.runtime_class:
+        first["runtimeClassName"] = parts.runtime_class
     if parts.init_container:
         pod = {"initContainers": [parts.init_container], **pod}
     return {**first, **pod}

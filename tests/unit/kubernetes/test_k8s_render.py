@@ -14,6 +14,7 @@ from fleetbuild.kubernetes import default_image, feature_file, node_labels, rend
 from fleetbuild.kubernetes.names import is_label_value, is_subdomain
 from fleetbuild.models import Installs, TargetLibc
 
+RELEASE_LABEL = "fleetbuild.dev/release"
 SUPPORTED = (kubernetes_validate.utils.all_versions()[0], kubernetes_validate.latest_version())
 
 
@@ -66,26 +67,37 @@ def test_a_gpu_group_asks_for_a_gpu():
     assert "musl 1.2.4 and newer" in text
 
 
-def test_only_verified_nodes_are_labelled():
+def test_only_verified_nodes_get_release_labels():
     plan = gpu_fleet()
     files = render(plan, verified={"cpu-2"})
-    documents = list(yaml.safe_load_all(files["nodes.yaml"]))
-    assert [node["metadata"]["name"] for node in documents] == ["cpu-2.cluster.local"]
-    assert documents[0]["metadata"]["labels"] == {
+    documents = yaml.safe_load_all(files["nodes.yaml"])
+    labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in documents}
+    assert labels["gpu-1"] == {
+        "fleetbuild.dev/class": "sm80.sm90-armv8.2",
+        "fleetbuild.dev/isa": "armv8.2",
+    }
+    assert labels["cpu-2.cluster.local"] == {
         "fleetbuild.dev/class": "cpu-avx2",
         "fleetbuild.dev/group": "cpu-avx2-cp311",
         "fleetbuild.dev/isa": "avx2",
         "fleetbuild.dev/package.hnswlib": "0.8.0_cpu.avx2",
         "fleetbuild.dev/release": RELEASE_ID,
     }
-    assert "gpu-1" not in files["labels.sh"]
+    (line,) = [line for line in files["labels.sh"].splitlines() if " gpu-1 " in line]
+    # What a release said of it before goes away.
+    assert "fleetbuild.dev/group- " in line
+    assert "fleetbuild.dev/package.torch- " in line
+    assert "fleetbuild.dev/group=" not in line
 
 
 def test_without_word_from_an_apply_only_nodes_that_were_up_to_date():
     group = make_group(("a", "b"), installs=Installs(install=("a",), up_to_date=("b",)))
     files = render(make_plan((group,)))
-    assert [n["metadata"]["name"] for n in yaml.safe_load_all(files["nodes.yaml"])] == ["b"]
-    nothing = render(make_plan())
+    nodes = yaml.safe_load_all(files["nodes.yaml"])
+    released = {n["metadata"]["name"] for n in nodes if RELEASE_LABEL in n["metadata"]["labels"]}
+    assert released == {"b"}
+    blocked = make_group(wheels=(make_wheel(action="blocked"),))
+    nothing = render(make_plan((blocked,)), verified={"a", "b"})
     assert "nothing to label" in nothing["labels.sh"]
     assert list(yaml.safe_load_all(nothing["nodes.yaml"])) == []
 
