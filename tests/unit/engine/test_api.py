@@ -82,10 +82,20 @@ def test_manifests_are_of_the_nodes_that_a_result_says_work(tmp_path: Path) -> N
     )
     given = fleetbuild.render_manifests(PLAN, result, kind="labels")
     assert set(given) == {"labels.sh", "nodes.yaml"}
-    assert "node a " in given["labels.sh"]
-    assert "node b " not in given["labels.sh"]
-    assert set(fleetbuild.render_manifests(PLAN, result, kind="nfd")) == {"a"}
-    assert fleetbuild.render_manifests(PLAN, kind="nfd") == {}
+    labelled = [line for line in given["labels.sh"].splitlines() if "/release=" in line]
+    assert ["node a " in line for line in labelled] == [True]
+    files = fleetbuild.render_manifests(PLAN, result, kind="nfd")
+    assert {name: "/release=" in text for name, text in files.items()} == {
+        "a": True,
+        "b": False,
+        "nodefeaturerule.yaml": False,
+    }
+    unverified = fleetbuild.render_manifests(PLAN, kind="nfd")
+    assert not any("/release=" in text for text in unverified.values())
+    assert set(fleetbuild.render_manifests(PLAN, kind="affinity")) == {
+        "affinity.yaml",
+        "affinity-nfd.yaml",
+    }
     StateDir(tmp_path).save_result(result, started="2026-01-01T00:00:00+00:00")
     assert fleetbuild.render_manifests(PLAN, kind="labels", state_dir=tmp_path) == given
 
