@@ -14,6 +14,7 @@ from fleetbuild.engine.run import Progress, Run
 from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of, source_of
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import LockedFile, WheelResult
+from fleetbuild.store.fetch import sha256_of
 from fleetbuild.words import count
 
 if TYPE_CHECKING:
@@ -73,14 +74,15 @@ def extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
 def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
     wheel = order.wheel
     source = source_of(wheel)
+    path = progress.files[source.identity]
     bases = [progress.shelved[key] for key in wheel.built_against]
     return {
         "package": wheel.package,
         "version": wheel.version,
         "wheel_version": wheel.wheel_version,
         "key": key_of(wheel),
-        "source": str(progress.files[source.sha256]),
-        "source_sha256": source.sha256,
+        "source": str(path),
+        "source_sha256": source.sha256 or sha256_of(path),
         "requirements": [
             *({"path": str(base.path), "sha256": base.sha256} for base in bases),
             *(_requirement(progress, file) for file in wheel.build_dependencies),
@@ -100,7 +102,7 @@ def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
 
 
 def _requirement(progress: Progress, file: LockedFile) -> dict[str, str]:
-    return {"path": str(progress.files[file.sha256]), "sha256": file.sha256}
+    return {"path": str(progress.files[file.identity]), "sha256": file.sha256}
 
 
 def incoming(run: Run, order: Order) -> Path:

@@ -31,8 +31,8 @@ def fetch(run: Run, progress: Progress) -> Progress:
     message = count(len(wanted), "file")
     with run.stage("fetch", message), ThreadPoolExecutor(_CONNECTIONS) as pool:
         outcomes = list(pool.map(lambda file: _one(run, file), wanted))
-    files = {file.sha256: got for file, got in outcomes if isinstance(got, Path)}
-    missing = {file.sha256: got for file, got in outcomes if isinstance(got, FleetbuildError)}
+    files = {file.identity: got for file, got in outcomes if isinstance(got, Path)}
+    missing = {file.identity: got for file, got in outcomes if isinstance(got, FleetbuildError)}
     progress = replace(progress, files=files, missing=missing)
     return _without_inputs(run, progress) if missing else progress
 
@@ -40,9 +40,9 @@ def fetch(run: Run, progress: Progress) -> Progress:
 def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
     files = {}
     for order in progress.orders:
-        files.update({file.sha256: file for file in inputs(order)})
+        files.update({file.identity: file for file in inputs(order)})
     for group in open_groups(run.plan, progress.nodes):
-        files.update({file.sha256: file for file in group.dependencies or ()})
+        files.update({file.identity: file for file in group.dependencies or ()})
     return list(files.values())
 
 
@@ -75,7 +75,7 @@ def _without_inputs(run: Run, progress: Progress) -> Progress:
 
 
 def _first_error(progress: Progress, files: Iterator[LockedFile]) -> FleetbuildError | None:
-    errors = (progress.missing.get(file.sha256) for file in files)
+    errors = (progress.missing.get(file.identity) for file in files)
     return next((error for error in errors if error), None)
 
 

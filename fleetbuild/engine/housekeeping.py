@@ -61,13 +61,13 @@ def unneeded(plan: Plan, facts: Mapping[str, Facts], store: Store) -> tuple[Path
 
 
 def _files_of(plan: Plan) -> Iterator[str]:
-    """The hashes of all downloads that a plan needs."""
+    """What is the name of all downloads that a plan needs."""
     for group in plan.groups:
-        yield from (file.sha256 for file in group.dependencies or ())
+        yield from (file.identity for file in group.dependencies or ())
         for wheel in group.wheels:
-            yield from (file.sha256 for file in wheel.build_dependencies)
+            yield from (file.identity for file in wheel.build_dependencies)
             if wheel.source:
-                yield wheel.source.sha256
+                yield wheel.source.identity
 
 
 def exported(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
@@ -97,6 +97,6 @@ def _index_files(group: PlannedGroup, store: Store) -> Iterator[IndexFile]:
         if stored := store.find(wheel):
             yield IndexFile(name=wheel.package, path=stored.path, sha256=stored.sha256)
     for file in group.dependencies or ():
-        path = store.file_path(file.sha256, file.file)
+        path = store.path_of(file)
         if path.is_file():
             yield IndexFile(name=file.name, path=path, sha256=file.sha256)

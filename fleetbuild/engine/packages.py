@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,11 +14,9 @@ from fleetbuild.planning import Package, PackageSpec, Source
 from fleetbuild.planning.packages import refuse_twice
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
 from fleetbuild.store import IndexSettings, Store
+from fleetbuild.store.pack import pack_tree
 from fleetbuild.store.resolve import newest_version
-from fleetbuild.store.sources import pack_tree, read_source
-
-# That of Python 3.10 and older hands no settings to a build backend.
-_PIP_WITH_SETTINGS = "pip>=23"
+from fleetbuild.store.sources import read_source
 
 
 def packages_of(
@@ -73,10 +71,15 @@ def _local(
         )
     if metadata.name and canonicalize_name(metadata.name) != name:
         raise ConfigError(f"{path} is {metadata.name}, not {name}.", "Name the package it holds.")
-    if metadata.version is None:
+    version = spec.version or metadata.version
+    if version is None:
         raise ConfigError(
             f"The version of {name} in {path} is only known once its build runs.",
-            f"Make an sdist first (uv build --sdist {path}) and name that.",
+            f"Say which it is: {name}==VERSION @ {spec.path}.",
+        )
+    if metadata.version and version != metadata.version:
+        raise ConfigError(
+            f"{path} is {name} {metadata.version}, not {version}.", "Name the version it holds."
         )
     recipe = choose_recipe(name, dict(recipes))
     kind = "tree" if path.is_dir() else "sdist"
@@ -86,17 +89,17 @@ def _local(
             f"and {path} is a {kind}.",
             f"Name {name}==VERSION to build from the index.",
         )
-    archive = _archive(path, name, metadata.version, store)
+    archive = _archive(path, name, version, store)
     package = Package(
         name=name,
-        version=metadata.version,
+        version=version,
         recipe=recipe,
         requirement=f"{name} @ {archive.url}",
         text=spec.text,
     )
     source = Source(
         package=name,
-        version=metadata.version,
+        version=version,
         file=archive,
         path=str(path),
         build_requirements=build_requirements(path, recipe, recipes),
@@ -107,13 +110,12 @@ def _local(
 def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:
     """A local source as one file in the store: what is planned now is what gets built."""
     if path.is_dir():
-        content, file = pack_tree(path, name, version), f"{name}-{version}.tar.gz"
+        root = f"{name.replace('-', '_')}-{version}"
+        file = f"{name}-{version}.tar.gz"
+        stored, sha256 = store.add_file(lambda dest: pack_tree(path, dest, root), file)
     else:
-        content, file = path.read_bytes(), path.name
-    sha256 = hashlib.sha256(content).hexdigest()
-    stored = store.file_path(sha256, file)
-    if not stored.is_file():
-        stored = store.add_file(content, sha256, file)
+        file = path.name
+        stored, sha256 = store.add_file(lambda dest: shutil.copyfile(path, dest), file)
     return LockedFile(
         name=name, version=version, file=file, sha256=sha256, url=stored.absolute().as_uri()
     )
@@ -125,12 +127,4 @@ def build_requirements(
     """What the source declares, and what its backend would ask for."""
     metadata = read_source(source)
     of_backends = {**recipes[GENERIC].backend_requirements, **recipe.backend_requirements}
-    return tuple(
-        sorted(
-            {
-                *metadata.build_requirements,
-                *of_backends.get(metadata.backend, ()),
-                *([_PIP_WITH_SETTINGS] if recipe.config_settings else ()),
-            }
-        )
-    )
+    return tuple(sorted({*metadata.build_requirements, *of_backends.get(metadata.backend, ())}))

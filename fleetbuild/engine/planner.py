@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fleetbuild.engine.packages import build_requirements, packages_of
-from fleetbuild.errors import FleetbuildError
+from fleetbuild.errors import FleetbuildError, InstallError
 from fleetbuild.models import (
     Config,
     Event,
@@ -37,6 +37,7 @@ from fleetbuild.planning import (
 from fleetbuild.planning.groups import numbers
 from fleetbuild.recipes import Recipe, known_recipes
 from fleetbuild.store import Store, index_settings
+from fleetbuild.store.origin import source_of_recipe
 from fleetbuild.store.resolve import locate, resolve_all
 
 
@@ -55,7 +56,7 @@ def plan_fleet(
     config = config or Config()
     folder = _folder(config, inventory)
     recipes = known_recipes([folder / "recipes"])
-    settings = index_settings(config.index, folder)
+    settings = index_settings(config.index, folder, mirrors=config.mirrors)
     store = Store(state_dir / "store", settings)
     texts = choose_packages(packages, config, inventory)
     base = Path.cwd() if packages else folder
@@ -113,9 +114,33 @@ class _Locking:
         From then on a package is a file here: its metadata, where it is not static, is asked of
         its backend once and kept by uv, however many kinds of machine there are.
         """
+        for package in self.packages:
+            if package.name not in self.sources and package.recipe.source:
+                self._ask_recipe(package)
         pinned = [package for package in self.packages if package.name not in self.sources]
-        if not pinned:
-            return True
+        if self.unfetched:
+            return False
+        if pinned and not self._ask_index(pinned, drafted):
+            return False
+        self.packages = [self._at_hand(package) for package in self.packages]
+        return self.unfetched is None
+
+    def _ask_recipe(self, package: Package) -> None:
+        """The source of a package whose recipe names it, brought here only to be asked what it
+        needs."""
+        name, version, recipe = package.name, package.version, package.recipe
+        self._tell(f"Looking for the source of {package.text}")
+        try:
+            file = source_of_recipe(recipe, name, version, self.store.settings)
+        except InstallError as problem:
+            self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
+            return
+        if file and recipe.requires is not None:
+            self.sources[name] = Source(package=name, version=version, file=file)
+        elif file and (source := self._source(package, file)):
+            self.sources[name] = source
+
+    def _ask_index(self, pinned: Sequence[Package], drafted: Draft) -> bool:
         self._tell(f"Looking for the source of {', '.join(package.text for package in pinned)}")
         questions = [source_request(group, pinned, drafted.fates) for group in drafted.groups]
         # An sdist serves every Python that its package serves; the newest is among them.
@@ -129,15 +154,13 @@ class _Locking:
         for file in answer.sources:
             if source := self._source(packages[file.name], file):
                 self.sources[file.name] = source
-        self.packages = [self._at_hand(package) for package in self.packages]
-        return self.unfetched is None
+        return True
 
     def _at_hand(self, package: Package) -> Package:
         source = self.sources.get(package.name)
         if source is None or source.file is None:
             return package
-        path = self.store.file_path(source.file.sha256, source.file.file)
-        uri = path.absolute().as_uri()
+        uri = self.store.path_of(source.file).absolute().as_uri()
         return package.model_copy(update={"requirement": f"{package.name} @ {uri}"})
 
     def closures(

@@ -187,7 +187,7 @@ def _imports(run: Run, progress: Progress, wheel: PlannedWheel) -> tuple[str, ..
 
 
 def _fetched(progress: Progress, file: LockedFile) -> dict[str, str]:
-    return {"path": str(progress.files[file.sha256]), "file": file.file, "sha256": file.sha256}
+    return {"path": str(progress.files[file.identity]), "file": file.file, "sha256": file.sha256}
 
 
 def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Manifest:

@@ -140,8 +140,8 @@ class Progress:
     orders: tuple[Order, ...] = ()
     wheels: Mapping[str, WheelResult] = field(default_factory=dict)  # by artifact key
     shelved: Mapping[str, Shelved] = field(default_factory=dict)  # by artifact key
-    files: Mapping[str, Path] = field(default_factory=dict)  # fetched, by sha256
-    missing: Mapping[str, FleetbuildError] = field(default_factory=dict)  # not to be had, by sha256
+    files: Mapping[str, Path] = field(default_factory=dict)  # fetched, by identity
+    missing: Mapping[str, FleetbuildError] = field(default_factory=dict)  # those not to be had
     manifests: tuple[str, ...] = ()
     labels: Mapping[str, LabelResult] = field(default_factory=dict)  # by node
     changed: bool = False

@@ -7,6 +7,7 @@ from fleetbuild.models.facts import Facts, Gpu, Libc, Os, Python
 from fleetbuild.models.node import Become, Inventory, Login, Node
 from fleetbuild.models.plan import (
     FORMAT_VERSION,
+    Commit,
     Installs,
     LockedFile,
     Loss,
@@ -27,6 +28,7 @@ __all__ = [
     "FORMAT_VERSION",
     "Become",
     "Capture",
+    "Commit",
     "Config",
     "Event",
     "Facts",

@@ -102,6 +102,11 @@ class Config(Frozen):
     )
     python: str | None = Field(None, description='such as "3.11"; default: each node\'s python3')
     index: tuple[str, ...] = Field((), description="extra indexes and find-links")
+    mirrors: dict[str, str] = Field(
+        {},
+        description="for sources in git and other archives: the beginning of an address, and what "
+        "to take in its place",
+    )
     cuda: str | None = Field(None, description="pin a CUDA toolkit version")
     grouping: Grouping = Grouping()
     build: Build = Build()

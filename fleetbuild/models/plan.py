@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.config import LabelsBy, Rollout
@@ -11,14 +11,40 @@ from fleetbuild.models.target import Target
 FORMAT_VERSION = "1.0"  # minor: fields added; major: older readers must refuse
 
 
+class Commit(NamedTuple):
+    """A commit of a git repository."""
+
+    address: str
+    id: str
+    submodules: bool
+
+
 class LockedFile(Frozen):
-    """A file of the lock: fetched once by the controller, by hash."""
+    """A file of the lock: fetched once by the controller, by hash.
+
+    A source in git is a file that the controller makes: its url is git+ADDRESS@COMMIT, with #flat
+    at the end where it is without its submodules, and its sha256 is empty until then.
+    """
 
     name: str
     version: str
     file: str
     sha256: str
     url: str  # never with a user or password
+
+    @property
+    def commit(self) -> Commit | None:
+        """What it is made of, for a source in git."""
+        if not self.url.startswith("git+"):
+            return None
+        address, _, tail = self.url.removeprefix("git+").rpartition("@")
+        commit, _, how = tail.partition("#")
+        return Commit(address, commit, how != "flat")
+
+    @property
+    def identity(self) -> str:
+        """What its content is known by: its hash, or the commit."""
+        return self.sha256 or "git-" + self.url.rpartition("@")[2].replace("#", "-")
 
 
 class Requires(Frozen):

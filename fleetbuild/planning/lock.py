@@ -51,8 +51,8 @@ class Source(Frozen):
 
     @property
     def sha256(self) -> str | None:
-        """The hash of its content."""
-        return self.file.sha256 if self.file else None
+        """The hash of its content, or the commit that it is."""
+        return self.file.identity if self.file else None
 
 
 class Locks(Frozen):

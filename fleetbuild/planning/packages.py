@@ -15,7 +15,10 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.recipes import Recipe
 
 _ARCHIVE = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
-_FORMS = "It is NAME==VERSION, a path to an sdist or source tree, or NAME @ PATH."
+_FORMS = (
+    "It is NAME==VERSION, a path to an sdist or source tree, NAME @ PATH, or NAME==VERSION @ PATH "
+    "where the tree does not say its version."
+)
 
 
 class PackageSpec(Frozen):
@@ -43,11 +46,17 @@ def versions_of(packages: Sequence[Package]) -> dict[str, str]:
 
 
 def parse_package(text: str) -> PackageSpec:
-    """`hnswlib==0.8.0`, `./dir`, `/path/x-1.0.tar.gz` or `name @ ./dir`."""
+    """`hnswlib==0.8.0`, `./dir`, `/path/x-1.0.tar.gz`, `name @ ./dir`, `name==1.0 @ ./dir`."""
     spec = text.strip()
     name, at, path = (part.strip() for part in spec.partition("@"))
     if at and path and not _looks_like_path(name):
-        return PackageSpec(text=spec, name=_name(name, text), path=_plain_path(path))
+        name, equals, version = (part.strip() for part in name.partition("=="))
+        return PackageSpec(
+            text=spec,
+            name=_name(name, text),
+            version=_version(version, text) if equals else None,
+            path=_plain_path(path),
+        )
     if _looks_like_path(spec):
         return PackageSpec(text=spec, path=_plain_path(spec))
     return _pinned(spec, text)

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import unquote, urlsplit
 
 from fleetbuild.errors import ConfigError
@@ -35,6 +36,8 @@ class IndexSettings:
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
+    # Where sources in git and archives are had instead: prefix of an address -> prefix.
+    mirrors: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -52,6 +55,7 @@ def index_settings(
     folder: Path | None = None,
     environ: Mapping[str, str] = os.environ,
     home: Path | None = None,
+    mirrors: Mapping[str, str] = MappingProxyType({}),
 ) -> IndexSettings:
     """The settings for these entries of fleetbuild.yml (found in `folder`) and this user."""
     home = home or Path.home()
@@ -69,7 +73,13 @@ def index_settings(
         values["SSL_CERT_FILE"] = cert
     if hosts := pip.get("trusted-host"):
         values.setdefault("UV_INSECURE_HOST", " ".join(hosts.split()))
-    return IndexSettings(values, _credentials(values.values()))
+    return IndexSettings(values, _credentials((*values.values(), *mirrors.values())), mirrors)
+
+
+def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
+    """The address to take instead: the longest prefix decides, as it does in git."""
+    fitting = max((prefix for prefix in mirrors if url.startswith(prefix)), key=len, default=None)
+    return url if fitting is None else mirrors[fitting] + url.removeprefix(fitting)
 
 
 def without_login(text: str) -> str:

@@ -6,18 +6,19 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from fleetbuild.models import LockedFile, PlannedWheel, TargetLibc
+from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.groups import numbers
 from fleetbuild.store.fetch import Progress, fetch, sha256_of
-from fleetbuild.store.settings import IndexSettings
+from fleetbuild.store.git import pack_commit
+from fleetbuild.store.settings import IndexSettings, mirrored, without_login
 
 _PROVENANCE = "provenance.json"
 
@@ -83,7 +84,7 @@ class Store:
             built_on=built_on,
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(seconds, 1),
-            source_sha256=wheel.source.sha256 if wheel.source else None,
+            source_sha256=wheel.source.identity if wheel.source else None,
             build_lock=wheel.build_dependencies,
         )
         home = self.root / "wheels" / key / sha256
@@ -124,24 +125,44 @@ class Store:
 
     def fetch(self, file: LockedFile, progress: Progress | None = None) -> Path:
         """The path of a locked file; brought here the first time."""
+        if file.commit:
+            return self._fetch_commit(file, file.commit)
         return fetch(
-            file.url,
+            without_login(mirrored(file.url, self.settings.mirrors)),
             file.sha256,
-            self.file_path(file.sha256, file.file),
+            self.path_of(file),
             credentials=self.settings.credentials,
             progress=progress,
         )
 
-    def file_path(self, sha256: str, name: str) -> Path:
-        """Where a download lies, or will lie. A name from a lock is never more than a name."""
-        return self.root / "files" / sha256 / Path(name).name
-
-    def add_file(self, content: bytes, sha256: str, name: str) -> Path:
-        """Take in a file that was made here, such as a packed source tree."""
-        path = self.file_path(sha256, name)
-        with self._whole(path.parent) as part:
-            (part / path.name).write_bytes(content)
+    def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:
+        path = self.path_of(file)
+        if not path.is_file():
+            with self._whole(path.parent) as part:
+                pack_commit(
+                    commit.address,
+                    commit.id,
+                    part / path.name,
+                    path.name.removesuffix(".tar.gz"),
+                    submodules=commit.submodules,
+                    mirrors=self.settings.mirrors,
+                )
         return path
+
+    def path_of(self, file: LockedFile) -> Path:
+        """Where a download lies, or will lie. A name from a lock is never more than a name."""
+        return self.root / "files" / Path(file.identity).name / Path(file.file).name
+
+    def add_file(self, make: Callable[[Path], object], name: str) -> tuple[Path, str]:
+        """Take in a file that is made here, such as a packed source tree; its path and sha256."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as folder:
+            made = Path(folder) / name
+            make(made)
+            sha256 = sha256_of(made)
+            with self._whole(self.root / "files" / sha256) as part:
+                made.rename(part / name)
+        return self.root / "files" / sha256 / name, sha256
 
     def gc(self, keep_keys: Collection[str], keep_files: Collection[str] = ()) -> tuple[Path, ...]:
         """Remove all wheels but those of these keys, all downloads but those of these hashes."""

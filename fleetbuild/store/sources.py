@@ -1,14 +1,10 @@
-"""What a source says of itself, read without running any of it; local trees packed by content."""
+"""What a source says of itself, read without running any of it."""
 
 from __future__ import annotations
 
-import gzip
-import io
-import stat
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from email import message_from_string
 from pathlib import Path
 from typing import Any
@@ -23,12 +19,6 @@ _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
 _MAX_TEXT = 1 << 20
 _MAX_MEMBERS = 500_000
 _MAX_BYTES = 16 << 30
-_LEFT_OUT = {
-    ".git", ".hg", ".svn", ".bzr", "__pycache__", ".venv", ".tox", ".nox", ".mypy_cache",
-    ".ruff_cache", ".pytest_cache", ".fleetbuild",
-}  # fmt: skip
-_LEFT_OUT_AT_TOP = {"build", "dist"}
-_EPOCH = 315_619_200  # 1980-01-02: a wheel is a zip, which knows nothing earlier
 
 
 class SourceMetadata(Frozen):
@@ -55,43 +45,6 @@ def read_source(path: Path) -> SourceMetadata:
         backend=str(system.get("build-backend", _DEFAULT_BACKEND)),
         build_requirements=tuple(map(str, system.get("requires", _DEFAULT_REQUIRES))),
     )
-
-
-def pack_tree(tree: Path, name: str, version: str) -> bytes:
-    """The tree as an sdist, byte for byte the same for the same content."""
-    root = f"{name.replace('-', '_')}-{version}"
-    raw = io.BytesIO()
-    # Stored, not compressed: what zlib writes differs between its versions.
-    with (
-        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=0, mtime=0) as zipped,
-        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for path in sorted(_files(tree)):
-            _add(tar, path, f"{root}/{path.relative_to(tree).as_posix()}")
-    return raw.getvalue()
-
-
-def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
-    member = tarfile.TarInfo(name)
-    member.mtime = _EPOCH
-    if path.is_symlink():
-        member.type, member.linkname = tarfile.SYMTYPE, str(path.readlink())
-        tar.addfile(member)
-        return
-    content = path.read_bytes()
-    member.size = len(content)
-    member.mode = 0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644
-    tar.addfile(member, io.BytesIO(content))
-
-
-def _files(tree: Path, top: bool = True) -> Iterator[Path]:
-    for path in tree.iterdir():
-        if path.name in _LEFT_OUT or (top and path.name in _LEFT_OUT_AT_TOP):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            yield from _files(path, top=False)
-        elif path.is_symlink() or path.is_file():
-            yield path
 
 
 def _identity(pkg_info: str, project: dict[str, Any]) -> tuple[str | None, str | None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -59,6 +61,24 @@ def site(tmp_path, monkeypatch):
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
+    environment = {**dict.fromkeys(who, "nobody"), "PATH": os.environ["PATH"], "HOME": str(folder)}
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def make_repository(folder: Path, files: dict[str, str]) -> None:
+    folder.mkdir()
+    git(folder, "init", "-q")
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "one")
 
 
 def plan(fleet, *packages, **more):
@@ -140,6 +160,80 @@ def test_a_package_is_built_against_another_of_its_release(site):
         assert [file.name for file in group.dependencies] == ["dep"]
     with pytest.raises(ConfigError, match="built against pkg, which is not in this release"):
         plan(fleet, "upper==1.0")
+
+
+def test_a_tree_that_does_not_say_its_version(site):
+    tree = site / "tree"
+    tree.mkdir()
+    (tree / "pyproject.toml").write_text(project("pkg", 'dynamic = ["version"]'))
+    (site / "recipes").mkdir()
+    (site / "recipes" / "pkg.yml").write_text(
+        "name: pkg\npackages: [pkg]\nrungs: [x86-64]\nrequires: [dep]\n"
+    )
+    with pytest.raises(ConfigError, match="only known once") as caught:
+        plan({"a": facts()}, "pkg @ ./tree")
+    assert "pkg==VERSION @ ./tree" in caught.value.fix
+    made = plan({"a": facts()}, "pkg==2.0 @ ./tree").groups[0].wheels[0]
+    assert made.wheel_version == "2.0+cpu.x8664"
+    with pytest.raises(ConfigError, match=r"is pkg 1\.0, not 2\.0"):
+        plan({"a": facts()}, "pkg==2.0 @ files/pkg-1.0.tar.gz")
+
+
+@pytest.fixture
+def forge(site, monkeypatch):
+    """A recipe whose source is a repository of this machine, and what it says beside that."""
+    monkeypatch.setenv("HOME", str(site))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    make_repository(site / "repo", {"pyproject.toml": project("inside", build='["tool"]')})
+    git(site / "repo", "tag", "v1.0")
+    (site / "recipes").mkdir()
+
+    def write(more):
+        (site / "recipes" / "inside.yml").write_text(
+            "name: inside\npackages: [inside]\nrungs: [x86-64]\n"
+            f"source: {{git: 'https://forge.invalid/repo'}}\n{more}"
+        )
+        config = Config(mirrors={"https://forge.invalid": site.as_uri()})
+        return plan_fleet(inventory(["a"]), {"a": facts()}, config, ["inside==1.0"])
+
+    return write
+
+
+def test_a_source_in_git_is_opened_only_where_the_recipe_does_not_say_what_it_needs(forge, site):
+    commit = git(site / "repo", "rev-parse", "HEAD")
+    made = forge("requires: [dep]\nbuild_requirements: [tool]\n")
+    assert made.lock == "complete", made.lock_problem
+    told = made.groups[0].wheels[0]
+    assert told.source.url == f"git+https://forge.invalid/repo@{commit}"
+    assert told.source.sha256 == ""
+    assert not (site / ".fleetbuild" / "store" / "files" / f"git-{commit}").exists()
+    asked = forge("").groups[0]
+    assert asked.wheels[0].artifact_key == told.artifact_key
+    assert [file.name for file in asked.dependencies] == ["dep"]
+    assert [file.name for file in asked.wheels[0].build_dependencies] == ["tool"]
+    assert (site / ".fleetbuild" / "store" / "files" / f"git-{commit}").is_dir()
+    assert read_plan(dump_plan(made)) == made
+
+
+def test_another_commit_is_another_wheel(forge, site):
+    one = forge("").groups[0].wheels[0].artifact_key
+    git(site / "repo", "commit", "-q", "--allow-empty", "-m", "two")
+    git(site / "repo", "tag", "-f", "v1.0")
+    assert forge("").groups[0].wheels[0].artifact_key != one
+
+
+def test_a_repository_that_is_not_reached_leaves_the_lock_missing(forge, site):
+    (site / "repo").rename(site / "gone")
+    made = forge("requires: []\n")
+    assert made.lock == "missing"
+    assert "forge.invalid/repo cannot be fetched" in made.lock_problem
+    assert made.groups[0].wheels[0].artifact_key is None
+
+
+def test_a_version_without_a_tag_is_told(forge, site):
+    git(site / "repo", "tag", "-d", "v1.0")
+    with pytest.raises(ResolutionError, match=r"has no tag or branch v1\.0"):
+        forge("")
 
 
 def test_bad_asks_are_told(site):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -43,6 +45,35 @@ def make_sdist(
             member.size = len(text)
             tar.addfile(member, io.BytesIO(text.encode()))
     return path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """git there, as nobody in particular and without anybody's settings."""
+    who = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
+    environment = {
+        **dict.fromkeys(who, "nobody"),
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ALLOW_PROTOCOL": "file",
+    }
+    command = ["git", "-c", "init.defaultBranch=main", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def make_repository(folder: Path, files: dict[str, str]) -> Path:
+    """A repository with these files in its first commit."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q")
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "one")
+    return folder
 
 
 def only(folder: Path, cache: Path) -> IndexSettings:

@@ -90,10 +90,11 @@ def test_damaged_wheels_are_as_good_as_absent(store, wheel):
 def test_only_what_is_kept_survives_gc(store, wheel):
     kept = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
     store.add(wheel, planned_wheel(key="f" * 32), built_on="a", seconds=1)
-    file = store.add_file(b"content", "a" * 64, "x.tar.gz")
-    assert file.read_bytes() == b"content"
+    file, sha256 = store.add_file(lambda path: path.write_bytes(b"content"), "x.tar.gz")
+    assert store.add_file(lambda path: path.write_bytes(b"content"), "x.tar.gz")[0] == file
+    assert (file.read_bytes(), file.parent.name) == (b"content", sha256)
     removed = store.gc({KEY}, ())
-    assert {path.name for path in removed} == {"f" * 32, "a" * 64}
+    assert {path.name for path in removed} == {"f" * 32, sha256}
     assert store.list() == (kept,)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import tarfile
 import zipfile
 
@@ -11,7 +10,7 @@ import pytest
 from store_files import make_sdist
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.store.sources import pack_tree, read_source
+from fleetbuild.store.sources import read_source
 
 
 def test_an_sdist_is_read_without_running_it(tmp_path):
@@ -74,36 +73,3 @@ def test_a_pyproject_that_does_not_parse(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[project\n")
     with pytest.raises(ConfigError, match="not valid TOML"):
         read_source(tmp_path)
-
-
-@pytest.fixture
-def tree(tmp_path):
-    root = tmp_path / "tree"
-    (root / "pkg" / "build").mkdir(parents=True)
-    (root / "pyproject.toml").write_text('[project]\nname = "pkg"\nversion = "1"\n')
-    (root / "pkg" / "build" / "kept.py").write_text("")
-    for left_out in (".git", "build", "dist", "pkg/__pycache__"):
-        (root / left_out).mkdir()
-        (root / left_out / "file").write_text("x")
-    (root / "run.sh").write_text("#!/bin/sh\n")
-    (root / "run.sh").chmod(0o755)
-    (root / "link").symlink_to("run.sh")
-    return root
-
-
-def test_a_tree_is_packed_by_content(tree):
-    packed = pack_tree(tree, "my-pkg", "1")
-    os.utime(tree / "run.sh", (1, 1))
-    (tree / ".git" / "file").write_text("other")
-    assert pack_tree(tree, "my-pkg", "1") == packed
-    (tree / "run.sh").write_text("#!/bin/bash\n")
-    assert pack_tree(tree, "my-pkg", "1") != packed
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        assert tar.getnames() == [
-            "my_pkg-1/link",
-            "my_pkg-1/pkg/build/kept.py",
-            "my_pkg-1/pyproject.toml",
-            "my_pkg-1/run.sh",
-        ]
-        assert tar.getmember("my_pkg-1/run.sh").mode == 0o755
-        assert tar.getmember("my_pkg-1/link").issym()

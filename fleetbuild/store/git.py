@@ -1,0 +1,130 @@
+"""Sources in git: a commit is asked for when a plan is made, and fetched when it is built."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetbuild.errors import InstallError, ResolutionError
+from fleetbuild.store.pack import pack_checkout
+from fleetbuild.store.settings import without_login
+
+_ANSWER_WITHIN, _FETCH_WITHIN = 60, 4 * 3600
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_OF_A_CALLER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+_SETTINGS = ("core.autocrlf=false", "core.hooksPath=/dev/null", "advice.detachedHead=false")
+
+
+def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
+    """The commit that a tag or branch of a repository is now."""
+    if _COMMIT.fullmatch(ref):
+        return ref
+    wanted = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
+    asked = _Git(address, mirrors).run("ls-remote", "--", address, *wanted, within=_ANSWER_WITHIN)
+    found = dict(reversed(line.split("\t")) for line in asked.splitlines() if "\t" in line)
+    for name in wanted:  # a tag with a message is an object of its own, and leads to the commit
+        if name in found and _COMMIT.fullmatch(found[name]):
+            return found[name]
+    raise ResolutionError(
+        f"{without_login(address)} has no tag or branch {ref}.",
+        "Ask for a version that it has, or say in a recipe what its tags are called: source: ref:.",
+    )
+
+
+def pack_commit(
+    address: str,
+    commit: str,
+    dest: Path,
+    root: str,
+    *,
+    submodules: bool,
+    mirrors: Mapping[str, str],
+) -> None:
+    """This commit as one file, always the same for the same commit."""
+    with tempfile.TemporaryDirectory(dir=dest.parent, prefix=".checkout-") as folder:
+        git = _Git(address, mirrors, Path(folder))
+        git.run("init", "--quiet", "--template=")
+        # A submodule's address may be relative to this one.
+        git.run("remote", "add", "--", "origin", address)
+        _fetch(git, commit)
+        git.run("checkout", "--quiet", "--detach", commit)
+        if submodules:
+            git.run("submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1")
+        pack_checkout(git.folder, dest, root)
+
+
+def _fetch(git: _Git, commit: str) -> None:
+    try:
+        git.run("fetch", "--quiet", "--depth", "1", "origin", commit)
+    except InstallError:
+        # Some servers give out what has a name only.
+        git.run(
+            "fetch", "--quiet", "origin", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"
+        )
+
+
+@dataclass(frozen=True)
+class _Git:
+    """git, for one repository and its submodules."""
+
+    address: str
+    mirrors: Mapping[str, str]
+    folder: Path = Path()
+
+    def run(self, *arguments: str, within: int = _FETCH_WITHIN) -> str:
+        """What it prints; an error where it fails."""
+        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+        try:
+            done = subprocess.run(
+                ["git", *settings, *arguments],
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=within,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise InstallError(
+                "A source is in git, and there is no git on this machine.", "Install git here."
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise _unreachable(self.address, f"no answer within {within} s") from None
+        if done.returncode != 0:
+            raise _unreachable(self.address, done.stderr)
+        return done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        """The user's own, so that their proxies and credential helpers serve; nobody is asked.
+
+        Mirrors go in here, where no other user sees them: an address may hold a password.
+        """
+        values = {name: value for name, value in os.environ.items() if name not in _OF_A_CALLER}
+        values |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
+        values.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
+        # A repository from elsewhere must not lead into the files of this machine.
+        local = any(url.startswith("file://") for url in (self.address, *self.mirrors.values()))
+        values["GIT_ALLOW_PROTOCOL"] = "https:http:ssh:git" + (":file" if local else "")
+        first = int(values.get("GIT_CONFIG_COUNT") or 0)
+        for number, (prefix, instead) in enumerate(self.mirrors.items(), first):
+            values[f"GIT_CONFIG_KEY_{number}"] = f"url.{instead}.insteadOf"
+            values[f"GIT_CONFIG_VALUE_{number}"] = prefix
+        values["GIT_CONFIG_COUNT"] = str(first + len(self.mirrors))
+        return values
+
+
+def _unreachable(address: str, said: str) -> InstallError:
+    lines = [line for line in without_login(said).splitlines() if line.strip()]
+    reason = (lines[-1] if lines else "it did not say why").removeprefix("fatal: ").rstrip(".")
+    return InstallError(
+        f"The source in {without_login(address)} cannot be fetched: {reason}.",
+        "Check the network and the login for it, or name a mirror under mirrors: in "
+        "fleetbuild.yml, then run this again.",
+    )

@@ -1,0 +1,63 @@
+"""A source tree as one file, byte for byte the same for the same content."""
+
+from __future__ import annotations
+
+import gzip
+import stat
+import tarfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+# Of a tree that people work in; in a submodule, .git is a file.
+_NOT_SOURCE = {
+    ".git", ".hg", ".svn", ".bzr", "__pycache__", ".venv", ".tox", ".nox", ".mypy_cache",
+    ".ruff_cache", ".pytest_cache", ".fleetbuild",
+}  # fmt: skip
+_NOT_SOURCE_AT_TOP = {"build", "dist"}
+_EPOCH = 315_619_200  # 1980-01-02: a wheel is a zip, which knows nothing earlier
+
+
+def pack_tree(tree: Path, dest: Path, root: str) -> None:
+    """Pack a tree that somebody works in, as an sdist whose folder is `root`."""
+    _pack(tree, dest, root, _NOT_SOURCE, _NOT_SOURCE_AT_TOP)
+
+
+def pack_checkout(tree: Path, dest: Path, root: str) -> None:
+    """Pack all of a fresh checkout, its submodules too: whatever a project keeps is source."""
+    _pack(tree, dest, root, {".git"}, ())
+
+
+def _pack(
+    tree: Path, dest: Path, root: str, left_out: Collection[str], at_top: Collection[str]
+) -> None:
+    # Stored, not compressed: what zlib writes differs between its versions.
+    with (
+        dest.open("wb") as raw,
+        gzip.GzipFile("", fileobj=raw, mode="wb", compresslevel=0, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in sorted(_files(tree, left_out, at_top)):
+            _add(tar, path, f"{root}/{path.relative_to(tree).as_posix()}")
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
+    member = tarfile.TarInfo(name)
+    member.mtime = _EPOCH
+    if path.is_symlink():
+        member.type, member.linkname = tarfile.SYMTYPE, str(path.readlink())
+        tar.addfile(member)
+        return
+    member.size = path.stat().st_size
+    member.mode = 0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644
+    with path.open("rb") as content:
+        tar.addfile(member, content)
+
+
+def _files(tree: Path, left_out: Collection[str], at_top: Collection[str]) -> Iterator[Path]:
+    for path in tree.iterdir():
+        if path.name in left_out or path.name in at_top:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from _files(path, left_out, ())
+        elif path.is_symlink() or path.is_file():
+            yield path

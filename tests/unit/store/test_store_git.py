@@ -1,0 +1,210 @@
+"""Sources in git, from real repositories on this machine: tags, submodules, mirrors."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tarfile
+
+import pytest
+from store_files import git, make_repository
+
+from fleetbuild.errors import InstallError, RecipeError, ResolutionError
+from fleetbuild.models import LockedFile
+from fleetbuild.recipes import parse_recipe
+from fleetbuild.store import IndexSettings, Store
+from fleetbuild.store.git import find_commit, pack_commit
+from fleetbuild.store.origin import source_of_recipe
+from fleetbuild.store.settings import mirrored
+
+PYPROJECT = '[project]\nname = "pkg"\nversion = "1.0"\n'
+
+
+@pytest.fixture
+def forge(tmp_path, monkeypatch):
+    """Two repositories, one a submodule of the other by a relative address."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    lib = make_repository(tmp_path / "forge" / "lib", {"lib.c": "int x;\n"})
+    pkg = make_repository(
+        tmp_path / "forge" / "pkg", {"pyproject.toml": PYPROJECT, "build/kept.c": "int y;\n"}
+    )
+    git(pkg, "submodule", "--quiet", "add", "../lib", "third_party/lib")
+    git(pkg, "commit", "-q", "-m", "two")
+    git(pkg, "tag", "-a", "v1.0", "-m", "one")
+    git(pkg, "tag", "light")
+    (lib / "lib.c").write_text("int later;\n")
+    git(lib, "commit", "-q", "-a", "-m", "later")
+    return tmp_path / "forge"
+
+
+def names(path):
+    with tarfile.open(path) as tar:
+        return tar.getnames()
+
+
+def test_a_tag_is_the_commit_that_it_leads_to(forge):
+    address = (forge / "pkg").as_uri()
+    commit = git(forge / "pkg", "rev-parse", "HEAD")
+    for ref in ("v1.0", "light", "main"):
+        assert find_commit(address, ref, {}) == commit
+    assert find_commit("https://nobody.invalid/", commit, {}) == commit  # nobody is asked
+    with pytest.raises(ResolutionError, match=r"pkg has no tag or branch v9") as caught:
+        find_commit(address, "v9", {})
+    assert "ref:" in caught.value.fix
+
+
+def test_a_commit_is_packed_with_its_submodules_and_always_the_same(forge, tmp_path):
+    address, commit = (forge / "pkg").as_uri(), git(forge / "pkg", "rev-parse", "HEAD")
+    one, two, flat = (tmp_path / name for name in ("one", "two", "flat"))
+    pack_commit(address, commit, one, "pkg-1.0", submodules=True, mirrors={})
+    assert names(one) == [
+        "pkg-1.0/.gitmodules",
+        "pkg-1.0/build/kept.c",
+        "pkg-1.0/pyproject.toml",
+        "pkg-1.0/third_party/lib/lib.c",
+    ]
+    with tarfile.open(one) as tar:  # as the commit says, not as it is by now
+        assert tar.extractfile("pkg-1.0/third_party/lib/lib.c").read() == b"int x;\n"
+    old = os.umask(0o077)
+    try:
+        pack_commit(address, commit, two, "pkg-1.0", submodules=True, mirrors={})
+    finally:
+        os.umask(old)
+    assert one.read_bytes() == two.read_bytes()
+    pack_commit(address, commit, flat, "pkg-1.0", submodules=False, mirrors={})
+    assert "pkg-1.0/third_party/lib/lib.c" not in names(flat)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["flat", "forge", "one", "two"]
+
+
+def test_a_mirror_serves_the_repository_and_its_submodules(forge, tmp_path):
+    mirrors = {"https://forge.invalid/": f"{forge.as_uri()}/"}
+    address = "https://forge.invalid/pkg"
+    commit = find_commit(address, "v1.0", mirrors)
+    pack_commit(address, commit, tmp_path / "x", "p", submodules=True, mirrors=mirrors)
+    assert "p/third_party/lib/lib.c" in names(tmp_path / "x")
+
+
+def test_a_mirror_serves_submodules_of_other_places(forge, tmp_path):
+    pkg = forge / "pkg"
+    git(
+        pkg, "config", "-f", ".gitmodules", "submodule.third_party/lib.url", "https://o.invalid/lib"
+    )
+    git(pkg, "commit", "-q", "-a", "-m", "elsewhere")
+    mirrors = {"https://o.invalid/": f"{forge.as_uri()}/"}
+    commit = git(pkg, "rev-parse", "HEAD")
+    pack_commit(pkg.as_uri(), commit, tmp_path / "x", "p", submodules=True, mirrors=mirrors)
+    assert "p/third_party/lib/lib.c" in names(tmp_path / "x")
+
+
+def test_a_server_that_gives_out_names_only(forge, tmp_path, monkeypatch):
+    first = git(forge / "pkg", "rev-parse", "HEAD~1")
+    ran = []
+    real = subprocess.run
+
+    def picky(command, **more):
+        ran.append(command)
+        refused = "--depth" in command and "fetch" in command
+        return real(["false"] if refused else command, **more)
+
+    monkeypatch.setattr(subprocess, "run", picky)
+    address = (forge / "pkg").as_uri()
+    pack_commit(address, first, tmp_path / "x", "p", submodules=False, mirrors={})
+    assert names(tmp_path / "x") == ["p/build/kept.c", "p/pyproject.toml"]
+    assert any("+refs/tags/*:refs/tags/*" in command for command in ran)
+
+
+def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
+    gone = f"file://me:secret@{tmp_path}/gone"
+    with pytest.raises(InstallError, match="cannot be fetched") as caught:
+        find_commit(gone, "v1", {})
+    assert "secret" not in caught.value.message
+    assert "mirrors:" in caught.value.fix
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InstallError, match="no git on this machine"):
+        find_commit("https://x.invalid/y", "v1", {})
+
+
+def test_a_repository_that_hangs(monkeypatch):
+    def hang(command, **_):
+        raise subprocess.TimeoutExpired(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    with pytest.raises(InstallError, match="no answer within 60 s"):
+        find_commit("https://x.invalid/y", "v1", {})
+
+
+def test_a_repository_from_elsewhere_does_not_lead_into_this_machine(forge):
+    mirrors = {"https://f.invalid/": "https://g.invalid/"}
+    with pytest.raises(InstallError, match="not allowed"):
+        find_commit(f"{forge}/pkg", "main", mirrors)
+
+
+def test_the_store_keeps_a_commit(forge, tmp_path):
+    address, commit = (forge / "pkg").as_uri(), git(forge / "pkg", "rev-parse", "HEAD")
+    store = Store(tmp_path / "store")
+    file = LockedFile(
+        name="pkg", version="1.0", file="pkg-1.0.tar.gz", sha256="", url=f"git+{address}@{commit}"
+    )
+    path = store.fetch(file)
+    assert path == tmp_path / "store" / "files" / f"git-{commit}" / "pkg-1.0.tar.gz"
+    assert "pkg-1.0/third_party/lib/lib.c" in names(path)
+    (forge / "pkg").rename(tmp_path / "away")
+    assert store.fetch(file) == path
+    flat = file.model_copy(update={"url": file.url + "#flat"})
+    assert flat.identity == f"git-{commit}-flat"
+    with pytest.raises(InstallError):
+        store.fetch(flat)
+    assert [each.name for each in (tmp_path / "store" / "files").iterdir()] == [f"git-{commit}"]
+
+
+RECIPE = "name: r\npackages: [pkg]\nrungs: [avx]\n"
+
+
+def origin(text, settings=None, version="1.0"):
+    recipe = parse_recipe(RECIPE + text, "r")
+    return source_of_recipe(recipe, "my-pkg", version, settings or IndexSettings())
+
+
+def test_a_recipe_names_a_tag(forge):
+    commit = git(forge / "pkg", "rev-parse", "HEAD")
+    text = f"source: {{git: '{forge.as_uri()}/{{{{ \"pkg\" if package }}}}'}}"
+    file = origin(text)
+    assert (file.file, file.sha256) == ("my_pkg-1.0.tar.gz", "")
+    assert file.commit == ((forge / "pkg").as_uri(), commit, True)
+    assert file.identity == f"git-{commit}"
+    assert not origin(text.replace("'}", "', submodules: false}")).commit.submodules
+    assert origin("") is None
+
+
+def test_an_archive_is_known_by_its_hash(tmp_path):
+    content = tmp_path / "mirror" / "pkg-v1.0.tar.gz"
+    content.parent.mkdir()
+    content.write_bytes(b"source")
+    sha = hashlib.sha256(b"source").hexdigest()
+    address = "https://f.invalid/pkg-v{{ version }}.tar.gz"
+    file = origin(f"source: {{archive: '{address}', sha256: {{'1.0': '{sha}'}}}}")
+    assert (file.file, file.sha256) == ("pkg-v1.0.tar.gz", sha)
+    assert file.url == "https://f.invalid/pkg-v1.0.tar.gz"
+    assert file.commit is None
+    assert origin(f"source: {{archive: '{address}#sha256={sha}'}}").sha256 == sha
+    with pytest.raises(RecipeError, match=r"sha256 of the archive of my-pkg 2\.0") as caught:
+        origin(f"source: {{archive: '{address}', sha256: {{'1.0': '{sha}'}}}}", version="2.0")
+    assert "extends: r" in caught.value.fix
+    settings = IndexSettings(mirrors={"https://f.invalid": content.parent.as_uri()})
+    assert Store(tmp_path / "store", settings).fetch(file).read_bytes() == b"source"
+
+
+def test_a_login_does_not_belong_into_a_recipe():
+    with pytest.raises(RecipeError, match="user or password"):
+        origin("source: {git: 'https://me:secret@f.invalid/pkg'}")
+    with pytest.raises(RecipeError, match=r"cannot be rendered: source\.ref"):
+        origin("source: {git: 'https://f.invalid/pkg', ref: '{{ isa }}'}")
+
+
+def test_the_longest_prefix_decides():
+    mirrors = {"https://a/": "https://m/", "https://a/b/": "https://n/"}
+    assert mirrored("https://a/b/c", mirrors) == "https://n/c"
+    assert mirrored("https://a/c", mirrors) == "https://m/c"
+    assert mirrored("https://c/", mirrors) == "https://c/"
