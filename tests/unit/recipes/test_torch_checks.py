@@ -1,0 +1,134 @@
+"""What the torch recipe asks of a node, answered by a torch that says what the test wants."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Target, TargetLibc
+from fleetbuild.recipes import known_recipes
+from fleetbuild.recipes.render import Job, render_checks
+
+KERNELS, CPU, GPU = range(3)
+
+
+def checks(isa: str, version: str, *sms: str) -> tuple[str, ...]:
+    target = Target(
+        arch=RUNGS[isa].arch,
+        isa=isa,
+        features=tuple(sorted(RUNGS[isa].features)),
+        sms=sms,
+        python="cp311",
+        libc=TargetLibc(family="glibc", floor="2.36"),
+    )
+    job = Job(package="torch", version="2.13.0", wheel_version=version, target=target)
+    return render_checks(known_recipes()["torch"], job)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, snippet: str, torch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    exec(compile(snippet, "<check>", "exec"), {})  # noqa: S102
+
+
+def fake(version: str, **answers: Any) -> Any:
+    torch = MagicMock(__version__=version)
+    torch.backends.cpu.get_cpu_capability.return_value = answers.get("capability", "DEFAULT")
+    told = "  - CPU capability usage: NO AVX\n"
+    torch.__config__ = SimpleNamespace(show=lambda: told)
+    torch.cuda.get_arch_list.return_value = answers.get("archs", [])
+    capabilities = answers.get("gpus", [])
+    torch.cuda.device_count.return_value = len(capabilities)
+    torch.cuda.get_device_capability.side_effect = lambda number: capabilities[number]
+    torch.allclose.return_value = answers.get("right", True)
+    return torch
+
+
+@pytest.mark.parametrize(
+    ("isa", "label", "capability", "says"),
+    [
+        ("x86-64-v2", ".x8664v2", "DEFAULT", None),
+        ("avx", ".avx", "NO AVX", None),
+        ("avx", ".avx", "AVX2", "runs its AVX2 kernels here, and avx promises DEFAULT"),
+        ("avx2", ".avx2", "AVX2", None),
+        ("avx2", ".avx2", "DEFAULT", "runs its DEFAULT kernels here, and avx2 promises AVX2"),
+        ("avx2", ".avx2", "AVX512", "runs its AVX512 kernels"),
+        ("avx512bf16", ".avx512bf16", "AVX512", None),
+        ("avx512", ".avx512", "AVX2", "and avx512 promises AVX512"),
+        ("avx2", "", "AVX512", None),  # a published wheel, on a node that has more
+        ("avx512", "", "AVX2", "and avx512 promises AVX512"),
+        ("armv8.2", ".armv8.2", "DEFAULT", None),
+        ("armv8.2", ".armv8.2", "SVE256", "armv8.2 promises DEFAULT"),
+    ],
+)
+def test_the_kernels_are_the_targets(
+    monkeypatch: pytest.MonkeyPatch, isa: str, label: str, capability: str, says: str | None
+) -> None:
+    version = f"2.13.0+cpu{label}"
+    snippet, torch = checks(isa, version)[KERNELS], fake(version, capability=capability)
+    if says is None:
+        run(monkeypatch, snippet, torch)
+        return
+    with pytest.raises(RuntimeError, match=says):
+        run(monkeypatch, snippet, torch)
+
+
+def test_another_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    snippet = checks("avx", "2.13.0+cpu.avx")[KERNELS]
+    with pytest.raises(RuntimeError, match=r"torch 2\.13\.0\+cpu is installed instead of"):
+        run(monkeypatch, snippet, fake("2.13.0+cpu"))
+
+
+def test_an_old_torch_tells_its_kernels_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = fake("2.0.1+cu117.sm35.avx")
+    torch.backends = SimpleNamespace()
+    run(monkeypatch, checks("avx", "2.0.1+cu117.sm35.avx", "3.5")[KERNELS], torch)
+
+
+@pytest.mark.parametrize(
+    ("sms", "label", "built", "says"),
+    [
+        (["8.6"], "sm86", (["sm_86"], [(8, 6)]), None),
+        (["8.6"], "sm86", (["sm_80"], [(8, 6)]), r"no code for SM 8\.6, only sm_80"),
+        (["8.0", "8.6"], "sm80.sm86", (["sm_80", "sm_86"], [(8, 6), (8, 0)]), None),
+        (["8.6"], "sm86", (["sm_86"], [(8, 6), (7, 5)]), r"no code for SM 7\.5 of GPU 1"),
+        (["12.0"], "sm120", (["sm_120", "compute_120"], [(12, 1)]), None),
+        (["9.0"], "sm90", (["sm_90a", "sm_90"], [(9, 0)]), None),
+        (["8.6"], "", (["sm_80", "sm_90"], [(8, 6)]), None),  # a published wheel serves it
+        (["10.0"], "", (["sm_80", "compute_90"], [(10, 0)]), None),  # by PTX
+        (["7.5"], "", (["sm_80", "compute_80"], [(7, 5)]), r"no code for SM 7\.5 of GPU 0"),
+    ],
+)
+def test_there_is_code_for_every_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+    sms: list[str],
+    label: str,
+    built: tuple[list[str], list[tuple[int, int]]],
+    says: str | None,
+) -> None:
+    archs, gpus = built
+    version = f"2.13.0+cu130.{label}.avx" if label else "2.13.0+cu130"
+    snippet, torch = checks("avx", version, *sms)[GPU], fake(version, archs=archs, gpus=gpus)
+    if says is None:
+        run(monkeypatch, snippet, torch)
+        assert torch.allclose.call_count == 2 * len(gpus)
+        return
+    with pytest.raises(RuntimeError, match=says):
+        run(monkeypatch, snippet, torch)
+
+
+def test_a_gpu_that_computes_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = "2.13.0+cu130.sm86.avx"
+    torch = fake(version, archs=["sm_86"], gpus=[(8, 6)], right=False)
+    with pytest.raises(RuntimeError, match="matrix product on GPU 0 is wrong"):
+        run(monkeypatch, checks("avx", version, "8.6")[GPU], torch)
+
+
+def test_a_cpu_wheel_asks_nothing_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = fake("2.13.0+cpu.avx")
+    run(monkeypatch, checks("avx", "2.13.0+cpu.avx")[GPU], torch)
+    assert not torch.cuda.init.called
