@@ -34,6 +34,8 @@ def apply(
     yes: Yes = False,
     timeout: options.Timeout = None,
     forks: options.Forks = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     no_color: options.NoColor = False,
@@ -67,11 +69,12 @@ def apply(
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
                 run.out.say("Nothing was changed.")
                 return
+        cluster = steps.cluster(made.labels, kubeconfig, context)
         result = steps.showing(
             run,
             lambda on_event: fleetbuild.apply(
-                made, fleet, state_dir=state_dir, secrets=keys, on_event=on_event,
-                **steps.reach(timeout, forks),
+                made, fleet, state_dir=state_dir, secrets=keys, cluster=cluster,
+                on_event=on_event, **steps.reach(timeout, forks),
             ),
             steps.to_change(made),
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -91,9 +91,20 @@ RuntimeClass = Annotated[
         help="The RuntimeClass of pods with GPUs, where NVIDIA's is not the cluster's default.",
     ),
 ]
+Apply = Annotated[
+    bool,
+    typer.Option("--apply", help="Label the cluster's nodes too, by server-side apply."),
+]
+ForceConflicts = Annotated[
+    bool,
+    typer.Option(
+        "--force-conflicts", help="With --apply: take over labels of ours that others have set."
+    ),
+]
 
 # What each option goes with; elsewhere it would be ignored, and is refused instead.
 _GOES_WITH = {
+    "--apply": ("k8s", "labels"),
     "--way": ("k8s",),
     "--kind": ("k8s",),
     "--image": ("k8s --way hostpath", "k8s --way volume", "k8s --way init", "containers"),
@@ -112,6 +123,10 @@ def emit(
     image_prefix: ImagePrefix = None,
     index_url: IndexUrl = None,
     runtime_class: RuntimeClass = None,
+    apply: Apply = False,
+    force_conflicts: ForceConflicts = False,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
@@ -124,6 +139,7 @@ def emit(
         _refuse_unused(
             f"{what.value} --way {way or Way.HOSTPATH}" if what is What.K8S else what.value,
             {
+                "--apply": apply or None,
                 "--way": way,
                 "--kind": kind,
                 "--image": image,
@@ -132,6 +148,8 @@ def emit(
                 "--runtime-class": runtime_class,
             },
         )
+        if not apply:
+            _refuse_without_apply(force_conflicts, kubeconfig, context)
         delivery = fleetbuild.Delivery(
             way=(way or Way.HOSTPATH).value,
             kind=(kind or Kind.DEPLOYMENT).value,
@@ -149,12 +167,27 @@ def emit(
         written = [str(_write(folder / name, text)) for name, text in files.items()]
         if what is What.CONTAINERS:  # the wheels lie beside the Containerfiles
             written += map(str, fleetbuild.export_store(folder, state_dir=state_dir))
-        if json:
-            run.out.document({"format_version": "1.0", "files": written, "warnings": told})
-        else:
+        document: dict[str, Any] = {
+            "format_version": "1.0", "files": written, "warnings": told
+        }  # fmt: skip
+        if not json:
             run.out.say(*(f"Wrote {file}" for file in written))
             for sentence in told:
                 run.out.warn(f"warning: {sentence}")
+        if apply:
+            labelled = steps.label(run, made, kubeconfig, context, force=force_conflicts)
+            document |= labelled.model_dump(mode="json")
+        if json:
+            run.out.document(document)
+
+
+def _refuse_without_apply(force: bool, kubeconfig: Path | None, context: str | None) -> None:
+    given = {"--force-conflicts": force, "--kubeconfig": kubeconfig, "--context": context}
+    for option, value in given.items():
+        if value:
+            raise UsageError(
+                f"{option} goes with --apply alone", f"add --apply, or leave out {option}"
+            )
 
 
 def _refuse_unused(wanted: str, given: Mapping[str, object]) -> None:

@@ -51,6 +51,16 @@ VaultIds = Annotated[
     list[str] | None,
     typer.Option("--vault-id", metavar="ID", help="As in Ansible; can be repeated."),
 ]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig", metavar="FILE", help="The kubeconfig; default: as kubectl finds it."
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option("--context", metavar="NAME", help="The kubeconfig's context; default: current."),
+]
 Timeout = Annotated[
     float | None,
     typer.Option(

@@ -14,9 +14,12 @@ from typing import Literal, TypedDict, Unpack
 import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.cli.session import Session
+from fleetbuild.cluster import Cluster
 from fleetbuild.config import find_config
 from fleetbuild.errors import UsageError, worst
 from fleetbuild.models import Config, Facts, Install, Inventory, NodeStatus, OnEvent, Plan, Result
+from fleetbuild.models.config import Kubernetes
+from fleetbuild.models.result import Labelled
 from fleetbuild.report import plan as plan_report
 from fleetbuild.report import result as result_report
 from fleetbuild.report.progress import listening, waiting
@@ -55,8 +58,36 @@ def settings_of_last_plan(run: Session, source: str, config: Path | None) -> Con
     if config is None and last.exists():
         made = fleetbuild.read_plan(last)
         if made.inventory == source:
-            return Config(release=made.release, install=Install(path=made.install_path))
+            return Config(
+                release=made.release,
+                install=Install(path=made.install_path),
+                kubernetes=Kubernetes(label_domain=made.label_domain, labels=made.labels),
+            )
     return settings(source, config)
+
+
+def cluster(labels: str, kubeconfig: Path | None, context: str | None) -> Cluster:
+    """The cluster whose nodes are labelled, where that is how labels are set."""
+    for option, given in (("--kubeconfig", kubeconfig), ("--context", context)):
+        if given is not None and labels != "api":
+            raise UsageError(
+                f"{option} does not go with kubernetes.labels: {labels}, which asks no cluster",
+                "leave it out, or set kubernetes.labels: api in fleetbuild.yml",
+            )
+    return Cluster(kubeconfig, context)
+
+
+def label(
+    run: Session, made: Plan, kubeconfig: Path | None, context: str | None, *, force: bool
+) -> Labelled:
+    """Label the plan's nodes in the cluster, and show how that ended."""
+    with waiting(run.out, "Labelling"):
+        labelled = fleetbuild.label(
+            made, cluster=Cluster(kubeconfig, context), force=force, state_dir=run.state_dir
+        )
+    run.out.say(*result_report.labelled_lines(labelled))
+    run.exit_code = labelled.exit_code
+    return labelled
 
 
 class Reach(TypedDict, total=False):

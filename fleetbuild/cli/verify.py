@@ -12,6 +12,8 @@ def verify(
     config: options.Config = None,
     timeout: options.Timeout = None,
     forks: options.Forks = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     no_color: options.NoColor = False,
@@ -29,6 +31,7 @@ def verify(
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
         fleet = steps.read(run, inventory, limit=limit, secrets=keys)
         settings = steps.settings_of_last_plan(run, inventory, config)
+        cluster = steps.cluster(settings.kubernetes.labels, kubeconfig, context)
         steps.showing(
             run,
             lambda on_event: fleetbuild.verify(
@@ -36,6 +39,7 @@ def verify(
                 config=settings,
                 state_dir=state_dir,
                 secrets=keys,
+                cluster=cluster,
                 on_event=on_event,
                 **steps.reach(timeout, forks),
             ),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
+from fleetbuild.models.result import Labelled, LabelResult
 from fleetbuild.report.text import clean, duration, fold, state_option, troubles
 from fleetbuild.words import count
 
@@ -30,6 +31,7 @@ def result_lines(result: Result) -> list[str]:
     """Wheels, then what went wrong and for whom, then the count: the worst is read last."""
     lines = [_wheel(wheel) for wheel in result.wheels if wheel.state != "reused"]
     lines += _troubles(_untold(result))
+    lines += label_troubles(result.labels)
     return [*lines, result_summary(result)]
 
 
@@ -83,6 +85,46 @@ def result_summary(result: Result) -> str:
     if result.exit_code == 0 and not result.changed and not built:
         wheels = "nothing to do. " if "up_to_date" in states else ""
     return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes) or 'no nodes'}."
+
+
+LABELS = {
+    "labelled": "labelled",
+    "unchanged": "labelled before",
+    "no_node": "not in the cluster",
+    "gone": "gone from the cluster",
+    "conflict": "labelled by others",
+    "kept": "not rid of labels",
+    "forbidden": "forbidden to label",
+    "unauthorized": "not let in to label",
+    "refused": "not labelled",
+    "unreachable": "not labelled",
+    "failed": "not labelled",
+}
+
+
+def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
+    """What went wrong with labels, and the hosts that are not in the cluster."""
+    return troubles(
+        {
+            each.node: (LABELS[each.state], each.reason, each.fix)
+            for each in labels
+            if each.state not in ("labelled", "unchanged")
+        }
+    )
+
+
+def labelled_lines(labelled: Labelled) -> list[str]:
+    """What was labelled in a cluster; the count is read last."""
+    lines = label_troubles(labelled.nodes)
+    if labelled.strangers:
+        lines.append(f"Nodes of the cluster that are no host here: {fold(labelled.strangers)}")
+    states = [each.state for each in labelled.nodes]
+    parts = [
+        f"{states.count(state)} {words}"  # the same words for several states are counted apart
+        for state, words in LABELS.items()
+        if state in states
+    ]
+    return [*lines, f"{count(len(states), 'node')}: {', '.join(parts) or 'none to label'}."]
 
 
 def _wheel(wheel: WheelResult) -> str:

@@ -1,0 +1,202 @@
+"""`emit --apply` from the command line, at the fake API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_fakes import TOKEN, FakeApi, Say
+from typer.testing import CliRunner
+from typer.testing import Result as Ran
+
+from fleetbuild.cli import app
+from fleetbuild.engine.state import StateDir
+from fleetbuild.models import (
+    Installs,
+    NodeResult,
+    Plan,
+    PlannedGroup,
+    PlannedNode,
+    PlannedWheel,
+    Requires,
+    Result,
+    Target,
+    TargetLibc,
+)  # fmt: skip
+from fleetbuild.planning import dump_plan
+from fleetbuild.planning.document import sealed
+
+TARGET = Target(
+    arch="x86_64",
+    isa="avx2",
+    features=("avx2",),
+    python="cp311",
+    libc=TargetLibc(family="glibc", floor="2.28"),
+)
+RELEASE = "0123456789abcdef"
+
+
+def plan_of(*names: str, called: dict[str, str] | None = None, **changes: Any) -> Plan:
+    wheel = PlannedWheel(
+        package="p", version="1", wheel_version="1+cpu.avx2", recipe="generic", target=TARGET,
+        artifact_key="k", action="reuse", reason="", environment={}, requires=Requires(compiler=""),
+    )  # fmt: skip
+    group = PlannedGroup(
+        name=TARGET.name, nodes=names, representative=names[0], target=TARGET, wheels=(wheel,),
+        release_id=RELEASE, dependencies=(), installs=Installs(install=names),
+    )  # fmt: skip
+    return sealed(
+        Plan(
+            created="2026-01-01T00:00:00+00:00", inventory="i.yml", facts_source="probe",
+            packages=("p==1",), fingerprint={}, groups=(group,),
+            nodes={
+                name: PlannedNode(
+                    state="ok", group=group.name, kubernetes_node=(called or {}).get(name, name)
+                )
+                for name in names
+            },
+            **changes,
+        )
+    )  # fmt: skip
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[..., None]:
+    """Keep a plan and what came of it: node -> state, or state and release."""
+
+    def keep(made: Plan, **states: Any) -> None:
+        state = StateDir(tmp_path / "state").create()
+        state.plan_file.write_text(dump_plan(made))
+        nodes = tuple(
+            NodeResult(node=name, state=each, release_id=RELEASE) for name, each in states.items()
+        )
+        result = Result(plan_digest=made.digest, nodes=nodes)
+        state.save_result(result, started="2026-01-01T00:00:00+00:00")
+
+    return keep
+
+
+@pytest.fixture
+def emit(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    def call(*args: str, token: str = TOKEN) -> Ran:
+        kubeconfig = api.kubeconfig(tmp_path, token=token)
+        words = ["emit", "labels", "--state-dir", "state", "--apply", "--kubeconfig"]
+        return CliRunner().invoke(app, [*words, str(kubeconfig), *args])
+
+    return call
+
+
+def ours(api: FakeApi, name: str) -> dict[str, str]:
+    labels = api.nodes[name].labels
+    return {
+        key.split("/")[1]: labels[key] for key in sorted(labels) if key.startswith("fleetbuild.dev")
+    }
+
+
+def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
+) -> None:
+    save(plan_of("a", "b", "c", called={"a": "kube-a"}), a="installed", b="verify_failed")
+    api.add("kube-a", "b", "c", "control-plane")
+    api.nodes["c"].labels["fleetbuild.dev/release"] = "of-before"
+    api.nodes["c"].owners["fleetbuild", "Apply"] = {"fleetbuild.dev/release"}
+    ran = emit()
+    assert ran.exit_code == 0, ran.output
+    assert ours(api, "kube-a") == {
+        "class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx2-cp311", "release": RELEASE,
+        "package.p": "1_cpu.avx2",
+    }  # fmt: skip
+    assert ours(api, "b") == {"class": "cpu-avx2", "isa": "avx2"}
+    assert ours(api, "c") == {"class": "cpu-avx2", "isa": "avx2", "release": "of-before"}
+    assert "Nodes of the cluster that are no host here: control-plane" in ran.output
+    assert "3 nodes: 3 labelled." in ran.output
+    assert (Path("state") / "manifests" / "labels" / "labels.sh").exists()
+
+
+def test_what_went_wrong_is_told_and_decides_the_exit_code(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
+) -> None:
+    save(plan_of("a", "b", "c"), a="installed", b="installed", c="installed")
+    api.add("a", "b")
+    api.set("a", {"fleetbuild.dev/isa": "avx512"}, by="nfd-master")
+    ran = emit("--json")
+    assert ran.exit_code == 4
+    said = json.loads(ran.stdout)
+    assert [each["state"] for each in said["nodes"]] == ["conflict", "labelled", "no_node"]
+    assert "nfd-master" in said["nodes"][0]["reason"]
+    assert said["strangers"] == []
+    assert "not in the cluster: c: There is no Node c" in ran.stderr
+    assert emit("--force-conflicts").exit_code == 0
+    assert ours(api, "a")["isa"] == "avx2"
+
+
+def test_a_cluster_that_has_none_of_the_hosts_is_not_touched(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
+) -> None:
+    save(plan_of("a", "b"), a="installed")
+    api.add("x", "y")
+    ran = emit()
+    assert ran.exit_code == 4
+    assert "None of the 2 hosts is a Node of" in ran.output
+    assert not api.patches()
+
+
+def test_who_may_not_is_told_before_anything_is_done(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
+) -> None:
+    save(plan_of("a"), a="installed")
+    api.add("a")
+
+    def forbid(asked: Any) -> None:
+        if asked.verb == "PATCH":
+            raise Say(403, "cannot patch", "Forbidden")
+
+    api.before = forbid
+    ran = emit()
+    assert ran.exit_code == 4
+    assert "verbs: [patch]" in ran.output
+    assert [asked.query["dryRun"] for asked in api.patches()] == ["All"]
+
+
+def test_expired_credentials(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
+) -> None:
+    save(plan_of("a"), a="installed")
+    api.add("a")
+    ran = emit(token="old")
+    assert ran.exit_code == 3
+    assert "no longer takes the credentials of u (401)" in ran.output
+
+
+def test_two_hosts_of_one_name_are_not_labelled(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
+) -> None:
+    save(plan_of("a", "b", "c", called={"a": "n", "b": "n"}), a="installed", b="installed")
+    api.add("n", "c")
+    ran = emit()
+    assert ran.exit_code == 4
+    assert "a, b are all called n in the cluster" in ran.output
+    assert ours(api, "n") == {}
+    assert ours(api, "c")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("nfd", "--apply"),
+        ("labels", "--context", "x"),
+        ("labels", "--force-conflicts"),
+        ("k8s", "--kubeconfig", "x"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(tmp_path: Path, args: tuple[str, ...]) -> None:
+    ran = CliRunner().invoke(app, ["emit", *args, "--state-dir", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert "--apply" in ran.output
