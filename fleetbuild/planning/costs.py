@@ -137,10 +137,10 @@ class Pricing:
         """How fast its work goes with the wheel for this target: measured, else as assumed."""
         rung = self._wheel_rung(recipe, target).name
         use = self.config.grouping.optimize_for
-        special = use in recipe.rungs_for
-        if not special and rung in (measured := _DATA["measured"].get(recipe.name, {})):
+        measured = _DATA["measured"].get(recipe.name, {})
+        if rung in measured and use not in recipe.rungs_for:
             return float(measured[rung])
-        assumed = _DATA["assumed"][use if special else "fp32"]
+        assumed = _DATA["assumed"].get(use, _DATA["assumed"]["fp32"])
         share, throughput = float(assumed["share"]), float(assumed["throughput"][rung])
         return 1 / (1 - share + share / throughput)
 
