@@ -137,7 +137,9 @@ def conflict(case: Case) -> list[Limit]:
     ]
     lasting = [pair for pair in pairs if pair[0].cause != "driver"]
     guilty = {limit for pair in lasting or pairs for limit in pair}
-    return [limit for limit in dict.fromkeys((*uppers, *lowers)) if limit in guilty]
+    told = [limit for limit in dict.fromkeys((*uppers, *lowers)) if limit in guilty]
+    # That the table begins somewhere is told only where nothing else holds the toolkit up.
+    return told if len(told) < 3 else [limit for limit in told if limit.cause != "table"]
 
 
 def _uppers(case: Case) -> Iterator[Limit]:

@@ -38,13 +38,21 @@ def remedy(case: Case, pythons: Sequence[Python] = ()) -> str:
     if unknown_sms(case):
         return "Update fleetbuild, or set fleetbuild_sms for it to SMs that are known."
     others = [*_torch(case)]
+    ways = [*_cures(case, pythons), *_sms(case), *others]
     apart = " Plan such nodes apart, under a release name of their own." if others else ""
-    ways = [*_python(case, pythons), *_pin(case), *_driver(case), *_sms(case), *others]
     return sentence(ways or ["leave the package out, or set fleetbuild_skip: true for it"]) + apart
 
 
+def _cures(case: Case, pythons: Sequence[Python]) -> Iterator[str]:
+    """What makes this very torch possible: another Python, driver or pin, or all of them."""
+    toolkit = list(_freed(case))
+    if toolkit or not no_toolkit(case):
+        steps = (*_python(case, pythons), *filter(None, (", or ".join(toolkit),)))
+        yield from filter(None, (", and ".join(steps),))
+
+
 def _python(case: Case, pythons: Sequence[Python]) -> Iterator[str]:
-    if not wrong_python(case) or no_toolkit(case) or case.torch is None:
+    if case.torch is None or not wrong_python(case):
         return
     there = next((each for each in pythons if case.torch.python.fits(each.tag)), None)
     if there:
@@ -53,24 +61,27 @@ def _python(case: Case, pythons: Sequence[Python]) -> Iterator[str]:
         yield f"install Python {case.torch.python} and name it in fleetbuild_python"
 
 
-def _pin(case: Case) -> Iterator[str]:
-    """Where the pin alone stands in the way."""
-    free = replace(case, pin=None)
-    if case.pin and not no_toolkit(free) and no_toolkit(case):
-        best = max(free.allowed(), key=free.grade)
-        yield f"take cuda: out of fleetbuild.yml or set it to {best}"
+def _freed(case: Case) -> Iterator[str]:
+    """Without the pin or without the driver there is a toolkit, or only without both."""
+    if not no_toolkit(case):
+        return
+    unpinned, updated = replace(case, pin=None), replace(case, driver=None)
+    both = replace(unpinned, driver=None)
+    if not no_toolkit(unpinned):
+        yield _unpin(unpinned)
+    if not no_toolkit(updated):
+        yield _update(updated)
+    if no_toolkit(unpinned) and no_toolkit(updated) and not no_toolkit(both):
+        yield f"{_unpin(both)} and {_update(both)}"
 
 
-def _driver(case: Case) -> Iterator[str]:
-    """Where the driver alone stands in the way."""
-    if case.sms and any(limit.cause == "driver" for limit in conflict(_known_pin(case))):
-        oldest = replace(_known_pin(case), driver=None).allowed()[0]
-        needed = TOOLKITS[oldest].driver
-        yield f"update its driver to {needed} or newer, which CUDA {oldest} needs"
+def _unpin(case: Case) -> str:
+    return f"take cuda: out of fleetbuild.yml or set it to {max(case.allowed(), key=case.grade)}"
 
 
-def _known_pin(case: Case) -> Case:
-    return case if case.pin in TOOLKITS else replace(case, pin=None)
+def _update(case: Case) -> str:
+    oldest = case.allowed()[0]
+    return f"update its driver to {TOOLKITS[oldest].driver} or newer, which CUDA {oldest} needs"
 
 
 def _torch(case: Case) -> Iterator[str]:

@@ -313,6 +313,38 @@ def test_a_pin_that_does_not_exist() -> None:
     assert unfit.fix.startswith("Take cuda: out of fleetbuild.yml or set it to 13.0")
 
 
+def test_a_pin_that_the_driver_does_not_run() -> None:
+    unfit = problem(TORCH, gpu("8.6", driver="550.54.15"), pin="13.0")
+    assert unfit.reason == (
+        "Driver 550.54.15 runs CUDA 12.9 or older; fleetbuild.yml asks for CUDA 13.0."
+    )
+    assert unfit.fix == (
+        "Take cuda: out of fleetbuild.yml or set it to 12.6, or update its driver to 580 or newer, "
+        "which CUDA 13.0 needs."
+    )
+
+
+def test_a_pin_and_a_driver_that_both_have_to_change() -> None:
+    unfit = problem(TORCH, gpu("12.0", driver="470.256.02"), pin="12.6")
+    assert unfit.reason == ("fleetbuild.yml asks for CUDA 12.6; SM 12.0 needs CUDA 12.8 or newer.")
+    assert unfit.fix == (
+        "Take cuda: out of fleetbuild.yml or set it to 13.0 and update its driver to 525.60.13 or "
+        "newer, which CUDA 12.8 needs."
+    )
+
+
+def test_a_python_and_a_driver_that_both_have_to_change() -> None:
+    unfit = problem(TORCH, gpu("8.6", driver="418.39"), "cp39")
+    assert unfit.reason == (
+        "torch 2.13 is for Python 3.10 to 3.14, not for 3.9; driver 418.39 runs CUDA 10.1 or "
+        "older; SM 8.6 needs CUDA 11.1 or newer; torch 2.13 needs CUDA 12.1 or newer."
+    )
+    assert unfit.fix == (
+        "Set fleetbuild_python to /usr/bin/python3 (3.11.2), which is there, and update its "
+        "driver to 525.60.13 or newer, which CUDA 12.1 needs."
+    )
+
+
 def test_a_python_that_torch_is_not_for() -> None:
     both = (python("3.9.2"), python("3.12.1", "/usr/bin/python3.12"))
     unfit = problem(TORCH, facts(pythons=both), "cp39")
