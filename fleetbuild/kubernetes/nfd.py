@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.document import comment
-from fleetbuild.kubernetes.labels import has_wheels, is_verified, node_labels
+from fleetbuild.kubernetes.labels import labelled_nodes, node_labels
 from fleetbuild.models import Plan
 
 DIRECTORY = "/etc/kubernetes/node-feature-discovery/features.d"
@@ -21,10 +21,8 @@ def feature_files(plan: Plan, verified: Collection[str] | None) -> dict[str, str
     """Each host's feature file, by its name in the inventory. One where the release is not verified
     says what its hardware is, and no more."""
     return {
-        node: feature_file(node_labels(plan, group, verified=is_verified(group, node, verified)))
-        for group in plan.groups
-        for node in group.nodes
-        if has_wheels(group)
+        node: feature_file(node_labels(plan, group, verified=is_verified))
+        for node, group, is_verified in labelled_nodes(plan, verified)
     }
 
 

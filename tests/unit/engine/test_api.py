@@ -76,14 +76,14 @@ def test_manifests_are_of_the_nodes_that_a_result_says_work(tmp_path: Path) -> N
     result = Result(
         plan_digest=PLAN.digest,
         nodes=(
-            NodeResult(node="a", state="installed"),
+            NodeResult(node="a", state="installed", release_id=PLAN.groups[0].release_id),
             NodeResult(node="b", state="verify_failed"),
         ),
     )
     given = fleetbuild.render_manifests(PLAN, result, kind="labels")
     assert set(given) == {"labels.sh", "nodes.yaml"}
     labelled = [line for line in given["labels.sh"].splitlines() if "/release=" in line]
-    assert ["node a " in line for line in labelled] == [True]
+    assert ["node a " in line for line in labelled] == [True], given["labels.sh"]
     files = fleetbuild.render_manifests(PLAN, result, kind="nfd")
     assert {name: "/release=" in text for name, text in files.items()} == {
         "a": True,

@@ -102,6 +102,14 @@ def test_without_word_from_an_apply_only_nodes_that_were_up_to_date():
     assert list(yaml.safe_load_all(nothing["nodes.yaml"])) == []
 
 
+def test_a_node_that_serves_another_release_keeps_the_labels_of_that():
+    plan = make_plan()
+    old = plan.nodes["a"].model_copy(update={"current": "f" * 16})
+    files = render(plan.model_copy(update={"nodes": {**plan.nodes, "a": old}}))
+    assert [n["metadata"]["name"] for n in yaml.safe_load_all(files["nodes.yaml"])] == ["b"]
+    assert " a " not in files["labels.sh"].partition("failed=0")[2]
+
+
 def test_the_script_labels_each_node_and_tells_of_a_failure(tmp_path):
     kubectl = tmp_path / "kubectl"
     kubectl.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >>"$OUT"\n[ "$4" != a ]\n')
