@@ -241,7 +241,7 @@ def test_sms_are_united_and_cpu_nodes_carry_none_of_them():
 def test_a_gpu_node_may_lose_a_rung_before_an_sm_is_added_unless_speed_matters_most():
     fleet = {
         "a": facts("avx512", sms=("8.6",)), "b": facts("avx2", sms=("8.6",)),
-        **{f"c{number}": facts("avx512", sms=("9.0",)) for number in range(3)},
+        **{f"c{number}": facts("avx512", sms=("9.0",)) for number in range(40)},
     }  # fmt: skip
     assert set(groups(merged(fleet, max_wheel_sets=2))) == {
         "sm86-avx2-cp311", "sm90-avx512-cp311",
@@ -362,27 +362,56 @@ def test_the_plan_tells_the_tradeoff_and_each_nodes_loss():
     assert "too many groups to weigh every way" in "\n".join(hedged)
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures of the fleet are not here")
-def test_the_captured_fleet_with_fewer_and_fewer_wheel_sets():
-    fleet = {
+@pytest.fixture(scope="module")
+def captured() -> dict[str, Facts]:
+    """The fleet of the captures."""
+    if not CAPTURES.is_dir():
+        pytest.skip("the captures of the fleet are not here")
+    return {
         folder.name: facts_of({file.name: file.read_text() for file in folder.iterdir()})
         for folder in CAPTURES.iterdir()
     }
-    sizes = {
-        cap: {
-            group.name: len(group.nodes)
-            for group in merged(fleet, (package(),), max_wheel_sets=cap).groups
-        }
-        for cap in (5, 4, 3)
-    }
-    assert sizes[5] == {
+
+
+def sizes(made: Draft) -> dict[str, int]:
+    return {name: len(nodes) for name, nodes in groups(made).items()}
+
+
+def test_the_captured_fleet_with_fewer_and_fewer_wheel_sets(captured):
+    chosen = (package(),)
+    assert sizes(merged(captured, chosen, max_wheel_sets=5)) == {
         "cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 2, "cpu-avx2-cp310": 1, "cpu-avx2-cp311": 4,
         "cpu-avx512-cp311": 4,
     }  # fmt: skip
     # hnswlib gains nothing by AVX2 over AVX, and a little by AVX-512.
-    assert sizes[4] == {
+    assert sizes(merged(captured, chosen, max_wheel_sets=4)) == {
         "cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 6, "cpu-avx2-cp310": 1, "cpu-avx512-cp311": 4,
     }  # fmt: skip
-    assert sizes[3] == {"cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 10, "cpu-avx2-cp310": 1}
+    least = {"cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 10, "cpu-avx2-cp310": 1}
+    assert sizes(merged(captured, chosen, max_wheel_sets=3)) == least
+    assert sizes(merged(captured, chosen, optimize_for="compatibility")) == least
     with pytest.raises(ConfigError, match="need 3 wheel sets at least"):
-        merged(fleet, (package(),), max_wheel_sets=2)
+        merged(captured, chosen, max_wheel_sets=2)
+
+
+def test_the_captured_fleet_with_torch(captured):
+    chosen = (package("torch", "2.13.0"),)
+    cpu = {
+        "cpu-armv8.2-cp311": 1, "cpu-armv8.4sve-cp311": 1, "cpu-avx2-cp311": 1,
+        "cpu-avx512-cp311": 1,
+    }  # fmt: skip
+    assert sizes(merged(captured, chosen, max_wheel_sets=10)) == {
+        **cpu, "sm75-avx512-cp311": 1, "sm75.sm80-avx512-cp311": 1, "sm86-avx-cp311": 2,
+        "sm86-avx2-cp311": 2, "sm89-avx2-cp311": 1, "sm90-avx512-cp311": 1,
+    }  # fmt: skip
+    # SMs are united before anybody loses a rung.
+    assert sizes(merged(captured, chosen, max_wheel_sets=7)) == {
+        **cpu, "sm75.sm80.sm90-avx512-cp311": 3, "sm86-avx-cp311": 2,
+        "sm86.sm89-avx2-cp311": 3,
+    }  # fmt: skip
+    assert sizes(merged(captured, chosen, optimize_for="compatibility")) == {
+        "cpu-armv8.2-cp311": 2, "cpu-avx2-cp311": 2, "sm75.sm80.sm86.sm89.sm90-avx-cp311": 8,
+    }  # fmt: skip
+    int8 = sizes(merged(captured, chosen, optimize_for="int8"))
+    assert {"cpu-avx512vnni-cp311", "sm75.sm80-avx512vnni-cp311"} <= set(int8)
+    assert len(int8) == 10
