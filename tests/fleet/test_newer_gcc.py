@@ -1,0 +1,53 @@
+"""A node whose default gcc is too old for its rung, and has a newer one beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import fleetbuild
+from fleetbuild import Config
+from tests.lab import Lab
+
+# A gcc of 2010, which knows no AVX2 and says so, and gcc 11, which is the node's real one.
+SETUP = r"""
+for name in gcc g++; do
+  cat > /usr/local/bin/$name <<'END'
+#!/bin/sh
+case $* in
+  *-version* | *-dumpversion* | *-dumpfullversion*) echo 4.5.4 ;;
+  *) echo "error: this is the compiler of 2010" >&2; exit 1 ;;
+esac
+END
+  cat > /usr/local/bin/$name-11 <<END
+#!/bin/sh
+case \$* in
+  -dumpversion) echo 11 ;;
+  --version) echo "$name (Debian 11.3.0-12) 11.3.0" ;;
+  *) exec /usr/bin/$name "\$@" ;;
+esac
+END
+  chmod 755 /usr/local/bin/$name /usr/local/bin/$name-11
+done
+ln -sf gcc /usr/local/bin/cc; ln -sf g++ /usr/local/bin/c++
+ln -sf gcc /usr/local/bin/x86_64-linux-gnu-gcc; ln -sf g++ /usr/local/bin/x86_64-linux-gnu-g++
+"""
+
+
+def test_the_newer_one_builds(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    lab = make_lab({"nodes": {"old": {"hardware": "avx2", "setup": SETUP}}})
+    inventory = fleetbuild.read_inventory(lab.inventory)
+    facts = fleetbuild.probe(inventory, state_dir=tmp_path / "state")
+    assert facts["old"].toolchain["gcc"] == ("4.5.4",)
+    plan = fleetbuild.plan(
+        inventory, facts, ["hnswlib==0.8.0"], config=Config(), state_dir=tmp_path / "state"
+    )
+    (wheel,) = plan.groups[0].wheels
+    assert wheel.build_gccs == {"old": "11"}
+    assert wheel.requires.compiler == (
+        "gcc 11 (by the toolchain role: gcc 4.5.4 does not know abm, avx2, bmi1, bmi2, f16c, fma, "
+        "movbe)"
+    )
+    result = fleetbuild.apply(plan, inventory, state_dir=tmp_path / "state", timeout=15)
+    assert result.exit_code == 0, result.model_dump_json(indent=1)
+    assert [node.state for node in result.nodes] == ["installed"]
