@@ -22,7 +22,7 @@ from fleetbuild.engine.housekeeping import (
 )
 from fleetbuild.engine.journal import Journal
 from fleetbuild.engine.labelling import names_for, names_in, serving_planned
-from fleetbuild.engine.labelling_api import label_cluster
+from fleetbuild.engine.labelling_api import compare_labels, label_cluster
 from fleetbuild.engine.lock import locked
 from fleetbuild.engine.manifests import Emission, What
 from fleetbuild.engine.planner import plan_fleet
@@ -227,11 +227,13 @@ def status(
     state_dir: Path | str = STATE_DIR,
     timeout: float = TIMEOUT,
     forks: int = FORKS,
+    cluster: Cluster | None = None,
     on_event: OnEvent = ignore,
 ) -> dict[str, NodeStatus]:
     """What runs on each node, and how that differs from what the last apply left.
 
-    `offline` asks no node and takes what the last probe said, with its age.
+    `offline` asks no node and takes what the last probe said, with its age. With a `cluster`, or
+    where the configuration labels by the API, labels are compared with what is on the nodes.
     """
     config, state = config or Config(), _state(state_dir)
     names = [node.name for node in inventory.nodes]
@@ -246,8 +248,13 @@ def status(
         )  # fmt: skip
         ages = dict.fromkeys(names, now())
     last = state.last_result()
-    return compare(
+    found = compare(
         names, facts, release=config.release, last=last.result if last else None, probed=ages
+    )
+    if cluster is None and config.kubernetes.labels != "api":
+        return found
+    return compare_labels(
+        found, facts, names_for(inventory, config, _saved(state)), cluster or Cluster()
     )
 
 

@@ -21,6 +21,8 @@ def status(
     offline: Offline = False,
     timeout: options.Timeout = None,
     forks: options.Forks = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     no_color: options.NoColor = False,
@@ -30,15 +32,19 @@ def status(
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
-    """Show what runs where, and drift from the last apply."""
+    """Show what runs where, and drift from the last apply; with a kubeconfig, of labels too."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         from fleetbuild.cli import steps
+        from fleetbuild.cluster import Cluster
         from fleetbuild.report import status as report
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
         fleet = steps.read(run, inventory, limit=limit, secrets=keys)
         settings = steps.settings_of_last_plan(run, inventory, config)
-        found = steps.status(run, fleet, settings, offline=offline, **steps.reach(timeout, forks))
+        cluster = Cluster(kubeconfig, context) if kubeconfig or context else None
+        found = steps.status(
+            run, fleet, settings, offline=offline, cluster=cluster, **steps.reach(timeout, forks)
+        )
         if json:
             run.out.document(report.status_document(found))
         else:

@@ -130,15 +130,22 @@ def probe(
 
 
 def status(
-    run: Session, fleet: Inventory, config: Config, *, offline: bool, **how: Unpack[Reach]
+    run: Session,
+    fleet: Inventory,
+    config: Config,
+    *,
+    offline: bool,
+    cluster: Cluster | None,
+    **how: Unpack[Reach],
 ) -> dict[str, NodeStatus]:
     """What runs where, by a new probe or by the last one."""
     if offline:
         _refuse_without_ssh("--offline", dict(how))
     with waiting(run.out, f"Probing {count(len(fleet.nodes), 'node')}") as on_event:
         return fleetbuild.status(
-            fleet, config=config, offline=offline, state_dir=run.state_dir, on_event=on_event, **how
-        )
+            fleet, config=config, offline=offline, state_dir=run.state_dir, cluster=cluster,
+            on_event=on_event, **how,
+        )  # fmt: skip
 
 
 def _refuse_without_ssh(option: str, given: Mapping[str, object]) -> None:

@@ -10,10 +10,11 @@ from fleetbuild.cluster.client import Client
 from fleetbuild.cluster.labels import Labelling, Outcome, Wanted, label_nodes, may_label
 from fleetbuild.cluster.nodes import ClusterNode, list_nodes
 from fleetbuild.engine.labelling import Labels, Names, Results, names_in, serving_planned
+from fleetbuild.engine.status import with_labels
 from fleetbuild.errors import BlockedError
 from fleetbuild.kubernetes.labels import node_labels
 from fleetbuild.kubernetes.served import is_release_label, served_labels
-from fleetbuild.models import Manifest, Plan, Result
+from fleetbuild.models import Facts, Manifest, NodeStatus, Plan, Result
 from fleetbuild.models.result import Labelled, LabelResult
 
 
@@ -108,6 +109,22 @@ class Api:
             reason=outcome.reason,
             fix=outcome.fix,
         )
+
+
+def compare_labels(
+    found: Mapping[str, NodeStatus], facts: Mapping[str, Facts], names: Names, cluster: Cluster
+) -> dict[str, NodeStatus]:
+    """What nodes are, with what the cluster says of them."""
+    with cluster.connect() as client:
+        nodes = list_nodes(client)
+    compared = {}
+    for name, status in found.items():
+        node = nodes.get(names.in_cluster(name))
+        known = facts.get(name)
+        current = known.release.get(names.release) if known else None
+        labels = node.labels if node else None
+        compared[name] = with_labels(status, labels, current, names)
+    return compared
 
 
 def label_cluster(plan: Plan, result: Result | None, cluster: Cluster, *, force: bool) -> Labelled:

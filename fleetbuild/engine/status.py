@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fleetbuild.engine.labelling import Names
+from fleetbuild.kubernetes.served import is_label_of, served_labels
 from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus, Result
 from fleetbuild.models.status import Drift
 
@@ -49,6 +51,38 @@ def _one(
         drift=drift,
         sentence=sentence,
         probed=probed,
+    )
+
+
+def with_labels(
+    status: NodeStatus, labels: Mapping[str, str] | None, current: Manifest | None, names: Names
+) -> NodeStatus:
+    """The same, with what its labels in the cluster (None: it is no Node) say of it."""
+    if labels is None:
+        called = names.in_cluster(status.node)
+        return status.model_copy(
+            update={"labels": "no_node", "labels_sentence": f"There is no Node {called}."}
+        )
+    if status.state != "ok":
+        return status
+    wanted = dict(names.hardware.get(status.node, {}))
+    if current and current.verified:
+        wanted |= served_labels(current, names.domain)
+    found = {
+        key: value
+        for key, value in labels.items()
+        if key in wanted or is_label_of(key, names.release, names.domain)
+    }
+    wrong = [
+        f"{key} is {found.get(key, 'missing')}, and should be {wanted.get(key, 'missing')}"
+        for key in sorted(found.keys() | wanted.keys())
+        if found.get(key) != wanted.get(key)
+    ]
+    return status.model_copy(
+        update={
+            "labels": "wrong" if wrong else "right",
+            "labels_sentence": f"Its label {'; '.join(wrong)}." if wrong else "",
+        }
     )
 
 

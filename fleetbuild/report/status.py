@@ -39,7 +39,9 @@ def status_table(nodes: Mapping[str, NodeStatus], *, every_node: bool = False) -
         rows.setdefault(alike, []).append(name)
     for cells, names in rows.items():
         label = fold(names) if len(names) == 1 else f"{len(names)}: {fold(names)}"
-        table.add_row(label, *cells[:5], style=STYLES.get(nodes[names[0]].drift or ""))
+        first = nodes[names[0]]
+        style = "yellow" if first.labels == "wrong" else STYLES.get(first.drift or "")
+        table.add_row(label, *cells[:5], style=style)
     return table
 
 
@@ -50,7 +52,7 @@ def _cells(node: NodeStatus) -> tuple[str, ...]:
         node.group,
         node.release_id,
         ", ".join(node.packages),
-        node.reason or drift or node.sentence,
+        " ".join(filter(None, (node.reason or drift or node.sentence, node.labels_sentence))),
     )
     return tuple(clean(cell) if cell else "-" for cell in cells)
 
@@ -65,6 +67,12 @@ def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
     if oldest:
         passed = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
         lines.append(f"Read {age(passed)}.")
+    mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
+    if mislabelled:
+        lines.append(
+            f"labels do not fit what is there: {fold(mislabelled)}; they do after the next apply, "
+            "where kubernetes.labels is files by: fleetbuild emit labels --apply"
+        )
     if silent:
         lines.append(f"unreachable: {fold(silent)}")
     if drifted:

@@ -13,10 +13,16 @@ from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
 from fleetbuild.cli import app
+from fleetbuild.cluster import Cluster
+from fleetbuild.engine.labelling import Names
+from fleetbuild.engine.labelling_api import compare_labels
 from fleetbuild.engine.state import StateDir
 from fleetbuild.models import (
+    Facts,
     Installs,
+    Manifest,
     NodeResult,
+    NodeStatus,
     Plan,
     PlannedGroup,
     PlannedNode,
@@ -28,6 +34,7 @@ from fleetbuild.models import (
 )  # fmt: skip
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning.document import sealed
+from fleetbuild.report.status import status_ending
 
 TARGET = Target(
     arch="x86_64",
@@ -200,3 +207,23 @@ def test_options_that_would_do_nothing_are_refused(tmp_path: Path, args: tuple[s
     ran = CliRunner().invoke(app, ["emit", *args, "--state-dir", str(tmp_path)])
     assert ran.exit_code == 2
     assert "--apply" in ran.output
+
+
+def test_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
+    manifest = Manifest(
+        release="default", id="r1", group="g", python="/p", wheels=(), verified=True
+    )
+    facts = Facts(release={"default": manifest})
+    api.add("a", "b", labels={"fleetbuild.dev/release": "r1", "fleetbuild.dev/group": "g"})
+    api.set("b", {"fleetbuild.dev/release": "r0"}, by="kubectl-label")
+    found = {name: NodeStatus(node=name, state="ok") for name in "abc"}
+    compared = compare_labels(
+        found, dict.fromkeys("abc", facts), Names("fleetbuild.dev"),
+        Cluster(api.kubeconfig(tmp_path)),
+    )  # fmt: skip
+    assert {name: status.labels for name, status in compared.items()} == {
+        "a": "right", "b": "wrong", "c": "no_node"
+    }  # fmt: skip
+    assert len(api.asked) == 1
+    ending = "\n".join(status_ending(compared, "i.yml"))
+    assert "labels do not fit what is there: b" in ending

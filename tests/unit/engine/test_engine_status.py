@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from engine_fakes import facts
 
-from fleetbuild.engine.status import compare
+from fleetbuild.engine.labelling import Names
+from fleetbuild.engine.status import compare, with_labels
 from fleetbuild.models import Facts, Manifest, ManifestWheel, NodeResult, NodeStatus, Result
 
 WHEEL = ManifestWheel(package="hnswlib", version="0.8.0+cpu.avx", artifact_key="k", sha256="s")
@@ -54,3 +55,48 @@ def test_a_node_out_of_reach_has_no_drift() -> None:
     status = one(Facts(state="unreachable", reason="no route"))
     assert (status.state, status.reason, status.drift) == ("unreachable", "no route", None)
     assert one(None).state == "unknown"
+
+
+NAMES = Names("x.dev", nodes={"a": "kube-a"}, hardware={"a": {"x.dev/isa": "avx"}})
+RIGHT = {
+    "x.dev/isa": "avx",
+    "x.dev/group": "g",
+    "x.dev/release": "r1",
+    "x.dev/package.hnswlib": "0.8.0_cpu.avx",
+}
+OTHERS = {"team": "vision", "x.dev/release.staging": "r9", "x.dev/of-someone": "else"}
+
+
+def labelled(labels: dict[str, str] | None, current: Manifest | None = MANIFEST) -> NodeStatus:
+    status = one(facts("avx", release={"default": current} if current else {}))
+    return with_labels(status, labels, current, NAMES)
+
+
+def test_labels_that_say_what_serves_are_right() -> None:
+    status = labelled({**RIGHT, **OTHERS})
+    assert (status.labels, status.labels_sentence) == ("right", "")
+
+
+@pytest.mark.parametrize(
+    ("labels", "current", "said"),
+    [
+        (RIGHT | {"x.dev/release": "r0"}, MANIFEST, "x.dev/release is r0, and should be r1."),
+        (RIGHT | {"x.dev/isa": "avx2"}, MANIFEST, "x.dev/isa is avx2, and should be avx."),
+        (RIGHT | {"x.dev/package.old": "1"}, MANIFEST, "package.old is 1, and should be missing"),
+        ({"x.dev/isa": "avx"}, MANIFEST, "x.dev/group is missing, and should be g;"),
+        (RIGHT, None, "x.dev/release is r1, and should be missing."),
+        (RIGHT, MANIFEST.model_copy(update={"verified": False}), "release is r1, and should be m"),
+    ],
+)
+def test_labels_that_say_something_else_are_wrong(
+    labels: dict[str, str], current: Manifest | None, said: str
+) -> None:
+    status = labelled({**labels, **OTHERS}, current)
+    assert status.labels == "wrong"
+    assert said in status.labels_sentence
+
+
+def test_of_what_is_no_node_or_does_not_answer_little_is_said() -> None:
+    assert labelled(None).labels_sentence == "There is no Node kube-a."
+    away = with_labels(one(Facts(state="unreachable")), RIGHT, None, NAMES)
+    assert away.labels is None
