@@ -26,7 +26,8 @@ def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
         return ref
     wanted = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
     asked = _Git(address, mirrors).run("ls-remote", "--", address, *wanted, within=_ANSWER_WITHIN)
-    found = dict(reversed(line.split("\t")) for line in asked.splitlines() if "\t" in line)
+    answers = (line.partition("\t") for line in asked.splitlines())
+    found = {name: commit for commit, _, name in answers}
     for name in wanted:  # a tag with a message is an object of its own, and leads to the commit
         if name in found and _COMMIT.fullmatch(found[name]):
             return found[name]
