@@ -1,0 +1,37 @@
+"""What a recipe says about cost, and about rungs that matter to some uses only."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetbuild.errors import RecipeError
+from fleetbuild.recipes import builtin_recipes, parse_recipe
+
+PLAIN = "name: mine\nrungs: [avx2, avx]\n"
+
+
+def test_some_rungs_matter_to_one_use_only() -> None:
+    recipe = parse_recipe(f"{PLAIN}rungs_for: {{int8: [amx, avx512vnni]}}", "r.yml")
+    assert recipe.rungs_when("auto") == recipe.rungs_when("bf16") == ("avx", "avx2")
+    assert recipe.rungs_when("int8") == ("avx", "avx2", "avx512vnni", "amx")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("rungs_for: {int8: [vnni]}", "vnni is no rung"),
+        ("rungs_for: {int4: [avx512vnni]}", "'int8' or 'bf16'"),
+        ("cost: {minutes: -1}", "cost.minutes"),
+        ("cost: {hours: 1}", "cost.hours"),
+    ],
+)
+def test_what_makes_no_sense_is_told(line: str, words: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(f"{PLAIN}{line}\n", "r.yml")
+    assert words in caught.value.message
+
+
+def test_every_recipe_has_a_cost() -> None:
+    plain = parse_recipe(PLAIN, "r.yml")
+    assert (plain.cost.minutes, plain.cost.size_mb) == (2, 5)
+    assert all(recipe.cost.minutes > 0 and recipe.cost.size_mb > 0 for recipe in builtin_recipes())
