@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from fleetbuild.audit import aarch64, x86
+from fleetbuild.audit.wheel import audit_elf
 from fleetbuild.hardware.rungs import RUNGS, Rung, flags, unknown_features
 
 TABLE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "macros.yml").read_text())
@@ -132,6 +134,56 @@ def test_code_that_uses_a_rungs_features_compiles(
     freestanding = ["-ffreestanding"] if compiler.arch == "aarch64" else []
     command = [*compiler.command, "-O2", "-w", *freestanding, *options, "-c", str(source)]
     _said(*command, "-o", str(tmp_path / "uses.o"))
+
+
+LOOPS = """
+#include <stddef.h>
+#include <stdint.h>
+uint32_t crc(const uint8_t *p, size_t n) {
+  uint32_t c = ~0u;
+  for (size_t i = 0; i < n; i++) {
+    c ^= p[i];
+    for (int k = 0; k < 8; k++) c = (c >> 1) ^ (0xEDB88320u & -(c & 1));
+  }
+  return ~c;
+}
+int32_t dot(const int8_t *a, const int8_t *b, int n) {
+  int32_t s = 0;
+  for (int i = 0; i < n; i++) s += a[i] * b[i];
+  return s;
+}
+static int16_t saturated(int32_t x) { return x > 32767 ? 32767 : x < -32768 ? -32768 : x; }
+void rounded(int16_t *a, const int16_t *b, const int16_t *c, int n) {
+  for (int i = 0; i < n; i++) a[i] = saturated(a[i] + ((2 * b[i] * c[i] + 0x8000) >> 16));
+}
+void fused(float *a, const float *b, const float *c, int n) {
+  for (int i = 0; i < n; i++) a[i] += b[i] * c[i];
+}
+uint32_t swapped(const uint32_t *p) { return __builtin_bswap32(*p); }
+int zeros(uint64_t x) { return __builtin_clzll(x | 1) + __builtin_ctzll(x | 1); }
+int ones(uint64_t x) { return __builtin_popcountll(x); }
+uint64_t shifted(uint64_t x, int n) { return (x << n) & ~(x >> n); }
+int64_t counted(int64_t *p) { return __atomic_fetch_add(p, 1, 5); }
+#ifdef __aarch64__
+void halves(__fp16 *a, const __fp16 *b, int n) { for (int i = 0; i < n; i++) a[i] += a[i] * b[i]; }
+#endif
+"""
+
+
+@pytest.mark.parametrize(("compiler", "rung"), CASES)
+def test_code_for_a_rung_needs_no_more_than_the_rung(
+    compiler: Compiler, rung: Rung, tmp_path: Path
+) -> None:
+    """What the compiler makes of plain loops, by the audit that every wheel has to pass."""
+    source, made = tmp_path / "loops.c", tmp_path / "loops.o"
+    source.write_text(LOOPS)
+    options = flags(rung, compiler.kind, compiler.version).split()
+    command = [*compiler.command, "-O3", "-ffast-math", "-ffreestanding", *options]
+    _said(*command, "-c", str(source), "-o", str(made))
+    needs = {use.feature for use in audit_elf(made.name, made.read_bytes()).features}
+    implied = {"aarch64": aarch64, "x86_64": x86}[rung.arch].implied
+    assert needs <= implied(rung.features)  # whoever has SVE2 has SVE
+    assert needs or rung.name in ("x86-64", "armv8")  # it does use what is there
 
 
 def test_there_is_a_compiler_to_ask() -> None:
