@@ -82,6 +82,8 @@ def _place_orders(run: Run, progress: Progress) -> Progress:
             shelved[key] = stored
             wheels[key] = _reused(wheel, stored)
             continue
+        if wheel.published:
+            continue  # nobody builds it: it is fetched
         _refuse_gone(run, wheel)
         builder = choose_builder(wheel, progress.facts, running.get(key))
         if isinstance(builder, NoBuilder):

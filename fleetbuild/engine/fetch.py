@@ -12,12 +12,13 @@ from fleetbuild.engine.work import (
     Order,
     fates_by_wheels,
     key_of,
+    needed_wheels,
     open_groups,
     source_of,
     unfinished,
 )
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, WheelResult
+from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
 from fleetbuild.words import count
 
 _CONNECTIONS = 8
@@ -33,7 +34,7 @@ def fetch(run: Run, progress: Progress) -> Progress:
         outcomes = list(pool.map(lambda file: _one(run, file), wanted))
     files = {file.identity: got for file, got in outcomes if isinstance(got, Path)}
     missing = {file.identity: got for file, got in outcomes if isinstance(got, FleetbuildError)}
-    progress = replace(progress, files=files, missing=missing)
+    progress = _with_published(run, replace(progress, files=files, missing=missing))
     return _without_inputs(run, progress) if missing else progress
 
 
@@ -41,9 +42,37 @@ def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
     files = {}
     for order in progress.orders:
         files.update({file.identity: file for file in inputs(order)})
+    files.update({file.identity: file for _, file in _published(run, progress)})
     for group in open_groups(run.plan, progress.nodes):
         files.update({file.identity: file for file in group.dependencies or ()})
     return list(files.values())
+
+
+def _published(run: Run, progress: Progress) -> Iterator[tuple[PlannedWheel, LockedFile]]:
+    """The wheels that others have built, and that the store does not have yet."""
+    for _, wheel in needed_wheels(run.plan, progress.nodes):
+        if wheel.published and key_of(wheel) not in progress.shelved:
+            yield wheel, wheel.published
+
+
+def _with_published(run: Run, progress: Progress) -> Progress:
+    """The same, with each of those wheels in the store, as if it had been built."""
+    shelved, wheels = dict(progress.shelved), dict(progress.wheels)
+    for wheel, file in _published(run, progress):
+        key = key_of(wheel)
+        about = {
+            "package": wheel.package, "wheel_version": wheel.wheel_version, "artifact_key": key
+        }  # fmt: skip
+        if error := progress.missing.get(file.identity):
+            wheels[key] = WheelResult(state="failed", **about, reason=error.message, fix=error.fix)
+            continue
+        path = progress.files[file.identity]
+        stored = run.tools.wheels.add(path, wheel, built_on="published", seconds=0.0)
+        shelved[key] = stored
+        wheels[key] = WheelResult(
+            state="reused", **about, file=str(stored.path), sha256=stored.sha256
+        )
+    return replace(progress, shelved=shelved, wheels=wheels)
 
 
 def inputs(order: Order) -> Iterator[LockedFile]:

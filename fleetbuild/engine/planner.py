@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fleetbuild.engine.packages import build_requirements, packages_of
+from fleetbuild.engine.published import find_published
 from fleetbuild.errors import FleetbuildError, InstallError
 from fleetbuild.models import (
     Config,
@@ -35,6 +36,7 @@ from fleetbuild.planning import (
     source_request,
 )
 from fleetbuild.planning.groups import numbers
+from fleetbuild.planning.published import Choice
 from fleetbuild.recipes import Recipe, known_recipes
 from fleetbuild.store import Store, index_settings
 from fleetbuild.store.origin import source_of_recipe
@@ -64,6 +66,11 @@ def plan_fleet(
     locking = _Locking(wanted, local, recipes, store, on_event)
 
     drafted = draft(inventory, facts, wanted, config, builders=builders)
+    if drafted.groups and config.build.policy != "targeted":
+        locking.look_for_published(drafted, facts)
+        drafted = draft(
+            inventory, facts, wanted, config, builders=builders, published=locking.published
+        )
     if drafted.groups and locking.found_sources(drafted):
         wanted = tuple(locking.packages)
         drafted = locking.closures(inventory, facts, config, builders)
@@ -96,6 +103,7 @@ class _Locking:
         self.answers: dict[LockRequest, Resolution] = {}
         self.sources: dict[str, Source] = dict(local)
         self.unfetched: Resolution | None = None
+        self.published: dict[tuple[str, str], Choice] = {}  # by package and group
         self.closed: dict[str, tuple[LockedFile, ...]] = {}  # group -> its dependencies
         self.on_event = on_event
 
@@ -108,16 +116,27 @@ class _Locking:
             closures=self.closed,
         )
 
+    def look_for_published(self, drafted: Draft, facts: Mapping[str, Facts]) -> None:
+        """See which packages others have built for which groups."""
+        self._tell(f"Looking for wheels of {', '.join(each.text for each in self.packages)}")
+        self.published = find_published(drafted, self.packages, self.sources, facts, self.store)
+
+    def _is_built(self, package: Package, drafted: Draft) -> bool:
+        return any(
+            wheel.package.name == package.name and not wheel.taken for wheel in drafted.wheels
+        )
+
     def found_sources(self, drafted: Draft) -> bool:
         """Bring the sdists here and read what their builds ask for. False: no index answers.
 
         From then on a package is a file here: its metadata, where it is not static, is asked of
         its backend once and kept by uv, however many kinds of machine there are.
         """
-        for package in self.packages:
+        built = [package for package in self.packages if self._is_built(package, drafted)]
+        for package in built:
             if package.name not in self.sources and package.recipe.source:
                 self._ask_recipe(package)
-        pinned = [package for package in self.packages if package.name not in self.sources]
+        pinned = [package for package in built if package.name not in self.sources]
         if self.unfetched:
             return False
         if pinned and not self._ask_index(pinned, drafted):
@@ -175,7 +194,13 @@ class _Locking:
         blocked: dict[str, tuple[str, str]] = {}
         while True:
             drafted = draft(
-                inventory, facts, self.packages, config, builders=builders, blocked=blocked
+                inventory,
+                facts,
+                self.packages,
+                config,
+                builders=builders,
+                blocked=blocked,
+                published=self.published,
             )
             questions = {
                 group.name: lock_request(group, self.packages, drafted.fates)

@@ -87,6 +87,7 @@ class PlannedWheel(Frozen):
     requires: Requires
     # The sdist, or a local source packed as one (its url is a file then). None: lock missing.
     source: LockedFile | None = None
+    published: LockedFile | None = None  # the wheel that others built, where it is taken
     source_path: str | None = None  # where the user keeps a local source tree or archive
     build_dependencies: tuple[LockedFile, ...] = ()
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node

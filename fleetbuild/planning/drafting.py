@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.equipment import equip
@@ -12,9 +12,10 @@ from fleetbuild.planning.fates import Fate, fates
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets, numbers
 from fleetbuild.planning.lock import LockRequest, Locks
 from fleetbuild.planning.packages import Package
+from fleetbuild.planning.published import Choices
 from fleetbuild.planning.sharing import one_toolkit
 from fleetbuild.planning.tradeoffs import Merged, merge_targets
-from fleetbuild.planning.wheels import DraftWheel, draft_wheels, plain, stand_ins
+from fleetbuild.planning.wheels import DraftWheel, draft_wheels, plain, published_in, stand_ins
 
 Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
 
@@ -36,9 +37,10 @@ def draft(
     *,
     builders: Sequence[str] = (),
     blocked: Blocked | None = None,
+    published: Choices = MappingProxyType({}),
 ) -> Draft:
-    """The groups of this fleet. `blocked` names nodes that turned out to be impossible."""
-    refuse_unsupported(config)
+    """The groups of this fleet. `blocked` names nodes that turned out to be impossible,
+    `published` what others have built for a group."""
     recipes = [package.recipe for package in packages]
     lots = fates(inventory, facts, packages, config)
     lots |= _blocked(lots, blocked or {})
@@ -49,9 +51,15 @@ def draft(
     strong = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
     groups, unfit = equip(groups, packages, lots, facts=facts, strong=strong, config=config)
     lots |= _blocked(lots, unfit)
-    wheels = draft_wheels(packages, groups, lots, facts, strong)
+    wheels = draft_wheels(packages, groups, lots, facts, strong, published=published)
     groups = tuple(
-        group.model_copy(update={"stand_ins": stand_ins(group, wheels)}) for group in groups
+        group.model_copy(
+            update={
+                "stand_ins": stand_ins(group, wheels),
+                "published": published_in(group, wheels),
+            }
+        )
+        for group in groups
     )
     return Draft(fates=lots, groups=groups, wheels=wheels, merged=merged)
 
@@ -63,23 +71,20 @@ def _blocked(lots: Mapping[str, Fate], problems: Blocked) -> dict[str, Fate]:
     }
 
 
-def refuse_unsupported(config: Config) -> None:
-    """Settings that would have no effect in this version are refused, not ignored."""
-    if config.build.policy != "targeted":
-        raise ConfigError(
-            f"build.policy is {config.build.policy!r}, and this version builds targeted wheels "
-            "only.",
-            "Set build.policy to targeted, or leave it out.",
-        )
-
-
 def lock_request(
     group: DraftGroup, packages: Sequence[Package], fates: Mapping[str, Fate]
 ) -> LockRequest:
     """The question for the closure that a group installs."""
     told = {each.name for each in group.stand_ins}
+    told |= {requirement.partition("==")[0] for requirement in group.published}
     asked = [package for package in packages if package.name not in told]
-    return source_request(group, asked, fates).model_copy(update={"stand_ins": group.stand_ins})
+    request = source_request(group, asked, fates)
+    return request.model_copy(
+        update={
+            "requirements": tuple(sorted({*request.requirements, *group.published})),
+            "stand_ins": group.stand_ins,
+        }
+    )
 
 
 def source_request(

@@ -21,6 +21,7 @@ class DraftGroup(Frozen):
     nodes: tuple[str, ...]  # sorted
     builders: tuple[str, ...]  # the members, the representative first
     wheel_targets: tuple[Target, ...]  # one for each package, in order
+    published: tuple[str, ...] = ()  # packages that are taken as others built them: name==version
     toolkit: Toolkit | None = None  # where there is GPU code to be built
     stand_ins: tuple[StandIn, ...] = ()  # packages whose recipes say what they need
 

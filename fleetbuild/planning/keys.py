@@ -80,6 +80,11 @@ def artifact_key(
     )[:32]
 
 
+def published_key(sha256: str) -> str:
+    """The key of a wheel that others have built: 32 hex digits."""
+    return digest(["published", sha256])[:32]
+
+
 def release_id(
     *, name: str, python: str, artifact_keys: Iterable[str], dependencies: Iterable[LockedFile]
 ) -> str:

@@ -62,6 +62,8 @@ class _Known:
             if answer.problem and not answer.offline:
                 found[group.name] = (answer.problem, answer.fix or "")
         for wheel in self.drafted.wheels:
+            if self.config.build.policy == "published" and not wheel.taken:
+                found |= dict.fromkeys(wheel.groups, _unpublished(wheel))
             if problem := build_problem(wheel, self.facts, self.locks):
                 for name in wheel.groups:
                     found.setdefault(name, (problem[0], problem[1] or ""))
@@ -136,6 +138,14 @@ def make_plan(
     return sealed(plan)
 
 
+def _unpublished(wheel: DraftWheel) -> tuple[str, str]:
+    why = wheel.published.why if wheel.published else "Its source is named, and not its version."
+    return (
+        f"No published wheel of {wheel.package.text} fits: {why}",
+        "Set build.policy to auto, and it is built for these nodes.",
+    )
+
+
 def _of_all(wheel: DraftWheel, problems: Mapping[str, tuple[str, str]]) -> str | None:
     """Why nobody needs this wheel: all the groups that it serves are blocked."""
     if all(name in problems for name in wheel.groups):
@@ -155,7 +165,10 @@ def _group(
         blocked = {"action": "blocked", "reason": reason}
         mine = tuple(wheel.model_copy(update=blocked) for wheel in mine)
     answer = known.closure(group)
-    dependencies = None if answer.problem else answer.wheels
+    taken = {wheel.package for wheel in mine if wheel.published}
+    dependencies = None
+    if not answer.problem:
+        dependencies = tuple(file for file in answer.wheels if file.name not in taken)
     keys = [wheel.artifact_key for wheel in mine if wheel.artifact_key]
     release = None
     if dependencies is not None and len(keys) == len(mine):

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Facts, LockedFile, PlannedWheel, Target
+from fleetbuild.models import Facts, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.builders import (
     Builders,
@@ -18,10 +18,11 @@ from fleetbuild.planning.builders import (
 from fleetbuild.planning.compilers import Need, flags_for
 from fleetbuild.planning.fates import Fate
 from fleetbuild.planning.groups import DraftGroup, numbers
-from fleetbuild.planning.keys import artifact_key, wheel_version
+from fleetbuild.planning.keys import artifact_key, published_key, wheel_version
 from fleetbuild.planning.lock import LockRequest, Locks, Source, StandIn
 from fleetbuild.planning.order import building_order
 from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.published import Choice, Choices
 from fleetbuild.planning.toolkits import Toolkit, compiler_needed
 from fleetbuild.recipes import (
     Job,
@@ -48,8 +49,14 @@ class DraftWheel(Frozen):
     builders: Builders
     home: str  # of these groups, the one that the first builder is in
     toolkit: Toolkit | None = None
+    published: Choice | None = None  # None: nobody asked for what others publish
     gcc: Gcc | None = None  # the versions that build the release, where not all do
     against: tuple[DraftWheel, ...] = ()  # which are there while it is built, and pinned by it
+
+    @property
+    def taken(self) -> LockedFile | None:
+        """The wheel that others have built, where it is taken."""
+        return self.published.file if self.published else None
 
 
 def draft_wheels(
@@ -58,18 +65,23 @@ def draft_wheels(
     fates: Mapping[str, Fate],
     facts: Mapping[str, Facts],
     strong: Sequence[str],
+    *,
+    published: Choices = MappingProxyType({}),
 ) -> tuple[DraftWheel, ...]:
     """Every wheel that these groups need, once; those that others are built against come first."""
     by_name = {package.name: (index, package) for index, package in enumerate(packages)}
     made: dict[tuple[str, str], DraftWheel] = {}  # by package and group
     for name, needed in building_order(packages).items():
         index, package = by_name[name]
-        lots: dict[tuple[Target, str | None, tuple[int, ...]], list[DraftGroup]] = {}
+        lots: dict[tuple[object, ...], list[DraftGroup]] = {}
         for group in groups:
             bases = tuple(id(made[each, group.name]) for each in needed)
             toolkit = _toolkit_of(group, index)
             cuda = toolkit.version if toolkit else None
-            lots.setdefault((group.wheel_targets[index], cuda, bases), []).append(group)
+            choice = published.get((name, group.name))
+            taken = choice.file.sha256 if choice and choice.file else None
+            key = (group.wheel_targets[index], cuda, bases, taken)
+            lots.setdefault(key, []).append(group)
         for serving in lots.values():
             against = tuple(made[each, serving[0].name] for each in needed)
             able = [each for each in strong if _runs(facts.get(each), against)]
@@ -88,6 +100,7 @@ def draft_wheels(
                 home=next(homes, serving[0].name),
                 toolkit=toolkit,
                 gcc=gcc,
+                published=published.get((name, serving[0].name)),
                 against=against,
             )
             made |= {(name, group.name): wheel for group in serving}
@@ -123,8 +136,15 @@ def _runs(facts: Facts | None, wheels: Sequence[DraftWheel]) -> bool:
 
 def stand_ins(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[StandIn, ...]:
     """The packages of a group whose recipes say what they need at run time."""
-    mine = (_stand_in(wheel) for wheel in wheels if group.name in wheel.groups)
+    mine = (_stand_in(wheel) for wheel in wheels if group.name in wheel.groups and not wheel.taken)
     return tuple(sorted(filter(None, mine), key=lambda each: each.name))
+
+
+def published_in(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[str, ...]:
+    """The packages that a group takes as others built them."""
+    mine = (wheel for wheel in wheels if group.name in wheel.groups)
+    return tuple(sorted(f"{each.package.name}=={file.version}" for each in mine
+                        if (file := each.taken)))  # fmt: skip
 
 
 def _stand_in(wheel: DraftWheel) -> StandIn | None:
@@ -167,12 +187,17 @@ def build_request(
         needed.add(_PIP_WITH_SETTINGS)
     if not (needed or wheel.against) or libc is None:
         return None
-    asked = [base for base in wheel.against if base.package.recipe.requires is None]
+    made = [base for base in wheel.against if not base.taken]
+    asked = [base for base in made if base.package.recipe.requires is None]
     pins = closures.get(wheel.home, ()) if wheel.against else ()
     return LockRequest(
-        requirements=(*sorted(needed), *(base.package.requirement for base in asked)),
+        requirements=(
+            *sorted(needed),
+            *(base.package.requirement for base in asked),
+            *(f"{base.package.name}=={base.taken.version}" for base in wheel.against if base.taken),
+        ),
         sources=tuple(base.package.name for base in asked),
-        stand_ins=tuple(filter(None, map(_stand_in, wheel.against))),
+        stand_ins=tuple(filter(None, map(_stand_in, made))),
         constraints=tuple(f"{file.name}=={file.version}" for file in pins),
         python_version=plain(wheel.builders.version),
         python=wheel.target.python,
@@ -192,6 +217,8 @@ def plan_wheel(
 ) -> PlannedWheel:
     """The wheel with its key, its builder and what is to be done. `blocked` says why not,
     `against` what it is built against."""
+    if wheel.taken:
+        return _taken_wheel(wheel, wheel.taken, blocked)
     recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
     source = locks.source(wheel.package.name)
     requirements, problem = _build_lock(wheel, source, facts, locks)
@@ -212,6 +239,8 @@ def plan_wheel(
         action, reason = "blocked", blocked or problem or ""
     else:
         action, reason = _action(key, target, store)
+        if wheel.published:
+            reason = f"{reason} {wheel.published.why}"
     builder = facts[builders.first]
     need = Need(RUNGS[target.isa], wheel.gcc)
     job = job_of(wheel, flags_for(need, builders.order, facts))
@@ -248,11 +277,31 @@ def plan_wheel(
     )
 
 
+def _taken_wheel(wheel: DraftWheel, file: LockedFile, blocked: str | None) -> PlannedWheel:
+    recipe, why = wheel.package.recipe, wheel.published.why if wheel.published else ""
+    job = job_of(wheel).model_copy(update={"wheel_version": file.version})
+    return PlannedWheel(
+        package=wheel.package.name,
+        version=wheel.package.version,
+        wheel_version=file.version,
+        recipe=recipe.name,
+        target=wheel.target,
+        artifact_key=published_key(file.sha256),
+        action="blocked" if blocked else "published",
+        reason=blocked or why,
+        environment={},
+        requires=Requires(compiler="none", disk_gb=0, memory_gb=0),
+        published=file,
+        checks=render_checks(recipe, job),
+        import_names=recipe.import_names,
+    )
+
+
 def build_problem(
     wheel: DraftWheel, facts: Mapping[str, Facts], locks: Locks
 ) -> tuple[str, str | None] | None:
     """Why the build requirements cannot be had, and the fix; None where they can."""
-    source = locks.source(wheel.package.name)
+    source = None if wheel.taken else locks.source(wheel.package.name)
     request = build_request(wheel, source, facts, locks.closures) if source else None
     answer = locks[request] if request else None
     if answer is None or answer.problem is None or answer.offline:
@@ -276,7 +325,10 @@ def _build_lock(
     if problem := build_problem(wheel, facts, locks):
         return None, problem[0]
     answer = locks[request]
-    return (None if answer.problem else answer.wheels), None
+    # What others built of this release is there already, as one of its wheels.
+    there = {base.package.name for base in wheel.against if base.taken}
+    needed = tuple(file for file in answer.wheels if file.name not in there)
+    return (None if answer.problem else needed), None
 
 
 def _action(key: str | None, target: Target, store: StoreView) -> tuple[str, str]:

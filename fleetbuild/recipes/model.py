@@ -94,6 +94,9 @@ class Recipe(Frozen):
     # Packages of the same release whose wheels are in the environment that it is built in, and
     # to whose exact versions its wheel is pinned.
     built_against: tuple[str, ...] = ()
+    # Architecture -> the rung from which on its published wheels run, where those choose their
+    # code at run time above it. Others have to be read.
+    published: dict[str, str] = {}
     build_requirements: tuple[Template, ...] = ()  # beyond those that the source declares
     # What a build backend asks for only once it runs, which is too late for a lock.
     backend_requirements: dict[str, tuple[str, ...]] = {}
@@ -128,6 +131,12 @@ class Recipe(Frozen):
     @classmethod
     def _known_too(cls, rungs_for: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         return {use: cls._known(rungs) for use, rungs in rungs_for.items()}
+
+    @field_validator("published")
+    @classmethod
+    def _known_rungs(cls, published: dict[str, str]) -> dict[str, str]:
+        cls._known(tuple(published.values()))
+        return published
 
     @field_validator("rungs")
     @classmethod

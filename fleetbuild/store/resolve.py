@@ -68,13 +68,37 @@ def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
     return _refused(request, without_login(done.stderr), settings)
 
 
+def find_wheels(
+    requests: Iterable[LockRequest], settings: IndexSettings
+) -> dict[LockRequest, Resolution]:
+    """The wheels that are published of the packages named, whatever these depend on."""
+    distinct = list(dict.fromkeys(requests))
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        answers = pool.map(lambda request: _find_wheels(request, settings), distinct)
+        return dict(zip(distinct, answers, strict=True))
+
+
+def _find_wheels(request: LockRequest, settings: IndexSettings) -> Resolution:
+    names = [requirement.partition("==")[0] for requirement in request.requirements]
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        _without_dependencies(names, Path(folder))
+        done = _uv(request, _platform(request) or "linux", settings, Path(folder))
+        if done.returncode == 0:
+            return _answer(request, tomllib.loads(done.stdout), Path(folder))
+    return _refused(request, without_login(done.stderr), settings)
+
+
+def _without_dependencies(names: Iterable[str], folder: Path) -> None:
+    # uv takes our word for it, and so neither builds nor runs anything of theirs.
+    entries = "".join(f'{{name = "{name}", requires-dist = []}},' for name in names)
+    (folder / "uv.toml").write_text(f"dependency-metadata = [{entries}]\n")
+
+
 def locate(request: LockRequest, settings: IndexSettings) -> Resolution:
     """Where the sources of this question are, without asking what they depend on."""
     platform = _platform(request)
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
-        # uv takes our word for it, and so neither builds nor runs anything of theirs.
-        entries = "".join(f'{{name = "{name}", requires-dist = []}},' for name in request.sources)
-        (Path(folder) / "uv.toml").write_text(f"dependency-metadata = [{entries}]\n")
+        _without_dependencies(request.sources, Path(folder))
         done = _uv(request, platform or "linux", settings, Path(folder))
         if done.returncode == 0:
             return _answer(request, tomllib.loads(done.stdout), Path(folder))

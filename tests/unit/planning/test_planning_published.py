@@ -1,0 +1,157 @@
+"""Published wheels: taken where they fit, built where they do not, or blocked."""
+
+from __future__ import annotations
+
+import pytest
+from planning_fleets import answers, drafted, facts, inventory, locked, package, recipe_of
+
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Config, Gpu, Target, TargetLibc
+from fleetbuild.planning import Resolution, Source, build_request, lock_request, make_plan
+from fleetbuild.planning.published import Choice, Code, choose_published, must_be_read
+
+AUTO = Config.model_validate({"build": {"policy": "auto"}})
+ONLY = Config.model_validate({"build": {"policy": "published"}})
+TORCH = package("torch", "2.13.0")
+PLAIN = package("plain", "1.0", recipe_of("plain", "avx", "avx2"))
+
+
+def target(isa="avx2", sms=(), arch="x86_64"):
+    return Target(
+        arch=arch,
+        isa=isa,
+        features=tuple(sorted(RUNGS[isa].features)),
+        sms=sms,
+        python="cp311",
+        libc=TargetLibc(family="glibc", floor="2.28"),
+    )
+
+
+def file(name="torch", version="2.13.0"):
+    return locked(name, version, "e")
+
+
+def chosen(package, wanted, members=(), version="2.13.0", **more):
+    return choose_published(
+        package, wanted, members, file(package.name, version), versions={"torch": "2.13.0"}, **more
+    )
+
+
+def gpu(*sms, driver="580.65.06"):
+    return facts(sms=sms, gpus=tuple(Gpu(name="g", sm=sm) for sm in sms), driver=driver)
+
+
+def test_pytorchs_wheel_runs_from_the_baseline_on():
+    choice = chosen(TORCH, target("avx"), version="2.13.0+cpu")
+    assert choice.file
+    assert choice.why == "Published: runs from x86-64 on and picks its code at run time."
+
+
+def test_a_wheel_with_cuda_runs_on_cpus_and_says_what_it_brings():
+    assert "brings CUDA 13.0, which these nodes do not use" in chosen(TORCH, target()).why
+
+
+@pytest.mark.parametrize(
+    ("sms", "driver", "version", "said"),
+    [
+        (("8.6",), "580.65.06", "2.13.0", None),
+        (("8.6",), "550.54.15", "2.13.0", "driver 550.54.15 does not run CUDA 13.0"),
+        (("8.6",), "550.54.15", "2.13.0+cu126", None),
+        (("6.0", "8.6"), "580.65.06", "2.13.0", "no code for SM 6.0"),
+        (("6.0",), "580.65.06", "2.13.0+cu126", None),
+        (("12.0",), "580.65.06", "2.13.0+cu126", "no code for SM 12.0"),
+        (("8.6",), "580.65.06", "2.13.0+cpu", "it is for CPUs"),
+    ],
+)
+def test_pytorchs_wheels_fit_by_variant_sm_and_driver(sms, driver, version, said):
+    choice = chosen(TORCH, target(sms=sms), [gpu(*sms, driver=driver)], version)
+    assert (choice.file is None) == (said is not None)
+    assert said is None or said in choice.why
+
+
+def test_a_wheel_of_others_is_read():
+    assert must_be_read(PLAIN, target())
+    assert not must_be_read(TORCH, target(sms=("8.6",)))
+    fits = chosen(PLAIN, target(), code=Code(features=("avx2",)))
+    assert fits.why == "Published: holds nothing beyond avx2."
+    beyond = chosen(PLAIN, target("avx"), code=Code(features=("avx2", "fma")))
+    assert beyond.file is None
+    assert "it holds avx2, fma, which avx is without" in beyond.why
+    assert "nobody knows" in chosen(PLAIN, target()).why
+
+
+def test_gpu_code_of_others_must_serve_every_sm():
+    kernels = package("kernels", "1.0", recipe_of("kernels", "avx2", more="cuda: true"))
+    assert chosen(kernels, target(sms=("8.6",)), code=Code(sms=("8.0",))).file
+    assert (
+        "no code for SM 9.0" in chosen(kernels, target(sms=("9.0",)), code=Code(sms=("8.0",))).why
+    )
+
+
+def test_a_baseline_above_the_nodes_does_not_fit():
+    numpy = package("numpy", "2.4.0")
+    assert (
+        "it is built for x86-64-v2, and these nodes are x86-64"
+        in chosen(numpy, target("x86-64")).why
+    )
+
+
+TAKEN = {
+    ("hnswlib", "cpu-avx2-cp311"): Choice(file=locked("hnswlib", "0.8.0", "e"), why="It fits.")
+}
+NOT = {("hnswlib", "cpu-avx-cp311"): Choice(why="hnswlib.whl does not fit: it holds avx2.")}
+
+
+def the_plan(config, fleet, choices):
+    made = drafted(fleet, published=choices, config=config)
+    closure = Resolution(wheels=(locked("numpy", "2.0", "b"), locked("hnswlib", "0.8.0", "e")))
+    locks = answers(made, fleet, closure=closure)
+    plan = make_plan(
+        inventory(fleet), fleet, [package()], config,
+        drafted=made, locks=locks, store={}, created="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    return made, plan
+
+
+def test_what_fits_is_taken_and_the_rest_is_built():
+    fleet = {"a": facts("avx2"), "b": facts("avx")}
+    made, plan = the_plan(AUTO, fleet, TAKEN | NOT)
+    groups = {group.name: group for group in plan.groups}
+    taken, built = groups["cpu-avx2-cp311"].wheels[0], groups["cpu-avx-cp311"].wheels[0]
+    assert (taken.action, taken.reason, taken.wheel_version) == ("published", "It fits.", "0.8.0")
+    assert taken.artifact_key
+    assert taken.published == locked("hnswlib", "0.8.0", "e")
+    assert (built.action, built.wheel_version) == ("build", "0.8.0+cpu.avx")
+    assert built.reason.endswith("does not fit: it holds avx2.")
+    assert [each.name for each in groups["cpu-avx2-cp311"].dependencies or ()] == ["numpy"]
+    assert groups["cpu-avx2-cp311"].release_id
+    assert plan.summary.wheels_to_build == 1
+    question = lock_request(made.groups[1], [package()], made.fates)
+    assert question.requirements == ("hnswlib==0.8.0",)
+    assert question.sources == ()
+
+
+def test_published_only_blocks_what_does_not_fit():
+    fleet = {"a": facts("avx2"), "b": facts("avx")}
+    _, plan = the_plan(ONLY, fleet, TAKEN | NOT)
+    assert plan.nodes["a"].state == "ok"
+    assert plan.nodes["b"].state == "blocked"
+    assert "No published wheel of hnswlib==0.8.0 fits" in (plan.nodes["b"].reason or "")
+    assert "build.policy to auto" in (plan.nodes["b"].fix or "")
+
+
+def test_an_extension_is_built_against_the_published_wheel():
+    fleet = {"a": facts("avx2")}
+    scatter = package("torch-scatter", "2.1.2")
+    choices = {
+        ("torch", "cpu-avx2-cp311"): Choice(file=locked("torch", "2.13.0+cpu", "e"), why="Fits."),
+        ("torch-scatter", "cpu-avx2-cp311"): Choice(why="There is none."),
+    }
+    made = drafted(fleet, [scatter, TORCH], published=choices, config=AUTO)
+    torch, extension = made.wheels
+    assert torch.taken
+    source = Source(package="torch-scatter", version="2.1.2", file=locked("torch-scatter"))
+    asked = build_request(extension, source, fleet)
+    assert asked
+    assert "torch==2.13.0+cpu" in asked.requirements
+    assert asked.stand_ins == ()
