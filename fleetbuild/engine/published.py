@@ -35,7 +35,10 @@ def find_published(
         package, group, answer = packages[index], groups[name], answers[question]
         target = group.wheel_targets[index]
         if not answer.wheels:
-            choices[package.name, name] = Choice(why=answer.problem or "There is none.")
+            why = answer.problem if answer.offline else None
+            choices[package.name, name] = Choice(
+                why=why or "No wheel of it is published for these nodes."
+            )
             continue
         (file,) = answer.wheels
         choices[package.name, name] = choose_published(

@@ -112,7 +112,9 @@ def _wheel_lines(wheel: PlannedWheel) -> list[str]:
     lines = [
         f"  wheel: {wheel.package} {wheel.wheel_version}, by recipe {wheel.recipe}: {wheel.action}",
         f"    because: {wheel.reason}",
-        f"    built on: {wheel.built_on}, {wheel.jobs} jobs, {wheel.requires.compiler}",
+        f"    file: {wheel.published.file}"
+        if wheel.published
+        else f"    built on: {wheel.built_on}, {wheel.jobs} jobs, {wheel.requires.compiler}",
     ]
     if wheel.cuda:
         lines.append(f"    CUDA {wheel.requires.cuda}: {wheel.cuda_why}")
