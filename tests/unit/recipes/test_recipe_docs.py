@@ -1,0 +1,73 @@
+"""docs/recipes.md says what recipes can say, and its examples are recipes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fleetbuild.config import parse_config
+from fleetbuild.models import Target, TargetLibc
+from fleetbuild.recipes import (
+    Job,
+    Recipe,
+    known_recipes,
+    render_checks,
+    render_environment,
+    render_files,
+    render_requires,
+    render_settings,
+    render_source,
+)
+
+PAGE = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text()
+BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+RECIPES = [block for block in BLOCKS if not block.startswith("mirrors:")]
+
+
+def test_every_key_is_told() -> None:
+    told = set(re.findall(r"`([a-z_]+)`", " ".join(re.findall(r"^\| (`.*?) \|", PAGE, re.M))))
+    assert told == set(Recipe.model_fields)
+
+
+def test_every_name_that_a_template_may_use_is_told() -> None:
+    target = Target(
+        arch="x86_64", isa="avx", features=(), python="cp311",
+        libc=TargetLibc(family="glibc", floor="2.28"),
+    )  # fmt: skip
+    told = set(re.findall(r"`([a-z_]+)`", PAGE))
+    assert set(Job(version="1", target=target).variables) <= told
+
+
+def test_the_mirrors_are_configuration() -> None:
+    (block,) = set(BLOCKS) - set(RECIPES)
+    assert list(parse_config(block).mirrors) == ["https://github.com/"]
+
+
+@pytest.mark.parametrize("text", RECIPES)
+@pytest.mark.parametrize("cuda", [None, "12.6"])
+def test_the_examples_are_recipes(tmp_path: Path, text: str, cuda: str | None) -> None:
+    (tmp_path / "mine.yml").write_text(text)
+    said = yaml.safe_load(text)
+    (tmp_path / "patches").mkdir()
+    for patch in said.get("patches", ()):
+        (tmp_path / "patches" / patch["file"]).write_text("--- a\n")
+    recipe = known_recipes([tmp_path])[said.get("name") or said["extends"]]
+    target = Target(
+        arch="x86_64",
+        isa="avx",
+        features=("avx",),
+        sms=("8.6",) if cuda else (),
+        python="cp311",
+        libc=TargetLibc(family="glibc", floor="2.28"),
+    )
+    job = Job(package="p", version="1.0", wheel_version="1.0+x", target=target, cuda=cuda)
+    render_environment(recipe, job)
+    render_settings(recipe, job)
+    render_files(recipe, job)
+    render_requires(recipe, job)
+    render_source(recipe, "p", "1.0")
+    for check in render_checks(recipe, job):
+        compile(check, "check", "exec")
