@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleetbuild.errors import ConfigError
+from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.kubernetes.document import comment, dump
 from fleetbuild.kubernetes.names import is_subdomain, label_value
 from fleetbuild.models import Plan, PlannedGroup, Target
@@ -41,7 +42,8 @@ class NodeLabels:
 
 def class_name(isa: str, sms: Sequence[str]) -> str:
     """What a hardware class is called: sm86-avx2, sm80.sm90-avx512, cpu-avx."""
-    return f"{'.'.join('sm' + sm.replace('.', '') for sm in sms) or 'cpu'}-{isa}"
+    gpu = ".".join("sm" + sm.replace(".", "") for sm in sorted(sms, key=sm_order))
+    return f"{gpu or 'cpu'}-{isa}"
 
 
 def hardware_labels(target: Target, domain: str, release: str = "default") -> dict[str, str]:

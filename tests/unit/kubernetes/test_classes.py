@@ -1,0 +1,63 @@
+"""Hardware classes: an order among them, and one for each node."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from k8s_plans import make_target
+from test_rules import hardware, plan_of, target_of, targets
+
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.kubernetes.classes import class_of, classes, classes_of
+
+
+def names(*built):
+    return [each.name for each in classes_of(map(target_of, built))]
+
+
+def test_the_best_stand_first():
+    built = ("cpu-avx", "sm86-avx2", "cpu-avx512", "sm75.sm86-avx2", "sm86-avx", "cpu-avx")
+    assert names(*built) == ["sm86-avx2", "sm75.sm86-avx2", "sm86-avx", "cpu-avx512", "cpu-avx"]
+
+
+def test_sms_are_sorted_as_numbers():
+    assert names("sm120.sm90-avx2") == ["sm90.sm120-avx2"]
+
+
+def test_pythons_and_libcs_are_no_hardware():
+    built = [make_target(python=python) for python in ("cp310", "cp311", "cp313t")]
+    assert len(classes_of(built)) == 1
+
+
+def test_a_plan_has_the_classes_of_its_groups():
+    assert [each.name for each in classes(plan_of("cpu-avx2", "cpu-avx"))] == [
+        "cpu-avx2",
+        "cpu-avx",
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(targets, max_size=8), hardware())
+def test_no_class_that_a_node_meets_is_better_than_its_own(built, node):
+    arch, features, sms, _, _ = node
+    ours = classes_of(built)
+    mine = class_of(arch, features, sms, ours)
+    met = [each for each in ours if each.meets(arch, features, sms)]
+    assert (mine is None) == (not met)
+    for each in met:
+        assert not (bool(each.sms) > bool(mine.sms))
+        assert not (bool(each.sms) == bool(mine.sms) and mine.rung < each.rung)
+        same = each.rung is mine.rung and bool(each.sms) == bool(mine.sms)
+        assert not (same and len(each.sms) < len(mine.sms))
+
+
+@settings(deadline=None)
+@given(st.lists(targets, max_size=8), hardware())
+def test_wheels_of_the_class_run_there(built, node):
+    arch, features, sms, _, _ = node
+    mine = class_of(arch, features, sms, classes_of(built))
+    if mine:
+        assert RUNGS[mine.rung.name].features <= features
+        assert not mine.sms or set(sms) <= set(mine.sms)
+
+
+def test_what_is_not_known_meets_nothing():
+    assert class_of(None, (), (), classes_of([target_of("cpu-x86-64")])) is None

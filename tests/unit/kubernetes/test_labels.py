@@ -1,0 +1,94 @@
+"""Labels that the API takes, whatever a fleet is called and holds."""
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from k8s_plans import make_group, make_plan, make_wheel
+from packaging.version import Version
+
+from fleetbuild.kubernetes.labels import (
+    class_labels,
+    labels_by_node,
+    node_labels,
+    release_labels,
+)
+from fleetbuild.kubernetes.served import is_release_label
+
+# apimachinery/pkg/util/validation, by its own words.
+QUALIFIED_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+
+
+def taken(labels):
+    for key, value in labels.items():
+        prefix, slash, name = key.partition("/")
+        assert slash
+        assert SUBDOMAIN.match(prefix)
+        assert len(prefix) <= 253
+        assert QUALIFIED_NAME.match(name)
+        assert len(name) <= 63
+        assert value == "" or QUALIFIED_NAME.match(value)
+        assert len(value) <= 63
+    return True
+
+
+numbers = st.integers(0, 99999)
+releases = st.lists(numbers, min_size=1, max_size=6).map(lambda each: ".".join(map(str, each)))
+versions = st.builds(
+    "{}{}{}{}{}{}".format,
+    st.sampled_from(["", "1!"]),
+    releases,
+    st.sampled_from(["", "a1", "b22", "rc3"]),
+    st.sampled_from(["", ".post4"]),
+    st.sampled_from(["", ".dev5"]),
+    st.from_regex(r"(\+[a-z0-9]+([._-][a-z0-9]+){0,12})?", fullmatch=True),
+)
+
+
+@settings(deadline=None)
+@given(
+    versions | st.text(max_size=200),
+    st.text(min_size=1, max_size=200),
+    st.text(min_size=1, max_size=200),
+    st.text(min_size=1, max_size=300),
+    st.text(min_size=1, max_size=80),
+)
+def test_any_version_package_group_node_and_release(version, package, group, node, release):
+    planned = make_group((node,), name=group, wheels=(make_wheel(package, version),))
+    plan = make_plan((planned,), names={node: node}, release=release)
+    assert taken(node_labels(plan, planned))
+    for name, labels in labels_by_node(plan, {node}).items():
+        assert SUBDOMAIN.match(name)
+        assert len(name) <= 253
+        assert taken(labels.on)
+        assert taken(dict.fromkeys(labels.off, ""))
+
+
+@settings(deadline=None)
+@given(versions, versions)
+def test_no_two_versions_have_one_label(one, other):
+    values = []
+    for version in (one, other):
+        wheel = make_wheel("torch", str(Version(version)))
+        planned = make_group(wheels=(wheel,))
+        labels = release_labels(make_plan((planned,)), planned)
+        values.append(labels["fleetbuild.dev/package.torch"])
+    assert (values[0] == values[1]) == (str(Version(one)) == str(Version(other)))
+
+
+def test_the_two_kinds_are_all_there_is_and_are_told_apart():
+    plan = make_plan()
+    (group,) = plan.groups
+    hardware, release = class_labels(plan, group), release_labels(plan, group)
+    assert node_labels(plan, group) == dict(sorted({**hardware, **release}.items()))
+    assert node_labels(plan, group, verified=False) == hardware
+    assert not any(is_release_label(key, plan.label_domain) for key in hardware)
+    assert all(is_release_label(key, plan.label_domain) for key in release)
+
+
+def test_what_goes_on_one_node_comes_off_another():
+    plan = make_plan()
+    labels = labels_by_node(plan, {"a"})
+    assert labels["a"].off == ()
+    assert set(labels["b"].off) == labels["a"].on.keys() - labels["b"].on.keys()
