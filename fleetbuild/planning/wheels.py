@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.rungs import RUNGS
@@ -177,8 +182,9 @@ def build_request(
 ) -> LockRequest | None:
     """The question for the build requirements, for the machine that builds.
 
-    What the wheel is built against is there with all that it needs, in the versions that it is
-    installed with. `closures` say those of each group.
+    What the wheel is built against is there with all that it needs, and what a recipe both builds
+    with and needs at run time: in the versions that are installed, which `closures` say for each
+    group. Where the build itself cannot do with such a version, it has its own.
     """
     libc = facts[wheel.builders.first].libc
     recipe, job = wheel.package.recipe, job_of(wheel)
@@ -189,7 +195,8 @@ def build_request(
         return None
     made = [base for base in wheel.against if not base.taken]
     asked = [base for base in made if base.package.recipe.requires is None]
-    pins = closures.get(wheel.home, ()) if wheel.against else ()
+    known = wheel.against or recipe.requires is not None
+    installed = closures.get(wheel.home, ()) if known else ()
     return LockRequest(
         requirements=(
             *sorted(needed),
@@ -198,11 +205,25 @@ def build_request(
         ),
         sources=tuple(base.package.name for base in asked),
         stand_ins=tuple(filter(None, map(_stand_in, made))),
-        constraints=tuple(f"{file.name}=={file.version}" for file in pins),
+        constraints=_pins(installed, needed),
         python_version=plain(wheel.builders.version),
         python=wheel.target.python,
         arch=wheel.target.arch,
         libc=wheel.target.libc.model_copy(update={"floor": libc.version}),
+    )
+
+
+def _pins(installed: Sequence[LockedFile], needed: Collection[str]) -> tuple[str, ...]:
+    allowed: dict[str, list[SpecifierSet]] = {}
+    for text in needed:
+        with suppress(InvalidRequirement):  # the resolver will say so
+            requirement = Requirement(text)
+            name = canonicalize_name(requirement.name)
+            allowed.setdefault(name, []).append(requirement.specifier)
+    return tuple(
+        f"{file.name}=={file.version}"
+        for file in installed
+        if all(each.contains(file.version, prereleases=True) for each in allowed.get(file.name, ()))
     )
 
 

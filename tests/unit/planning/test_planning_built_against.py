@@ -31,7 +31,9 @@ TORCH = of(
     more="requires: ['numpy', '{{ \"gpu\" if sms else \"cpu-\" ~ isa }}']\n",
 )
 VISION = of("torchvision", "torch")
-SCATTER = of("scatter", "Torchvision", more="build_requirements: ['pybind11 # {{ isa }}']\n")
+SCATTER = of(
+    "scatter", "Torchvision", more='build_requirements: [\'pybind11>=2; "{{ isa }}" == "avx2"\']\n'
+)
 
 
 def source(name, sha="5"):
@@ -115,15 +117,18 @@ def test_a_build_has_what_it_is_built_against_in_the_versions_that_are_installed
     fleet = {"a": facts("avx2")}
     made = drafted(fleet, [SCATTER, VISION, TORCH])
     torch, vision, scatter = made.wheels
-    closures = {"cpu-avx2-cp311": (locked("numpy", "2.0"),)}
+    # pybind11 has to be another for the build than at run time.
+    closures = {"cpu-avx2-cp311": (locked("numpy", "2.0"), locked("pybind11", "1.0"))}
     asked = build_request(scatter, SOURCES[2], fleet, closures)
     assert isinstance(asked, LockRequest)
-    assert asked.requirements == ("ninja", "pybind11 # avx2", "torchvision==1.0")
+    assert asked.requirements == ("ninja", 'pybind11>=2; "avx2" == "avx2"', "torchvision==1.0")
     assert asked.sources == ("torchvision",)
     assert [each.name for each in asked.stand_ins] == ["torch"]
     assert asked.constraints == ("numpy==2.0",)
     alone = build_request(torch, SOURCES[0], fleet, closures)
-    assert (alone.stand_ins, alone.constraints) == ((), ())
+    assert (alone.stand_ins, alone.constraints) == ((), ("numpy==2.0", "pybind11==1.0"))
+    plain = drafted(fleet).wheels[0]
+    assert build_request(plain, source("hnswlib"), fleet, closures).constraints == ()
     bare = source("torchvision").model_copy(update={"build_requirements": ()})
     assert build_request(vision, bare, fleet) is not None
     assert build_request(torch, bare, fleet) is None
