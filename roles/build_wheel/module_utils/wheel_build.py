@@ -303,7 +303,7 @@ class Build:
         os.makedirs(self.at("bin"))
         search = environment["PATH"].partition(":")[2]
         cache = shutil.which(self.params["cache"], path=search)
-        chosen = self.chosen_gcc(search)
+        chosen = self.chosen_compilers(search)
         if cache is None and not chosen:  # slower without a cache, and right all the same
             return
         for name in [*COMPILERS, *self.pythons_own_compilers()]:
@@ -323,11 +323,14 @@ class Build:
             path = environment["PATH"].split(":")
             environment["PATH"] = ":".join([*path[:2], os.path.dirname(chosen["gcc"]), *path[2:]])
 
-    def chosen_gcc(self, search):
-        """The paths of the gcc and g++ of the wanted major version; none where any will do."""
+    def chosen_compilers(self, search):
+        """What stands for gcc and g++ where it is not simply these: the wanted major version, or
+        clang where there is no gcc."""
         major = self.params["gcc"]
         if not major:
-            return {}
+            clang = [shutil.which(name, path=search) for name in ("clang", "clang++")]
+            there = all(shutil.which(name, path=search) for name in ("gcc", "g++"))
+            return {} if there or not all(clang) else dict(zip(("gcc", "g++"), clang))
         for gcc in ("gcc", f"gcc-{major}", TOOLSET.format(major)):
             pair = [shutil.which(name, path=search) for name in (gcc, _plus(gcc))]
             if all(pair) and first_line(pair[0], "-dumpversion").split(".")[0] == major:

@@ -40,6 +40,7 @@ INSTALL = {
     "suse": ["zypper", "--non-interactive", "install", "--no-recommends"],
     "alpine": ["apk", "add", "--no-cache"],
 }
+COMPILERS = (("gcc", "g++"), ("clang", "clang++"))
 TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
 PROBE = """
 import os, sys, sysconfig
@@ -122,14 +123,14 @@ def wanted_of(module):
 
 def look(python, cache, tools, gccs):
     """({tool: version}, [needs that are not met])."""
-    others, tools = tools, ["gcc", "g++", "make", *tools] + ([cache] if cache != "none" else [])
-    found = {tool: version(tool) for tool in tools if shutil.which(tool)}
+    all_of_them = [*(tool for pair in COMPILERS for tool in pair), "make", *tools, cache]
+    found = {tool: version(tool) for tool in all_of_them if shutil.which(tool)}
     missing = []
-    if not {"gcc", "g++", "make"} <= set(found):
+    if "make" not in found or not any(set(pair) <= set(found) for pair in COMPILERS):
         missing.append("compiler")
     if cache != "none" and cache not in found:
         missing.append("cache")
-    missing += [tool for tool in others if tool not in found]
+    missing += [tool for tool in tools if tool not in found]
     found.update({f"gcc-{major}": gcc_of(major) for major in gccs if gcc_of(major)})
     missing += [f"gcc-{major}" for major in gccs if f"gcc-{major}" not in found]
     said = output([python, "-I", "-c", PROBE]).split()

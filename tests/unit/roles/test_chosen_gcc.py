@@ -42,12 +42,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made(wheel_build: ModuleType, node: Path) -> Any:
     """Has the wrappers made for a gcc and a cache; answers what each name runs."""
 
-    def make(gcc: str, cache: str = "none") -> Any:
+    def make(gcc: str, cache: str = "none", path: str = f"{node}/bin:/usr/bin:/bin") -> Any:
         build = wheel_build.Build(
             {"dir": str(node / "build"), "gcc": gcc, "cache": cache, "python": "/usr/bin/python3"}
         )
-        path = f"{build.at('bin')}:/venv/bin:{node}/bin:/usr/bin:/bin"
-        environment = {"PATH": path}
+        environment = {"PATH": f"{build.at('bin')}:/venv/bin:{path}"}
         build.make_wrappers(environment)
 
         def ask(name: str) -> str:
@@ -83,6 +82,23 @@ def test_the_cache_stands_before_the_chosen_one(made: Any, node: Path) -> None:
 
 def test_its_assembler_comes_first(made: Any, node: Path) -> None:
     assert made("10").path.split(":")[2] == f"{node}/bin"
+
+
+def test_clang_stands_for_gcc_where_there_is_none(
+    toolchain: ModuleType, made: Any, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(node / "bin", "clang++", 'echo "clang++: $*"')
+    assert made("")("gcc") == "gcc 9.4.0: -c a.c"  # it is not asked where there is a gcc
+    for name in ("gcc", "g++"):
+        (node / "bin" / name).unlink()
+    program(node / "bin", "make", "echo GNU Make 4.3")
+    monkeypatch.setenv("PATH", f"{node}/bin")
+    assert "compiler" not in toolchain.look("/none", "none", [], [])[1]
+    ask = made("", path=f"{node}/bin")
+    assert ask("gcc") == ask("cc") == "clang: -c a.c"
+    assert ask("c++") == "clang++: -c a.c"
+    (node / "bin" / "clang++").unlink()
+    assert "compiler" in toolchain.look("/none", "none", [], [])[1]
 
 
 @pytest.mark.parametrize("major", ["8", "11", "1"])
