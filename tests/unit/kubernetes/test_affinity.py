@@ -33,36 +33,11 @@ from fleetbuild.kubernetes.snippets import snippets
 VERSIONS = (kubernetes_validate.utils.all_versions()[0], kubernetes_validate.latest_version())
 CPUID = "feature.node.kubernetes.io/cpu-cpuid."
 # NFD's default attributeBlacklist, as its documentation has it.
-HIDDEN = set(
-    [
-        "AVX10",
-        "BMI1",
-        "BMI2",
-        "CLMUL",
-        "CMOV",
-        "CX16",
-        "ERMS",
-        "F16C",
-        "HTT",
-        "LZCNT",
-        "MMX",
-        "MMXEXT",
-        "NX",
-        "POPCNT",
-        "RDRAND",
-        "RDSEED",
-        "RDTSCP",
-        "SGX",
-        "SGXLC",
-        "SSE",
-        "SSE2",
-        "SSE3",
-        "SSE4",
-        "SSE42",
-        "SSSE3",
-        "TDX_GUEST",
-    ]
-)
+HIDDEN = {
+    *("AVX10", "BMI1", "BMI2", "CLMUL", "CMOV", "CX16", "ERMS", "F16C", "HTT", "LZCNT", "MMX"),
+    *("MMXEXT", "NX", "POPCNT", "RDRAND", "RDSEED", "RDTSCP", "SGX", "SGXLC", "SSE", "SSE2"),
+    *("SSE3", "SSE4", "SSE42", "SSSE3", "TDX_GUEST"),
+}
 LEVELS = {"x86-64-v2": "X86_64_V2", "avx2": "X86_64_V3", "avx512": "X86_64_V4"}
 
 

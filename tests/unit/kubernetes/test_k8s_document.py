@@ -3,7 +3,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetbuild.kubernetes.document import Note, dump
+from fleetbuild.kubernetes.document import Note, Row, dump
 
 scalars = st.text() | st.integers() | st.booleans()
 keys = st.text(max_size=100)  # YAML reads no key of more than 1024 characters
@@ -30,6 +30,20 @@ def test_what_goes_in_comes_out_of_another_reader(value, header):
 @given(st.dictionaries(keys, st.builds(Note, values, st.text())))
 def test_comments_change_nothing(value):
     assert yaml.safe_load(dump(value)) == without_notes(value)
+
+
+@settings(deadline=None)
+@given(st.lists(values) | st.dictionaries(keys, values))
+def test_side_by_side_means_the_same(value):
+    assert yaml.safe_load(dump({"row": Row(value)})) == {"row": value}
+    assert yaml.safe_load(dump([Row(value), 1])) == [value, 1]
+
+
+def test_what_stands_side_by_side_fits_the_page():
+    text = dump({"list": Row([f"item-{n}" for n in range(40)]), "map": Row({"op": "Exists"})})
+    assert 4 < len(text.splitlines()) < 10
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.endswith("map: {op: Exists}\n")
 
 
 @settings(deadline=None)
