@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -15,39 +14,14 @@ import pytest
 
 from fleetbuild.audit import audit_wheel, check_wheel
 from fleetbuild.models import Target, TargetLibc
+from tests.toolkit import cuda_toolkit
 
 SOURCE = Path(__file__).parents[2] / "cuda_extension"
-# The compiler as PyPI has it, some 100 MB; no driver is needed to compile.
-TOOLKIT = [
-    *("nvidia-cuda-nvcc==13.0.88", "nvidia-nvvm==13.0.88", "nvidia-cuda-crt==13.0.88"),
-    *("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-cccl==13.0.85"),
-]
 
 
 @pytest.fixture(scope="module")
 def cuda_home() -> Path:
-    """A CUDA 13 toolkit: this machine's, else one from PyPI, which is kept for the next time."""
-    nvcc = Path(os.path.realpath(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"))
-    for home in (nvcc.parents[1], Path("/usr/local/cuda")):
-        if _release(home / "bin/nvcc") == "13":
-            return home
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleetbuild-cuda"
-    cache.mkdir(parents=True, exist_ok=True)
-    home = cache / "nvidia/cu13"
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if _release(home / "bin/nvcc") != "13":
-            pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-            subprocess.run([*pip, "install", "--no-deps", "--target", cache, *TOOLKIT], check=True)
-    return home
-
-
-def _release(nvcc: Path) -> str | None:
-    if not nvcc.is_file():
-        return None
-    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"release (\d+)\.", said)
-    return found[1] if found else None
+    return cuda_toolkit()
 
 
 VERSION = "1.0+cu130.several.x8664v2"
