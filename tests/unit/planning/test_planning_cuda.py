@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from planning_fleets import facts, node, package, planned, recipe_of
+from hypothesis import given
+from hypothesis import strategies as st
+from planning_fleets import facts, node, package, planned, python, recipe_of
 
+from fleetbuild.hardware.cuda import compiles_for, numbers, serves
+from fleetbuild.hardware.gpus import SMS
+from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
@@ -25,6 +30,13 @@ NVCC_126 = {"gcc": ("12.2.0",), "g++": ("12.2.0",), "nvcc": ("12.6.85",)}
 def gpu(*sms, driver="580.65.06", **more):
     gpus = tuple(Gpu(name="a GPU", sm=sm) for sm in sms)
     return facts(sms=sms, gpus=gpus, driver=driver, **more)
+
+
+def gpu_or_none(sms, driver, rung, nvcc, version):
+    """A node with these GPUs, or none."""
+    tools = {"gcc": ("12.2.0",), "g++": ("12.2.0",), "nvcc": nvcc}
+    more = {"toolchain": tools, "pythons": (python(version),)}
+    return gpu(*sorted(sms), driver=driver, rung=rung, **more) if sms else facts(rung, **more)
 
 
 def wheel_of(fleet, packages=(TORCH,), **more):
@@ -118,3 +130,35 @@ def test_memory_for_a_job_grows_with_the_sms():
 def test_a_pin_without_effect_is_told_only_where_nothing_uses_cuda(packages):
     plan = planned({"a": facts()}, packages=packages, config=Config(cuda="12.6"))
     assert not [warning for warning in plan.warnings if "no effect" in warning]
+
+
+NODE = st.builds(
+    gpu_or_none,
+    sms=st.sets(st.sampled_from(sorted(SMS)), max_size=2),
+    driver=st.sampled_from(["470.256.02", "525.60.13", "535.104.05", "550.54.15", "580.65.06"]),
+    rung=st.sampled_from(["avx", "avx2", "avx512"]),
+    nvcc=st.sampled_from([(), ("11.4.48",), ("12.4.99",), ("12.6.85", "13.0.48")]),
+    version=st.sampled_from(["3.8.10", "3.10.12", "3.11.2", "3.14.0"]),
+)
+FLEETS = st.lists(NODE, min_size=1, max_size=6).map(
+    lambda nodes: {f"n{number}": node for number, node in enumerate(nodes)}
+)
+
+
+@given(FLEETS, st.sampled_from(["2.0.1", "2.6.0", "2.13.0", "2.15.0"]))
+def test_no_plan_asks_for_what_the_tables_forbid(fleet, version):
+    torch = package("torch", version, TORCH.recipe)
+    plan = planned(fleet, packages=[torch])
+    known = find_torch(version)
+    assert known
+    for group in plan.groups:
+        wheel = group.wheels[0]
+        assert known.python.fits(group.target.python)
+        assert (wheel.cuda is None) == (group.target.sms == ())
+        if wheel.cuda:
+            assert all(compiles_for(wheel.cuda, sm) for sm in group.target.sms)
+            drivers = [driver for name in group.nodes if (driver := fleet[name].driver)]
+            assert all(serves(driver, wheel.cuda) for driver in drivers)
+            assert numbers(known.cuda_from) <= numbers(wheel.cuda)
+    for fate in plan.nodes.values():
+        assert fate.state == "ok" or (fate.reason and fate.fix)
