@@ -1,0 +1,94 @@
+"""Labels by Node Feature Discovery on real SSH nodes: what its feature files hold, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import fleetbuild
+from fleetbuild import Config, Event, Plan, Result
+from fleetbuild.engine.labelling import OFF
+from fleetbuild.kubernetes import node_labels
+from tests.fleet.conftest import MakeLab
+from tests.lab import Lab
+
+pytestmark = [pytest.mark.fleet, pytest.mark.network]
+
+FILE = "/etc/kubernetes/node-feature-discovery/features.d/fleetbuild"
+CONFIG = Config.model_validate({"kubernetes": {"labels": "nfd"}})
+HARDWARE = {"fleetbuild.dev/class": "cpu-avx2", "fleetbuild.dev/isa": "avx2"}
+
+
+@dataclass
+class Fleet:
+    lab: Lab
+    state: Path
+    meanwhile: list[dict[str, str]] = field(default_factory=list)  # right after labels came off
+
+    def plan(self, package: str) -> Plan:
+        inventory = fleetbuild.read_inventory(self.lab.inventory)
+        facts = fleetbuild.probe(inventory, state_dir=self.state)
+        return fleetbuild.plan(inventory, facts, [package], config=CONFIG, state_dir=self.state)
+
+    def apply(self, plan: Plan) -> Result:
+        fleetbuild.save_plan(plan, self.state / "plan.json")
+        inventory = fleetbuild.read_inventory(self.lab.inventory)
+        return fleetbuild.apply(plan, inventory, state_dir=self.state, on_event=self.listen)
+
+    def listen(self, event: Event) -> None:
+        if event.stage == "label" and event.message == OFF:
+            self.meanwhile.append(self.labels(str(event.node)))
+
+    def labels(self, node: str) -> dict[str, str]:
+        text = self.lab.exec(node, f"cat {FILE} 2>/dev/null || true", check=True).stdout
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        return dict(line.split("=", 1) for line in lines)
+
+    def runs(self) -> int:
+        return len(list((self.state / "runs").glob("*")))
+
+
+@pytest.fixture(scope="module")
+def fleet(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    lab = make_lab({"nodes": {name: {"hardware": "avx2"} for name in ("one", "two")}})
+    return Fleet(lab, tmp_path_factory.mktemp("state"))
+
+
+def test_labels_follow_the_release_through_apply_and_rollback(fleet: Fleet) -> None:
+    first = fleet.plan("hnswlib==0.7.0")
+    assert fleet.apply(first).exit_code == 0
+    (group,) = first.groups
+    assert fleet.meanwhile == [HARDWARE, HARDWARE]
+    assert fleet.labels("one") == fleet.labels("two") == node_labels(first, group)
+
+    runs = fleet.runs()
+    again = fleet.apply(first)
+    assert (again.exit_code, again.changed, fleet.runs()) == (0, False, runs)
+
+    second = fleet.plan("hnswlib==0.8.0")
+    fleet.meanwhile.clear()
+    result = fleet.apply(second)
+    assert {each.state for each in result.labels} == {"labelled"}
+    assert fleet.meanwhile == [HARDWARE, HARDWARE]
+    assert fleet.labels("two") == node_labels(second, second.groups[0])
+
+    fleet.meanwhile.clear()
+    inventory = fleetbuild.read_inventory(fleet.lab.inventory)
+    back = fleetbuild.rollback(
+        inventory, config=CONFIG, state_dir=fleet.state, on_event=fleet.listen
+    )
+    assert {node.state for node in back.nodes} == {"rolled_back"}
+    assert fleet.meanwhile == [HARDWARE, HARDWARE]
+    assert fleet.labels("one") == fleet.labels("two") == node_labels(first, group)
+
+
+def test_a_release_that_no_longer_works_loses_its_labels(fleet: Fleet) -> None:
+    broken = "rm -rf /opt/fleetbuild/current/lib/python3.11/site-packages/hnswlib*"
+    fleet.lab.exec("two", broken, check=True)
+    inventory = fleetbuild.read_inventory(fleet.lab.inventory)
+    result = fleetbuild.verify(inventory, config=CONFIG, state_dir=fleet.state)
+    assert [node.state for node in result.nodes] == ["verified", "verify_failed"]
+    assert "fleetbuild.dev/release" in fleet.labels("one")
+    assert fleet.labels("two") == HARDWARE
