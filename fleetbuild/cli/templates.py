@@ -10,6 +10,7 @@ packages:                       # what the release holds, pinned; all of it in o
 # release: default              # several releases can live on a node side by side
 # python: "3.11"                # default: each node's own python3
 # index: []                     # extra package indexes and find-links
+# mirrors: {}                   # where sources are fetched instead: prefix of an address -> prefix
 # cuda: null                    # pin a CUDA toolkit version
 
 # grouping:
@@ -21,6 +22,8 @@ packages:                       # what the release holds, pinned; all of it in o
 #   policy: targeted            # targeted | auto (a published wheel where it fits) | published
 #   builders: representative    # or a host pattern: strong machines that build for others
 #   cache: ccache               # ccache | sccache | none
+#   image: null                 # for clusters without SSH: the image that builds run in
+#   libc: null                  # its C library, where its name does not tell: glibc 2.28
 
 # install:
 #   path: /opt/fleetbuild       # must be writable by the login user, or become is used
@@ -33,6 +36,7 @@ packages:                       # what the release holds, pinned; all of it in o
 
 # kubernetes:
 #   label_domain: fleetbuild.dev
+#   labels: files               # files | nfd (over SSH) | api (through the kubeconfig)
 #   node_name: "{{ kubernetes_node | default(inventory_hostname) }}"
 """
 

@@ -67,6 +67,7 @@ class PlannedWheel(Frozen):
     wheel_version: str
     recipe: str
     target: Target
+    libstdcxx: str | None = None  # the oldest GLIBCXX among the nodes, as far as they say
     artifact_key: str | None  # None where the lock is missing
     action: Literal["build", "reuse", "published", "blocked"]
     reason: str
@@ -74,8 +75,9 @@ class PlannedWheel(Frozen):
     built_on: str | None = None
     fallbacks: tuple[str, ...] = ()  # who builds where that node cannot, in order
     build_pythons: dict[str, str] = {}  # built_on and fallbacks -> path of their interpreter
-    build_gccs: dict[str, str] = {}  # those of them that need a gcc beside their default -> its major
+    build_gccs: dict[str, str] = {}  # those that need a gcc beside their default -> its major
     jobs: int = 1
+    minutes: float | None = None  # an estimate of the build, by its recipe and the jobs
     cuda: str | None = None  # the toolkit that it is built with
     cuda_why: str | None = None  # and why that one
     environment: dict[str, str]

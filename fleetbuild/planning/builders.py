@@ -175,6 +175,12 @@ def job_memory(recipe: Recipe, target: Target) -> float:
     return recipe.job_memory_gb + recipe.sm_job_memory_gb * max(0, len(target.sms) - 1)
 
 
+def expected_minutes(recipe: Recipe, target: Target, jobs: int) -> float:
+    """How long a build may take: the recipe's estimates are for 8 jobs."""
+    cost = recipe.cost
+    return round((cost.minutes + cost.per_sm_minutes * len(target.sms)) * 8 / jobs, 1)
+
+
 def jobs_on(recipe: Recipe, facts: Facts, target: Target) -> int:
     """How many compilers may run at once: as many as there are cores and memory for."""
     each = job_memory(recipe, target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
+from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -17,6 +18,7 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.planning.builders import (
     Builders,
     choose_builders,
+    expected_minutes,
     jobs_on,
     requires_of,
 )
@@ -42,7 +44,24 @@ from fleetbuild.recipes import (
 
 # That of Python 3.10 and older hands no settings to a build backend.
 _PIP_WITH_SETTINGS = "pip>=23"
-StoreView = Mapping[str, str]  # artifact key -> the lowest libc floor of its stored wheels
+
+
+class Floors(NamedTuple):
+    """What a stored wheel was checked to run on, or a planned one has to: the oldest libraries."""
+
+    libc: str
+    libstdcxx: str | None = None  # unknown, or no node has one
+
+    def serve(self, wanted: Floors) -> bool:
+        """Whether what runs on these runs on those as well."""
+        if numbers(self.libc) > numbers(wanted.libc):
+            return False
+        if wanted.libstdcxx is None:
+            return True
+        return self.libstdcxx is not None and numbers(self.libstdcxx) <= numbers(wanted.libstdcxx)
+
+
+StoreView = Mapping[str, Sequence[Floors]]  # artifact key -> those of its stored wheels
 
 
 class DraftWheel(Frozen):
@@ -53,6 +72,7 @@ class DraftWheel(Frozen):
     groups: tuple[str, ...]  # names of the groups that it serves
     builders: Builders
     home: str  # of these groups, the one that the first builder is in
+    libstdcxx: str | None = None  # the oldest among their nodes
     toolkit: Toolkit | None = None
     published: Choice | None = None  # None: nobody asked for what others publish
     gcc: Gcc | None = None  # the versions that build the release, where not all do
@@ -103,6 +123,7 @@ def draft_wheels(
                 groups=tuple(group.name for group in serving),
                 builders=builders,
                 home=next(homes, serving[0].name),
+                libstdcxx=_oldest_libstdcxx(serving, facts),
                 toolkit=toolkit,
                 gcc=gcc,
                 published=published.get((name, serving[0].name)),
@@ -110,6 +131,11 @@ def draft_wheels(
             )
             made |= {(name, group.name): wheel for group in serving}
     return tuple({id(wheel): wheel for wheel in made.values()}.values())
+
+
+def _oldest_libstdcxx(groups: Sequence[DraftGroup], facts: Mapping[str, Facts]) -> str | None:
+    known = {facts[name].libstdcxx for group in groups for name in group.nodes}
+    return min(filter(None, known), key=numbers, default=None)
 
 
 def _toolkit_of(group: DraftGroup, index: int) -> Toolkit | None:
@@ -259,7 +285,7 @@ def plan_wheel(
     if blocked or problem:
         action, reason = "blocked", blocked or problem or ""
     else:
-        action, reason = _action(key, target, store)
+        action, reason = _action(key, target, wheel.libstdcxx, store)
         if wheel.published:
             reason = f"{reason} {wheel.published.why}"
     builder = facts[builders.first]
@@ -271,6 +297,7 @@ def plan_wheel(
         wheel_version=job.wheel_version,
         recipe=recipe.name,
         target=target,
+        libstdcxx=wheel.libstdcxx,
         artifact_key=key,
         action=action,
         reason=reason,
@@ -280,6 +307,7 @@ def plan_wheel(
         build_gccs=builders.gccs,
         evidence=wheel.toolkit.evidence if wheel.toolkit else None,
         jobs=jobs_on(recipe, builder, target),
+        minutes=expected_minutes(recipe, target, jobs_on(recipe, builder, target)),
         cuda=job.cuda,
         environment=render_environment(recipe, job),
         config_settings=render_settings(recipe, job),
@@ -307,6 +335,7 @@ def _taken_wheel(wheel: DraftWheel, file: LockedFile, blocked: str | None) -> Pl
         wheel_version=file.version,
         recipe=recipe.name,
         target=wheel.target,
+        libstdcxx=wheel.libstdcxx,
         artifact_key=published_key(file.sha256),
         action="blocked" if blocked else "published",
         reason=blocked or why,
@@ -352,16 +381,25 @@ def _build_lock(
     return (None if answer.problem else needed), None
 
 
-def _action(key: str | None, target: Target, store: StoreView) -> tuple[str, str]:
+def _action(
+    key: str | None, target: Target, libstdcxx: str | None, store: StoreView
+) -> tuple[str, str]:
     if key is None:
         return "build", "The lock is missing, so what the store has is unknown."
     stored = store.get(key)
-    if stored is None:
+    if not stored:
         return "build", "The store has no such wheel yet."
-    family = target.libc.family
-    if numbers(stored) > numbers(target.libc.floor):
+    family, wanted = target.libc.family, Floors(target.libc.floor, libstdcxx)
+    serving = [floors.libc for floors in stored if floors.serve(wanted)]
+    if serving:
+        return "reuse", f"In the store, built for {family} {min(serving, key=numbers)}."
+    lowest = min((floors.libc for floors in stored), key=numbers)
+    if numbers(lowest) > numbers(wanted.libc):
         return "build", (
-            f"The stored wheel needs {family} {stored}, and this must run on "
-            f"{family} {target.libc.floor}."
+            f"The stored wheel needs {family} {lowest}, and this must run on "
+            f"{family} {wanted.libc}."
         )
-    return "reuse", f"In the store, built for {family} {stored}."
+    return "build", (
+        f"The stored wheel was not checked for a libstdc++ as old as GLIBCXX_{libstdcxx}, and "
+        "this must run there."
+    )

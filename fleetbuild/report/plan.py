@@ -80,7 +80,8 @@ def next_line(plan: Plan, saved: Path, state_dir: Path) -> str:
     if plan.lock == "missing":
         words.append("Next: make an index reachable, and plan again.")
     elif plan.summary.nodes_to_change:
-        words.append(f"Next: fleetbuild apply{elsewhere}{state}")
+        step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
+        words.append(f"Next: fleetbuild {step}{state}")
     else:
         words.append("Nothing is to be done.")
     odd = next((name for name, node in plan.nodes.items() if node.state == "blocked"), None)
@@ -98,9 +99,10 @@ def _table(plan: Plan) -> Table:
     table.add_column("nodes", justify="right", no_wrap=True)
     table.add_column("", overflow="fold", max_width=28)
     table.add_column("builds on", overflow="fold")
-    table.add_column("why there", overflow="fold")
+    table.add_column("why there", overflow="fold", max_width=48)
     table.add_column("wheels", no_wrap=True, overflow="fold")
     table.add_column("jobs", justify="right", no_wrap=True)
+    table.add_column("about", justify="right", no_wrap=True)
     table.add_column("nodes get", overflow="fold")
     for group in plan.groups:
         symbol = _symbol(group)
@@ -114,6 +116,7 @@ def _table(plan: Plan) -> Table:
             _why(plan, group, lead),
             "\n".join(_file(wheel) for wheel in group.wheels),
             str(lead.jobs) if symbol == "+" else "",
+            _about(group),
             _changes(group),
             style=STYLES[symbol],
         )
@@ -152,6 +155,18 @@ def _lead(group: PlannedGroup) -> PlannedWheel:
     """The wheel that decides what is said about the group."""
     order = ("blocked", "build", "published", "reuse")
     return min(group.wheels, key=lambda wheel: order.index(wheel.action))
+
+
+def _about(group: PlannedGroup) -> str:
+    """How long its builds may take, one after the other as they are built against each other."""
+    minutes = [wheel.minutes or 0 for wheel in group.wheels if wheel.action == "build"]
+    return _roughly(sum(minutes)) if minutes else ""
+
+
+def _roughly(minutes: float) -> str:
+    """An estimate is no measure: 4 min, 50 min, 1 h 50."""
+    whole = max(1, round(minutes))
+    return f"{whole} min" if whole < 60 else f"{whole // 60} h {whole % 60 // 10 * 10:02d}"
 
 
 def _builder(group: PlannedGroup) -> str:

@@ -95,7 +95,7 @@ def test_heading() -> None:
 def test_the_table_says_what_is_built_where_for_whom(rendered: Callable[..., str]) -> None:
     head, build, reuse, blocked, fix = rendered(report.plan_body(plan(), 200)).splitlines()
     assert head.split() == [
-        "group", "nodes", "builds", "on", "why", "there", "wheels", "jobs", "nodes", "get",
+        "group", "nodes", "builds", "on", "why", "there", "wheels", "jobs", "about", "nodes", "get",
     ]  # fmt: skip
     assert build.split() == [
         "+", "cpu-avx2-cp311", "3", "gpu-[01-03]", "gpu-01", "oldest", "libc", "2.28",
