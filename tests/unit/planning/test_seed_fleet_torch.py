@@ -1,4 +1,4 @@
-"""The plan of the captured fleet for torch 2.13.0: which group, toolkit and wheel each node gets."""
+"""The captured fleet for torch 2.13.0: which group, toolkit and wheel each node gets."""
 
 from __future__ import annotations
 
