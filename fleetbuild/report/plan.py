@@ -159,8 +159,8 @@ def _lead(group: PlannedGroup) -> PlannedWheel:
 
 def _about(group: PlannedGroup) -> str:
     """How long its builds may take, one after the other as they are built against each other."""
-    minutes = [wheel.minutes or 0 for wheel in group.wheels if wheel.action == "build"]
-    return _roughly(sum(minutes)) if minutes else ""
+    minutes = sum(wheel.minutes or 0 for wheel in group.wheels if wheel.action == "build")
+    return _roughly(minutes) if minutes else ""
 
 
 def _roughly(minutes: float) -> str:
