@@ -14,7 +14,7 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,7 @@ def resolve_all(
     requests: Iterable[LockRequest], settings: IndexSettings
 ) -> dict[LockRequest, Resolution]:
     """The answers to these questions, each asked once."""
-    distinct = list(dict.fromkeys(requests))
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        answers = pool.map(lambda request: resolve(request, settings), distinct)
-        return dict(zip(distinct, answers, strict=True))
+    return _each_once(requests, lambda request: resolve(request, settings))
 
 
 def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
@@ -72,10 +69,15 @@ def find_wheels(
     requests: Iterable[LockRequest], settings: IndexSettings
 ) -> dict[LockRequest, Resolution]:
     """The wheels that are published of the packages named, whatever these depend on."""
+    return _each_once(requests, lambda request: _find_wheels(request, settings))
+
+
+def _each_once(
+    requests: Iterable[LockRequest], ask: Callable[[LockRequest], Resolution]
+) -> dict[LockRequest, Resolution]:
     distinct = list(dict.fromkeys(requests))
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        answers = pool.map(lambda request: _find_wheels(request, settings), distinct)
-        return dict(zip(distinct, answers, strict=True))
+        return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 
 def _find_wheels(request: LockRequest, settings: IndexSettings) -> Resolution:
