@@ -34,14 +34,19 @@ def check_wheel(
     package: str,
     wheel_version: str,
     sha256: str | None = None,
+    libstdcxx: str | None = None,
 ) -> tuple[str, ...]:
-    """What speaks against this wheel on nodes of this target; nothing where it is right."""
+    """What speaks against this wheel on nodes of this target; nothing where it is right.
+
+    `libstdcxx` is the oldest GLIBCXX among them, where it is known.
+    """
     return check_audit(
         audit_wheel(path),
         target=target,
         package=package,
         wheel_version=wheel_version,
         sha256=sha256,
+        libstdcxx=libstdcxx,
     )
 
 
@@ -52,6 +57,7 @@ def check_audit(
     package: str,
     wheel_version: str,
     sha256: str | None = None,
+    libstdcxx: str | None = None,
 ) -> tuple[str, ...]:
     """The same for a wheel that was audited already."""
     return (
@@ -59,6 +65,7 @@ def check_audit(
         *_identity(audit, package, wheel_version, sha256),
         *_tags(audit, target),
         *(finding for elf in audit.elfs for finding in _elf(elf, target)),
+        *_cxx(audit, libstdcxx),
         *_gpus(audit, target, package, wheel_version),
     )
 
@@ -127,6 +134,14 @@ def _elf(elf: ElfAudit, target: Target) -> Iterator[str]:
     for use in elf.features:
         if use.feature not in allowed:
             yield f"{elf.path} uses {use}, which {target.isa} does not have"
+
+
+def _cxx(audit: WheelAudit, oldest: str | None) -> Iterator[str]:
+    if oldest is None or any("libstdc++" in elf.path for elf in audit.elfs):  # it brings its own
+        return
+    for elf in audit.elfs:
+        if elf.glibcxx and version_order(elf.glibcxx) > version_order(oldest):
+            yield f"{elf.path} needs GLIBCXX_{elf.glibcxx}, and the oldest libstdc++ has {oldest}"
 
 
 def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iterator[str]:

@@ -104,7 +104,11 @@ def labeller(by: LabelsBy, names: Names, reach: Reach, cluster: Cluster) -> Iter
 
 def _findings(path: Path, wheel: PlannedWheel) -> Sequence[str]:
     return check_wheel(
-        path, target=wheel.target, package=wheel.package, wheel_version=wheel.wheel_version
+        path,
+        target=wheel.target,
+        package=wheel.package,
+        wheel_version=wheel.wheel_version,
+        libstdcxx=wheel.libstdcxx,
     )
 
 

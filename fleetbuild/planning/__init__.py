@@ -13,10 +13,11 @@ from fleetbuild.planning.packages import (
     parse_package,
     parse_packages,
 )
-from fleetbuild.planning.wheels import StoreView, build_request
+from fleetbuild.planning.wheels import Floors, StoreView, build_request
 
 __all__ = [
     "Draft",
+    "Floors",
     "LockRequest",
     "Locks",
     "Package",

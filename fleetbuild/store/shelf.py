@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc
 from fleetbuild.models._base import Frozen
-from fleetbuild.planning.groups import numbers
+from fleetbuild.planning import Floors
 from fleetbuild.store.fetch import Progress, fetch, sha256_of
 from fleetbuild.store.git import pack_commit
 from fleetbuild.store.settings import IndexSettings, mirrored, without_login
@@ -35,6 +35,7 @@ class Provenance(Frozen):
     size: int
     group: str  # the name of its target
     libc: TargetLibc
+    libstdcxx: str | None = None  # GLIBCXX, the oldest that it was checked for
     recipe: str
     environment: dict[str, str]
     compiler: str
@@ -55,6 +56,11 @@ class StoredWheel(Frozen):
     def sha256(self) -> str:
         """Its hash."""
         return self.provenance.sha256
+
+    @property
+    def floors(self) -> Floors:
+        """The oldest libraries that it runs on."""
+        return Floors(self.provenance.libc.floor, self.provenance.libstdcxx)
 
 
 class Store:
@@ -78,6 +84,7 @@ class Store:
             size=path.stat().st_size,
             group=wheel.target.name,
             libc=wheel.target.libc,
+            libstdcxx=wheel.libstdcxx,
             recipe=wheel.recipe,
             environment=wheel.environment,
             compiler=wheel.requires.compiler,
@@ -95,10 +102,11 @@ class Store:
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
         """A stored wheel that serves this target, intact."""
+        wanted = Floors(wheel.target.libc.floor, wheel.libstdcxx)
         fitting = [
             stored
             for stored in self.of_key(wheel.artifact_key or "")
-            if numbers(stored.provenance.libc.floor) <= numbers(wheel.target.libc.floor)
+            if stored.floors.serve(wanted)
         ]
         newest_first = sorted(fitting, key=lambda each: each.provenance.built_at, reverse=True)
         return next((each for each in newest_first if sha256_of(each.path) == each.sha256), None)
@@ -115,13 +123,12 @@ class Store:
             sorted(stored, key=lambda w: (w.provenance.package, w.provenance.group, w.sha256))
         )
 
-    def floors(self) -> dict[str, str]:
-        """Artifact key to the lowest libc floor of its wheels: what a plan needs to know."""
-        lowest: dict[str, str] = {}
+    def floors(self) -> dict[str, list[Floors]]:
+        """Artifact key to the floors of its wheels: what a plan needs to know."""
+        found: dict[str, list[Floors]] = {}
         for wheel in self.list():
-            key, floor = wheel.provenance.artifact_key, wheel.provenance.libc.floor
-            lowest[key] = min(floor, lowest.get(key, floor), key=numbers)
-        return lowest
+            found.setdefault(wheel.provenance.artifact_key, []).append(wheel.floors)
+        return found
 
     def fetch(self, file: LockedFile, progress: Progress | None = None) -> Path:
         """The path of a locked file; brought here the first time."""

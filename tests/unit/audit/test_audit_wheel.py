@@ -42,6 +42,18 @@ def test_a_right_wheel_is_accepted(tmp_path):
     assert check(path, sha256=audit.sha256) == ()
 
 
+def test_a_newer_libstdcxx_than_the_nodes_have_is_told(tmp_path):
+    code = make_elf(VADDPS_YMM, versions=("GLIBCXX_3.4.9", "GLIBCXX_3.4.29"))
+    wheel = make_wheel(tmp_path, {"demo/_c.so": code})
+    assert check(wheel, libstdcxx="3.4.29") == ()
+    assert check(wheel) == ()  # of nodes that do not say what they have
+    assert check(wheel, libstdcxx="3.4.25") == (
+        "demo/_c.so needs GLIBCXX_3.4.29, and the oldest libstdc++ has 3.4.25",
+    )
+    own = {"demo/_c.so": code, "demo.libs/libstdc++-1.so.6": code}
+    assert check(make_wheel(tmp_path, own), libstdcxx="3.4.25") == ()
+
+
 def test_code_beyond_the_rung_is_named_with_its_place(tmp_path):
     path = make_wheel(tmp_path, {"demo/_c.so": make_elf(VADDPS_ZMM)})
     (finding,) = check(path)

@@ -23,6 +23,7 @@ from planning_fleets import (
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Libc
 from fleetbuild.planning import (
+    Floors,
     Locks,
     Resolution,
     draft,
@@ -247,12 +248,29 @@ def test_a_key_says_what_is_built_and_not_by_whom():
 
 def test_reuse_only_where_the_libc_floor_is_low_enough():
     key = key_of({"a": facts()})
-    stored = planned({"a": facts(libc="2.31")}, store={key: "2.28"})
+    stored = planned({"a": facts(libc="2.31")}, store={key: [Floors("2.28")]})
     assert stored.groups[0].wheels[0].action == "reuse"
     assert stored.summary.wheels_reused == 1
-    newer = planned({"a": facts(libc="2.31")}, store={key: "2.36"})
+    newer = planned({"a": facts(libc="2.31")}, store={key: [Floors("2.36")]})
     assert newer.groups[0].wheels[0].action == "build"
     assert "needs glibc 2.36" in newer.groups[0].wheels[0].reason
+
+
+def test_reuse_only_where_libstdcxx_is_new_enough():
+    fleet = {"a": facts(libstdcxx="3.4.30"), "b": facts(libstdcxx="3.4.25"), "c": facts()}
+    key = key_of(fleet)
+
+    def wheel(*stored):
+        return planned(fleet, store={key: list(stored)}).groups[0].wheels[0]
+
+    assert wheel().libstdcxx == "3.4.25"
+    assert wheel(Floors("2.28", "3.4.9")).action == "reuse"
+    assert wheel(Floors("2.40", "3.4.9"), Floors("2.28", "3.4.25")).action == "reuse"
+    for unfit in (Floors("2.28", "3.4.30"), Floors("2.28")):
+        assert wheel(unfit).action == "build"
+        assert "not checked for a libstdc++ as old as GLIBCXX_3.4.25" in wheel(unfit).reason
+    unknown = planned({"c": facts()}, store={key: [Floors("2.28", "3.4.30")]})
+    assert unknown.groups[0].wheels[0].action == "reuse"
 
 
 def test_installs_follow_the_current_release():
