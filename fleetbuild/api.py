@@ -10,8 +10,10 @@ from typing import Literal
 from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.audit import WheelAudit, audit_wheel
 from fleetbuild.cluster import Cluster
+from fleetbuild.cluster.fleet import NO_SSH, read_fleet
 from fleetbuild.config import find_config, load_config
 from fleetbuild.engine.apply import carry_out
+from fleetbuild.engine.check import refuse_without_ssh
 from fleetbuild.engine.errand import Errand, run_errand
 from fleetbuild.engine.housekeeping import (
     Explanation,
@@ -33,9 +35,10 @@ from fleetbuild.engine.state import StateDir, now, write_atomically
 from fleetbuild.engine.status import compare
 from fleetbuild.engine.tools import Reach, checks_for, connect, labeller
 from fleetbuild.engine.verify import verification
-from fleetbuild.errors import FleetbuildError, PlanFileError, UsageError
+from fleetbuild.errors import ConfigError, FleetbuildError, PlanFileError, UsageError
 from fleetbuild.inventory import read_inventory
 from fleetbuild.kubernetes import Delivery
+from fleetbuild.kubernetes.builders import builder_image
 from fleetbuild.models import (
     Config,
     Event,
@@ -83,6 +86,7 @@ __all__ = [
     "load_config",
     "plan",
     "probe",
+    "read_cluster",
     "read_inventory",
     "read_plan",
     "render_manifests",
@@ -128,6 +132,17 @@ def probe(
     )
 
 
+def read_cluster(
+    cluster: Cluster | None = None, *, config: Config | None = None
+) -> tuple[Inventory, dict[str, Facts]]:
+    """A cluster's Nodes as an inventory, and what it tells of each as facts, for `plan` with
+    facts_source="cluster". Python and C library are those of the configuration's build.image."""
+    config = config or Config()
+    image = builder_image(config.build, config.python)
+    with (cluster or Cluster()).connect() as client:
+        return read_fleet(client, image)
+
+
 def plan(
     inventory: Inventory,
     facts: Mapping[str, Facts],
@@ -135,12 +150,15 @@ def plan(
     *,
     config: Config | None = None,
     state_dir: Path | str = STATE_DIR,
-    facts_source: Literal["probe", "captures"] = "probe",
+    facts_source: Literal["probe", "captures", "cluster"] = "probe",
     secrets: Secrets | None = None,
     on_event: OnEvent = ignore,
 ) -> Plan:
     """What an apply would do. `packages` go before those of the configuration."""
     config = config or Config()
+    if facts_source == "cluster":  # they are called what the cluster calls them
+        kubernetes = config.kubernetes.model_copy(update={"node_name": "{{ inventory_hostname }}"})
+        config = config.model_copy(update={"kubernetes": kubernetes})
     return plan_fleet(
         inventory,
         facts,
@@ -173,6 +191,7 @@ def apply(
     that nothing could be done: the lock is held, the plan is stale or blocked. `cluster` is the
     one whose nodes are labelled, where the plan says so.
     """
+    refuse_without_ssh(plan)
     state = _state(state_dir)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, plan.install_path)
     tools = connect(reach, _indexes(inventory, config))
@@ -424,5 +443,10 @@ def _builders(inventory: Inventory, config: Config, secrets: Secrets | None) -> 
     pattern = config.build.builders
     if pattern == "representative":
         return ()
+    if inventory.nodes and inventory.nodes[0].login.connection == NO_SSH:
+        raise ConfigError(
+            f"build.builders is {pattern!r}, and the Nodes of a cluster have no Ansible groups.",
+            "Leave it out for this plan: each group's own Nodes build.",
+        )
     named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
     return tuple(node.name for node in inventory.nodes if node.name in named)

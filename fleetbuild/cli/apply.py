@@ -52,12 +52,14 @@ def apply(
     ) as run:  # fmt: skip
         import fleetbuild
         from fleetbuild.cli import steps
+        from fleetbuild.engine.check import refuse_without_ssh
         from fleetbuild.report import result as report
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
         if what is None or steps.is_plan(what):
             _refuse_planning_options(config=config, package=package, limit=limit, yes=yes)
             made = steps.read_plan(run, what)
+            refuse_without_ssh(made)
             fleet = steps.read(run, made.inventory, limit=made.limit, secrets=keys)
         else:
             fleet = steps.read(run, what, limit=limit, secrets=keys)

@@ -9,6 +9,7 @@ import typer
 
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session, secrets
+from fleetbuild.errors import UsageError
 
 Out = Annotated[
     Path | None,
@@ -16,13 +17,29 @@ Out = Annotated[
         "--out", "-o", metavar="FILE", help="Where the plan goes; default: plan.json of the state."
     ),
 ]
+Fleet = Annotated[
+    str | None,
+    typer.Argument(metavar="[INVENTORY]", help="An Ansible inventory: file, directory, script."),
+]
 Detailed = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit with 10 where there is something to do.")
 ]
 
 
+FromCluster = Annotated[
+    bool,
+    typer.Option(
+        "--from-cluster",
+        help="In place of INVENTORY: the Nodes of a Kubernetes cluster, by what it says of them.",
+    ),
+]
+
+
 def plan(
-    inventory: options.Source,
+    inventory: Fleet = None,
+    from_cluster: FromCluster = False,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
     config: options.Config = None,
     package: options.Packages = None,
     limit: options.Limit = None,
@@ -40,15 +57,42 @@ def plan(
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
-    """Probe the nodes, group them and save a plan."""
+    """Probe the nodes, or ask the cluster about them, group them and save a plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         from fleetbuild.cli import steps
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        fleet = steps.read(run, inventory, limit=limit, secrets=keys)
-        settings = steps.settings(inventory, config)
-        probed = steps.probe(run, fleet, settings, captures=captures, **steps.reach(timeout, forks))
+        how = steps.reach(timeout, forks)
+        if from_cluster:
+            _refuse_with_cluster(
+                INVENTORY=inventory, limit=limit, facts=captures, timeout=timeout, forks=forks
+            )
+            settings = steps.settings(".", config)
+            fleet, probed = steps.read_cluster(run, settings, kubeconfig, context)
+        else:
+            source = _given(inventory, kubeconfig, context)
+            fleet = steps.read(run, source, limit=limit, secrets=keys)
+            settings = steps.settings(source, config)
+            probed = steps.probe(run, fleet, settings, captures=captures, **how)
         made = steps.plan(run, fleet, probed, settings, packages=package, secrets=keys)
         saved = steps.save_plan(run, made, out)
         steps.show_plan(run, made, probed.seconds, saved)
         run.exit_code = steps.plan_exit_code(made, detailed=detailed_exitcode)
+
+
+def _given(inventory: str | None, kubeconfig: Path | None, context: str | None) -> str:
+    if inventory is None:
+        raise UsageError(
+            "no nodes are named", "name an inventory, or add --from-cluster: fleetbuild plan FILE"
+        )
+    for option, value in (("--kubeconfig", kubeconfig), ("--context", context)):
+        if value is not None:
+            raise UsageError(f"{option} goes with --from-cluster alone", f"leave out {option}")
+    return inventory
+
+
+def _refuse_with_cluster(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            option = name if name.isupper() else f"--{name}"
+            raise UsageError(f"{option} does not go with --from-cluster", f"leave out {option}")

@@ -25,7 +25,7 @@ from fleetbuild.report import result as result_report
 from fleetbuild.report.progress import listening, waiting
 from fleetbuild.words import count
 
-Source = Literal["probe", "captures"]
+Source = Literal["probe", "captures", "cluster"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,18 @@ def read(run: Session, source: str, *, limit: str | None, secrets: Secrets) -> I
     threading.Thread(target=import_module, args=("fleetbuild.api",)).start()
     with waiting(run.out, f"Reading {source}"):
         return reading(source, limit=limit, secrets=secrets)
+
+
+def read_cluster(
+    run: Session, config: Config, kubeconfig: Path | None, context: str | None
+) -> tuple[Inventory, Probed]:
+    """The nodes of a cluster, and what it tells of them."""
+    began = time.monotonic()
+    with waiting(run.out, "Reading the cluster"):
+        fleet, facts = fleetbuild.read_cluster(Cluster(kubeconfig, context), config=config)
+    for sentence in fleet.warnings:
+        run.out.warn(f"warning: {sentence}")
+    return fleet, Probed(facts, time.monotonic() - began, "cluster")
 
 
 def settings(source: str, config: Path | None) -> Config:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
-from fleetbuild.hardware.rungs import Rung
+from fleetbuild.hardware.rungs import RUNGS, Rung
 
 GFD_MAJOR = "nvidia.com/gpu.compute.major"
 GFD_MINOR = "nvidia.com/gpu.compute.minor"
@@ -45,6 +46,23 @@ def level_label(rung: Rung) -> str | None:
     levels = [_table()["levels"].get(step.name) for step in rung.lineage]
     known = [level for level in levels if level]
     return _LABEL + known[-1] if known else None
+
+
+def features_of(flags: Collection[str]) -> frozenset[str]:
+    """The kernel's spelling of those flags of cpu.cpuid that rungs are made of."""
+    table = _table()
+    told = {feature for feature, flag in table["names"].items() if flag in flags}
+    levels = (RUNGS[name] for name, flag in table["levels"].items() if flag in flags)
+    return frozenset(told).union(*(rung.features for rung in levels))
+
+
+def shown_flags(labels: Mapping[str, str]) -> frozenset[str]:
+    """The flags of cpu.cpuid that a node's labels show."""
+    return frozenset(
+        key.removeprefix(_LABEL)
+        for key, value in labels.items()
+        if key.startswith(_LABEL) and value == "true"
+    )
 
 
 def gfd_labels(sm: str) -> dict[str, str]:

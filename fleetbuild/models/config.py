@@ -42,6 +42,18 @@ class Build(Frozen):
     )
     builders: str = Field("representative", description="representative, or a host pattern")
     cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")
+    image: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]*$",
+        description="for clusters without SSH: the image that builds run in, which decides the "
+        "Python and the C library, such as python:3.12-bookworm",
+    )
+    libc: str | None = Field(
+        None,
+        pattern=r"^(glibc|musl) [0-9]+(\.[0-9]+)+$",
+        description='the C library of that image, such as "glibc 2.28", where its name does not '
+        "tell",
+    )
 
 
 class Install(Frozen):

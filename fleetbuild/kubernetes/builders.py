@@ -1,0 +1,91 @@
+"""The image that builds run in, where there is no SSH: what it says of Python and C library."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.models import Libc, Python
+from fleetbuild.models.config import Build
+
+_OFFICIAL = re.compile(r"(?:.*/)?python:3\.(\d+)(?:\.\d+)?-([a-z]+)(?:@.*)?")
+_PYTHON = re.compile(r"3\.(\d+)(t?)")
+
+
+@dataclass(frozen=True)
+class BuilderImage:
+    """An image with a Python, a C library and compilers."""
+
+    name: str
+    libc: Libc
+    minor: int  # of Python 3
+    threads: str = ""  # t: the free-threaded one
+    path: str = "/usr/local/bin/python3"
+    toolchain: tuple[tuple[str, str], ...] = ()
+
+    def python(self, arch: str) -> Python:
+        """Its interpreter, on a node of this architecture."""
+        tail = "linux-gnu" if self.libc.family == "glibc" else "linux-musl"
+        return Python(
+            path=self.path,
+            version=f"3.{self.minor}",
+            soabi=f"cpython-3{self.minor}{self.threads}-{arch}-{tail}",
+            venv=True,
+            headers=True,
+        )
+
+
+def builder_image(build: Build, python: str | None) -> BuilderImage:
+    """What build.image is; of one that its name does not tell, what the configuration says."""
+    if build.image is None:
+        raise ConfigError(
+            "Nodes do not tell the cluster which Python and C library pods will have: the image"
+            " decides that, and none is named.",
+            "Set build.image in fleetbuild.yml, such as python:3.12-bookworm.",
+        )
+    official = _OFFICIAL.fullmatch(build.image)
+    known = _table().get(official[2]) if official else None
+    if official and known and build.libc is None:
+        return BuilderImage(
+            name=build.image,
+            libc=Libc(family=known["family"], version=known["libc"]),
+            minor=_agreed(int(official[1]), python, build.image),
+            toolchain=(("gcc", known["gcc"]), ("g++", known["gcc"])),
+        )
+    wanted = _PYTHON.fullmatch(python or "")
+    if build.libc is None or wanted is None:
+        raise ConfigError(
+            f"What C library and Python {build.image} has is unknown.",
+            'Say it in fleetbuild.yml, as build.libc: glibc 2.28 and python: "3.12", or name an'
+            f" image of which it is known: python:3.12-{', python:3.12-'.join(_table())}.",
+        )
+    family, version = build.libc.split()
+    return BuilderImage(
+        name=build.image,
+        libc=Libc.model_validate({"family": family, "version": version}),
+        minor=int(wanted[1]),
+        threads=wanted[2],
+        path="python3",
+    )
+
+
+def _agreed(minor: int, python: str | None, image: str) -> int:
+    if python is not None and python != f"3.{minor}":
+        raise ConfigError(
+            f"python is {python}, and the image {image} has 3.{minor}.",
+            "Name another image, or leave python out.",
+        )
+    return minor
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    text = files("fleetbuild.kubernetes").joinpath("data/builders.yml").read_text("utf-8")
+    loaded: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return loaded

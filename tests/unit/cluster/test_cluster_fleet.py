@@ -1,0 +1,325 @@
+"""A cluster as a fleet: what it says of its Nodes, and what is then planned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_fakes import FakeApi, FakeNode, Say
+from typer.testing import CliRunner
+from typer.testing import Result as Ran
+
+from fleetbuild.cli import app
+from fleetbuild.cluster.client import Client
+from fleetbuild.cluster.fleet import read_fleet
+from fleetbuild.errors import ConfigError, InventoryError
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.kubernetes.builders import BuilderImage, builder_image
+from fleetbuild.kubernetes.facts import facts_of_node
+from fleetbuild.kubernetes.features import rung_flags
+from fleetbuild.models import Facts
+from fleetbuild.models.config import Build
+
+IMAGE = builder_image(Build(image="python:3.11-bookworm"), None)
+CPUID = "feature.node.kubernetes.io/cpu-cpuid."
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    return {
+        "nodeInfo": {
+            "architecture": "amd64", "operatingSystem": "linux", "kernelVersion": "6.8.0",
+            "osImage": "Ubuntu 22.04.5 LTS",
+        },
+        "conditions": [{"type": "MemoryPressure"}, {"type": "Ready", "status": "True"}],
+        "capacity": {"cpu": "16", "memory": "32859152Ki"},
+        "allocatable": {"ephemeral-storage": "94992122880", **changes.pop("allocatable", {})},
+        **changes,
+    }  # fmt: skip
+
+
+def node(labels: dict[str, str] | None = None, **changes: Any) -> dict[str, Any]:
+    return FakeNode("n", labels or {}, status=status(**changes)).document()
+
+
+def feature(name: str, *flags: str, devices: tuple[str, ...] = ()) -> dict[str, Any]:
+    instances = [
+        {"attributes": {"class": "0302", "vendor": "10de", "device": device}} for device in devices
+    ]
+    return {
+        "metadata": {"name": name, "labels": {"nfd.node.kubernetes.io/node-name": name}},
+        "spec": {
+            "features": {
+                "flags": {"cpu.cpuid": {"elements": {flag: {} for flag in flags}}},
+                "instances": {"pci.device": {"elements": instances}},
+            }
+        },
+    }
+
+
+def facts(document: dict[str, Any], *features: dict[str, Any]) -> Facts:
+    return facts_of_node(document, features, IMAGE)
+
+
+@pytest.mark.parametrize("rung", [r for r in RUNGS.values() if r.arch == "x86_64"], ids=str)
+def test_by_node_features_every_rung_is_told(rung: Any) -> None:
+    found = facts(node(), feature("n", *rung_flags(rung), "UNHEARD_OF"))
+    assert found.isa == rung.name
+    assert not found.warnings or rung.name == "x86-64"
+
+
+def test_what_a_node_is() -> None:
+    labels = {
+        "feature.node.kubernetes.io/system-os_release.ID": "ubuntu",
+        "feature.node.kubernetes.io/system-os_release.VERSION_ID": "22.04",
+    }
+    found = facts(node(labels), feature("n", "AVX"))
+    assert (found.cpus, found.memory_gb, found.disk_gb) == (16, 31.3, 88.5)
+    assert (found.os.id, found.os.version, found.os.kernel) == ("ubuntu", "22.04", "6.8.0")
+    assert found.os.name == "Ubuntu 22.04.5 LTS"
+    assert found.libc == IMAGE.libc
+    assert (found.pythons[0].tag, found.pythons[0].version) == ("cp311", "3.11")
+    assert found.toolchain == {"gcc": ("12.2.0",), "g++": ("12.2.0",)}
+
+
+def test_arm() -> None:
+    info = {"architecture": "arm64", "operatingSystem": "linux"}
+    flags = rung_flags(RUNGS["armv8.4sve"])
+    found = facts(node(nodeInfo=info), feature("n", *flags))
+    assert (found.arch, found.isa) == ("aarch64", "armv8.4sve")
+    assert found.pythons[0].soabi == "cpython-311-aarch64-linux-gnu"
+
+
+def test_by_labels_only_what_they_show_is_known() -> None:
+    """Most of what makes avx2 is hidden from labels, and is not guessed."""
+    haswell = {f"{CPUID}{flag}": "true" for flag in ("AVX", "AVX2", "FMA3", "MOVBE")}
+    found = facts(node(haswell))
+    assert (found.isa, {"avx", "avx2", "fma"} <= set(found.features)) == ("x86-64", True)
+    assert "by labels alone" in found.warnings[0]
+    newer = facts(node({**haswell, f"{CPUID}X86_64_V3": "true"}))
+    assert newer.isa == "avx2"
+    assert "nothing but the architecture" in facts(node()).warnings[0]
+
+
+GPU = {"allocatable": {"nvidia.com/gpu": "2"}}
+GFD = {
+    "nvidia.com/gpu.compute.major": "8", "nvidia.com/gpu.compute.minor": "6",
+    "nvidia.com/gpu.count": "2", "nvidia.com/gpu.product": "NVIDIA-RTX-A6000",
+    "nvidia.com/gpu.memory": "49140", "nvidia.com/cuda.driver-version.full": "550.54.15",
+}  # fmt: skip
+
+
+def test_gpus_by_pci_device_and_by_gfd() -> None:
+    by_pci = facts(node(**GPU), feature("n", "AVX", devices=("2230", "20b0")))
+    assert by_pci.sms == ("8.0", "8.6")
+    by_gfd = facts(node(GFD, **GPU))
+    assert by_gfd.sms == ("8.6",)
+    assert by_gfd.driver == "550.54.15"
+    assert [(gpu.name, gpu.memory_mb) for gpu in by_gfd.gpus] == [("NVIDIA-RTX-A6000", 49140)] * 2
+    older = {"nvidia.com/cuda.driver.major": "470", "nvidia.com/cuda.driver.minor": "82"}
+    assert facts(node(GFD | older | {"nvidia.com/cuda.driver-version.full": ""})).driver == "470.82"
+
+
+@pytest.mark.parametrize(
+    ("document", "features", "said"),
+    [
+        (node(GFD), (), "offers no nvidia.com/gpu"),
+        (node(**GPU), (feature("n", "AVX", devices=("ffff",)),), "unknown (PCI device 10de:ffff)"),
+        (
+            node({"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, **GPU),
+            (),
+            "unknown (by its PCI class alone)",
+        ),
+    ],
+)
+def test_gpus_that_are_not_used(document: Any, features: Any, said: str) -> None:
+    found = facts(document, *features)
+    assert found.sms == ()
+    assert any(said in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "said"),
+    [
+        ({"nodeInfo": {"architecture": "amd64", "operatingSystem": "windows"}}, "unsupported",
+         "windows on amd64"),
+        ({"nodeInfo": {"architecture": "s390x", "operatingSystem": "linux"}}, "unsupported",
+         "linux on s390x"),
+        ({"conditions": [{"type": "Ready", "status": "False", "message": "no network"}]},
+         "unreachable", "not ready: no network"),
+        ({"conditions": "?"}, "unreachable", "never been ready"),
+    ],
+)  # fmt: skip
+def test_nodes_that_cannot_be_planned_for(changes: dict[str, Any], state: str, said: str) -> None:
+    found = facts(node(**changes))
+    assert found.state == state
+    assert said in str(found.reason)
+
+
+def test_taints_are_told() -> None:
+    document = node()
+    document["spec"] = {
+        "taints": [
+            {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
+            {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
+            {"key": "soft", "effect": "PreferNoSchedule"},
+            "?",
+        ]
+    }
+    warnings = facts(document, feature("n", "AVX")).warnings
+    assert warnings == ("Only pods that tolerate node-role.kubernetes.io/control-plane run there.",)
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"spec": None}, {"spec": {"features": {"flags": 3}}}, {"spec": {"features": {
+        "instances": {"pci.device": {"elements": "?"}}}}}],
+)  # fmt: skip
+def test_odd_objects_tell_nothing(odd: dict[str, Any]) -> None:
+    assert facts(node(), odd).features == ("sse", "sse2")
+    assert facts({"status": status(capacity={"cpu": "1500m", "memory": "?"})}).cpus == 1
+
+
+# The image.
+
+
+@pytest.mark.parametrize(
+    ("build", "python", "libc", "tag"),
+    [
+        ({"image": "python:3.12-trixie"}, None, "glibc 2.41", "cp312"),
+        ({"image": "registry.example.com/hub/python:3.11.9-bookworm@sha256:abc"}, "3.11",
+         "glibc 2.36", "cp311"),
+        ({"image": "mine:1", "libc": "musl 1.2.4"}, "3.13t", "musl 1.2.4", "cp313t"),
+        ({"image": "python:3.12-trixie", "libc": "glibc 2.28"}, "3.12", "glibc 2.28", "cp312"),
+    ],
+)  # fmt: skip
+def test_an_image_tells_python_and_libc(
+    build: dict[str, str], python: str | None, libc: str, tag: str
+) -> None:
+    image: BuilderImage = builder_image(Build.model_validate(build), python)
+    assert f"{image.libc.family} {image.libc.version}" == libc
+    assert image.python("x86_64").tag == tag
+
+
+@pytest.mark.parametrize(
+    ("build", "python", "said"),
+    [
+        ({}, "3.11", "none is named"),
+        ({"image": "mine:1"}, "3.11", "What C library and Python mine:1 has is unknown"),
+        ({"image": "mine:1", "libc": "glibc 2.28"}, None, "is unknown"),
+        ({"image": "python:3.11-slim-bookworm"}, None, "is unknown"),
+        ({"image": "python:3.11-bookworm"}, "3.12", "has 3.11"),
+    ],
+)
+def test_an_image_that_does_not_tell(build: dict[str, str], python: str | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as problem:
+        builder_image(Build.model_validate(build), python)
+    assert problem.value.fix
+
+
+# The cluster.
+
+
+@pytest.fixture
+def fleet(api: FakeApi) -> FakeApi:
+    for name, labels in (("a", {}), ("b", {f"{CPUID}X86_64_V3": "true"}), ("c", {})):
+        api.nodes[name] = FakeNode(name, labels, status=status())
+    api.features = [
+        feature("a", *rung_flags(RUNGS["avx512"])), feature("c", *rung_flags(RUNGS["avx"])),
+        {"metadata": {"name": "of nobody"}},
+    ]  # fmt: skip
+    return api
+
+
+def test_reads_nodes_and_their_features(client: Client, fleet: FakeApi) -> None:
+    inventory, found = read_fleet(client, IMAGE)
+    assert fleet.features
+    assert {name: each.isa for name, each in found.items()} == {
+        "a": "avx512", "b": "avx2", "c": "avx"
+    }  # fmt: skip
+    assert inventory.source == "cluster:test"
+    assert [each.name for each in inventory.nodes] == ["a", "b", "c"]
+
+
+def test_without_node_features_labels_have_to_do(client: Client, fleet: FakeApi) -> None:
+    fleet.features = None
+    inventory, found = read_fleet(client, IMAGE)
+    assert {name: each.isa for name, each in found.items()} == {
+        "a": "x86-64", "b": "avx2", "c": "x86-64"
+    }  # fmt: skip
+    assert not inventory.warnings
+
+
+def test_who_may_not_see_them_is_told_the_rule(client: Client, fleet: FakeApi) -> None:
+    def forbid(asked: Any) -> None:
+        if "nodefeatures" in asked.path:
+            raise Say(403, "cannot list", "Forbidden")
+
+    fleet.before = forbid
+    inventory, _ = read_fleet(client, IMAGE)
+    (warning,) = inventory.warnings
+    assert 'apiGroups: ["nfd.k8s-sigs.io"], resources: [nodefeatures], verbs: [list]' in warning
+
+
+def test_a_cluster_without_nodes(client: Client, api: FakeApi) -> None:
+    assert not api.nodes
+    with pytest.raises(InventoryError, match="has no Nodes"):
+        read_fleet(client, IMAGE)
+
+
+@pytest.fixture
+def run(fleet: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UV_OFFLINE", "1")  # the plan is looked at, not its lock
+    (tmp_path / "fleetbuild.yml").write_text(
+        "packages: [hnswlib==0.8.0]\nbuild: {image: python:3.11-bookworm}\n"
+        'kubernetes: {node_name: "{{ x }}"}\n'
+    )
+    kubeconfig = str(fleet.kubeconfig(tmp_path))
+
+    def call(*args: str) -> Ran:
+        words = ["plan", "--from-cluster", "--kubeconfig", kubeconfig, *args]
+        return CliRunner().invoke(app, words)
+
+    return call
+
+
+def test_plans_for_a_cluster(run: Callable[..., Ran]) -> None:
+    ran = run("--json")
+    assert ran.exit_code == 0, ran.output
+    plan = json.loads(ran.stdout)
+    assert plan["facts_source"] == "cluster"
+    assert {group["name"]: group["nodes"] for group in plan["groups"]} == {
+        "cpu-avx-cp311": ["c"], "cpu-avx2-cp311": ["b"], "cpu-avx512-cp311": ["a"]
+    }  # fmt: skip
+    assert plan["nodes"]["a"]["kubernetes_node"] == "a"
+    assert {group["target"]["libc"]["floor"] for group in plan["groups"]} == {"2.36"}
+    applied = CliRunner().invoke(app, ["apply"])
+    assert applied.exit_code == 4
+    assert "made from a cluster" in applied.output
+
+
+@pytest.mark.parametrize("args", [("i.yml",), ("--limit", "a"), ("--facts", "d"), ("--forks", "3")])
+def test_what_makes_no_sense_with_a_cluster_is_refused(
+    run: Callable[..., Ran], args: tuple[str, ...]
+) -> None:
+    ran = run(*args)
+    assert ran.exit_code == 2
+    assert "does not go with --from-cluster" in ran.output
+
+
+def test_builders_by_pattern_are_refused(run: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "fleetbuild.yml").write_text(
+        "packages: [hnswlib==0.8.0]\nbuild: {image: python:3.11-bookworm, builders: big}\n"
+    )
+    ran = run()
+    assert ran.exit_code == 2
+    assert "have no Ansible groups" in ran.output
+
+
+@pytest.mark.parametrize("args", [(), ("i.yml", "--context", "x")])
+def test_without_a_cluster_an_inventory_is_needed(args: tuple[str, ...]) -> None:
+    ran = CliRunner().invoke(app, ["plan", *args])
+    assert ran.exit_code == 2
+    assert "--from-cluster" in ran.output
