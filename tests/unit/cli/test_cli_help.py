@@ -66,5 +66,5 @@ def test_version() -> None:
 def test_bad_use_exits_with_2_and_says_why(run: Run, args: list[str]) -> None:
     result = run(*args)
     assert result.exit_code == 2
-    assert "Error" in result.stderr
+    assert "error" in result.stderr.lower()
     assert result.stdout == ""
