@@ -284,6 +284,7 @@ def render_manifests(
     kind: What = "k8s",
     image: str | None = None,
     delivery: Delivery | None = None,
+    workload: Path | str | None = None,
     state_dir: Path | str | None = None,
     on_warning: Callable[[str], None] = _unheard,
 ) -> dict[str, str]:
@@ -291,7 +292,8 @@ def render_manifests(
 
     Without a result it is the last apply's in `state_dir`; without that too, the nodes that the
     plan found up to date. `delivery` says how a release gets into a pod, `image` in which image it
-    runs. `on_warning` is told what had to be left out.
+    runs. `workload` is a manifest of yours, to be made into one for each group. `on_warning` is
+    told what had to be left out.
     """
     if result is None and state_dir is not None and (last := _state(state_dir).last_result()):
         result = last.result
@@ -300,6 +302,7 @@ def render_manifests(
         verified=serving_planned(plan, result) if result else None,
         delivery=delivery or Delivery(image=image),
         store=Store(_state(state_dir).store) if state_dir is not None else None,
+        workload=_own_workload(Path(workload)) if workload is not None else None,
     )
     written = emission.write(kind)
     for sentence in written.warnings:
@@ -323,6 +326,15 @@ def label(
     if result is None and state_dir is not None and (last := _state(state_dir).last_result()):
         result = last.result
     return label_cluster(plan, result, cluster or Cluster(), force=force)
+
+
+def _own_workload(path: Path) -> tuple[str, str]:
+    """Name and text, with line ends as they are."""
+    try:
+        return path.name, path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is not UTF-8"
+        raise UsageError(f"{path} cannot be read: {reason}", "name another file") from None
 
 
 def explain(

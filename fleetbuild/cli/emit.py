@@ -21,6 +21,7 @@ class What(StrEnum):
     NFD = "nfd"
     LABELS = "labels"
     AFFINITY = "affinity"
+    KUSTOMIZE = "kustomize"
     CONTAINERS = "containers"
 
 
@@ -46,8 +47,8 @@ Written = Annotated[
     typer.Argument(
         metavar="WHAT",
         help="k8s: labels and workloads; nfd: feature files and NodeFeatureRules; labels: labels "
-        "alone; affinity: selectors and affinity for manifests of your own; containers: what the "
-        "groups' images are built from.",
+        "alone; affinity: selectors and affinity for manifests of your own; kustomize: a base with "
+        "an overlay per group; containers: what the groups' images are built from.",
     ),
 ]
 Out = Annotated[
@@ -64,6 +65,14 @@ WayOfDelivery = Annotated[
 ]
 KindOfWorkload = Annotated[
     Kind | None, typer.Option("--kind", help="What runs the pods; default: deployment.")
+]
+Workload = Annotated[
+    Path | None,
+    typer.Option(
+        "--workload",
+        metavar="FILE",
+        help="A manifest of your own, to be made into one for each group, in place of ours.",
+    ),
 ]
 Image = Annotated[
     str | None,
@@ -105,12 +114,21 @@ ForceConflicts = Annotated[
 # What each option goes with; elsewhere it would be ignored, and is refused instead.
 _GOES_WITH = {
     "--apply": ("k8s", "labels"),
-    "--way": ("k8s",),
-    "--kind": ("k8s",),
-    "--image": ("k8s --way hostpath", "k8s --way volume", "k8s --way init", "containers"),
-    "--image-prefix": ("k8s --way image", "k8s --way volume", "containers"),
-    "--index-url": ("k8s --way init",),
-    "--runtime-class": ("k8s", "affinity"),
+    "--way": ("k8s", "kustomize"),
+    "--kind": ("k8s --way", "kustomize"),
+    "--workload": ("k8s",),
+    "--image": (
+        *(f"{what} --way {way}" for what in ("k8s", "kustomize") for way in Way if way != "image"),
+        "k8s --workload --way init",
+        "containers",
+    ),
+    "--image-prefix": (
+        *(f"{what} --way image" for what in ("k8s", "kustomize", "k8s --workload")),
+        *(f"{what} --way volume" for what in ("k8s", "kustomize", "k8s --workload")),
+        "containers",
+    ),
+    "--index-url": tuple(f"{what} --way init" for what in ("k8s", "kustomize", "k8s --workload")),
+    "--runtime-class": ("k8s", "kustomize", "affinity"),
 }
 
 
@@ -119,6 +137,7 @@ def emit(
     out: Out = None,
     way: WayOfDelivery = None,
     kind: KindOfWorkload = None,
+    workload: Workload = None,
     image: Image = None,
     image_prefix: ImagePrefix = None,
     index_url: IndexUrl = None,
@@ -137,11 +156,12 @@ def emit(
         from fleetbuild.cli import steps
 
         _refuse_unused(
-            f"{what.value} --way {way or Way.HOSTPATH}" if what is What.K8S else what.value,
+            _wanted(what, way, workload),
             {
                 "--apply": apply or None,
                 "--way": way,
                 "--kind": kind,
+                "--workload": workload,
                 "--image": image,
                 "--image-prefix": image_prefix,
                 "--index-url": index_url,
@@ -161,8 +181,9 @@ def emit(
         made = steps.read_plan(run, None)
         told: list[str] = []
         files = fleetbuild.render_manifests(
-            made, kind=what.value, delivery=delivery, state_dir=state_dir, on_warning=told.append
-        )
+            made, kind=what.value, delivery=delivery, workload=workload, state_dir=state_dir,
+            on_warning=told.append,
+        )  # fmt: skip
         folder = out or state_dir / "manifests" / what.value
         written = [str(_write(folder / name, text)) for name, text in files.items()]
         if what is What.CONTAINERS:  # the wheels lie beside the Containerfiles
@@ -190,20 +211,28 @@ def _refuse_without_apply(force: bool, kubeconfig: Path | None, context: str | N
             )
 
 
+def _wanted(what: What, way: Way | None, workload: Path | None) -> str:
+    """The part of the command line that decides what else goes with it."""
+    words = [what.value, *(["--workload"] if workload else [])]
+    if what in (What.K8S, What.KUSTOMIZE):
+        words += ["--way", way or Way.HOSTPATH]
+    return " ".join(words)
+
+
 def _refuse_unused(wanted: str, given: Mapping[str, object]) -> None:
     for option, value in given.items():
         fitting = _GOES_WITH[option]
         if value is not None and not any(wanted.startswith(each) for each in fitting):
             raise UsageError(
                 f"{option} does not go with emit {wanted}",
-                f"leave it out, or write: {', '.join(f'emit {each}' for each in fitting)}",
+                f"leave it out; it goes with: {', '.join(f'emit {each}' for each in fitting)}",
             )
 
 
 def _write(file: Path, text: str) -> Path:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        file.write_bytes(text.encode())  # line ends as they are
     except OSError as problem:
         raise UsageError(
             f"{file} cannot be written: {problem.strerror}", "name another folder with --out"

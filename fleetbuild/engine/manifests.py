@@ -16,6 +16,8 @@ from fleetbuild.kubernetes import (
     node_feature_rule,
     node_warnings,
     render,
+    render_kustomize,
+    render_workload,
     snippets,
     warnings,
 )
@@ -23,7 +25,7 @@ from fleetbuild.kubernetes.rules import FILE as RULES
 from fleetbuild.models import Plan
 from fleetbuild.store import Store
 
-What = Literal["k8s", "labels", "nfd", "affinity", "containers"]
+What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Emission:
     verified: Collection[str] | None  # None: those that the plan found up to date
     delivery: Delivery
     store: Store | None
+    workload: tuple[str, str] | None = None  # file name and text of the user's own
 
     def write(self, what: What) -> Written:
         """The files of one kind."""
@@ -50,13 +53,31 @@ class Emission:
             "labels": self._labels,
             "nfd": self._for_nfd,
             "affinity": self._affinity,
+            "kustomize": self._kustomize,
             "containers": self._containers,
         }[what]()
 
     def _workloads(self) -> Written:
         wheels = self._wheels() if self.delivery.way == "init" else {}
+        if self.workload:
+            return Written(
+                *render_workload(
+                    self.plan,
+                    *self.workload,
+                    verified=self.verified,
+                    delivery=self.delivery,
+                    wheels=wheels,
+                )
+            )
         return Written(
             render(self.plan, verified=self.verified, delivery=self.delivery, wheels=wheels),
+            warnings(self.plan, delivery=self.delivery, wheels=wheels),
+        )
+
+    def _kustomize(self) -> Written:
+        wheels = self._wheels() if self.delivery.way == "init" else {}
+        return Written(
+            render_kustomize(self.plan, delivery=self.delivery, wheels=wheels),
             warnings(self.plan, delivery=self.delivery, wheels=wheels),
         )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.affinity import affinity, selector
 from fleetbuild.kubernetes.containerfile import containers
 from fleetbuild.kubernetes.delivery import Delivery, Kind, Parts, Way, Wheel
 from fleetbuild.kubernetes.document import dump
 from fleetbuild.kubernetes.images import default_image
+from fleetbuild.kubernetes.kustomize import kustomization
 from fleetbuild.kubernetes.labels import (
     check_domain,
     hardware_labels,
@@ -20,6 +22,7 @@ from fleetbuild.kubernetes.labels import (
 )
 from fleetbuild.kubernetes.names import is_subdomain, label_value
 from fleetbuild.kubernetes.nfd import feature_file, feature_files
+from fleetbuild.kubernetes.patching import DoesNotFit, dangling, variant, variant_name
 from fleetbuild.kubernetes.rules import node_feature_rule
 from fleetbuild.kubernetes.snippets import snippets
 from fleetbuild.kubernetes.ways import parts
@@ -42,6 +45,8 @@ __all__ = [
     "node_labels",
     "node_warnings",
     "render",
+    "render_kustomize",
+    "render_workload",
     "selector",
     "snippets",
     "warnings",
@@ -73,13 +78,49 @@ def render(
         )
         for group, needs, image in deliveries(plan, delivery, wheels)
     }
-    kustomization = {
+    all_of_them = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": list(workloads),
     }
-    files = {**nodes, "kustomization.yaml": dump(kustomization, _KUSTOMIZATION), **workloads}
+    files = {**nodes, "kustomization.yaml": dump(all_of_them, _KUSTOMIZATION), **workloads}
     return dict(sorted(files.items()))
+
+
+def render_kustomize(
+    plan: Plan,
+    *,
+    delivery: Delivery,
+    wheels: Mapping[str, Sequence[Wheel]] | None = None,
+) -> dict[str, str]:
+    """The same workloads as a Kustomize base with an overlay for each group."""
+    check_domain(plan.label_domain)
+    return kustomization(plan, delivery.kind, list(deliveries(plan, delivery, wheels)))
+
+
+def render_workload(
+    plan: Plan,
+    name: str,
+    text: str,
+    *,
+    verified: Collection[str] | None = None,
+    delivery: Delivery,
+    wheels: Mapping[str, Sequence[Wheel]] | None = None,
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The user's own workload in a variant for each group, with the labels that they wait for; and
+    a sentence for each group that has none.
+    """
+    told = [*warnings(plan, delivery=delivery, wheels=wheels), *dangling(name, text)]
+    made: dict[str, str] = {}
+    refused: list[str] = []
+    for group, needs, _ in deliveries(plan, delivery, wheels):
+        try:
+            made[variant_name(name, group)] = variant(name, text, plan, group, needs)
+        except DoesNotFit as reason:
+            refused.append(str(reason))
+    if refused and not made:
+        raise UsageError(refused[0], "take that nodeSelector out of the workload")
+    return dict(sorted({**_nodes(plan, verified), **made}.items())), (*told, *refused)
 
 
 def deliveries(

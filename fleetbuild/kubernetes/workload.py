@@ -54,11 +54,15 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
 def smoke(plan: Plan, group: PlannedGroup, kind: Kind, parts: Parts, image: str) -> str:
     """The manifest of a whole workload."""
-    name = "fleetbuild-" + dns_label(group.name, 40)
-    if plan.release != "default":
-        name += "-" + dns_label(plan.release, 10)
+    name = object_name(plan, group)
     pod = _pod(group, kind, parts, image)
     return dump(workload(kind, name, pod), _header(group, kind, parts))
+
+
+def object_name(plan: Plan, group: PlannedGroup | None = None) -> str:
+    """The name of a workload, for one group or for none yet."""
+    release = [] if plan.release == "default" else [dns_label(plan.release, 10)]
+    return "-".join(["fleetbuild", *([dns_label(group.name, 40)] if group else []), *release])
 
 
 def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
