@@ -123,11 +123,12 @@ class Store:
             sorted(stored, key=lambda w: (w.provenance.package, w.provenance.group, w.sha256))
         )
 
-    def floors(self) -> dict[str, list[Floors]]:
+    def floors(self) -> dict[str, tuple[Floors, ...]]:
         """Artifact key to the floors of its wheels: what a plan needs to know."""
-        found: dict[str, list[Floors]] = {}
+        found: dict[str, tuple[Floors, ...]] = {}
         for wheel in self.list():
-            found.setdefault(wheel.provenance.artifact_key, []).append(wheel.floors)
+            key = wheel.provenance.artifact_key
+            found[key] = (*found.get(key, ()), wheel.floors)
         return found
 
     def fetch(self, file: LockedFile, progress: Progress | None = None) -> Path:

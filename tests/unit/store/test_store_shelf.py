@@ -64,7 +64,7 @@ def test_a_wheel_is_found_by_key_and_floor(store, wheel):
     assert store.find(planned_wheel()) == added
     assert store.find(planned_wheel("2.36")) == added
     assert store.find(planned_wheel("2.17")) is None
-    assert store.floors() == {KEY: [Floors("2.28")]}
+    assert store.floors() == {KEY: (Floors("2.28"),)}
     assert added.provenance.built_on == "a"
     assert added.provenance.group == "cpu-avx2-cp311"
 
@@ -74,14 +74,14 @@ def test_a_wheel_is_found_by_the_libstdcxx_that_it_was_checked_for(store, wheel)
     assert store.find(planned_wheel(libstdcxx="3.4.30")) == added
     assert store.find(planned_wheel()) == added
     assert store.find(planned_wheel(libstdcxx="3.4.9")) is None
-    assert store.floors() == {KEY: [Floors("2.28", "3.4.28")]}
+    assert store.floors() == {KEY: (Floors("2.28", "3.4.28"),)}
 
 
 def test_the_same_wheel_twice_is_one(store, wheel):
     store.add(wheel, planned_wheel(), built_on="a", seconds=1)
     store.add(wheel, planned_wheel("2.17"), built_on="b", seconds=1)
     assert [stored.provenance.built_on for stored in store.list()] == ["b"]
-    assert store.floors() == {KEY: [Floors("2.17")]}
+    assert store.floors() == {KEY: (Floors("2.17"),)}
 
 
 def test_damaged_wheels_are_as_good_as_absent(store, wheel):

@@ -5,6 +5,10 @@
 #error "CFLAGS did not arrive"
 #endif
 
+#ifndef FACTOR
+#define FACTOR 3.0f /* unless a file beside the source says otherwise */
+#endif
+
 /* A loop that any compiler turns into the widest instructions it may use. */
 static void scale(float *out, const float *in, float by, int n) {
     for (int i = 0; i < n; i++)
@@ -16,7 +20,7 @@ static PyObject *twice(PyObject *self, PyObject *arg) {
     float value = (float)PyFloat_AsDouble(arg);
     for (int i = 0; i < 256; i++)
         in[i] = value;
-    scale(out, in, 2.0f, 256);
+    scale(out, in, FACTOR, 256);
     return PyFloat_FromDouble(out[255]);
 }
 
