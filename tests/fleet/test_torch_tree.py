@@ -77,7 +77,7 @@ def configured(
         place = tmp_path_factory.mktemp("run")
         (place / "recipes").mkdir()
         (place / "recipes" / "torch.yml").write_text(recipe)
-        (place / "fleetbuild.yml").write_text(f"packages: ['torch @ {tree}']\n")
+        (place / "fleetbuild.yml").write_text(f"packages: ['torch==2.6.0 @ {tree}']\n")
         config = fleetbuild.load_config(place / "fleetbuild.yml")
         inventory = fleetbuild.read_inventory(lab.inventory)
         facts = fleetbuild.probe(inventory, state_dir=place / "state")
