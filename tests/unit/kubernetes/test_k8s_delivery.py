@@ -1,0 +1,251 @@
+"""The four ways: what they ask of a node, and whether each pod lands where its wheels run."""
+
+import json
+from pathlib import PurePath
+
+import kubernetes_validate
+import pytest
+import yaml
+from k8s_plans import RELEASE_ID, gpu_fleet, make_group, make_plan, make_target, make_wheel
+
+from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes import Delivery, Wheel, render, render_kustomize, render_workload
+from fleetbuild.kubernetes import warnings as left_out
+from fleetbuild.models import Plan, TargetLibc
+
+OLDEST, NEWEST = (
+    kubernetes_validate.utils.all_versions()[0],
+    kubernetes_validate.latest_version(),
+)
+IMAGE_VOLUMES = "1.31.0"  # the first whose schema knows them
+PREFIX = "registry.example.com/team/fleet"
+WAYS = {
+    "hostpath": Delivery(way="hostpath"),
+    "image": Delivery(way="image", image_prefix=PREFIX),
+    "volume": Delivery(way="volume", image_prefix=PREFIX),
+    "init": Delivery(way="init", index_url="http://wheels.example.com:8000/fleet/"),
+}
+KINDS = ("deployment", "job", "daemonset")
+OWN = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "example.com/web:1"}]}
+"""
+
+
+def delivery(way: str, kind: str = "deployment") -> Delivery:
+    values = vars(WAYS[way]) | {"kind": kind}
+    return Delivery(**values)
+
+
+def six_nodes() -> Plan:
+    """Three groups of two nodes: CPU, GPU, and Arm."""
+    gpu = make_target(isa="avx512", sms=("8.6",))
+    arm = make_target(arch="aarch64", isa="armv8.2", features=("asimd",), python="cp312")
+    return make_plan(
+        (
+            make_group(("cpu-1", "cpu-2")),
+            make_group(("gpu-1", "gpu-2"), gpu, (make_wheel("torch", "2.13.0+cu130.sm86.avx512"),)),
+            make_group(("arm-1", "arm-2"), arm),
+        )
+    )
+
+
+def wheels_of(plan: Plan) -> dict[str, tuple[Wheel, ...]]:
+    return {
+        group.name: tuple(
+            Wheel(wheel.package, wheel.wheel_version, "ab" * 32) for wheel in group.wheels
+        )
+        for group in plan.groups
+    }
+
+
+def cluster(plan: Plan, files: dict[str, str]) -> dict[str, dict[str, str]]:
+    """The generated Nodes with the labels that a kubelet adds itself."""
+    arches = {
+        node: {"x86_64": "amd64", "aarch64": "arm64"}[group.target.arch]
+        for group in plan.groups
+        for node in group.nodes
+    }
+    return {
+        node["metadata"]["name"]: node["metadata"]["labels"]
+        | {"kubernetes.io/os": "linux", "kubernetes.io/arch": arches[node["metadata"]["name"]]}
+        for node in yaml.safe_load_all(files["nodes.yaml"])
+    }
+
+
+def landing(pod, nodes):
+    return {name for name, labels in nodes.items() if pod["nodeSelector"].items() <= labels.items()}
+
+
+def pod_of(text):
+    return yaml.safe_load(text)["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_each_pod_lands_on_the_nodes_of_its_group_and_no_others(way, kind):
+    plan, everyone = six_nodes(), {"cpu-1", "cpu-2", "gpu-1", "gpu-2", "arm-1", "arm-2"}
+    settings = {"delivery": delivery(way, kind), "wheels": wheels_of(plan)}
+    files = render(plan, verified=everyone, **settings)
+    nodes = cluster(plan, files)
+    assert set(nodes) == everyone
+    own, _ = render_workload(plan, "web.yaml", OWN, verified=everyone, **settings)
+    patches = render_kustomize(plan, **settings)
+    for group in plan.groups:
+        pods = [
+            pod_of(files[f"{kind}-{group.name}.yaml"]),
+            pod_of(own[f"web-{group.name}.yaml"]),
+            pod_of(patches[f"overlays/{group.name}/patch.yaml"]),
+        ]
+        assert [landing(pod, nodes) for pod in pods] == [set(group.nodes)] * 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_what_mounts_the_release_waits_for_it(way):
+    plan = six_nodes()
+    settings = {"delivery": WAYS[way], "wheels": wheels_of(plan)}
+    # A node that joined a minute ago: its hardware is known, and nothing is installed.
+    joined = {
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "fleetbuild.dev/class": "cpu-avx2",
+        "fleetbuild.dev/isa": "avx2",
+    }
+    pod = pod_of(render(plan, **settings)["deployment-cpu-avx2-cp311.yaml"])
+    assert bool(landing(pod, {"new": joined})) == (way != "hostpath")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(way, kind):
+    plan = gpu_fleet()
+    settings = {"delivery": delivery(way, kind), "wheels": wheels_of(plan)}
+    files = render(plan, verified={"gpu-1", "cpu-1"}, **settings)
+    files |= render_workload(plan, "web.yaml", OWN, **settings)[0]
+    files |= {"base": render_kustomize(plan, **settings)["base/workload.yaml"]}
+    names = [name for name in files if name not in ("labels.sh", "kustomization.yaml")]
+    assert len(names) == 6
+    for name in names:
+        for document in yaml.safe_load_all(files[name]):
+            for version in (IMAGE_VOLUMES if way == "volume" else OLDEST, NEWEST):
+                kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_an_image_of_its_own_brings_all():
+    plan = gpu_fleet()
+    text = render(plan, delivery=WAYS["image"])["deployment-cpu-avx2-cp311.yaml"]
+    pod = pod_of(text)
+    assert pod["containers"][0]["image"] == f"{PREFIX}:cpu-avx2-cp311-{RELEASE_ID}"
+    assert [volume["name"] for volume in pod["volumes"]] == ["tmp"]
+    names = [variable["name"] for variable in pod["containers"][0]["env"]]
+    assert names == ["PYTHONDONTWRITEBYTECODE"]
+    assert "initContainers" not in pod
+
+
+def test_an_image_volume_is_mounted_and_its_limits_are_told():
+    text = render(gpu_fleet(), delivery=WAYS["volume"])["deployment-cpu-avx2-cp311.yaml"]
+    pod = pod_of(text)
+    reference = f"{PREFIX}:cpu-avx2-cp311-{RELEASE_ID}-volume"
+    assert pod["volumes"][0]["image"] == {"reference": reference, "pullPolicy": "IfNotPresent"}
+    assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == "/fleetbuild"
+    assert pod["containers"][0]["env"][0]["value"] == "/fleetbuild/site-packages"
+    assert "on by default from Kubernetes 1.35" in text
+
+
+def test_an_init_container_installs_by_hash_from_the_groups_own_index():
+    plan = gpu_fleet()
+    files = render(plan, delivery=delivery("init", "job"), wheels=wheels_of(plan))
+    pod = pod_of(files["job-cpu-avx2-cp311.yaml"])
+    (installer,) = pod["initContainers"]
+    script = installer["command"][2]
+    index = "http://wheels.example.com:8000/fleet/cpu-avx2-cp311/simple/"
+    for option in (
+        f"--index-url={index} ", "--trusted-host=wheels.example.com:8000", "--require-hashes",
+        "--no-deps", "--target=/fleetbuild/site-packages",
+    ):  # fmt: skip
+        assert option in script
+    assert "$(" not in json.dumps(installer)  # Kubernetes would put a variable there
+    requirements = installer["env"][0]["value"]
+    assert requirements == f"hnswlib==0.8.0+cpu.avx2 --hash=sha256:{'ab' * 32}\n"
+    home = PurePath(pod["containers"][0]["env"][0]["value"]).parent
+    mounts = [installer["volumeMounts"][0], pod["containers"][0]["volumeMounts"][0]]
+    assert [mount["mountPath"] for mount in mounts] == [str(home)] * 2
+    assert [mount.get("readOnly", False) for mount in mounts] == [False, True]
+    secure = Delivery(way="init", index_url="https://wheels.example.com")
+    text = render(plan, delivery=secure, wheels=wheels_of(plan))["deployment-cpu-avx2-cp311.yaml"]
+    assert "--trusted-host" not in text
+
+
+def test_a_job_ends_and_a_deployment_stays():
+    plan = make_plan()
+    job = yaml.safe_load(
+        render(plan, delivery=delivery("hostpath", "job"))["job-cpu-avx2-cp311.yaml"]
+    )
+    pod = job["spec"]["template"]["spec"]
+    assert (job["kind"], pod["restartPolicy"]) == ("Job", "Never")
+    assert "selector" not in job["spec"]
+    container = pod["containers"][0]
+    assert "readinessProbe" not in container
+    assert "sigwait" not in container["command"][2]
+    compile(container["command"][2], "smoke", "exec")
+    files = render(plan, delivery=delivery("hostpath", "daemonset"))
+    daemons = yaml.safe_load(files["daemonset-cpu-avx2-cp311.yaml"])
+    assert "replicas" not in daemons["spec"]
+    assert "sigwait" in daemons["spec"]["template"]["spec"]["containers"][0]["command"][2]
+    resources = yaml.safe_load(files["kustomization.yaml"])["resources"]
+    assert resources == ["daemonset-cpu-avx2-cp311.yaml"]
+
+
+def test_without_wheels_there_is_no_init_container_and_it_is_told():
+    plan = gpu_fleet()
+    some = {"cpu-avx2-cp311": wheels_of(plan)["cpu-avx2-cp311"]}
+    files = render(plan, delivery=WAYS["init"], wheels=some)
+    assert [n for n in files if n.startswith("deployment")] == ["deployment-cpu-avx2-cp311.yaml"]
+    (sentence,) = left_out(plan, delivery=WAYS["init"], wheels=some)
+    assert sentence.startswith("sm80.sm90-armv8.2-cp312-musl: the store does not hold its wheels")
+
+
+def test_an_image_of_its_own_needs_no_known_base():
+    new = make_target(libc=TargetLibc(family="glibc", floor="2.99"))
+    plan = make_plan((make_group(("a",), new),))
+    assert left_out(plan, delivery=WAYS["image"]) == ()
+    assert "deployment-cpu-avx2-cp311.yaml" in render(plan, delivery=WAYS["image"])
+    assert len(left_out(plan, delivery=WAYS["volume"])) == 1
+
+
+@pytest.mark.parametrize("way", ["image", "volume", "init"])
+def test_what_a_way_cannot_do_without_is_asked_for(way):
+    plan = make_plan()
+    with pytest.raises(UsageError) as refused:
+        render(plan, delivery=Delivery(way=way), wheels=wheels_of(plan))
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"image_prefix": "registry.example.com/team/fleet:1"},
+        {"image_prefix": "Fleet"},
+        {"image_prefix": ""},
+        {"image_prefix": "a b"},
+        {"index_url": "ftp://wheels.example.com"},
+        {"index_url": "https://user:secret@wheels.example.com"},
+        {"index_url": "http://wheels.example.com/$(id)"},
+        {"index_url": "http://wheels.example.com/?a=b"},
+    ],
+)
+def test_names_that_cannot_be_are_refused(settings):
+    with pytest.raises(UsageError) as refused:
+        Delivery(**settings)
+    assert refused.value.fix
+
+
+def test_repositories_as_people_name_them():
+    for name in ("localhost:5000/a", "fleet", "ghcr.io/Team-x/fleet".lower(), "10.0.0.1/a/b_c.d"):
+        assert Delivery(image_prefix=name).repository == name
