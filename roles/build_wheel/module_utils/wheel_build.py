@@ -331,7 +331,7 @@ class Build:
             clang = [shutil.which(name, path=search) for name in ("clang", "clang++")]
             there = all(shutil.which(name, path=search) for name in ("gcc", "g++"))
             return {} if there or not all(clang) else dict(zip(("gcc", "g++"), clang))
-        for gcc in ("gcc", f"gcc-{major}", TOOLSET.format(major)):
+        for gcc in ("gcc", f"gcc-{major}", f"gcc{major}-gcc", TOOLSET.format(major)):
             pair = [shutil.which(name, path=search) for name in (gcc, _plus(gcc))]
             if all(pair) and first_line(pair[0], "-dumpversion").split(".")[0] == major:
                 return dict(zip(("gcc", "g++"), pair))

@@ -29,13 +29,15 @@ from ansible.module_utils.basic import AnsibleModule
 
 FAMILIES = {
     "debian": ("debian", "ubuntu"),
-    "redhat": ("rhel", "fedora", "centos", "rocky", "almalinux", "ol", "amzn"),
+    "amazon": ("amzn",),  # before redhat, which it also says to be like
+    "redhat": ("rhel", "fedora", "centos", "rocky", "almalinux", "ol"),
     "suse": ("suse", "opensuse", "opensuse-leap", "opensuse-tumbleweed", "sles"),
     "alpine": ("alpine",),
 }
 REFRESH = {"debian": ["apt-get", "-q", "update"]}
 INSTALL = {
     "debian": ["apt-get", "-q", "-y", "install", "--no-install-recommends"],
+    "amazon": ["dnf", "-y", "install"],
     "redhat": ["dnf", "-y", "install"],
     "suse": ["zypper", "--non-interactive", "install", "--no-recommends"],
     "alpine": ["apk", "add", "--no-cache"],
@@ -141,7 +143,7 @@ def look(python, cache, tools, gccs):
 
 def gcc_of(major):
     """The version of a gcc of this major version that has its g++; nothing where none is here."""
-    for gcc in ("gcc", f"gcc-{major}", TOOLSET.format(major)):
+    for gcc in ("gcc", f"gcc-{major}", f"gcc{major}-gcc", TOOLSET.format(major)):
         if shutil.which(gcc) and shutil.which("g++".join(gcc.rsplit("gcc", 1))):
             found = version(gcc)
             if found.split(".")[0] == major:
@@ -188,7 +190,7 @@ def install(family, packages):
     commands = [
         command for command in (REFRESH.get(family), [*INSTALL[family], *packages]) if command
     ]
-    if family == "redhat" and not shutil.which("dnf"):
+    if INSTALL[family][0] == "dnf" and not shutil.which("dnf"):
         commands = [["yum", *command[1:]] for command in commands]
     for command in commands:
         try:

@@ -128,6 +128,7 @@ def test_the_toolchain_sees_it(toolchain: ModuleType, node: Path) -> None:
     [
         ("debian", ["gcc-11", "g++-11"]),
         ("redhat", ["gcc-toolset-11-gcc", "gcc-toolset-11-gcc-c++"]),
+        ("amazon", ["gcc11", "gcc11-c++"]),
         ("suse", ["gcc11", "gcc11-c++"]),
         ("alpine", None),
     ],
@@ -136,6 +137,13 @@ def test_its_packages(toolchain: ModuleType, family: str, packages: list[str] | 
     defaults = Path(__file__).parents[3] / "roles/toolchain/defaults/main.yml"
     table = yaml.safe_load(defaults.read_text())["toolchain_packages"][family]
     assert toolchain.names(table, ["gcc-11"], "/usr/bin/python3", {}).get("gcc-11") == packages
+
+
+def test_amazons_name_for_one_is_known(toolchain: ModuleType, made: Any, node: Path) -> None:
+    for name in ("gcc", "g++"):
+        (node / "bin" / f"{name}-10").rename(node / "bin" / f"gcc10-{name}")
+    assert toolchain.gcc_of("10") == "10.5.0"
+    assert made("10")("c++") == "g++-10 10.5.0: -c a.c"
 
 
 def test_a_toolset_is_found_by_its_folder(
