@@ -69,10 +69,10 @@ test-molecule: test-packages ## every role's Molecule scenario
 
 test-long: setup ## the tests that take longer than make test may
 	@.ci/packages qemu-user-static
+	@.ci/packages $$(apt-cache search --names-only '$(COMPILER_PACKAGES)' | cut -d' ' -f1)
 	@echo "== long tests"
 	@$(PY) -m pytest tests/foreign tests/fleet --long -m long $(PYTEST_ARGS)
 	@echo "== every gcc and clang that this Debian has, asked about every rung"
-	@.ci/packages $$(apt-cache search --names-only '$(COMPILER_PACKAGES)' | cut -d' ' -f1)
 	@$(PY) -m pytest tests/unit/hardware/test_rungs_compilers.py --long $(PYTEST_ARGS)
 
 lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
