@@ -51,7 +51,8 @@ def workloads(name: str, text: str) -> list[int]:
     try:
         documents = read(text)
     except (yaml.YAMLError, RecursionError) as problem:
-        raise UsageError(f"{name} cannot be read as YAML: {problem}", "correct it") from None
+        reason = " ".join(str(problem).split())
+        raise UsageError(f"{name} cannot be read as YAML: {reason}", "correct it") from None
     found = [
         index
         for index, document in enumerate(documents)
@@ -91,10 +92,8 @@ def variant(name: str, text: str, plan: Plan, group: PlannedGroup, parts: Parts)
 
 def dangling(name: str, text: str) -> Iterator[str]:
     """What else in the file speaks of a workload by its name, which no variant has."""
-    documents = read(text)
-    named = {
-        (documents[index]["kind"], _plain_name(documents[index])) for index in workloads(name, text)
-    }
+    holding, documents = workloads(name, text), read(text)
+    named = {(documents[index]["kind"], _plain_name(documents[index])) for index in holding}
     for document in documents:
         spec = document.get("spec") if isinstance(document, dict) else None
         target = spec.get("scaleTargetRef") if isinstance(spec, dict) else None
@@ -166,7 +165,7 @@ class _Draft:
         """Add these entries to a mapping; the caller has seen that none contradicts."""
         there = self.entries(*path)
         missing = {key: value for key, value in entries.items() if key not in there}
-        if missing and not there:
+        if missing and self.get(*path) is None:
             self.put(path, Note(missing, why))
         elif missing:
             first = next(iter(missing))
@@ -181,17 +180,16 @@ class _Draft:
                 f"{self.title}: {_shown(path)} has a {key} {item[key]} already",
                 "give fleetbuild the workload as it was before, or rename yours",
             )
-        if there:
-            self.put((*path, len(there)), item, why)
-        else:
+        if self.get(*path) is None:
             self.put(path, [Note(item, why) if why else item])
+        else:
+            self.put((*path, len(there)), item, why)
 
 
 def _tell_apart(draft: _Draft, plan: Plan) -> None:
     """A name of its own, and a label that its selector asks for."""
     suffix = dns_label(draft.group.name)
-    name = draft.get("metadata", "name")
-    if name:
+    if name := draft.entries("metadata").get("name"):
         longest = _LONGEST.get(draft.kind, 63)
         made = f"{name}-{suffix}"
         draft.put(("metadata", "name"), made if len(made) <= longest else dns_label(made, longest))
@@ -282,8 +280,9 @@ def _furnish(draft: _Draft, parts: Parts) -> None:
 
 
 def _plain_name(document: Mapping[str, Any]) -> str:
-    metadata = document.get("metadata") or {}
-    return str(metadata.get("name") or metadata.get("generateName") or "without a name")
+    metadata = document.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    return str(known.get("name") or known.get("generateName") or "without a name")
 
 
 def _shown(path: Sequence[str | int]) -> str:

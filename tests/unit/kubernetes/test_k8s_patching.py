@@ -1,0 +1,345 @@
+"""The user's own workloads: what is added, what stays, and what contradicts."""
+
+import difflib
+
+import kubernetes_validate
+import pytest
+import yaml
+from k8s_plans import RELEASE_ID, gpu_fleet, make_group, make_plan, make_target
+
+from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes import Delivery, Wheel, render_workload
+
+PREFIX = "registry.example.com/team/fleet"
+PATH = f"/opt/fleetbuild/releases/{RELEASE_ID}"
+PACKAGES = f"{PATH}/lib/python3.11/site-packages"
+SELECTOR = (
+    "kubernetes.io/os: linux, kubernetes.io/arch: amd64, fleetbuild.dev/group: cpu-avx2-cp311, "
+    f'fleetbuild.dev/release: "{RELEASE_ID}"'
+)
+OLDEST, NEWEST = (
+    kubernetes_validate.utils.all_versions()[0],
+    kubernetes_validate.latest_version(),
+)
+
+WEB = """\
+# The web front end. Ask the web team before you change it.
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  selector: {app: web}
+  ports: [{port: 80}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+    name: web   # the Service of this name stands above
+    labels: &labels
+        app: web
+        team: "12e4"      # a string, whatever it looks like
+spec:
+    replicas: 3
+    selector:
+        matchLabels: *labels
+    template:
+        metadata:
+            labels: *labels
+            annotations:
+                description: >-
+                    A long line that somebody folded by hand and that nobody wants to see folded
+                    at another place, or on one line.
+        spec:
+            containers:
+            - name: proxy
+              image: "proxy:1"
+              env: &env
+              - {name: LANG, value: C.UTF-8}
+            - name: main
+              image: 'web:1'
+              command:
+              - /bin/sh
+              - -c
+              - |
+                # not a comment of YAML
+                exec python3 -m web
+
+              env: *env
+              resources:
+                requests: {cpu: 500m,   memory: 1Gi}
+              # A trailing word on the container.
+            nodeSelector: {disk: ssd}
+
+        # Nothing below this line.
+"""
+
+
+def variants(text, plan=None, way="hostpath", **settings):
+    plan = plan or make_plan()
+    wheels = {group.name: [Wheel("hnswlib", "0.8.0", "ab" * 32)] for group in plan.groups}
+    files, told = render_workload(
+        plan, "web.yaml", text, delivery=Delivery(way=way, **settings), wheels=wheels
+    )
+    return {name: made for name, made in files.items() if name.startswith("web-")}, told
+
+
+def variant(text, **settings):
+    (made,) = variants(text, **settings)[0].values()
+    return made
+
+
+def diff(before, after):
+    """What differs, without the comment at the top."""
+    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    changes = [line for line in lines if line[0] in "+-"]
+    return [line for line in changes if line[0] == "-" or line[1:].strip(" ")[:1] not in ("", "#")]
+
+
+def test_only_what_a_pod_needs_is_added():
+    assert diff(WEB, variant(WEB)) == [
+        "-     name: web   # the Service of this name stands above",
+        "+     name: web-cpu-avx2-cp311   # the Service of this name stands above",
+        "-         matchLabels: *labels",
+        "+         matchLabels:",
+        "+           app: web",
+        '+           team: "12e4"',
+        "+           fleetbuild.dev/group: cpu-avx2-cp311",
+        "-             labels: *labels",
+        "+             labels:",
+        "+               app: web",
+        '+               team: "12e4"',
+        "+               fleetbuild.dev/group: cpu-avx2-cp311",
+        "+               - name: PYTHONPATH",
+        f"+                 value: {PACKAGES}",
+        "+               volumeMounts:",
+        "+                 - name: fleetbuild-release",
+        f"+                   mountPath: {PATH}",
+        "+                   readOnly: true",
+        # The other container keeps the environment that it had.
+        "-               env: *env",
+        "+               env:",
+        "+                 - name: LANG",
+        "+                   value: C.UTF-8",
+        "-             nodeSelector: {disk: ssd}",
+        f"+             nodeSelector: {{disk: ssd, {SELECTOR}}}",
+        "+             volumes:",
+        "+               - name: fleetbuild-release",
+        "+                 hostPath:",
+        f"+                   path: {PATH}",
+        "+                   type: Directory",
+    ]
+
+
+def test_it_starts_with_why_and_keeps_what_was_there():
+    made = variant(WEB)
+    assert made.startswith("# Written by fleetbuild from web.yaml, for the nodes of the group")
+    assert "\n\n# The web front end. Ask the web team before you change it.\n" in made
+    assert "# So that the variants for other groups leave these pods alone.\n" in made
+    assert variant(WEB) == made
+
+
+def test_the_first_container_is_meant_unless_kubectl_is_told_otherwise():
+    plain = list(yaml.safe_load_all(variant(WEB)))[1]
+    proxy, main = plain["spec"]["template"]["spec"]["containers"]
+    assert [variable["name"] for variable in proxy["env"]] == ["LANG", "PYTHONPATH"]
+    assert [variable["name"] for variable in main["env"]] == ["LANG"]
+    told = WEB.replace(
+        "annotations:\n",
+        "annotations:\n                kubectl.kubernetes.io/default-container: main\n",
+    )
+    proxy, main = list(yaml.safe_load_all(variant(told)))[1]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert [variable["name"] for variable in proxy["env"]] == ["LANG"]
+    assert [variable["name"] for variable in main["env"]] == ["LANG", "PYTHONPATH"]
+
+
+def test_variants_do_not_fight_over_pods():
+    plan = gpu_fleet()
+    made, _ = variants(WEB.replace("{disk: ssd}", "{}"), plan)
+    documents = [list(yaml.safe_load_all(text))[1] for text in made.values()]
+    assert [document["metadata"]["name"] for document in documents] == [
+        "web-cpu-avx2-cp311", "web-sm80-sm90-armv8-2-cp312-musl",
+    ]  # fmt: skip
+    for one, other in (documents, documents[::-1]):
+        wanted = one["spec"]["selector"]["matchLabels"]
+        assert wanted.items() <= one["spec"]["template"]["metadata"]["labels"].items()
+        assert not wanted.items() <= other["spec"]["template"]["metadata"]["labels"].items()
+    services = [next(iter(yaml.safe_load_all(text))) for text in made.values()]
+    assert services[0] == services[1]
+    assert services[0]["spec"]["selector"] == {"app": "web"}
+
+
+POD = "spec: {containers: [{name: c, image: i}]}"
+TEMPLATE = f"template: {{metadata: {{labels: {{app: x}}}}, {POD}}}"
+SELECTING = f"spec: {{selector: {{matchLabels: {{app: x}}}}, {TEMPLATE}}}"
+JOB = "spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}"
+EVERY_KIND = {
+    "Pod": f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\n{POD}\n",
+    "Deployment": f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\n{SELECTING}\n",
+    "DaemonSet": f"apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: web}}\n{SELECTING}\n",
+    "ReplicaSet": f"apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: web}}\n{SELECTING}\n",
+    "StatefulSet": "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: web}\n"
+    + SELECTING.replace("spec: {sel", "spec: {serviceName: web, sel")
+    + "\n",
+    "Job": f"apiVersion: batch/v1\nkind: Job\nmetadata: {{generateName: web-}}\n{JOB}\n",
+    "CronJob": "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: web}\n"
+    f'spec: {{schedule: "@daily", jobTemplate: {{{JOB}}}}}\n',
+}
+
+
+@pytest.mark.parametrize("way", ["hostpath", "image", "init"])
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_every_kind_of_workload_gives_manifests_that_are_valid(kind, way):
+    more = {"image": {"image_prefix": PREFIX}, "init": {"index_url": "http://w"}}.get(way, {})
+    for text in variants(EVERY_KIND[kind], gpu_fleet(), way, **more)[0].values():
+        (document,) = yaml.safe_load_all(text)
+        for version in (OLDEST, NEWEST):
+            kubernetes_validate.validate(document, version, strict=True)
+        metadata = document["metadata"]
+        assert "cp31" in metadata.get("name", "") + metadata.get("generateName", "")
+        assert "fleetbuild.dev/group" in text
+
+
+def test_names_stay_within_what_their_kind_allows():
+    long = EVERY_KIND["CronJob"].replace("name: web", "name: " + "nightly-" * 5 + "report", 1)
+    names = [
+        yaml.safe_load(text)["metadata"]["name"] for text in variants(long, gpu_fleet())[0].values()
+    ]
+    assert all(len(name) <= 52 for name in names)
+    assert len(set(names)) == 2
+
+
+def test_a_gpu_is_asked_for_unless_the_workload_does():
+    plan = make_plan((make_group(("g",), make_target(sms=("8.6",))),))
+    pod = yaml.safe_load(variant(EVERY_KIND["Pod"], plan=plan))["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 1}
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    text = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  runtimeClassName: mine
+  tolerations: [{operator: Exists}]
+  containers: [{name: c, image: i, resources: {limits: {nvidia.com/mig-1g.5gb: 2}}}]
+"""
+    pod = yaml.safe_load(variant(text, plan=plan, runtime_class="nvidia"))["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/mig-1g.5gb": 2}
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["runtimeClassName"] == "mine"
+    pod = yaml.safe_load(variant(EVERY_KIND["Pod"], plan=plan, runtime_class="nvidia"))["spec"]
+    assert pod["runtimeClassName"] == "nvidia"
+
+
+def environment(text, **settings):
+    return yaml.safe_load(variant(text, **settings))["spec"]["containers"][0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "whole"),
+    [
+        ("/app", f"{PACKAGES}:/app"),
+        ("'/app'", f"{PACKAGES}:/app"),
+        ('"$(HOME)/lib"', f"{PACKAGES}:$(HOME)/lib"),
+        ('""', PACKAGES),
+        ("", PACKAGES),
+    ],
+)
+def test_ours_goes_before_the_python_path_that_is_there(theirs, whole):
+    text = EVERY_KIND["Pod"].replace(
+        "{name: c, image: i}",
+        f"{{name: c, image: i, env: [{{name: PYTHONPATH, value: {theirs}}}]}}",
+    )
+    assert environment(text) == [{"name": "PYTHONPATH", "value": whole}]
+    block = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - name: c\n"
+        f"    env:\n    - name: PYTHONPATH\n      value: {theirs}\n"
+    )
+    assert environment(block) == [{"name": "PYTHONPATH", "value": whole}]
+
+
+def test_an_image_of_its_own_takes_the_place_of_the_containers():
+    text = variant(EVERY_KIND["Pod"], way="image", image_prefix=PREFIX)
+    container = yaml.safe_load(text)["spec"]["containers"][0]
+    assert container == {"name": "c", "image": f"{PREFIX}:cpu-avx2-cp311-{RELEASE_ID}"}
+    with_path = EVERY_KIND["Pod"].replace(
+        "image: i", "image: i, env: [{name: PYTHONPATH, value: /app}]"
+    )
+    # What a pod says outdoes what its image says.
+    (variable,) = environment(with_path, way="image", image_prefix=PREFIX)
+    assert variable["value"] == "/fleetbuild/site-packages:/app"
+
+
+def test_a_workload_for_other_nodes_has_no_variant_for_these():
+    text = EVERY_KIND["Pod"].replace(
+        "spec: {", "spec: {nodeSelector: {kubernetes.io/arch: arm64}, "
+    )
+    made, told = variants(text, gpu_fleet())
+    assert list(made) == ["web-sm80.sm90-armv8.2-cp312-musl.yaml"]
+    (sentence,) = told
+    assert sentence == (
+        "web.yaml: Pod web wants nodes with kubernetes.io/arch=arm64, and those of the group "
+        "cpu-avx2-cp311 have amd64, so it has no variant for them."
+    )
+    with pytest.raises(UsageError):
+        variants(text)
+
+
+def test_who_scales_a_workload_by_its_name_is_told():
+    scaler = """---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web-scaler}
+spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
+"""
+    _, (sentence,) = variants(WEB + scaler)
+    assert "HorizontalPodAutoscaler web-scaler scales Deployment web" in sentence
+    assert variants(WEB + scaler.replace("name: web}", "name: other}"))[1] == ()
+
+
+def test_line_ends_and_byte_order_marks_stay():
+    text = "\ufeff" + EVERY_KIND["Pod"].replace("\n", "\r\n")
+    made = variant(text)
+    assert made.startswith("\ufeff# Written by fleetbuild")
+    assert made.replace("\r\n", "").count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "cannot be read as YAML"),
+        ("a: &a [*a]\nkind: Pod", "cannot be read as YAML"),
+        ("", "holds no workload"),
+        ("kind: List\nitems: []\n", "holds no workload"),
+        ("kind: Pod\nmetadata: {name: web}\nspec: {}\n", "has no containers"),
+        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: 3}\n", "no list of mappings"),
+        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: [3]}\n", "no list of mappings"),
+        (f"kind: Pod\nmetadata: {{}}\n{POD}\n", "has no name"),
+        (f"kind: Pod\nmetadata: x\n{POD}\n", "no mapping"),
+        (EVERY_KIND["Pod"].replace("spec: {", "spec: {nodeSelector: 3, "), "nodeSelector is no"),
+        (EVERY_KIND["Pod"].replace("spec: {", "spec: {nodeName: n, "), "names its node (n)"),
+        (
+            EVERY_KIND["Pod"].replace("spec: {", "spec: {volumes: [{name: fleetbuild-release}], "),
+            "volumes has a name fleetbuild-release already",
+        ),
+        (
+            EVERY_KIND["Pod"].replace(
+                "image: i", "image: i, env: [{name: PYTHONPATH, valueFrom: {fieldRef: {}}}]"
+            ),
+            "from elsewhere",
+        ),
+        (
+            EVERY_KIND["Pod"].replace(
+                "image: i", f"image: i, volumeMounts: [{{name: a, mountPath: {PATH}}}]"
+            ),
+            "has a mountPath",
+        ),
+        (f"kind: Pod\nmetadata:\n  name: [web]\n{POD}\n", "without changing"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_made_a_variant_is_refused_in_a_sentence(text, message):
+    with pytest.raises(UsageError) as refused:
+        variants(text)
+    assert message in refused.value.message
+    assert refused.value.fix
