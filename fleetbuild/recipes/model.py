@@ -91,6 +91,8 @@ class Recipe(Frozen):
     source: RecipeSource | None = None  # default: the index's sdist, or the user's own tree
     # What it needs at run time, where its source cannot say so without being built.
     requires: tuple[Template, ...] | None = None
+    # Those that it is linked with beyond the C and C++ library: the system's, or copies in it.
+    libraries: Literal["system", "bundle"] = "system"
     # Packages of the same release whose wheels are in the environment that it is built in, and
     # to whose exact versions its wheel is pinned.
     built_against: tuple[str, ...] = ()

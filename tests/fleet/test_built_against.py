@@ -68,6 +68,14 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
     print("given", config_settings)
     return build_meta.build_wheel(directory, None, metadata_directory)
 """
+ZIP_SETUP = """\
+from ctypes.util import find_library
+
+from setuptools import Extension, setup
+
+link = [f"-l:{find_library('bz2')}"]
+setup(ext_modules=[Extension("fb_zip", ["fb_zip.c"], extra_link_args=link)])
+"""
 PATCH = """\
 --- a/fb_upper.c
 +++ b/fb_upper.c
@@ -88,6 +96,12 @@ RECIPES = {
         build_requirements: [setuptools, wheel]
         import_names: [fb_base]
         """,
+    "zip.yml": """
+        name: zip
+        packages: [fb-zip]
+        rungs: [x86-64, armv8]
+        libraries: bundle
+        """,
     "upper.yml": """
         name: upper
         packages: [fb-upper]
@@ -101,6 +115,10 @@ RECIPES = {
         checks: ["import fb_upper; assert fb_upper.answer() == 42, fb_upper.answer()"]
         """,
 }
+
+
+ZIP_CODE = CODE.replace("#define ADD", "int BZ2_bzlibVersion();\n#define ADD")
+BZ2 = "(BZ2_bzlibVersion() != 0)"
 
 
 class Made(NamedTuple):
@@ -162,9 +180,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
             "upper/setup.py": UPPER_SETUP,
             "upper/backend.py": BACKEND,
             "upper/fb_upper.c": CODE.format(module="fb_upper", value="BASE", includes=""),
+            "zip/pyproject.toml": project("fb-zip", "1.0", "[]"),
+            "zip/setup.py": ZIP_SETUP,
+            "zip/fb_zip.c": ZIP_CODE.format(module="fb_zip", value=BZ2, includes=""),
             "recipes/patches/add.patch": PATCH,
             "fleetbuild.yml": f"mirrors: {{'https://forge.invalid/': '{site.as_uri()}/forge/'}}\n"
-            "packages: [fb-upper @ ./upper, fb-base==1.0]\n"
+            "packages: [fb-upper @ ./upper, fb-base==1.0, fb-zip @ ./zip]\n"
             f"install: {{path: {site}/opt}}\n",
             "inventory.yml": "all: {hosts: {here: {ansible_connection: local, "
             f"ansible_python_interpreter: {sys.executable}}}}}}}\n",
@@ -193,7 +214,9 @@ def test_the_lower_one_is_in_the_store_before_the_upper_one_begins(made: Made) -
     steps = [
         (event.stage, event.package)
         for event in made.told
-        if event.package and event.state == "ok" and event.stage in ("build", "audit")
+        if event.package in ("fb-base", "fb-upper")
+        and event.state == "ok"
+        and event.stage in ("build", "audit")
     ]
     assert steps == [
         ("build", "fb-base"),
@@ -204,7 +227,7 @@ def test_the_lower_one_is_in_the_store_before_the_upper_one_begins(made: Made) -
 
 
 def test_the_upper_one_says_exactly_what_it_goes_with(made: Made) -> None:
-    upper, base = made.plan.groups[0].wheels
+    upper, base, _ = made.plan.groups[0].wheels
     name = f"fb_upper-{upper.wheel_version}.dist-info/METADATA"
     lines = wheels(made)["fb-upper"].read(name).decode().splitlines()
     assert [line for line in lines if line.startswith("Requires-Dist")] == [
@@ -217,9 +240,10 @@ def test_the_upper_one_says_exactly_what_it_goes_with(made: Made) -> None:
 
 def test_what_was_built_works_as_one(made: Made) -> None:
     python = made.site / "opt" / "current" / "bin" / "python"
-    ask = "import fb_base, fb_upper; print(fb_base.answer(), fb_upper.answer())"
+    modules = ("fb_base", "fb_upper", "fb_zip")
+    ask = f"import {', '.join(modules)}; print({', '.join(f'{m}.answer()' for m in modules)})"
     said = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["40", "42"]
+    assert said.stdout.split() == ["40", "42", "1"]
     uv = shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv:
         subprocess.run([uv, "pip", "check", "--python", python], check=True)
@@ -232,8 +256,13 @@ def test_settings_reach_the_backend(made: Made) -> None:
     assert "/files'}" in log
 
 
+def test_libraries_of_the_system_are_in_the_wheel(made: Made) -> None:
+    names = wheels(made)["fb-zip"].namelist()
+    assert any(name.startswith("fb_zip.libs/libbz2") for name in names), names
+
+
 def test_another_variant_of_the_lower_one_does_not_go_with_it(made: Made, tmp_path: Path) -> None:
-    upper, base = made.plan.groups[0].wheels
+    upper, base, _ = made.plan.groups[0].wheels
     file = next(each.file for each in made.result.wheels if each.package == "fb-upper")
     stem = "fb_base-1.0+cpu.other"
     with zipfile.ZipFile(tmp_path / f"{stem}-py3-none-any.whl", "w") as other:
@@ -257,7 +286,7 @@ def test_a_second_plan_builds_nothing(made: Made) -> None:
     facts = fleetbuild.probe(inventory, config=config)
     again = fleetbuild.plan(inventory, facts, config=config, state_dir=made.site / "state")
     assert (again.summary.wheels_to_build, again.summary.nodes_to_change) == (0, 0)
-    assert [wheel.action for wheel in again.groups[0].wheels] == ["reuse", "reuse"]
+    assert [wheel.action for wheel in again.groups[0].wheels] == ["reuse"] * 3
 
 
 def test_a_patch_that_does_not_apply_is_told_by_name(made: Made) -> None:

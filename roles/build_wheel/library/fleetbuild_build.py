@@ -24,6 +24,7 @@ options:
   cuda: {description: The CUDA toolkit to build with, type: str, default: ""}
   gcc: {description: Major version of the gcc to build with, type: str, default: ""}
   pins: {description: What the wheel requires exactly, type: list, elements: str, default: []}
+  bundle: {description: Put the system's libraries into the wheel, type: bool, default: false}
   jobs: {description: Parallel jobs., type: int, default: 1}
   python: {description: The interpreter to build for., type: path}
   cache: {description: Compiler cache, type: str, default: ccache, choices: [ccache, sccache, none]}
@@ -56,6 +57,7 @@ def main():
             "cuda": {"type": "str", "default": ""},
             "gcc": {"type": "str", "default": ""},
             "pins": {"type": "list", "elements": "str", "default": []},
+            "bundle": {"type": "bool", "default": False},
             "jobs": {"type": "int", "default": 1},
             "python": {"type": "path"},
             "cache": {"choices": ["ccache", "sccache", "none"], "default": "ccache"},

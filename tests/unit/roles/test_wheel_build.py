@@ -34,6 +34,7 @@ def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
         "cuda": "",
         "gcc": "",
         "pins": [],
+        "bundle": False,
         "jobs": 4,
         "python": "/usr/bin/python3",
         "cache": "none",
@@ -328,3 +329,37 @@ def test_settings_go_to_the_backend(build: Any, monkeypatch: pytest.MonkeyPatch)
         build.compile(log, "python", {}, 0)
     given = seen[seen.index("--config-settings") + 1]
     assert given == f"cmake.args=-C{build.at('files')}/init.cmake"
+
+
+@pytest.mark.parametrize(
+    ("code", "made"), [(0, ["a-1.0-py3-none-manylinux_2_5_x86_64.whl"]), (1, [])]
+)
+def test_libraries_of_the_system_are_put_into_the_wheel(
+    wheel_build: ModuleType,
+    build: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    made: list[str],
+) -> None:
+    torch = Path(build.at("venv", "lib", "python3.11", "site-packages", "torch", "lib"))
+    torch.mkdir(parents=True)
+    (torch / "libc10.so").touch()
+    os.makedirs(build.at("out"))
+    wheel = Path(build.at("out", "a-1.0-py3-none-linux_x86_64.whl"))
+    wheel.touch()
+
+    def call(log: Any, command: list[str], *_: Any) -> int:
+        assert command[-3:] == ["--exclude", "libc10.so", str(wheel)]
+        os.makedirs(build.at("bundled"))
+        for name in made:
+            Path(build.at("bundled", name)).touch()
+        return code
+
+    monkeypatch.setattr(build, "call", call)
+    with open(build.log, "wb") as log:
+        if code:
+            with pytest.raises(wheel_build.BuildFailed, match="cannot be put into it"):
+                build.bundle(log, "python", {}, str(wheel), 0)
+        else:
+            build.bundle(log, "python", {}, str(wheel), 0)
+            assert os.listdir(build.at("out")) == made
