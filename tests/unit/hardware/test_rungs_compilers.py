@@ -1,6 +1,7 @@
 """Compilers that are here, asked what a rung's flags turn on: its features, no more and no less.
 
-`make test` asks those that happen to be installed; `make test-long` installs all that Debian has.
+`make test` asks the newest of each kind that happens to be installed; `make test-long` installs all
+that Debian has, and asks them all.
 """
 
 from __future__ import annotations
@@ -77,8 +78,19 @@ def _architectures(kind: str, cross: str | None, path: str) -> list[str]:
 
 
 COMPILERS = _installed()
+NEWEST = {
+    max(kin, key=lambda each: [int(part) for part in each.version.split(".")])
+    for kind in ("gcc", "clang")
+    for arch in TABLE
+    if (kin := [each for each in COMPILERS if (each.kind, each.arch) == (kind, arch)])
+}
 CASES = [
-    pytest.param(compiler, rung, id=f"{compiler}-{rung}")
+    pytest.param(
+        compiler,
+        rung,
+        id=f"{compiler}-{rung}",
+        marks=() if compiler in NEWEST else pytest.mark.long,
+    )
     for compiler in COMPILERS
     for rung in RUNGS.values()
     if rung.arch == compiler.arch
