@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
 from fleetbuild.errors import RecipeError
@@ -124,7 +125,17 @@ def _render_all(recipe: Recipe, field: str, values: dict[str, str], job: Job) ->
 
 def _render_list(recipe: Recipe, field: str, values: tuple[str, ...], job: Job) -> tuple[str, ...]:
     rendered = (_render(recipe, field, value, job) for value in values)
-    return tuple(value for value in rendered if value)
+    return tuple(_requirement(recipe, field, value) for value in rendered if value)
+
+
+def _requirement(recipe: Recipe, field: str, text: str) -> str:
+    try:
+        return str(Requirement(text))
+    except InvalidRequirement:
+        raise RecipeError(
+            f"The recipe {recipe.name} says {text!r} in {field}, which is no requirement.",
+            "It is a package, and versions where they matter: numpy>=2.",
+        ) from None
 
 
 def _render(recipe: Recipe, field: str, template: str, job: Job) -> str:

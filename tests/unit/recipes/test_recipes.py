@@ -249,3 +249,9 @@ def test_what_cannot_be_extended(tmp_path, texts, words):
         (tmp_path / f"{name}.yml").write_text(text)
     with pytest.raises(RecipeError, match=words):
         known_recipes([tmp_path])
+
+
+def test_what_a_recipe_needs_is_a_requirement():
+    recipe = parse_recipe(MINIMAL + "requires: ['numpy >{{ \"\" }}']", "x")
+    with pytest.raises(RecipeError, match=r"says 'numpy >' in requires, which is no requirement"):
+        render_requires(recipe, _job())
