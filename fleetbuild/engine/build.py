@@ -45,6 +45,7 @@ def build(run: Run, progress: Progress) -> Progress:
 class _Answers:
     built: dict[str, Reply] = field(default_factory=dict)  # by artifact key
     failures: dict[str, Reply] = field(default_factory=dict)  # by node
+    broken: dict[str, tuple[str, Reply]] = field(default_factory=dict)  # the first, by node
 
 
 def _run_playbook(run: Run, progress: Progress) -> tuple[_Answers, dict[str, HostRun]]:
@@ -128,6 +129,8 @@ def _listener(
             if order := waiting.pop(reply.key, None):
                 reply = _explained(run, order, reply)
                 answers.built[reply.key] = reply
+                if not reply.ok:
+                    answers.broken.setdefault(event.host, (order.wheel.package, reply))
                 _tell_end(run, order, reply)
         elif waiting:
             _tell_progress(run, next(iter(waiting.values())), event)
@@ -198,7 +201,7 @@ def _result(order: Order, answers: _Answers, host: HostRun | None) -> WheelResul
     }
     if reply is None:
         return WheelResult(
-            state="failed", **about, **_silence(order, host, answers.failures.get(order.node))
+            state="failed", **about, **_silence(order, answers, host)
         )
     if not reply.ok:
         return WheelResult(
@@ -215,15 +218,23 @@ def _result(order: Order, answers: _Answers, host: HostRun | None) -> WheelResul
     )  # fmt: skip
 
 
-def _silence(order: Order, host: HostRun | None, failure: Reply | None) -> dict[str, str]:
+def _silence(order: Order, answers: _Answers, host: HostRun | None) -> dict[str, str]:
     """Why a build that was ordered has no end."""
+    node = order.node
     if host and host.state == "unreachable":
         return {
-            "reason": f"{order.node} was lost while it built: {host.message}",
+            "reason": f"{node} was lost while it built: {host.message}",
             "fix": "Once it answers, apply again: the build goes on there.",
         }
+    if node in answers.broken:
+        package, why = answers.broken[node]
+        return {
+            "reason": f"It was not begun, for {package} comes before it on {node} and failed.",
+            "fix": why.fix or "Read the log of that, mend it, and apply again.",
+        }
+    failure = answers.failures.get(node)
     said = (failure.reason if failure else "") or (host.message if host else "")
     return {
-        "reason": f"{order.node} stopped before the build: {said or 'it did not say why'}",
+        "reason": f"{node} stopped before the build: {said or 'it did not say why'}",
         "fix": (failure.fix if failure else "") or "Mend it there, and apply again.",
     }

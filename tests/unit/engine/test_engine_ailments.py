@@ -129,3 +129,15 @@ def test_a_failed_build_is_explained_by_the_end_of_its_log(
     result = carry_out(fleet.run(plan(group("avx", ["avx-1"])), tmp_path / "state", told))
     assert (result.wheels[0].reason, result.wheels[0].fix) == (reason, fix)
     assert reason in [event.message for event in told if event.state == "failed"]
+
+
+def test_what_comes_after_a_failed_build_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    fleet = FakeFleet({"avx-1": facts("avx")}, FakeStore(tmp_path / "store"))
+    fleet.trouble["build.yml", "avx-1"] = "failed"
+    second = wheel("avx", package="second", artifact_key="2" * 32)
+    both = group("avx", ["avx-1"], wheels=(wheel("avx"), second))
+    first, after = carry_out(fleet.run(plan(both), tmp_path / "state")).wheels
+    assert first.reason == "the compiler failed"
+    assert after.reason == "It was not begun, for hnswlib comes before it on avx-1 and failed."
+    assert after.fix == "Read the log of that, mend it, and apply again."
