@@ -321,6 +321,10 @@ class Build:
             with open(self.at("bin", name), "w", encoding="utf-8") as file:
                 file.write(f'#!/bin/sh\nexec {command} "$@"\n')
             os.chmod(self.at("bin", name), 0o755)
+        if cache and self.params["cuda"]:
+            # CUDACXX is the toolkit's own, by which CMake finds the toolkit; torch asks CUDA_HOME.
+            environment.setdefault("CMAKE_CUDA_COMPILER_LAUNCHER", cache)
+            environment.setdefault("PYTORCH_NVCC", self.at("bin", "nvcc"))
         if chosen:  # its own assembler and linker, where it has them
             path = environment["PATH"].split(":")
             environment["PATH"] = ":".join([*path[:2], os.path.dirname(chosen["gcc"]), *path[2:]])

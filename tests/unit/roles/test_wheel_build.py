@@ -363,3 +363,21 @@ def test_libraries_of_the_system_are_put_into_the_wheel(
         else:
             build.bundle(log, "python", {}, str(wheel), 0)
             assert os.listdir(build.at("out")) == made
+
+
+def test_cuda_code_is_cached_as_well(build: Any, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("ccache", "nvcc", "gcc", "g++"):
+        (tools / name).write_text("#!/bin/sh\n")
+        (tools / name).chmod(0o755)
+    build.params.update(cache="ccache", cuda="13.0")
+    environment = {"PATH": f"{build.at('bin')}:{tools}"}
+    build.make_wrappers(environment)
+    assert os.readlink(build.at("bin", "nvcc")) == str(tools / "ccache")
+    assert environment["PYTORCH_NVCC"] == build.at("bin", "nvcc")
+    assert environment["CMAKE_CUDA_COMPILER_LAUNCHER"] == str(tools / "ccache")
+    build.params.update(cuda="")
+    plain = {"PATH": f"{build.at('bin')}:{tools}"}
+    build.make_wrappers(plain)
+    assert list(plain) == ["PATH"]
