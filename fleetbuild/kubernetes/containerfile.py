@@ -9,15 +9,16 @@ from fleetbuild.kubernetes.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.delivery import Delivery, Wheel
 from fleetbuild.kubernetes.document import comment
 from fleetbuild.kubernetes.images import default_image, image_name, index_name
-from fleetbuild.kubernetes.ways import PACKAGES, requirements
+from fleetbuild.kubernetes.ways import PACKAGES, python_of, requirements
 from fleetbuild.kubernetes.workload import NOBODY
 from fleetbuild.models import Plan, PlannedGroup
 
 _HEADER = """\
 The images of the group {group}. build.sh builds both:
-  --target image    Python {python} with the group's packages, run by nobody in particular
-  --target volume   the packages alone, for an image volume (Kubernetes 1.35; from 1.33 by a gate)
+  --target image    Python {python} with the group's packages, which are
 {packages}
+  --target volume   the same packages alone, for an image volume (Kubernetes 1.35 has them on by
+                    default, 1.33 and 1.34 behind the feature gate ImageVolume)
 
 BASE is any image with a Python of this ABI, pip, and {family} {floor} or newer, such as yours."""
 
@@ -116,8 +117,10 @@ def _containerfile(plan: Plan, group: PlannedGroup, base: str) -> str:
     target = group.target
     header = _HEADER.format(
         group=group.name,
-        python=target.python,
-        packages="\n".join(f"  {wheel.package} {wheel.wheel_version}" for wheel in group.wheels),
+        python=python_of(target.python),
+        packages="\n".join(
+            f"                    {wheel.package} {wheel.wheel_version}" for wheel in group.wheels
+        ),
         family=target.libc.family,
         floor=target.libc.floor,
     )

@@ -1,0 +1,163 @@
+"""What images are built from, and what the script asks of podman, docker and buildah."""
+
+import shutil
+import subprocess
+
+import pytest
+from k8s_plans import RELEASE_ID, make_group, make_plan, make_target, make_wheel
+from test_k8s_delivery import PREFIX, six_nodes, wheels_of
+
+from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes import Delivery, containers
+from fleetbuild.kubernetes.containerfile import least_demanding
+from fleetbuild.models import TargetLibc
+
+IMAGES = Delivery(image_prefix=PREFIX)
+ENGINE = """#!/bin/sh
+echo "${0##*/}" "$@" >>"$LOG"
+[ "$1 $2" != "$FAIL" ]
+"""
+
+
+def built(tmp_path, plan, *arguments, engines=("podman",), fail="", **environment):
+    """The calls that the script makes to engines which only take note."""
+    folder = tmp_path / "containers"
+    files = containers(plan, IMAGES, wheels_of(plan))
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    programs = tmp_path / "programs"
+    programs.mkdir(exist_ok=True)
+    for name in engines:
+        (programs / name).write_text(ENGINE)
+        (programs / name).chmod(0o755)
+    if not (programs / "dirname").exists():
+        (programs / "dirname").symlink_to(shutil.which("dirname"))
+    log = tmp_path / "log"
+    log.write_text("")
+    done = subprocess.run(
+        [shutil.which("sh"), str(folder / "build.sh"), *arguments],
+        env={"PATH": str(programs), "LOG": str(log), "FAIL": fail, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done, log.read_text().splitlines()
+
+
+def image(group, suffix=""):
+    return f"{PREFIX}:{group}-{RELEASE_ID}{suffix}"
+
+
+def test_each_group_has_what_its_image_is_built_from():
+    plan = six_nodes()
+    files = containers(plan, IMAGES, wheels_of(plan))
+    names = [group.name for group in plan.groups]
+    parts = ("Containerfile", "requirements.txt")
+    assert list(files) == sorted(["build.sh", *(f"{n}/{part}" for n in names for part in parts)])
+    text = files["cpu-avx2-cp311/Containerfile"]
+    assert "ARG BASE=docker.io/library/python:3.11-bookworm\n" in text
+    for option in ("--no-index", "--require-hashes", "--no-deps", "USER 65534:65534"):
+        assert option in text
+    assert text.count("\nFROM ") == 3
+    assert files["cpu-avx2-cp311/requirements.txt"] == (
+        f"hnswlib==0.8.0+cpu.avx2 --hash=sha256:{'ab' * 32}\n"
+    )
+    own = containers(plan, Delivery(image_prefix=PREFIX, image="our/python:3"), wheels_of(plan))
+    assert "ARG BASE=our/python:3\n" in own["cpu-avx2-cp311/Containerfile"]
+    assert containers(plan, IMAGES, wheels_of(plan)) == files
+
+
+def test_the_script_builds_and_pushes_nothing_unasked(tmp_path):
+    done, calls = built(tmp_path, make_plan())
+    assert done.returncode == 0, done.stderr
+    assert calls == [
+        f"podman build --platform linux/amd64 --target {target} --tag {tag} "
+        "--file ./cpu-avx2-cp311/Containerfile ./cpu-avx2-cp311"
+        for target, tag in (
+            ("image", image("cpu-avx2-cp311")),
+            ("volume", image("cpu-avx2-cp311", "-volume")),
+        )
+    ]
+
+
+@pytest.mark.parametrize("engine", ["podman", "buildah", "docker"])
+def test_groups_of_two_architectures_share_an_index(tmp_path, engine):
+    done, calls = built(tmp_path, six_nodes(), "--push", engines=(engine,))
+    assert done.returncode == 0, done.stderr
+    assert [call.split()[1] for call in calls].count("push") == 6
+    assert sum("linux/arm64" in call for call in calls) == 2
+    name = next(call.split()[-1] for call in calls if f"{engine} manifest push" in call)
+    arm, cpu = image("cpu-armv8.2-cp312"), image("cpu-avx2-cp311")
+    made = [call for call in calls if " manifest " in call]
+    if engine == "docker":
+        assert made == [
+            f"docker manifest create --amend {name} {arm} {cpu}",
+            f"docker manifest push --purge {name}",
+        ]
+        return
+    name = name.removeprefix("docker://")
+    assert name.startswith(f"{PREFIX}:any-")
+    assert made == [
+        f"{engine} manifest rm {name}",
+        f"{engine} manifest create {name}",
+        f"{engine} manifest add {name} containers-storage:{arm}",
+        f"{engine} manifest add {name} containers-storage:{cpu}",
+        f"{engine} manifest push --all {name} docker://{name}",
+    ]
+
+
+def test_docker_makes_no_index_of_what_was_not_pushed(tmp_path):
+    done, calls = built(tmp_path, six_nodes(), engines=("docker",))
+    assert done.returncode == 0
+    assert not any("manifest" in call for call in calls)
+
+
+def test_the_engine_is_the_one_that_is_named_or_there(tmp_path):
+    engines = ("podman", "docker")
+    assert built(tmp_path, make_plan(), engines=engines)[1][0].startswith("podman ")
+    named = built(tmp_path, make_plan(), engines=engines, ENGINE="docker")
+    assert named[1][0].startswith("docker ")
+    (tmp_path / "none").mkdir()
+    nothing, calls = built(tmp_path / "none", make_plan(), engines=())
+    assert (nothing.returncode, calls) == (2, [])
+    assert "is needed" in nothing.stderr
+    assert built(tmp_path, make_plan(), "--pull")[0].returncode == 2
+
+
+def test_a_build_that_fails_stops_the_script(tmp_path):
+    done, calls = built(tmp_path, six_nodes(), "--push", fail="build --platform")
+    assert done.returncode != 0
+    assert len(calls) == 1
+
+
+def test_the_index_holds_what_runs_on_every_node_of_an_architecture():
+    avx2, avx = make_target(), make_target(isa="avx", features=("avx",))
+    gpu = make_target(isa="avx", features=("avx",), sms=("8.6",))
+    more = make_target(isa="avx", features=("avx",), sms=("8.6", "9.0"))
+    arm = make_target(arch="aarch64", isa="armv8", features=("asimd",))
+
+    def chosen(*targets):
+        return [group.name for group in least_demanding([make_group(("n",), t) for t in targets])]
+
+    assert chosen(avx2, avx) == ["cpu-avx-cp311"]
+    assert chosen(gpu, avx2, arm) == ["cpu-armv8-cp311"]  # neither serves the other's nodes
+    assert chosen(avx, gpu) == ["cpu-avx-cp311"]
+    assert chosen(gpu, more) == ["sm86.sm90-avx-cp311"]
+
+
+def test_groups_without_wheels_or_base_are_left_out():
+    odd = make_target(libc=TargetLibc(family="glibc", floor="2.99"))
+    plan = make_plan((make_group(("a",), odd), make_group(("b",), make_target(isa="avx"))))
+    assert list(containers(plan, IMAGES, wheels_of(plan))) == [
+        "build.sh", "cpu-avx-cp311/Containerfile", "cpu-avx-cp311/requirements.txt",
+    ]  # fmt: skip
+    script = containers(plan, IMAGES, {})["build.sh"]
+    assert "Builds the images of no group" in script
+
+
+def test_images_want_a_name():
+    plan = make_plan((make_group(wheels=(make_wheel(),)),))
+    with pytest.raises(UsageError) as refused:
+        containers(plan, Delivery(), wheels_of(plan))
+    assert "--image-prefix" in refused.value.fix
