@@ -1,0 +1,141 @@
+"""`fleetbuild emit`: what is written where, and which options go together."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import Result
+
+import fleetbuild
+from fleetbuild.planning.document import sealed
+from fleetbuild.store import Store
+from tests.unit.kubernetes.k8s_plans import make_plan
+
+Run = Callable[..., Result]
+PREFIX = ("--image-prefix", "registry.example.com/team/fleet")
+URL = ("--index-url", "http://wheels.example.com:8000")
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers: [{name: web, image: web}]   # one
+"""
+
+
+@pytest.fixture
+def planned(here: Path) -> Path:
+    """A state directory with a plan of one group."""
+    fleetbuild.save_plan(sealed(make_plan()), here / ".fleetbuild" / "plan.json")
+    return here / ".fleetbuild"
+
+
+@pytest.fixture
+def stocked(planned: Path, tmp_path: Path) -> Path:
+    """And with its wheel in the store."""
+    wheel = tmp_path / "hnswlib-0.8.0+cpu.avx2-cp311-cp311-linux_x86_64.whl"
+    wheel.write_bytes(b"a wheel")
+    (group,) = make_plan().groups
+    Store(planned / "store").add(wheel, group.wheels[0], built_on="a", seconds=1)
+    return planned
+
+
+def written(result: Result, planned: Path) -> list[str]:
+    assert result.exit_code == 0, result.stderr
+    folder = planned / "manifests"
+    files = json.loads(result.stdout)["files"]
+    return [str((planned.parent / file).relative_to(folder)) for file in files]
+
+
+def test_workloads_by_the_way_and_kind_that_are_asked_for(run: Run, planned: Path) -> None:
+    files = written(run("emit", "k8s", "--json"), planned)
+    assert "k8s/deployment-cpu-avx2-cp311.yaml" in files
+    files = written(
+        run("emit", "k8s", "--way", "image", "--kind", "job", *PREFIX, "--json"), planned
+    )
+    text = (planned / "manifests/k8s/job-cpu-avx2-cp311.yaml").read_text()
+    pod = yaml.safe_load(text)["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"].startswith(f"{PREFIX[1]}:cpu-avx2-cp311-")
+    files = written(run("emit", "kustomize", "--kind", "daemonset", "--json"), planned)
+    assert "kustomize/overlays/cpu-avx2-cp311/patch.yaml" in files
+
+
+def test_images_are_built_from_what_lies_beside_their_containerfile(
+    run: Run, stocked: Path
+) -> None:
+    files = written(run("emit", "containers", *PREFIX, "--json"), stocked)
+    group = stocked / "manifests" / "containers" / "cpu-avx2-cp311"
+    assert "containers/build.sh" in files
+    (wheel,) = (group / "files").iterdir()
+    assert wheel.read_bytes() == b"a wheel"
+    assert (group / "Containerfile").is_file()
+    assert "hnswlib==0.8.0+cpu.avx2 --hash=sha256:" in (group / "requirements.txt").read_text()
+
+
+def test_an_init_container_installs_what_the_store_holds(run: Run, stocked: Path) -> None:
+    assert run("emit", "k8s", "--way", "init", *URL).exit_code == 0
+    text = (stocked / "manifests/k8s/deployment-cpu-avx2-cp311.yaml").read_text()
+    assert "--index-url=http://wheels.example.com:8000/cpu-avx2-cp311/simple/" in text
+
+
+def test_without_wheels_nothing_can_be_installed_or_built(run: Run, planned: Path) -> None:
+    result = run("emit", "k8s", "--way", "init", *URL, "--json")
+    (sentence,) = json.loads(result.stdout)["warnings"]
+    assert sentence.startswith("cpu-avx2-cp311: the store does not hold its wheels")
+    assert sentence in run("emit", "k8s", "--way", "init", *URL).stderr
+    refused = run("emit", "containers", *PREFIX)
+    assert refused.exit_code == 4
+    assert "fleetbuild apply" in refused.stderr
+    del planned
+
+
+def test_a_workload_of_ones_own_keeps_its_bytes(run: Run, planned: Path, here: Path) -> None:
+    (here / "web.yaml").write_bytes(POD.replace("\n", "\r\n").encode())
+    files = written(run("emit", "k8s", "--workload", "web.yaml", "--json"), planned)
+    assert files == ["k8s/labels.sh", "k8s/nodes.yaml", "k8s/web-cpu-avx2-cp311.yaml"]
+    made = (planned / "manifests" / files[-1]).read_bytes()
+    assert b"]   # one\r\n" in made
+    assert made.count(b"\n") == made.count(b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("k8s", "--way", "image"), "--image-prefix registry"),
+        (("k8s", "--way", "volume"), "--image-prefix registry"),
+        (("k8s", "--way", "init"), "fleetbuild store export"),
+        (("containers",), "--image-prefix registry"),
+        (("k8s", *PREFIX), "--image-prefix does not go with emit k8s --way hostpath"),
+        (("k8s", *URL), "--index-url does not go with emit k8s --way hostpath"),
+        (("k8s", "--way", "image", *PREFIX, "--image", "i"), "--image does not go with"),
+        (("nfd", "--way", "init"), "--way does not go with emit nfd"),
+        (("labels", "--kind", "job"), "--kind does not go with emit labels"),
+        (("k8s", "--workload", "web.yaml", "--kind", "job"), "--kind does not go with"),
+        (("k8s", "--workload", "web.yaml", "--image", "i"), "--image does not go with"),
+        (("kustomize", "--workload", "web.yaml"), "--workload does not go with"),
+        (("k8s", "--workload", "none.yaml"), "none.yaml cannot be read: No such file"),
+        (("k8s", "--workload", "latin.yaml"), "latin.yaml cannot be read: it is not UTF-8"),
+        (("k8s", "--way", "image", "--image-prefix", "A B"), "cannot be the name of a repository"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    run: Run, stocked: Path, here: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    (here / "web.yaml").write_text(POD)
+    (here / "latin.yaml").write_bytes("# für".encode("latin-1"))
+    result = run("emit", *words)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert "fix: " in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (stocked / "manifests").exists()
+
+
+def test_a_library_call_without_a_store_cannot_know_hashes(planned: Path) -> None:
+    made = fleetbuild.read_plan(planned / "plan.json")
+    delivery = fleetbuild.Delivery(way="init", index_url=URL[1])
+    with pytest.raises(fleetbuild.FleetbuildError) as refused:
+        fleetbuild.render_manifests(made, delivery=delivery)
+    assert "state_dir" in refused.value.fix
