@@ -26,10 +26,17 @@ CACHE = Path(__file__).parents[2] / ".cache" / "torch"
 WITHOUT = """
 name: torch
 extends: torch
-environment: {USE_KINETO: "0", USE_DISTRIBUTED: "0", USE_ITT: "0"}
+environment:
+  USE_KINETO: "0"
+  USE_DISTRIBUTED: "0"
+  USE_ITT: "0"
+  CMAKE_PROJECT_INCLUDE: "{{ files }}/parts.cmake"
 config_settings: {--build-option: --cmake-only}
+files:
+  # A part that Debian's Sleef fetches, and the one of torch does not have.
+  parts.cmake: set(SLEEF_ENABLE_TLFLOAT OFF CACHE BOOL "" FORCE)
 """
-STOCK = WITHOUT + 'files: {levels.cmake: "# nothing is switched off"}\n'
+STOCK = WITHOUT + '  levels.cmake: "# nothing is switched off"\n'
 ABOVE_AVX = re.compile(r"\s(-m(?:avx2|fma4?|f16c|avx512\w*|bmi2?|arch=(?!x86-64-v2\b)\S+))")
 # Code of others that is compiled for more than the target, and is run only where the CPU has it.
 CHOSEN_AT_RUN_TIME = {
@@ -71,7 +78,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def configured(
     make_lab: Callable[..., Lab], tree: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Graph]:
-    lab = make_lab({"nodes": {"ivy": {"hardware": "avx"}}})
+    lab = make_lab({"nodes": {"ivy": {"hardware": "avx", "gpu": False}}})
 
     def configure(recipe: str) -> Graph:
         place = tmp_path_factory.mktemp("run")

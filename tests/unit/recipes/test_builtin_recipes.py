@@ -1,0 +1,232 @@
+"""What the recipes that come with fleetbuild say, by target and version."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.requirements import Requirement
+
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Target, TargetLibc
+from fleetbuild.recipes import (
+    FILES,
+    VENV,
+    Job,
+    Recipe,
+    choose_recipe,
+    known_recipes,
+    patches_for,
+    render_checks,
+    render_environment,
+    render_files,
+    render_requirements,
+    render_requires,
+    render_settings,
+    render_source,
+)
+
+RECIPES = known_recipes()
+NVIDIA = f"{VENV}/lib/python3.11/site-packages/nvidia"
+
+
+def asked(
+    package: str, version: str, isa: str = "avx", *, cuda: str | None = None, sms: str = ""
+) -> tuple[Recipe, Job]:
+    rung = RUNGS[isa]
+    target = Target(
+        arch=rung.arch,
+        isa=isa,
+        features=tuple(sorted(rung.features)),
+        sms=tuple(sms.split()),
+        python="cp311",
+        libc=TargetLibc(family="glibc", floor="2.28"),
+    )
+    local = f"{'cu' + cuda.replace('.', '') if cuda else 'cpu'}.{isa}"
+    job = Job(
+        package=package,
+        version=version,
+        wheel_version=f"{version}+{local}",
+        target=target,
+        cuda=cuda,
+        flags="-mtarget",
+    )
+    return choose_recipe(package, RECIPES), job
+
+
+def environment(*args: str, **kwargs: str) -> dict[str, str]:
+    return render_environment(*asked(*args, **kwargs))
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+@pytest.mark.parametrize("isa", ["x86-64", "avx512", "armv9"])
+@pytest.mark.parametrize(("cuda", "sms"), [(None, ""), ("11.8", "3.5"), ("13.0", "8.6 12.0")])
+def test_every_recipe_can_be_rendered_for_every_target(
+    name: str, isa: str, cuda: str | None, sms: str
+) -> None:
+    recipe = RECIPES[name]
+    package = (*recipe.packages, "any")[0]
+    _, job = asked(package, "2.6.0", isa, cuda=cuda, sms=sms)
+    for requirement in (*render_requirements(recipe, job), *(render_requires(recipe, job) or ())):
+        Requirement(requirement)
+    for snippet in render_checks(recipe, job):
+        compile(snippet, "<check>", "exec")
+    for values in (render_environment, render_settings, render_files):
+        assert all(values(recipe, job).values())
+
+
+def test_torch_gets_its_levels_by_the_way_that_its_build_system_has() -> None:
+    levels = f"{FILES}/levels.cmake"
+    old, new = asked("torch", "2.13.0"), asked("torch", "2.14.1")
+    assert render_environment(*old)["CMAKE_PROJECT_TOP_LEVEL_INCLUDES"] == levels
+    assert render_settings(*old) == {}
+    assert "CMAKE_PROJECT_TOP_LEVEL_INCLUDES" not in render_environment(*new)
+    assert render_settings(*new) == {"cmake.define.CMAKE_PROJECT_TOP_LEVEL_INCLUDES": levels}
+
+
+@pytest.mark.parametrize(
+    ("isa", "off", "on"),
+    [
+        ("avx", "CXX_AVX2_FOUND CXX_AVX512_FOUND SLEEF_DISABLE_AVX2 SLEEF_DISABLE_AVX512F", ""),
+        ("avx2", "CXX_AVX512_FOUND SLEEF_DISABLE_AVX512F", "CXX_AVX2_FOUND SLEEF_DISABLE_AVX2"),
+        ("avx512", "", "CXX_AVX2_FOUND CXX_AVX512_FOUND SLEEF_DISABLE"),
+        ("armv8.2", "CXX_SVE256_FOUND", "AVX"),
+        ("armv8.4sve", "", "SVE AVX"),
+    ],
+)
+def test_torchs_levels_above_the_target_are_off(isa: str, off: str, on: str) -> None:
+    text = render_files(*asked("torch", "2.13.0", isa))["levels.cmake"]
+    for name in off.split():
+        assert f"set({name} " in text
+    for name in on.split():
+        assert f"({name}" not in text
+
+
+def test_torchs_libraries_go_by_what_the_cpu_has() -> None:
+    switches = ("USE_FBGEMM", "USE_NNPACK", "USE_MKLDNN", "USE_XNNPACK", "BLAS")
+    found = {
+        isa: " ".join(environment("torch", "2.13.0", isa)[name] for name in switches)
+        for isa in ("x86-64", "avx", "avx2", "armv8.2")
+    }
+    assert found == {
+        "x86-64": "0 0 0 0 MKL",
+        "avx": "0 0 1 1 MKL",
+        "avx2": "1 1 1 1 MKL",
+        "armv8.2": "0 1 1 1 OpenBLAS",
+    }
+    assert environment("torch", "2.13.0")["USE_STATIC_MKL"] == "1"
+    assert not {"USE_STATIC_MKL", "INTEL_MKL_DIR"} & set(environment("torch", "2.13.0", "armv8"))
+
+
+def test_torch_without_a_gpu_has_nothing_of_cuda() -> None:
+    recipe, job = asked("torch", "2.13.0")
+    said = render_environment(recipe, job)
+    assert said["USE_CUDA"] == "0"
+    assert not [name for name in said if name.startswith(("TORCH_CUDA", "CUDNN", "NCCL", "USE_CU"))
+                and name != "USE_CUDA"]  # fmt: skip
+    assert "LDFLAGS" not in said
+    needs = (*(render_requires(recipe, job) or ()), *render_requirements(recipe, job))
+    assert not [each for each in needs if "nvidia" in each or "cuda" in each]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "folders"),
+    [
+        ("12.6", ["cublas", "cuda_runtime", "cudnn", "nccl", "nvjitlink"]),
+        ("13.0", ["cu13", "cudnn", "nccl"]),
+    ],
+)
+def test_torch_finds_nvidias_wheels_when_it_is_built_and_when_it_runs(
+    cuda: str, folders: list[str]
+) -> None:
+    recipe, job = asked("torch", "2.13.0", cuda=cuda, sms="7.5 8.6")
+    said = render_environment(recipe, job)
+    assert said["TORCH_CUDA_ARCH_LIST"] == "7.5;8.6"
+    for folder in folders:
+        assert rf",-rpath,\$ORIGIN/../../nvidia/{folder}/lib" in said["LDFLAGS"]
+    assert " " not in said["LDFLAGS"]
+    text = render_files(recipe, job)["levels.cmake"]
+    assert f"set(CUDNN_LIBRARY_PATH {NVIDIA}/cudnn/lib/libcudnn.so.9 " in text
+    assert f"set(NCCL_LIBRARIES {NVIDIA}/nccl/lib/libnccl.so.2 " in text
+    major = cuda.partition(".")[0]
+    needs = [Requirement(each) for each in render_requires(recipe, job) or ()]
+    (toolkit,) = (each for each in needs if each.name == "cuda-toolkit")
+    assert str(toolkit.specifier) == f"=={cuda}.*"
+    assert {f"nvidia-cudnn-cu{major}", f"nvidia-nccl-cu{major}"} <= {each.name for each in needs}
+
+
+def test_torch_for_an_old_gpu_takes_what_its_toolkit_has() -> None:
+    recipe, job = asked("torch", "2.0.1", "avx2", cuda="11.4", sms="3.5")
+    said = render_environment(recipe, job)
+    assert (said["USE_CUDNN"], said["USE_NCCL"], said["USE_FLASH_ATTENTION"]) == ("0", "0", "0")
+    assert said["USE_MEM_EFF_ATTENTION"] == "0"
+    assert "numpy<2" in render_requirements(recipe, job)
+    assert [patch.file for patch in patches_for(recipe, job)] == ["torch-flatbuffers-count.patch"]
+    assert not patches_for(*asked("torch", "2.13.0"))
+
+
+def test_cudnn_goes_with_the_oldest_gpu() -> None:
+    def cudnn(sms: str) -> str:
+        requires = render_requires(*asked("torch", "2.6.0", cuda="12.4", sms=sms)) or ()
+        return next(each for each in requires if "cudnn" in each)
+
+    assert cudnn("7.0 8.6") == "nvidia-cudnn-cu12<9.11"
+    assert cudnn("7.5 8.6") == "nvidia-cudnn-cu12"
+
+
+@pytest.mark.parametrize("package", ["torchvision", "torchaudio"])
+def test_companions_are_built_against_the_releases_torch(package: str) -> None:
+    recipe, job = asked(package, "0.28.0", cuda="12.6", sms="8.6")
+    assert recipe.built_against == ("torch",)
+    said = render_environment(recipe, job)
+    assert said["BUILD_VERSION"] == "0.28.0+cu126.avx"
+    assert said["TORCH_CUDA_ARCH_LIST"] == "8.6"
+    assert "TORCH_CUDA_ARCH_LIST" not in environment(package, "0.28.0")
+    source = render_source(recipe, package, "0.28.0")
+    assert source is not None
+    assert source.ref == "v0.28.0"
+
+
+def test_extensions_of_torch_say_what_setup_py_cannot() -> None:
+    def requires(package: str) -> tuple[str, ...] | None:
+        return render_requires(*asked(package, "2.1.2"))
+
+    assert requires("torch-scatter") == ()
+    assert requires("torch-sparse") == ("scipy",)
+    assert requires("flash-attn") == ("einops",)
+    flash = environment("flash-attn", "2.8.3", "avx2", cuda="12.8", sms="8.0 9.0")
+    assert flash["FLASH_ATTN_CUDA_ARCHS"] == "80;90"
+    assert (flash["FORCE_CUDA"], flash["TORCH_CUDA_ARCH_LIST"]) == ("1", "8.0;9.0")
+    scatter = environment("torch-scatter", "2.1.2")
+    assert scatter["FORCE_ONLY_CPU"] == "1"
+    assert not {"FORCE_CUDA", "TORCH_CUDA_ARCH_LIST", "FLASH_ATTN_CUDA_ARCHS"} & set(scatter)
+
+
+@pytest.mark.parametrize("isa", sorted(rung for rung in RUNGS if RUNGS[rung].arch == "x86_64"))
+def test_ggml_is_told_each_feature(isa: str) -> None:
+    said = environment("llama-cpp-python", "0.3.16", isa)["CMAKE_ARGS"].split()
+    switches = dict(each.removeprefix("-DGGML_").split("=") for each in said if "-DGGML_" in each)
+    assert switches["NATIVE"] == "OFF"
+    features = RUNGS[isa].features
+    x86 = {"AVX": "avx", "AVX2": "avx2", "FMA": "fma", "F16C": "f16c", "AVX512": "avx512f"}
+    for name, feature in {**x86, "AVX512_VNNI": "avx512_vnni", "AMX_INT8": "amx_int8"}.items():
+        assert switches[name] == ("ON" if feature in features else "OFF"), name
+
+
+def test_ggml_for_gpus_and_for_arm() -> None:
+    gpu = environment("llama-cpp-python", "0.3.16", cuda="12.6", sms="8.6 12.0")["CMAKE_ARGS"]
+    assert "-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES='86-real;120-real'" in gpu
+    arm = environment("llama-cpp-python", "0.3.16", "armv8.2")["CMAKE_ARGS"]
+    assert "AVX" not in arm
+    assert arm.endswith("-DGGML_CUDA=OFF")
+
+
+def test_numpy_has_its_targets_loops_alone_and_openblas_beside_it() -> None:
+    recipe, job = asked("numpy", "2.3.5")
+    files = render_files(recipe, job)
+    assert "cpu-baseline = 'detect'\ncpu-dispatch = 'none'\n" in files["target.ini"]
+    assert (
+        f"-L{VENV}/lib/python3.11/site-packages/scipy_openblas32/lib"
+        in (files["scipy-openblas.pc"])
+    )
+    assert render_settings(recipe, job) == {"setup-args": f"--native-file={FILES}/target.ini"}
+    assert render_requires(recipe, job) == ("scipy-openblas32",)
+    assert "$ORIGIN/../../scipy_openblas32/lib" in render_environment(recipe, job)["LDFLAGS"]
