@@ -14,6 +14,7 @@ from fleetbuild.cluster.fleet import NO_SSH, read_fleet
 from fleetbuild.config import find_config, load_config
 from fleetbuild.engine.apply import carry_out
 from fleetbuild.engine.check import refuse_without_ssh
+from fleetbuild.engine.cluster_builds import take_in
 from fleetbuild.engine.errand import Errand, run_errand
 from fleetbuild.engine.housekeeping import (
     Explanation,
@@ -77,6 +78,7 @@ __all__ = [
     "Secrets",
     "WheelAudit",
     "WheelResult",
+    "add_wheels",
     "apply",
     "audit_wheel",
     "collect_garbage",
@@ -355,6 +357,15 @@ def collect_garbage(state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:
     saved = read_plan(state.plan_file)
     with locked(state.create().lock_file):
         return unneeded(saved, stored_releases(state, saved), Store(state.store))
+
+
+def add_wheels(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tuple[WheelResult, ...]:
+    """Take into the store the last plan's wheels that Jobs built in a cluster; each is held to its
+    target first, as one that comes from a node is."""
+    state = _state(state_dir)
+    saved = read_plan(state.plan_file)
+    with locked(state.create().lock_file):
+        return take_in(saved, Path(folder), Store(state.store))
 
 
 def export_store(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:

@@ -23,6 +23,7 @@ class What(StrEnum):
     AFFINITY = "affinity"
     KUSTOMIZE = "kustomize"
     CONTAINERS = "containers"
+    BUILDS = "builds"
 
 
 class Way(StrEnum):
@@ -48,7 +49,8 @@ Written = Annotated[
         metavar="WHAT",
         help="k8s: labels and workloads; nfd: feature files and NodeFeatureRules; labels: labels "
         "alone; affinity: selectors and affinity for manifests of your own; kustomize: a base with "
-        "an overlay per group; containers: what the groups' images are built from.",
+        "an overlay per group; containers: what the groups' images are built from; builds: "
+        "the plan's builds as Jobs in the cluster.",
     ),
 ]
 Out = Annotated[

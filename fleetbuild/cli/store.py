@@ -13,6 +13,10 @@ from fleetbuild.cli.session import Session
 app = typer.Typer(help="The wheels that were built.", no_args_is_help=True, rich_markup_mode=None)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Where to write, a folder a group.")]
 
+Built = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The wheels that Jobs left, a folder for each.")
+]
+
 
 @app.command(name="list")
 def list_wheels(
@@ -68,3 +72,24 @@ def export(
             run.out.document({"format_version": "1.0", "indexes": written})
         else:
             run.out.say(*(f"Wrote {path}" for path in written))
+
+
+@app.command()
+def add(
+    folder: Built,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+) -> None:
+    """Take in the last plan's wheels that Jobs built in a cluster, each held to its target."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
+        from fleetbuild.report.result import wheel_lines
+
+        results = fleetbuild.add_wheels(folder, state_dir=state_dir)
+        if json:
+            wheels = [result.model_dump(mode="json") for result in results]
+            run.out.document({"format_version": "1.0", "wheels": wheels})
+        else:
+            run.out.say(*wheel_lines(results))
+        run.exit_code = 7 if any(result.state == "refused" for result in results) else 0

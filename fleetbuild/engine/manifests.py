@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from fleetbuild.engine.cluster_builds import cluster_builds
 from fleetbuild.engine.housekeeping import release_files
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.kubernetes import (
@@ -25,7 +26,7 @@ from fleetbuild.kubernetes.rules import FILE as RULES
 from fleetbuild.models import Plan
 from fleetbuild.store import Store
 
-What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers"]
+What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Emission:
             "affinity": self._affinity,
             "kustomize": self._kustomize,
             "containers": self._containers,
+            "builds": lambda: Written(*cluster_builds(self.plan)),
         }[what]()
 
     def _workloads(self) -> Written:

@@ -122,6 +122,7 @@ def make_plan(
         packages=tuple(package.text for package in packages),
         label_domain=config.kubernetes.label_domain,
         labels=config.kubernetes.labels,
+        build_image=config.build.image,
         cache=config.build.cache,
         fingerprint={
             name: fingerprint(facts[name], lot.python)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
@@ -33,6 +33,12 @@ def result_lines(result: Result) -> list[str]:
     lines += _troubles(_untold(result))
     lines += label_troubles(result.labels)
     return [*lines, result_summary(result)]
+
+
+def wheel_lines(wheels: Sequence[WheelResult]) -> list[str]:
+    """A line for each wheel, and how many there are to use."""
+    good = sum(wheel.state != "refused" for wheel in wheels)
+    return [*map(_wheel, wheels), f"{count(good, 'wheel')} taken in, {len(wheels) - good} refused."]
 
 
 def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:

@@ -1,0 +1,162 @@
+"""Builds in the cluster: what its Jobs are given, and what comes back of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fleetbuild.ansible import ansible_dir
+from fleetbuild.audit import check_wheel
+from fleetbuild.engine.work import key_of, pins_of, source_of
+from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.kubernetes.builds import PROGRAMS, TIMEOUT, BuildOrder, build_jobs
+from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
+from fleetbuild.models._base import Frozen
+from fleetbuild.store import Store
+
+
+class Handed(Frozen):
+    """What a Job says of its build. Nothing depends on it."""
+
+    node: str = ""
+    seconds: float = 0
+
+
+def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Files and warnings: a Job for each wheel that is to be built."""
+    if plan.build_image is None:
+        raise BlockedError(
+            "The plan names no image that builds could run in.",
+            "Set build.image in fleetbuild.yml, such as python:3.12-bookworm, and plan again.",
+        )
+    if plan.lock != "complete":
+        raise BlockedError(
+            f"The plan has no lock of what goes into its builds ({plan.lock_problem}).",
+            "Plan again where a package index can be reached.",
+        )
+    orders, warnings = [], []
+    for wheel, groups in _wheels(plan):
+        if problem := _problem(wheel):
+            warnings.append(problem)
+        else:
+            orders.append(_order(plan, wheel, groups))
+    if not orders:
+        why = " ".join(warnings) or "The plan builds nothing."
+        raise BlockedError(f"There is nothing to build in the cluster. {why}", "Plan again.")
+    folder = ansible_dir() / "roles" / "build_wheel" / "module_utils"
+    programs = {name: (folder / name).read_text(encoding="utf-8") for name in PROGRAMS}
+    return build_jobs(plan, orders, programs), tuple(warnings)
+
+
+def take_in(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:
+    """Put the wheels that Jobs left in this folder into the store, as if nodes had built them:
+    each is held to its target first."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder.", "Name the one that the wheels were copied to.")
+    return tuple(
+        _judged(wheel, folder / key_of(wheel), store)
+        for wheel, _ in _wheels(plan)
+        if (folder / key_of(wheel)).is_dir()
+    )
+
+
+def _wheels(plan: Plan) -> Iterator[tuple[PlannedWheel, tuple[str, ...]]]:
+    """Each wheel that is to be built, once, with its groups."""
+    groups: dict[str, list[str]] = {}
+    wheels: dict[str, PlannedWheel] = {}
+    for group in plan.groups:
+        for wheel in group.wheels:
+            if wheel.action == "build":
+                groups.setdefault(key_of(wheel), []).append(group.name)
+                wheels.setdefault(key_of(wheel), wheel)
+    return ((wheel, tuple(groups[key])) for key, wheel in wheels.items())
+
+
+def _problem(wheel: PlannedWheel) -> str | None:
+    """Why a pod cannot have what goes into a build."""
+    for file in (source_of(wheel), *wheel.build_dependencies):
+        if not file.url.startswith(("https://", "http://")) or not file.sha256:
+            return (
+                f"{wheel.package} {wheel.wheel_version}: no pod could fetch {file.file} from where"
+                " it is, so no Job builds it; put it into an index."
+            )
+    return None
+
+
+def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrder:
+    source = source_of(wheel)
+    return BuildOrder(
+        wheel=wheel,
+        key=key_of(wheel),
+        groups=groups,
+        downloads=tuple(_download(file) for file in (source, *wheel.build_dependencies)),
+        params={
+            "wheel_version": wheel.wheel_version,
+            "source": source.file,
+            "source_sha256": source.sha256,
+            "requirements": [
+                {"file": file.file, "sha256": file.sha256} for file in wheel.build_dependencies
+            ],
+            "environment": dict(wheel.environment),
+            "config_settings": dict(wheel.config_settings),
+            "files": dict(wheel.files),
+            "patches": [{"name": name, "text": text} for name, text in wheel.patches.items()],
+            "cuda": wheel.cuda or "",
+            "gcc": wheel.build_gccs.get(wheel.built_on or "", ""),
+            "pins": pins_of(plan, wheel),
+            "bundle": wheel.libraries == "bundle",
+            "jobs": wheel.jobs,
+            "python": next(iter(wheel.build_pythons.values()), "python3"),
+            "cache": "none",
+            "timeout": TIMEOUT,
+        },
+    )
+
+
+def _download(file: LockedFile) -> dict[str, str]:
+    return {"file": file.file, "url": file.url, "sha256": file.sha256}
+
+
+def _judged(wheel: PlannedWheel, folder: Path, store: Store) -> WheelResult:
+    about = {
+        "package": wheel.package,
+        "wheel_version": wheel.wheel_version,
+        "artifact_key": key_of(wheel),
+    }
+    files = [path for path in sorted(folder.glob("*.whl")) if not path.is_symlink()]
+    if len(files) != 1:
+        return WheelResult(
+            state="refused",
+            reason=f"{folder} holds {len(files)} wheels, not one.",
+            fix="Copy the folder again.",
+            **about,
+        )
+    problems = check_wheel(
+        files[0], target=wheel.target, package=wheel.package, wheel_version=wheel.wheel_version
+    )
+    if problems:
+        return WheelResult(
+            state="refused",
+            reason="; ".join(problems),
+            fix="Look at the Job's log for flags that the package adds on its own.",
+            **about,
+        )
+    told = _handed(folder)
+    stored = store.add(files[0], wheel, built_on=told.node, seconds=told.seconds)
+    return WheelResult(
+        state="built",
+        built_on=told.node or None,
+        seconds=told.seconds,
+        file=str(stored.path),
+        sha256=stored.sha256,
+        **about,
+    )
+
+
+def _handed(folder: Path) -> Handed:
+    try:
+        return Handed.model_validate_json((folder / "build.json").read_bytes())
+    except (OSError, ValidationError):
+        return Handed()

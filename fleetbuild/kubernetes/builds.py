@@ -1,0 +1,247 @@
+"""Builds in the cluster: each wheel of a plan as a Job, pinned to the nodes that may build it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from fleetbuild.kubernetes.document import Note, dump
+from fleetbuild.kubernetes.names import dns_label
+from fleetbuild.models import Plan, PlannedWheel
+from fleetbuild.models._base import Frozen
+
+NOBODY = 65534
+TIMEOUT = 14400
+_PROGRAMS, _WHEELS = "fleetbuild-builder", "fleetbuild-wheels"
+_BUILDER, _JOB, _WORK, _SHELF = "/builder", "/job", "/work", "/wheels"  # in the pod
+
+_KUSTOMIZATION = """\
+The plan's builds: kubectl apply -k . -n NAMESPACE
+The namespace must let its pods reach the package index that the plan was locked with."""
+_CLAIM = """\
+Where the wheels go, a folder for each, named after its artifact key. Jobs on several nodes write
+here: the storage class must offer ReadWriteMany, or all of them end up on one node."""
+_PROGRAM_HEADER = """\
+What builds a wheel on a node that has SSH builds it in a pod: the same programs, byte for byte."""
+_JOB_HEADER = """\
+Builds {package} {version}
+for {groups}.
+All that goes into it is fetched by the hash that the plan has for it. Its log is the build's."""
+
+
+_SHELF_HEADER = """\
+An hour in which the wheels can be copied, once the Jobs are done:
+    kubectl apply -f shelf.yaml && kubectl wait --for=condition=Ready pod/fleetbuild-shelf
+    kubectl cp fleetbuild-shelf:/wheels wheels && kubectl delete -f shelf.yaml
+    fleetbuild store add wheels"""
+
+_USER = {
+    "runAsNonRoot": True,
+    "runAsUser": NOBODY,
+    "runAsGroup": NOBODY,
+    "fsGroup": NOBODY,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONFINED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+_WHEELS_VOLUME = {"name": "wheels", "persistentVolumeClaim": {"claimName": _WHEELS}}
+
+
+class BuildOrder(Frozen):
+    """A wheel to be built in the cluster, and all that its build is given."""
+
+    wheel: PlannedWheel
+    key: str
+    groups: tuple[str, ...]
+    downloads: tuple[dict[str, str], ...]  # file, url, sha256
+    params: dict[str, Any]  # the role build_wheel's, without its folders
+
+
+def build_jobs(
+    plan: Plan, orders: Sequence[BuildOrder], programs: Mapping[str, str]
+) -> dict[str, str]:
+    """File name to text. `programs` are the modules of the role build_wheel, by file name."""
+    jobs = {f"{_name(order)}.yaml": _job(plan, order) for order in orders}
+    made = {
+        "wheels.yaml": dump(_claim(), _CLAIM),
+        "builder.yaml": dump(_programs(programs), _PROGRAM_HEADER),
+        **dict(sorted(jobs.items())),
+    }
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(made),
+    }
+    return {
+        **made,
+        "kustomization.yaml": dump(kustomization, _KUSTOMIZATION),
+        "shelf.yaml": dump(_shelf(plan), _SHELF_HEADER),
+    }
+
+
+def _shelf(plan: Plan) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "fleetbuild-shelf"},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "securityContext": _USER,
+            "containers": [
+                {
+                    "name": "shelf",
+                    "image": plan.build_image,
+                    "command": ["sleep", "3600"],
+                    "resources": {"limits": {"memory": "256Mi"}},
+                    "securityContext": _CONFINED,
+                    "volumeMounts": [{"name": "wheels", "mountPath": _SHELF, "readOnly": True}],
+                }
+            ],
+            "volumes": [_WHEELS_VOLUME],
+        },
+    }
+
+
+def _name(order: BuildOrder) -> str:
+    return f"fleetbuild-build-{dns_label(order.wheel.package, 30)}-{order.key[:12]}"
+
+
+def _claim() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": _WHEELS},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "20Gi"}},
+        },
+    }
+
+
+def _programs(programs: Mapping[str, str]) -> dict[str, Any]:
+    runner = files("fleetbuild.kubernetes").joinpath("data/build_job.py").read_text("utf-8")
+    data = {"__init__.py": "", "run.py": runner, **dict(sorted(programs.items()))}
+    return _config_map(_PROGRAMS, data)
+
+
+def _config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": dict(data),
+    }
+
+
+def _job(plan: Plan, order: BuildOrder) -> str:
+    name = _name(order)
+    about = {
+        "key": order.key,
+        "bases": list(order.wheel.built_against),
+        "patience": TIMEOUT,
+        "downloads": list(order.downloads),
+        "params": order.params,
+    }
+    text = json.dumps(about, indent=1, sort_keys=True) + "\n"
+    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fleetbuild"}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "backoffLimit": 1,
+            "activeDeadlineSeconds": Note(
+                2 * TIMEOUT, "As long for what it is built against as for the build itself."
+            ),
+            "template": {"metadata": {"labels": labels}, "spec": _pod(plan, order)},
+        },
+    }
+    header = _JOB_HEADER.format(
+        package=order.wheel.package,
+        version=order.wheel.wheel_version,
+        groups=", ".join(order.groups),
+    )
+    return dump(_config_map(name, {"job.json": text}), header) + "---\n" + dump(job)
+
+
+def _pod(plan: Plan, order: BuildOrder) -> dict[str, Any]:
+    wheel = order.wheel
+    nodes = [*filter(None, [wheel.built_on]), *wheel.fallbacks]
+    called = [plan.nodes[node].kubernetes_node or node for node in nodes]
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "affinity": Note(_one_of(called), "The plan's builder, or one that may stand in for it."),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _USER,
+        "containers": [_container(plan, wheel)],
+        "volumes": list(_volumes(order)),
+    }
+    if wheel.target.sms:
+        pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    return pod
+
+
+def _one_of(nodes: Sequence[str]) -> dict[str, Any]:
+    """A field takes one value: a term for each node, any of which will do."""
+    terms = [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        for node in nodes
+    ]
+    first = {"weight": 100, "preference": terms[0]}
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+            "preferredDuringSchedulingIgnoredDuringExecution": [first],
+        }
+    }
+
+
+def _container(plan: Plan, wheel: PlannedWheel) -> dict[str, Any]:
+    python = next(iter(wheel.build_pythons.values()), "python3")
+    memory = f"{max(1, round(wheel.requires.memory_gb))}Gi"
+    return {
+        "name": "build",
+        "image": plan.build_image,
+        "command": [python, "-I", "-u", f"{_BUILDER}/run.py", f"{_JOB}/job.json", _WORK, _SHELF],
+        "env": [
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        ],
+        "resources": {
+            "requests": {"cpu": str(wheel.jobs), "memory": memory},
+            "limits": {"memory": Note(memory, "What the plan counts for so many jobs.")},
+        },
+        "securityContext": _CONFINED,
+        "volumeMounts": [
+            {"name": "builder", "mountPath": _BUILDER, "readOnly": True},
+            {"name": "job", "mountPath": _JOB, "readOnly": True},
+            {"name": "work", "mountPath": _WORK},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own /tmp
+            {"name": "wheels", "mountPath": _SHELF},
+        ],
+    }
+
+
+def _volumes(order: BuildOrder) -> Iterator[dict[str, Any]]:
+    modules = "ansible/module_utils"
+    items = [
+        {"key": "run.py", "path": "run.py"},
+        {"key": "__init__.py", "path": "ansible/__init__.py"},
+        {"key": "__init__.py", "path": f"{modules}/__init__.py"},
+        *({"key": name, "path": f"{modules}/{name}"} for name in PROGRAMS),
+    ]
+    yield {"name": "builder", "configMap": {"name": _PROGRAMS, "items": items}}
+    yield {"name": "job", "configMap": {"name": _name(order)}}
+    disk = max(1, round(order.wheel.requires.disk_gb))
+    yield {"name": "work", "emptyDir": {"sizeLimit": f"{disk}Gi"}}
+    yield {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}
+    yield _WHEELS_VOLUME
+
+
+# The modules of the role build_wheel.
+PROGRAMS = ("memory.py", "stamp_wheel.py", "wheel_build.py", "wheel_inputs.py")

@@ -1,0 +1,95 @@
+"""Builds one wheel of a plan in a pod: what the plan names is fetched by hash, built as on any
+node, and handed over whole. Standard library only; fleetbuild's docs/kubernetes.md has more."""
+
+import json
+import os
+import shutil
+import sys
+import time
+import urllib.request
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+builder: Any = import_module("ansible.module_utils.wheel_build")  # it lies beside this file
+
+
+def main(job_file: str, work: str, wheels: str) -> int:
+    """Build, unless it was built before; 0 where the wheel is there in the end."""
+    job = json.loads(Path(job_file).read_text(encoding="utf-8"))
+    home = Path(wheels, job["key"])
+    if wheel := built(home):
+        print(f"{wheel} is there already.")
+        return 0
+    inbox = Path(work, "in")
+    inbox.mkdir(parents=True, exist_ok=True)
+    for item in job["downloads"]:
+        fetch(item, inbox / item["file"])
+    bases = [wait_for(Path(wheels, key), job["patience"]) for key in job["bases"]]
+    params = dict(job["params"], dir=work, cache_dir=str(Path(work, "cache")))
+    params["requirements"] = [copied(base, inbox) for base in bases] + params["requirements"]
+    print("Building. The log follows at its end.", flush=True)
+    status = builder.Build(params).run()
+    log = Path(work, "build.log")
+    print(log.read_text(encoding="utf-8", errors="replace") if log.exists() else "There is no log.")
+    if status["state"] != "done":
+        print("\n".join([status["reason"], status["fix"], *status["errors"]]))
+        return 1
+    hand_over(Path(work, "out", status["file"]), home, status["seconds"])
+    print(f"Built {status['file']} in {status['seconds']} s.")
+    return 0
+
+
+def fetch(item: dict[str, str], path: Path) -> None:
+    """Get a file, and doubt it until its hash is right."""
+    print(f"Fetching {item['url']}", flush=True)
+    for wait in (5, 15, None):
+        try:
+            with urllib.request.urlopen(item["url"], timeout=60) as answer, path.open("wb") as file:
+                shutil.copyfileobj(answer, file)
+            break
+        except OSError as problem:
+            if wait is None:
+                sys.exit(f"{item['url']} cannot be fetched: {problem}")
+            time.sleep(wait)
+    if builder.sha256(str(path)) != item["sha256"]:
+        sys.exit(f"{item['url']} is not what was planned: its sha256 is another.")
+
+
+def built(home: Path) -> "Path | None":
+    """The one wheel in a folder that was handed over."""
+    found = list(home.glob("*.whl"))
+    return found[0] if len(found) == 1 else None
+
+
+def wait_for(home: Path, patience: float) -> Path:
+    """The wheel that another Job builds, which this one is built against."""
+    deadline = time.time() + patience
+    while not (wheel := built(home)):
+        if time.time() > deadline:
+            sys.exit(f"{home} did not come within {patience} s: look at the Job that builds it.")
+        time.sleep(min(15, patience))
+    return wheel
+
+
+def copied(wheel: Path, inbox: Path) -> dict[str, str]:
+    """A wheel as a build requirement."""
+    shutil.copy(wheel, inbox)
+    return {"file": wheel.name, "sha256": builder.sha256(str(wheel))}
+
+
+def hand_over(wheel: Path, home: Path, seconds: float) -> None:
+    """The wheel and what is known of its build, all at once."""
+    part = home.with_name(f"{home.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    shutil.copy(wheel, part)
+    about = {"node": os.environ.get("NODE", ""), "seconds": seconds}
+    (part / "build.json").write_text(json.dumps(about), encoding="utf-8")
+    shutil.rmtree(home, ignore_errors=True)
+    part.rename(home)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,407 @@
+"""Builds as Jobs: the manifests, what the Jobs run, and what comes back of them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from fleetbuild.cli import app
+from fleetbuild.engine.cluster_builds import cluster_builds, take_in
+from fleetbuild.engine.state import StateDir
+from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.models import (
+    Installs,
+    LockedFile,
+    Plan,
+    PlannedGroup,
+    PlannedNode,
+    PlannedWheel,
+    Requires,
+    Target,
+    TargetLibc,
+)  # fmt: skip
+from fleetbuild.planning import dump_plan
+from fleetbuild.planning.document import sealed
+from fleetbuild.store import Store
+
+TARGET = Target(
+    arch="x86_64",
+    isa="x86-64",
+    features=(),
+    python=f"cp3{sys.version_info.minor}",
+    libc=TargetLibc(family="glibc", floor="2.40"),
+)
+KEY, NEXT = "a" * 32, "b" * 32
+
+
+def file(name: str, url: str = "https://index.example.com", content: bytes = b"") -> LockedFile:
+    sha256 = hashlib.sha256(content).hexdigest()
+    return LockedFile(name=name, version="1", file=name, sha256=sha256, url=f"{url}/{name}")
+
+
+def wheel(**changes: Any) -> PlannedWheel:
+    return PlannedWheel(
+        **{
+            "package": "tiny",
+            "version": "1.0",
+            "wheel_version": "1.0+cpu.x8664",
+            "recipe": "generic",
+            "target": TARGET,
+            "artifact_key": KEY,
+            "action": "build",
+            "reason": "not in the store",
+            "built_on": "n1",
+            "fallbacks": ("n2",),
+            "build_pythons": {"n1": "/usr/local/bin/python3", "n2": "/usr/local/bin/python3"},
+            "jobs": 4,
+            "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
+            "requires": Requires(compiler="gcc", memory_gb=3.7, disk_gb=2),
+            "source": file("tiny-1.0.tar.gz"),
+            "build_dependencies": (file("setuptools.whl"),),
+            **changes,
+        }
+    )
+
+
+def plan_of(*wheels: PlannedWheel, **changes: Any) -> Plan:
+    group = PlannedGroup(
+        name=TARGET.name, nodes=("n1", "n2"), representative="n1", target=TARGET, wheels=wheels,
+        release_id="r", dependencies=(), installs=Installs(install=("n1", "n2")),
+    )  # fmt: skip
+    nodes = {
+        name: PlannedNode(state="ok", group=group.name, kubernetes_node=f"kube-{name}")
+        for name in group.nodes
+    }
+    return sealed(
+        Plan(
+            **{
+                "created": "2026-01-01T00:00:00+00:00", "inventory": "cluster:c",
+                "facts_source": "cluster", "packages": ("tiny==1.0",), "fingerprint": {},
+                "nodes": nodes, "groups": (group,), "build_image": "python:3.11-bookworm",
+                **changes,
+            }
+        )
+    )  # fmt: skip
+
+
+def documents(files: dict[str, str]) -> list[dict[str, Any]]:
+    return [each for text in files.values() for each in yaml.safe_load_all(text)]
+
+
+def job_of(files: dict[str, str], number: int = 0) -> dict[str, Any]:
+    jobs = [each for each in documents(files) if each["kind"] == "Job"]
+    return jobs[number]
+
+
+# Manifests.
+
+
+@pytest.mark.parametrize(
+    "version", [kubernetes_validate.utils.all_versions()[0], kubernetes_validate.latest_version()]
+)
+def test_every_manifest_is_one(version: str) -> None:
+    files, warnings = cluster_builds(plan_of(wheel()))
+    assert not warnings
+    for each in documents(files):
+        if each["kind"] != "Kustomization":
+            kubernetes_validate.validate(each, version, strict=True)
+    listed = yaml.safe_load(files["kustomization.yaml"])["resources"]
+    assert {*listed, "kustomization.yaml", "shelf.yaml"} == files.keys()
+    assert cluster_builds(plan_of(wheel())) == (files, warnings)
+
+
+def test_a_job_runs_on_the_plans_builders_alone() -> None:
+    files, _ = cluster_builds(plan_of(wheel()))
+    pod = job_of(files)["spec"]["template"]["spec"]
+    affinity = pod["affinity"]["nodeAffinity"]
+    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [term["matchFields"][0]["values"] for term in required] == [["kube-n1"], ["kube-n2"]]
+    (preferred,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert preferred["preference"] == required[0]
+    (container,) = pod["containers"]
+    assert container["image"] == "python:3.11-bookworm"
+    assert container["resources"]["requests"] == {"cpu": "4", "memory": "4Gi"}
+    assert "tolerations" not in pod
+
+
+def test_a_wheel_of_two_groups_is_one_job_and_gpus_are_tolerated() -> None:
+    gpu = wheel(target=TARGET.model_copy(update={"sms": ("8.6",)}))
+    first = plan_of(gpu).groups[0]
+    two = plan_of(gpu, groups=(first, first.model_copy(update={"name": "other"})))
+    files, _ = cluster_builds(two)
+    assert len([each for each in documents(files) if each["kind"] == "Job"]) == 1
+    assert "for cpu-x86-64" in next(text for name, text in files.items() if "tiny" in name)
+    pod = job_of(files)["spec"]["template"]["spec"]
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        file("t.tar.gz", "file:///home/me"),
+        LockedFile(name="t", version="1", file="t.tar.gz", sha256="", url="git+https://g@abc"),
+    ],
+)
+def test_what_no_pod_can_fetch_is_left_out_and_told(source: LockedFile) -> None:
+    other = wheel(artifact_key=NEXT, package="other", source=source)
+    files, warnings = cluster_builds(plan_of(wheel(), other))
+    assert len(warnings) == 1
+    assert "other 1.0+cpu.x8664: no pod could fetch t.tar.gz" in warnings[0]
+    assert not any("other" in name for name in files)
+    with pytest.raises(BlockedError, match="no pod could fetch"):
+        cluster_builds(plan_of(other))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"build_image": None}, "no image"),
+        ({"lock": "missing", "lock_problem": "no index"}, "no index"),
+        ({"groups": ()}, "The plan builds nothing"),
+    ],
+)
+def test_plans_that_no_cluster_can_build(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(BlockedError, match=said):
+        cluster_builds(plan_of(wheel(), **changes))
+
+
+# What a Job runs, without its container: the same programs, files and arguments.
+
+
+# A build backend of its own: setuptools does not come with every Python.
+PYPROJECT = """
+[build-system]
+requires = ["helper"]
+build-backend = "backend"
+backend-path = ["."]
+"""
+BACKEND = """
+import os, subprocess, sys, sysconfig, zipfile
+
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    module = "tiny" + sysconfig.get_config_var("EXT_SUFFIX")
+    include = "-I" + sysconfig.get_path("include")
+    subprocess.run(["gcc", "-shared", "-fPIC", *os.environ["CFLAGS"].split(), include, "tiny.c",
+                    "-o", module], check=True)
+    abi = f"cp3{sys.version_info.minor}"
+    tag = f"{abi}-{abi}-linux_x86_64"
+    with zipfile.ZipFile(os.path.join(directory, f"tiny-1.0-{tag}.whl"), "w") as made:
+        made.write(module)
+        made.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: tiny\\n"
+                      "Version: 1.0\\n")
+        made.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nGenerator: x\\n"
+                      f"Root-Is-Purelib: false\\nTag: {tag}\\n")
+        made.writestr("tiny-1.0.dist-info/RECORD", "")
+    return f"tiny-1.0-{tag}.whl"
+"""
+CODE = """
+#include <Python.h>
+static struct PyModuleDef it = {PyModuleDef_HEAD_INIT, "tiny", 0, -1, 0};
+PyMODINIT_FUNC PyInit_tiny(void) { return PyModule_Create(&it); }
+"""
+
+
+def sdist() -> bytes:
+    out = io.BytesIO()
+    texts = {"pyproject.toml": PYPROJECT, "backend.py": BACKEND, "tiny.c": CODE}
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, text in texts.items():
+            about = tarfile.TarInfo(f"tiny-1.0/{name}")
+            about.size = len(text)
+            archive.addfile(about, io.BytesIO(text.encode()))
+    return out.getvalue()
+
+
+def a_wheel(name: str) -> bytes:
+    """A wheel of nothing but its metadata."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as made:
+        made.writestr(f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\n"
+                      "Version: 1\n")  # fmt: skip
+        made.writestr(f"{name}-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n"
+                      "Root-Is-Purelib: true\n")  # fmt: skip
+        made.writestr(f"{name}-1.dist-info/RECORD", "")
+    return out.getvalue()
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[str]:
+    folder = tmp_path / "index"
+    folder.mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def as_in_a_pod(files: dict[str, str], folder: Path, number: int = 0) -> Any:
+    """Run a Job's command with its volumes as folders; its PVC is `folder`/wheels."""
+    job = job_of(files, number)
+    pod = job["spec"]["template"]["spec"]
+    maps = {
+        each["metadata"]["name"]: each for each in documents(files) if each["kind"] == "ConfigMap"
+    }
+    paths = {}
+    for mount in pod["containers"][0]["volumeMounts"]:
+        volume = next(each for each in pod["volumes"] if each["name"] == mount["name"])
+        shared = "persistentVolumeClaim" in volume
+        home = folder / "wheels" if shared else folder / str(number) / mount["name"]
+        home.mkdir(parents=True, exist_ok=True)
+        paths[mount["mountPath"]] = home
+        if "configMap" in volume:
+            data = maps[volume["configMap"]["name"]]["data"]
+            items = volume["configMap"].get("items") or [{"key": k, "path": k} for k in data]
+            for item in items:
+                (home / item["path"]).parent.mkdir(parents=True, exist_ok=True)
+                (home / item["path"]).write_text(data[item["key"]])
+    python, *words = pod["containers"][0]["command"]
+    command = [python]
+    for word in words:
+        mounted = next((path for path in paths if word == path or word.startswith(f"{path}/")), "")
+        command.append(str(paths[mounted]) + word.removeprefix(mounted) if mounted else word)
+    env = {"PATH": os.environ["PATH"], "NODE": "kube-n1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=env, timeout=300
+    )
+
+
+@pytest.fixture
+def buildable(index: str, tmp_path: Path) -> Plan:
+    """A plan whose pods find all that they want, and its own Python in place of the image's."""
+    (tmp_path / "index" / "tiny-1.0.tar.gz").write_bytes(sdist())
+    (tmp_path / "index" / "helper-1-py3-none-any.whl").write_bytes(a_wheel("helper"))
+    found = {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
+    sources = {name: file(name, index, content) for name, content in found.items()}
+    return plan_of(
+        wheel(
+            build_pythons={"n1": sys.executable},
+            source=sources["tiny-1.0.tar.gz"],
+            build_dependencies=(sources["helper-1-py3-none-any.whl"],),
+        )
+    )
+
+
+def test_a_job_builds_the_planned_wheel(buildable: Plan, tmp_path: Path) -> None:
+    files, _ = cluster_builds(buildable)
+    ran = as_in_a_pod(files, tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (built,) = (tmp_path / "wheels" / KEY).glob("*.whl")
+    assert built.name.startswith("tiny-1.0+cpu.x8664-cp3")
+    assert json.loads((built.parent / "build.json").read_text())["node"] == "kube-n1"
+    again = as_in_a_pod(files, tmp_path)
+    assert (again.returncode, "is there already" in again.stdout) == (0, True)
+
+    state = StateDir(tmp_path / "state").create()
+    state.plan_file.write_text(dump_plan(buildable))
+    words = ["store", "add", str(tmp_path / "wheels"), "--state-dir", str(state.root)]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 0, told.output
+    assert "built: tiny-1.0+cpu.x8664 on kube-n1" in told.output
+    assert "1 wheel taken in, 0 refused." in told.output
+    stored = Store(state.store).find(buildable.groups[0].wheels[0])
+    assert stored
+    assert stored.provenance.built_on == "kube-n1"
+
+
+def test_a_job_waits_for_what_it_is_built_against(buildable: Plan, tmp_path: Path) -> None:
+    first = buildable.groups[0].wheels[0]
+    second = first.model_copy(update={"artifact_key": NEXT, "built_against": (KEY,)})
+    files, _ = cluster_builds(plan_of(first, second))
+    jobs = {
+        json.loads(each["data"]["job.json"])["key"]: each
+        for each in documents(files)
+        if each["kind"] == "ConfigMap" and "job.json" in each["data"]
+    }
+    about = json.loads(jobs[NEXT]["data"]["job.json"])
+    assert (about["bases"], about["params"]["pins"]) == ([KEY], ["tiny==1.0+cpu.x8664"])
+    hurried = {
+        name: text.replace('"patience": 14400', '"patience": 0') for name, text in files.items()
+    }
+    lonely = as_in_a_pod(hurried, tmp_path, 1)
+    assert lonely.returncode == 1
+    assert "look at the Job that builds it" in lonely.stderr
+    assert as_in_a_pod(files, tmp_path, 0).returncode == 0
+    ran = as_in_a_pod(files, tmp_path, 1)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (built,) = (tmp_path / "wheels" / NEXT).glob("*.whl")
+    with zipfile.ZipFile(built) as opened:
+        metadata = next(name for name in opened.namelist() if name.endswith("/METADATA"))
+        assert b"Requires-Dist: tiny==1.0+cpu.x8664" in opened.read(metadata)
+
+
+def test_a_file_that_is_another_is_not_built(buildable: Plan, tmp_path: Path) -> None:
+    files, _ = cluster_builds(buildable)
+    (tmp_path / "index" / "tiny-1.0.tar.gz").write_bytes(b"something else")
+    ran = as_in_a_pod(files, tmp_path)
+    assert ran.returncode == 1
+    assert "is not what was planned: its sha256 is another" in ran.stderr
+    assert not (tmp_path / "wheels" / KEY).exists()
+
+
+def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
+    broken = (
+        buildable.groups[0]
+        .wheels[0]
+        .model_copy(update={"environment": {"CFLAGS": "-include nowhere.h", "CXXFLAGS": ""}})
+    )
+    files, _ = cluster_builds(plan_of(broken))
+    ran = as_in_a_pod(files, tmp_path)
+    assert ran.returncode == 1
+    assert "The build failed." in ran.stdout
+    assert "nowhere.h" in ran.stdout
+
+
+# What comes back.
+
+
+def test_what_is_no_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
+    made, store = plan_of(wheel()), Store(tmp_path / "store")
+    with pytest.raises(UsageError, match="no folder"):
+        take_in(made, tmp_path / "nowhere", store)
+    assert take_in(made, tmp_path, store) == ()
+    home = tmp_path / KEY
+    home.mkdir()
+    (empty,) = take_in(made, tmp_path, store)
+    assert "holds 0 wheels" in str(empty.reason)
+    (home / "helper-1-py3-none-any.whl").write_bytes(a_wheel("helper"))
+    (home / "build.json").write_text("{")
+    (refused,) = take_in(made, tmp_path, store)
+    assert refused.state == "refused"
+    assert "tiny" in str(refused.reason)
+
+
+def test_a_pod_is_told_all_that_a_node_is_told() -> None:
+    """What the role's module asks for, but what belongs to Ansible or is a folder of the pod."""
+    role = Path(__file__).parents[3] / "roles" / "build_wheel" / "library" / "fleetbuild_build.py"
+    asked = set(re.findall(r'^            "(\w+)": \{"', role.read_text(), re.M))
+    files, _ = cluster_builds(plan_of(wheel()))
+    (job,) = [each for each in documents(files) if "job.json" in each.get("data", {})]
+    told = json.loads(job["data"]["job.json"])["params"]
+    assert told.keys() == asked - {"state", "dir", "key", "cache_dir", "poll"}
