@@ -67,7 +67,7 @@ test-molecule: test-packages ## every role's Molecule scenario
 	@echo "== Molecule: every role's scenario, one after the other"
 	@$(PY) -m pytest tests/molecule $(PYTEST_ARGS)
 
-test-long: setup ## the tests that take longer than make test may
+test-long: test-packages ## the tests that take longer than make test may
 	@.ci/packages qemu-user-static
 	@.ci/packages $$(apt-cache search --names-only '$(COMPILER_PACKAGES)' | cut -d' ' -f1)
 	@echo "== long tests"
