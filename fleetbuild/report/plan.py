@@ -78,12 +78,15 @@ def next_line(plan: Plan, saved: Path, state_dir: Path) -> str:
     state = state_option(state_dir)
     words = [f"Saved {saved}."]
     if plan.lock == "missing":
-        words.append("Next: make an index reachable, and plan again.")
+        words.append("Next: make the index or source reachable, and plan again.")
     elif plan.summary.nodes_to_change:
         step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
-        words.append(f"Next: fleetbuild {step}{state}")
-    else:
+        first = "supply what is missing, then " if _to_supply(plan) else ""
+        words.append(f"Next: {first}fleetbuild {step}{state}")
+    elif plan.summary.nodes_up_to_date or not plan.summary.nodes_blocked:
         words.append("Nothing is to be done.")
+    else:
+        words.append("Nothing can be done.")
     odd = next((name for name, node in plan.nodes.items() if node.state == "blocked"), None)
     if odd and not elsewhere:  # explain reads the plan in the state directory
         words.append(f"     More: fleetbuild explain {clean(odd)}{state}")
@@ -113,7 +116,7 @@ def _table(plan: Plan) -> Table:
             str(len(group.nodes)),
             fold(group.nodes),
             _builder(group),
-            _why(plan, group, lead),
+            "\n".join((_why(plan, group, lead), *_fixes(plan, group))),
             "\n".join(_file(wheel) for wheel in group.wheels),
             str(lead.jobs) if symbol == "+" else "",
             _about(group),
@@ -122,10 +125,7 @@ def _table(plan: Plan) -> Table:
         )
     for names, node in _blocked(plan):
         why = "\n".join(filter(None, (clean(node.reason or ""), clean(node.fix or ""))))
-        table.add_row(
-            "!", clean(node.group or "-"), str(len(names)), fold(names), "-", why,
-            style=STYLES["!"],
-        )  # fmt: skip
+        table.add_row("!", "-", str(len(names)), fold(names), "-", why, style=STYLES["!"])
     return table
 
 
@@ -137,9 +137,10 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
         for wheel in group.wheels:
             where = f" on {_place(wheel, group)}" if wheel.action == "build" else ""
             yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {_why(plan, group, wheel)}"
+        yield from ((symbol, f"     {fix}") for fix in _fixes(plan, group))
         yield symbol, f"     {_changes(group)}"
     for names, node in _blocked(plan):
-        yield "!", f" ! {clean(node.group or 'blocked')}"
+        yield "!", " ! blocked"
         yield "!", f"     {count(len(names), 'node')}: {fold(names)}"
         for said in filter(None, (node.reason, node.fix)):
             yield "!", f"     {clean(said)}"
@@ -192,6 +193,12 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
     return "compiler, memory, cores"
 
 
+def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:
+    """What to do about a group that is blocked as a whole."""
+    nodes = [node for name in group.nodes if (node := plan.nodes.get(name))]
+    return list(dict.fromkeys(clean(node.fix) for node in nodes if node.fix))
+
+
 def _file(wheel: PlannedWheel) -> str:
     return f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
 
@@ -209,11 +216,11 @@ def _changes(group: PlannedGroup) -> str:
 
 
 def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode]]:
-    """Blocked nodes, those with the same group, reason and fix together."""
+    """Blocked nodes that are in no group, those with the same reason and fix together."""
     alike: dict[tuple[str | None, ...], list[str]] = {}
     for name, node in plan.nodes.items():
-        if node.state == "blocked":
-            alike.setdefault((node.group, node.reason, node.fix), []).append(name)
+        if node.state == "blocked" and node.group is None:
+            alike.setdefault((node.reason, node.fix), []).append(name)
     return [(names, plan.nodes[names[0]]) for names in alike.values()]
 
 
@@ -232,6 +239,7 @@ def _to_supply(plan: Plan) -> list[str]:
         sentence: group.name
         for group in plan.groups
         for wheel in group.wheels
+        if wheel.action == "build"
         for sentence in wheel.requires.to_supply
     }
     return [f"to be supplied for {clean(name)}: {clean(text)}" for text, name in missing.items()]

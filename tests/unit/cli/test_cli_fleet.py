@@ -61,7 +61,7 @@ def test_plan_says_what_is_missing_and_saves(run: Run, here: Path) -> None:
     result = run(*PLAN)
     assert "unreachable: gone" in result.stdout
     assert "The dependencies are not locked" in result.stdout
-    assert "Next: make an index reachable" in result.stdout.splitlines()[-1]
+    assert "Next: make the index or source reachable" in result.stdout.splitlines()[-1]
     assert (here / ".fleetbuild" / "plan.json").exists()
     explained = run("explain", "avx512-a", "--facts", CAPTURES)
     assert explained.exit_code == 0

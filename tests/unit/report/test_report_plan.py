@@ -148,12 +148,42 @@ def test_what_apply_would_refuse_is_said() -> None:
         ({}, ".fleetbuild/plan.json", "Next: fleetbuild apply      More: fleetbuild explain old-1"),
         ({}, "p.json", "Next: fleetbuild apply p.json"),
         ({"summary": Summary()}, "p.json", "Nothing is to be done."),
-        ({"lock": "missing"}, "p.json", "Next: make an index reachable, and plan again."),
+        ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing can be done."),
+        (
+            {"lock": "missing"},
+            "p.json",
+            "Next: make the index or source reachable, and plan again.",
+        ),
     ],
 )
 def test_the_last_line_names_the_next_command(more: dict[str, Any], saved: str, said: str) -> None:
     line = report.next_line(plan(**more), Path(saved), Path(".fleetbuild"))
     assert line == f"Saved {saved}. {said}"
+
+
+def test_a_blocked_group_is_shown_once_with_its_fix(rendered: Callable[..., str]) -> None:
+    short = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
+    one = wheel("build", "avx2", requires=short).model_copy(
+        update={"action": "blocked", "reason": "numpy is for Python 3.11."}
+    )
+    node = PlannedNode(
+        state="blocked", group="cpu-avx2-cp311", reason=one.reason, fix="Take an older numpy."
+    )
+    made = plan(
+        groups=(group("avx2", NODES[:2], one, Installs()),), nodes=dict.fromkeys(NODES[:2], node)
+    )
+    for width in (200, 60):
+        text = " ".join(rendered(report.plan_body(made, width), width).split())
+        assert text.count("cpu-avx2-cp311") == text.count("numpy is for Python 3.11.") == 1
+        assert text.count("Take an older numpy.") == 1
+    assert not any(line.startswith("to be supplied") for line in report.plan_ending(made))
+
+
+def test_what_is_to_be_supplied_comes_before_apply() -> None:
+    short = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
+    groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
+    line = report.next_line(plan(groups=groups), Path("p.json"), Path(".fleetbuild"))
+    assert line == "Saved p.json. Next: supply what is missing, then fleetbuild apply p.json"
 
 
 def test_the_next_command_finds_the_plan_in_another_state_directory() -> None:
