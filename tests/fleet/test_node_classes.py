@@ -1,0 +1,50 @@
+"""Real nodes, read over SSH: their rules, labels and pods' selectors say one thing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import fleetbuild
+from fleetbuild.probe.captures import load_captures
+from tests.lab import Lab
+
+# What Node Feature Discovery makes of nodes and rules is the unit tests'.
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "kubernetes"))
+
+from nfd_master import labels_of
+from nfd_worker import report_of_capture
+
+pytestmark = [pytest.mark.fleet]
+CLASS = "fleetbuild.dev/class"
+
+
+def test_the_nodes_of_the_lab_are_of_the_classes_of_their_groups(lab: Lab, tmp_path: Path) -> None:
+    inventory = fleetbuild.read_inventory(lab.inventory)
+    facts = fleetbuild.probe(inventory, save=tmp_path / "captures", state_dir=tmp_path)
+    plan = fleetbuild.plan(inventory, facts, ["hnswlib==0.8.0"], state_dir=tmp_path)
+    planned = {name: group for group in plan.groups for name in group.nodes}
+    assert set(planned) == {node.name for node in inventory.nodes}
+    assert len(planned) == 6
+
+    rule = yaml.safe_load(fleetbuild.render_manifests(plan, kind="nfd")["nodefeaturerule.yaml"])
+    by_rule = {}
+    for name, capture in load_captures(tmp_path / "captures", planned).items():
+        known = facts[name]
+        features = report_of_capture(capture, known.arch, known.features)  # type: ignore[arg-type]
+        by_rule[name] = labels_of([rule], features)
+    written = yaml.safe_load_all(fleetbuild.render_manifests(plan, kind="labels")["nodes.yaml"])
+    nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in written}
+    assert nodes == by_rule
+
+    affinity = fleetbuild.render_manifests(plan, kind="affinity")["affinity.yaml"]
+    pods = [pod for pod in yaml.safe_load_all(affinity) if pod and "nodeSelector" in pod]
+    selected = [
+        {name for name, labels in nodes.items() if labels[CLASS] == pod["nodeSelector"][CLASS]}
+        for pod in pods
+    ]
+    groups = sorted(plan.groups, key=lambda group: group.name)
+    assert selected == [set(group.nodes) for group in groups]
