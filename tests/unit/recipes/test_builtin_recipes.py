@@ -153,6 +153,16 @@ def test_torch_finds_nvidias_wheels_when_it_is_built_and_when_it_runs(
     assert {f"nvidia-cudnn-cu{major}", f"nvidia-nccl-cu{major}"} <= {each.name for each in needs}
 
 
+@pytest.mark.parametrize(
+    ("cuda", "isa", "published"),
+    [("12.0", "avx", True), ("12.2", "armv8.2", False), ("12.3", "armv8.2", True)],
+)
+def test_a_toolkit_without_wheels_is_the_systems(cuda: str, isa: str, published: bool) -> None:
+    needs = render_requires(*asked("torch", "2.1.0", isa, cuda=cuda, sms="8.0")) or ()
+    assert any("cuda-toolkit" in each for each in needs) is published
+    assert any("nvidia-cudnn-cu12" in each for each in needs)
+
+
 def test_torch_for_an_old_gpu_takes_what_its_toolkit_has() -> None:
     recipe, job = asked("torch", "2.0.1", "avx2", cuda="11.4", sms="3.5")
     said = render_environment(recipe, job)
