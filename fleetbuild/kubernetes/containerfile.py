@@ -26,10 +26,11 @@ _CONTAINERFILE = """\
 ARG BASE={base}
 
 FROM ${{BASE}} AS packages
+# Copied, so that other hashes make another layer: a cached one is not known by what was mounted.
+COPY requirements.txt /requirements.txt
 # The wheels are mounted, not copied: no layer holds them. Each has the hash that the plan was
 # carried out with, or nothing is installed.
 RUN --mount=type=bind,source=files,target=/wheels \\
-    --mount=type=bind,source=requirements.txt,target=/requirements.txt \\
     python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore \\
       --no-index --find-links=/wheels --no-deps --require-hashes --only-binary=:all: \\
       --target={packages} -r /requirements.txt

@@ -60,6 +60,8 @@ def test_each_group_has_what_its_image_is_built_from():
     for option in ("--no-index", "--require-hashes", "--no-deps", "USER 65534:65534"):
         assert option in text
     assert text.count("\nFROM ") == 3
+    # What is mounted is no part of a cached layer's name; what is copied is.
+    assert text.index("COPY requirements.txt") < text.index("RUN ")
     assert files["cpu-avx2-cp311/requirements.txt"] == (
         f"hnswlib==0.8.0+cpu.avx2 --hash=sha256:{'ab' * 32}\n"
     )

@@ -5,20 +5,16 @@ import os
 import subprocess
 import sys
 import threading
-import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
 from k8s_plans import make_plan
+from k8s_store import stocked
 
 from fleetbuild.engine.housekeeping import exported, release_files
 from fleetbuild.kubernetes import Delivery, Wheel, render
-from fleetbuild.store import Store
-
-NAME = "hnswlib-0.8.0+cpu.avx2-py3-none-any.whl"
-INFO = "hnswlib-0.8.0+cpu.avx2.dist-info"
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -29,17 +25,8 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def served(tmp_path):
     """An export of a store with one wheel, and where it is served; the store."""
-    wheel = tmp_path / NAME
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("hnswlib.py", "__version__ = '0.8.0'\n")
-        archive.writestr(
-            f"{INFO}/METADATA", "Metadata-Version: 2.1\nName: hnswlib\nVersion: 0.8.0+cpu.avx2\n"
-        )
-        archive.writestr(f"{INFO}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr(f"{INFO}/RECORD", "")
     plan = make_plan()
-    store = Store(tmp_path / "store")
-    store.add(wheel, plan.groups[0].wheels[0], built_on="a", seconds=1)
+    store = stocked(tmp_path, plan)
     exported(plan, store, tmp_path / "export")
     handler = partial(Quiet, directory=str(tmp_path / "export"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -10,7 +10,7 @@ import yaml
 from k8s_plans import gpu_fleet, make_plan
 from test_k8s_delivery import KINDS, NEWEST, WAYS, delivery, wheels_of
 
-from fleetbuild.kubernetes import render, render_kustomize
+from fleetbuild.kubernetes import Delivery, render, render_kustomize
 
 
 def build(folder):
@@ -94,6 +94,19 @@ def test_every_file_is_there_that_another_speaks_of(way):
             assert document[key] == base[key]
         assert document["metadata"]["name"] == base["metadata"]["name"]
         assert re.fullmatch(r"-[a-z0-9-]+", overlay["nameSuffix"])
+
+
+def test_a_runtime_class_is_asked_for_where_there_are_gpus():
+    settings = {"delivery": Delivery(runtime_class="nvidia")}
+    plan = gpu_fleet()
+    made = {**render(plan, **settings), **render_kustomize(plan, **settings)}
+    gpu = "sm80.sm90-armv8.2-cp312-musl"
+    for with_gpu, without in (
+        (f"deployment-{gpu}.yaml", "deployment-cpu-avx2-cp311.yaml"),
+        (f"overlays/{gpu}/patch.yaml", "overlays/cpu-avx2-cp311/patch.yaml"),
+    ):
+        assert "runtimeClassName: nvidia\n" in made[with_gpu]
+        assert "runtimeClassName" not in made[without]
 
 
 def test_a_plan_with_nothing_to_run_makes_an_empty_kustomization():

@@ -103,6 +103,12 @@ def test_a_change_at_an_anchor_is_none_at_its_aliases():
     assert "    app: web   # everywhere\n    group: g\n" in after
 
 
+def test_an_alias_of_a_scalar_is_replaced_and_its_anchor_is_not():
+    text = "a: &a x\nb: *a  # the same\nc: *a\n"
+    assert put(text, 0, ("b",), "y-1") == "a: &a x\nb: y-1  # the same\nc: *a\n"
+    assert put(text, 0, ("a",), "y-1") == "a: &a y-1\nb: x  # the same\nc: x\n"
+
+
 def test_what_came_by_a_merge_is_kept():
     text = "base: &base\n  env: [{name: A, value: 1}]\n  image: x\nmain:\n  <<: *base\n  name: m\n"
     after = put(text, 0, ("main", "env", 1), {"name": "B"})

@@ -1,0 +1,102 @@
+"""The groups' images are built by the script and run as the pods would run them.
+
+No registry is asked: the base is made from the lab's own image, with pip in a virtual environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleetbuild.engine.housekeeping import exported, release_files
+from fleetbuild.kubernetes import Delivery, containers, render
+from tests.lab import image as lab_image
+from tests.lab.podman import _base, as_root, podman, ulimits
+from tests.unit.kubernetes.k8s_plans import make_plan
+from tests.unit.kubernetes.k8s_store import stocked
+
+BASE = "localhost/fleetbuild-test-pip"
+REPOSITORY = "localhost/fleetbuild-test-images"
+PLAN = make_plan()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("base")
+    image = lab_image.ensure(print)
+    (folder / "Containerfile").write_text(
+        f"FROM {image}\nRUN python3 -m venv /opt/py\n"
+        "ENV PATH=/opt/py/bin:/usr/bin:/bin\nENTRYPOINT []\n"
+    )
+    podman("build", *ulimits(), "--tag", BASE, str(folder))
+    return BASE
+
+
+def build(folder: Path, base: str, says: str) -> None:
+    """What `emit containers` writes, built by its script."""
+    store = stocked(folder, PLAN, says)
+    delivery = Delivery(image_prefix=REPOSITORY, image=base)
+    exported(PLAN, store, folder)
+    for name, text in containers(PLAN, delivery, release_files(PLAN, store)).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    engine = folder / "engine"
+    command, limits = shlex.join(as_root(list(_base()))), shlex.join(ulimits())
+    engine.write_text(f'#!/bin/sh\nverb=$1\nshift\nexec {command} "$verb" {limits} "$@"\n')
+    engine.chmod(0o755)
+    done = subprocess.run(
+        ["sh", str(folder / "build.sh")],
+        env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin", "ENGINE": str(engine)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def built(base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The images' names. Others were built before: a cached layer must not be taken for theirs."""
+    build(tmp_path_factory.mktemp("before"), base, "of before")
+    build(tmp_path_factory.mktemp("now"), base, "0.8.0")
+    volume = container("volume")["volumes"][0]["image"]["reference"]
+    names = [container("image")["image"], volume]
+    yield names
+    podman("rmi", "--force", *names, check=False)
+
+
+def container(way: str) -> dict[str, Any]:
+    delivery = Delivery(way=way, kind="job", image_prefix=REPOSITORY)  # type: ignore[arg-type]
+    pod = yaml.safe_load(render(PLAN, delivery=delivery)["job-cpu-avx2-cp311.yaml"])
+    spec: dict[str, Any] = pod["spec"]["template"]["spec"]
+    return {**spec["containers"][0], "volumes": spec["volumes"], "user": spec["securityContext"]}
+
+
+def ran(made: dict[str, Any], image: str, *mounts: str) -> str:
+    """The container's command, as the pod's user, on a root file system that is read-only."""
+    variables = [f"--env={each['name']}={each['value']}" for each in made["env"]]
+    user = f"--user={made['user']['runAsUser']}:{made['user']['runAsGroup']}"
+    done = podman(
+        "run", "--rm", "--network=none", "--read-only", "--cap-drop=ALL", user, *variables,
+        *mounts, *ulimits(), image, *made["command"], *made["args"],
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_the_groups_image_runs_what_it_holds(built: list[str]) -> None:
+    made = container("image")
+    assert ran(made, built[0]) == "hnswlib 0.8.0 /fleetbuild/site-packages/hnswlib.py\n"
+
+
+def test_the_other_image_is_mounted_into_any(built: list[str], base: str) -> None:
+    made = container("volume")
+    (mount, _) = made["volumeMounts"]
+    option = f"--mount=type=image,source={built[1]},destination={mount['mountPath']}"
+    assert ran(made, base, option) == "hnswlib 0.8.0 /fleetbuild/site-packages/hnswlib.py\n"
