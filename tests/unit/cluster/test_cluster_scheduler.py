@@ -1,7 +1,8 @@
-"""Rules and selectors at a real API server and a real scheduler, where they are at hand."""
+"""Rules and selectors at a real API server, scheduler and nfd-master, where they are at hand."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from real_api import RealApi
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes import snippets
+from fleetbuild.kubernetes.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.rules import node_feature_rule
 
 # Plans, and what NFD makes of a rule, are the tests' of manifests.
@@ -51,8 +53,10 @@ WHERE = {
     "cpu-armv8.2": {"n1"},
     "cpu-amx": {None},  # no such node: it waits
 }
+NFD_MASTER = Path(real_api.ASSETS or "", "nfd-master")
 PODS = "/api/v1/namespaces/default/pods"
-RULES = "/apis/nfd.k8s-sigs.io/v1alpha1/nodefeaturerules"
+NFD = "/apis/nfd.k8s-sigs.io/v1alpha1"
+RULES = f"{NFD}/nodefeaturerules"
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +97,88 @@ def test_pods_of_every_class_are_scheduled_to_it_alone(api: RealApi) -> None:
     )
 
 
-@pytest.mark.skipif(not CRDS.exists(), reason="needs NFD's CRDs")
-def test_the_server_takes_rules_whole(api: RealApi) -> None:
+@pytest.fixture(scope="module")
+def rule(api: RealApi) -> dict[str, Any]:
+    """The plan's rule, as the server keeps it."""
+    if not CRDS.exists():
+        pytest.skip("needs NFD's CRDs")
     for crd in filter(None, yaml.safe_load_all(CRDS.read_text())):
         api.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     wait(lambda: served(api))
-    rule = yaml.safe_load(node_feature_rule(PLAN))
-    api.ask("POST", f"{RULES}?fieldValidation=Strict", rule)
+    given = yaml.safe_load(node_feature_rule(PLAN))
+    api.ask("POST", f"{RULES}?fieldValidation=Strict", given)
+    return given
+
+
+@pytest.fixture
+def nfd_master(api: RealApi, tmp_path: Path) -> Iterator[None]:
+    if not NFD_MASTER.exists():
+        pytest.skip("KUBEBUILDER_ASSETS has no nfd-master")
+    api.add("master")
+    command = [str(NFD_MASTER), f"-kubeconfig={api.kubeconfig(tmp_path)}", "-port=0"]
+    environment = {**os.environ, "NODE_NAME": "master", "KUBERNETES_NAMESPACE": "default"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    program = subprocess.Popen([*command, "-config=/none"], env=environment, **quiet)
+    yield
+    program.kill()
+    program.wait()
+
+
+def test_the_server_takes_rules_whole(api: RealApi, rule: dict[str, Any]) -> None:
     kept = api.ask("GET", f"{RULES}/{rule['metadata']['name']}")
     assert kept["spec"] == rule["spec"]
+
+
+@pytest.mark.usefixtures("nfd_master")
+def test_nfd_gives_every_node_that_joins_its_class(api: RealApi, rule: dict[str, Any]) -> None:
+    wanted = {}
+    for name, (rung, *sms) in NODES.items():
+        features = features_of(rung, sms)
+        metadata = {
+            "name": f"nfd-{name}",
+            "labels": {"nfd.node.kubernetes.io/node-name": f"nfd-{name}"},
+        }
+        reported = {
+            "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+            "kind": "NodeFeature",
+            "metadata": metadata,
+            "spec": {"features": spelled(features)},
+        }
+        api.ask("POST", f"{NFD}/namespaces/default/nodefeatures", reported)
+        api.add(metadata["name"])
+        # nfd-master adds to the annotations that a kubelet has made.
+        change = {"metadata": {"annotations": {"example.org/kubelet": "was here"}}}
+        api.ask("PATCH", f"/api/v1/nodes/{metadata['name']}", change)
+        wanted[metadata["name"]] = labels_of([rule], features)
+
+    def given() -> dict[str, dict[str, str]]:
+        return {
+            name: {k: v for k, v in (api.labels(name) or {}).items() if k.startswith("fleetbuild")}
+            for name in wanted
+        }
+
+    wait(lambda: given() == wanted)
+    assert sum(map(bool, wanted.values())) == len(NODES) - 1
+
+
+def spelled(features: Any) -> dict[str, Any]:
+    """As NodeFeature objects hold them."""
+    return {
+        "flags": {
+            name: {"elements": {flag: {} for flag in flags}}
+            for name, flags in features.flags.items()
+        },
+        "attributes": {name: {"elements": each} for name, each in features.attributes.items()},
+        "instances": {
+            name: {"elements": [{"attributes": each} for each in some]}
+            for name, some in features.instances.items()
+        },
+    }
+
+
+def features_of(rung: str, sms: list[str]) -> Any:
+    devices = [f"0302 10de:{devices_of_sm(sm)[0]}" for sm in sms]
+    return report(RUNGS[rung].arch, RUNGS[rung].features, devices, driver=True)
 
 
 def served(api: RealApi) -> bool:
@@ -113,13 +190,11 @@ def served(api: RealApi) -> bool:
 
 def join(api: RealApi, name: str, rung: str, sms: list[str]) -> None:
     """A node comes, NFD labels it, and it gets ready. Nobody plays the kubelet."""
-    arch, features = RUNGS[rung].arch, RUNGS[rung].features
-    devices = [f"0302 10de:{devices_of_sm(sm)[0]}" for sm in sms]
     rules = [yaml.safe_load(node_feature_rule(PLAN))]
-    labels = labels_of(rules, report(arch, features, devices, driver=True))
+    labels = labels_of(rules, features_of(rung, sms))
     kubelets = {
         "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": {"x86_64": "amd64"}.get(arch, "arm64"),
+        "kubernetes.io/arch": ARCHITECTURES[RUNGS[rung].arch],
     }
     api.add(name, labels={**kubelets, **labels})
     room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
