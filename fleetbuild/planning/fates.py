@@ -63,7 +63,7 @@ def fate(node: Node, facts: Facts | None, packages: Sequence[Package], config: C
         return Fate(
             state="unreachable",
             reason=known.reason or "no reason given",
-            fix=f"{known.fix or f'try `ssh {node.login.host}`'}; then plan again",
+            fix=f"{(known.fix or f'try `ssh {node.login.host}`').rstrip('.')}; then plan again",
         )
     try:
         return _planned(node, facts, packages, config)

@@ -39,8 +39,12 @@ def remedy(case: Case, pythons: Sequence[Python] = ()) -> str:
         return "Update fleetbuild, or set fleetbuild_sms for it to SMs that are known."
     others = [*_torch(case)]
     ways = [*_cures(case, pythons), *_sms(case), *others]
-    apart = " Plan such nodes apart, under a release name of their own." if others else ""
-    return sentence(ways or ["leave the package out, or set fleetbuild_skip: true for it"]) + apart
+    free = [] if ways or case.pin is None else [*_torch(replace(case, pin=None))]
+    apart = " Plan such nodes apart, under a release name of their own." if others or free else ""
+    if free:
+        apart = f"{apart[:-1]} and without cuda:."
+    ways = ways or free or ["leave the package out, or set fleetbuild_skip: true for it"]
+    return sentence(ways) + apart
 
 
 def _cures(case: Case, pythons: Sequence[Python]) -> Iterator[str]:
@@ -72,7 +76,7 @@ def _freed(case: Case) -> Iterator[str]:
     if not no_toolkit(updated):
         yield _update(updated)
     if no_toolkit(unpinned) and no_toolkit(updated) and not no_toolkit(both):
-        yield f"{_unpin(both)} and {_update(both)}"
+        yield f"take cuda: out of fleetbuild.yml and {_update(both)}"
 
 
 def _unpin(case: Case) -> str:

@@ -9,6 +9,7 @@ from fleetbuild.models import Config, Loss, Plan, Target, Tradeoff
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.costs import Part, Pricing, Sharing
 from fleetbuild.planning.fates import Fate
+from fleetbuild.planning.limits import sm_list
 from fleetbuild.planning.merge import Way, cheapest_ways
 from fleetbuild.recipes import Recipe
 from fleetbuild.words import count
@@ -91,7 +92,7 @@ def effect(loss: Loss) -> str:
         pace = f"CPU work expected to take {percent} % longer" if percent else "expected as fast"
         effects.append(f"without {loss.rung}, {pace}")
     if loss.sms:
-        effects.append(f"with GPU code for SM {' and '.join(loss.sms)} of others")
+        effects.append(f"with GPU code for {sm_list(loss.sms)} of others")
     return ", ".join(effects)
 
 

@@ -70,7 +70,7 @@ def _cells(facts: Facts) -> tuple[str, ...]:
     if facts.state == "unreachable":
         return ("unreachable",)
     cells = (
-        facts.isa or facts.state,
+        facts.isa or ("unknown" if facts.state == "ok" else facts.state),
         " ".join(facts.sms),
         _gpus(facts),
         facts.driver,

@@ -31,6 +31,8 @@ def test_skipped_and_unreachable():
     assert "ssh n.example.org" in fate.fix
     fate = fate_of(Facts(state="unreachable", reason="HOST KEY CHANGED", fix="find out why"))
     assert fate.fix == "find out why; then plan again"
+    fate = fate_of(Facts(state="unreachable", reason="no capture", fix="Write one."))
+    assert fate.fix == "Write one; then plan again"
 
 
 def test_a_node_that_was_not_probed_is_unreachable():

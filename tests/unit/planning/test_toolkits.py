@@ -324,12 +324,20 @@ def test_a_pin_that_the_driver_does_not_run() -> None:
     )
 
 
+@pytest.mark.parametrize("pin", ["12.6", "99.9"])
+def test_a_pin_that_hides_what_an_old_gpu_can_have(pin: str) -> None:
+    old = gpu("3.5", driver="470.256.02")
+    free = problem(TORCH, old).fix
+    assert free.endswith("under a release name of their own.")
+    assert problem(TORCH, old, pin=pin).fix == f"{free[:-1]} and without cuda:."
+
+
 def test_a_pin_and_a_driver_that_both_have_to_change() -> None:
     unfit = problem(TORCH, gpu("12.0", driver="470.256.02"), pin="12.6")
     assert unfit.reason == ("fleetbuild.yml asks for CUDA 12.6; SM 12.0 needs CUDA 12.8 or newer.")
     assert unfit.fix == (
-        "Take cuda: out of fleetbuild.yml or set it to 13.0 and update its driver to 525.60.13 or "
-        "newer, which CUDA 12.8 needs."
+        "Take cuda: out of fleetbuild.yml and update its driver to 525.60.13 or newer, which "
+        "CUDA 12.8 needs."
     )
 
 

@@ -29,6 +29,7 @@ def test_facts_of_each_node(rendered: Callable[..., str]) -> None:
     ]  # fmt: skip
     assert b.split() == ["b", "unreachable"]
     assert c.split()[:2] == ["c", "unsupported"]
+    assert rendered(facts_table({"d": Facts()})).splitlines()[1].split()[:2] == ["d", "unknown"]
 
 
 def test_a_large_fleet_shares_rows(rendered: Callable[..., str]) -> None:
