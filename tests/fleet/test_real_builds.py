@@ -123,7 +123,8 @@ def test_each_rung_has_a_wheel_of_its_own_code(made: Made) -> None:
     used = {}
     for rung, (wheel, result) in made.built.items():
         assert (wheel.action, result.state) == ("build", "built")
-        print(f"\n{wheel.wheel_version}: {result.seconds:.0f} s")  # noqa: T201 (docs/verified.md)
+        took = f"{wheel.package} {wheel.wheel_version}: {result.seconds:.0f} s"
+        print(f"\n{took}")  # noqa: T201 (docs/verified.md)
         used[rung] = set(fleetbuild.audit_wheel(made.file(rung)).features)
         assert used[rung] <= RUNGS[rung].features
     assert "avx" in used["avx"]
