@@ -44,7 +44,13 @@ def made(wheel_build: ModuleType, node: Path) -> Any:
 
     def make(gcc: str, cache: str = "none", path: str = f"{node}/bin:/usr/bin:/bin") -> Any:
         build = wheel_build.Build(
-            {"dir": str(node / "build"), "gcc": gcc, "cache": cache, "python": "/usr/bin/python3"}
+            {
+                "dir": str(node / "build"),
+                "gcc": gcc,
+                "cache": cache,
+                "cuda": "",
+                "python": "/usr/bin/python3",
+            }
         )
         environment = {"PATH": f"{build.at('bin')}:/venv/bin:{path}"}
         build.make_wrappers(environment)
