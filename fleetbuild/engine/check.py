@@ -30,9 +30,7 @@ def check(run: Run, progress: Progress) -> Progress:
         progress = replace(progress, facts=facts, nodes=first_fates(run.plan, facts))
         progress = _place_orders(run, progress)
         _refuse_without_supplies(progress)
-        run.tools.labels.prepare(
-            [name for name in run.plan.nodes if fate_in_plan(run.plan, name) is None]
-        )
+        run.tools.labels.prepare()
     _tell_fates(run, progress)
     return progress
 

@@ -44,7 +44,11 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
             orders.append(_order(plan, wheel, groups))
     if not orders:
         why = " ".join(warnings) or "The plan builds nothing."
-        raise BlockedError(f"There is nothing to build in the cluster. {why}", "Plan again.")
+        fix = "Have it all in an index that pods reach, and plan with that." if warnings else ""
+        raise BlockedError(
+            f"There is nothing to build in the cluster. {why}",
+            fix or "Go on with: fleetbuild emit k8s",
+        )
     folder = ansible_dir() / "roles" / "build_wheel" / "module_utils"
     programs = {name: (folder / name).read_text(encoding="utf-8") for name in PROGRAMS}
     return build_jobs(plan, orders, programs), tuple(warnings)

@@ -69,6 +69,8 @@ def run_errand(
         nodes |= refused
         groups = {name: manifest.group for name, manifest in current.items()}
         told: Results = {}
+        if jobs:
+            labels.prepare()
         if errand.changes:
             told = labels.withdraw(list(jobs))
             tell_labels(on_event, told, groups, OFF)

@@ -6,7 +6,7 @@ verified; what the hardware alone decides stays on it all the time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -84,8 +84,8 @@ def names_for(inventory: Inventory, config: Config, made: Plan | None) -> Names:
 class Labeller(Protocol):
     """Gives nodes their labels and takes them; says how that ended for each that it touched."""
 
-    def prepare(self, names: Collection[str]) -> None:
-        """Raise where it can be seen before anything is built that no label will be set."""
+    def prepare(self) -> None:
+        """Raise where it can be seen, before anything is done, that no label will be set."""
         ...
 
     def withdraw(self, names: Iterable[str]) -> Results:
@@ -100,7 +100,7 @@ class Labeller(Protocol):
 class Files:
     """The user labels, with the files that are written at the end."""
 
-    def prepare(self, names: Collection[str]) -> None:
+    def prepare(self) -> None:
         """See Labeller."""
 
     def withdraw(self, names: Iterable[str]) -> Results:  # noqa: ARG002 see Labeller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from fleetbuild.cluster import Cluster
@@ -29,12 +29,13 @@ class Api:
     def _nodes(self) -> dict[str, ClusterNode]:
         return list_nodes(self._client)
 
-    def prepare(self, names: Collection[str]) -> None:
+    def prepare(self) -> None:
         """See Labeller."""
-        there = [node for name in names if (node := self._nodes.get(self._names.in_cluster(name)))]
-        if names and not there:
+        hosts = self._names.nodes
+        there = [node for called in hosts.values() if (node := self._nodes.get(called))]
+        if hosts and not there:
             raise BlockedError(
-                f"None of the {len(names)} hosts is a Node of {self._client.access.where}.",
+                f"None of the {len(hosts)} hosts is a Node of {self._client.access.where}.",
                 "Name another cluster with --context, or set kubernetes.node_name in"
                 " fleetbuild.yml to what the Nodes are called.",
             )
@@ -141,5 +142,5 @@ def label_cluster(plan: Plan, result: Result | None, cluster: Cluster, *, force:
         release |= {name: labels if name in served else None for name in group.nodes}
     with cluster.connect() as client:
         api = Api(names, client, force=force)
-        api.prepare(release)
+        api.prepare()
         return Labelled(nodes=tuple(api.settle(release).values()), strangers=api.strangers())

@@ -28,7 +28,7 @@ class Nfd:
     def __init__(self, names: Names, playbook: Callable[..., PlaybookRun], state: StateDir) -> None:
         self._names, self._playbook, self._state = names, playbook, state
 
-    def prepare(self, names: Collection[str]) -> None:
+    def prepare(self) -> None:
         """See Labeller."""
 
     def withdraw(self, names: Iterable[str]) -> Results:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 import real_api
 from real_api import NOBODY, RealApi
 
 from fleetbuild.cluster.client import Client
+from fleetbuild.cluster.fleet import read_fleet
 from fleetbuild.cluster.kubeconfig import find_access
 from fleetbuild.cluster.labels import Labelling, Outcome, Wanted, label_nodes
 from fleetbuild.cluster.nodes import list_nodes
 from fleetbuild.errors import ClusterError, ForbiddenError
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.kubernetes.builders import builder_image
+from fleetbuild.kubernetes.features import rung_flags
+from fleetbuild.models.config import Build
 
 pytestmark = pytest.mark.skipif(
     not real_api.ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
@@ -213,3 +220,42 @@ def test_long_lists_come_in_pages(
     monkeypatch.setattr("fleetbuild.cluster.client.PAGE", 2)
     api.add("a", "b", "c", "d", "e")
     assert list(list_nodes(client)) == ["a", "b", "c", "d", "e"]
+
+
+CRDS = Path(__file__).parents[4] / "shared" / "nfd" / "nfd-api-crds.yaml"
+
+
+@pytest.mark.skipif(not CRDS.exists(), reason="the CRDs of Node Feature Discovery are not here")
+def test_node_feature_objects_tell_the_cpu(client: Client, api: RealApi) -> None:
+    status = {
+        "nodeInfo": {"architecture": "amd64", "operatingSystem": "linux"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    level = {"feature.node.kubernetes.io/cpu-cpuid.X86_64_V3": "true"}
+    api.add("a", "b", labels=level)
+    for name in ("a", "b"):
+        api.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
+    image = builder_image(Build(image="python:3.11-bookworm"), None)
+    assert {each.isa for each in read_fleet(client, image)[1].values()} == {"avx2"}
+
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for crd in filter(None, real_api.yaml.safe_load_all(CRDS.read_text(encoding="utf-8"))):
+        api.ask("POST", definitions, crd)
+    flags = {flag: {} for flag in rung_flags(RUNGS["avx"])}
+    feature = {
+        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+        "kind": "NodeFeature",
+        "metadata": {"name": "a", "labels": {"nfd.node.kubernetes.io/node-name": "a"}},
+        "spec": {"features": {"flags": {"cpu.cpuid": {"elements": flags}},
+                              "attributes": {}, "instances": {}}},
+    }  # fmt: skip
+    features = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/default/nodefeatures"
+    for _ in range(50):
+        try:
+            api.ask("POST", features, feature)
+            break
+        except HTTPError as error:  # the kind is not served yet
+            error.close()
+            time.sleep(0.2)
+    found = read_fleet(client, image)[1]
+    assert {name: each.isa for name, each in found.items()} == {"a": "avx", "b": "avx2"}

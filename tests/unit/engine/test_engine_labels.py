@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,8 +50,8 @@ class Told:
         self.log: list[str] = []
         self.trouble: dict[str, str] = {}  # (moment, node) -> state, as "off avx-1"
 
-    def prepare(self, names: Collection[str]) -> None:
-        self.log.append(f"prepare {' '.join(names)}")
+    def prepare(self) -> None:
+        self.log.append("prepare")
 
     def withdraw(self, names: Iterable[str]) -> dict[str, LabelResult]:
         return self._all("off", dict.fromkeys(names, ""))
@@ -95,7 +95,7 @@ def test_labels_are_off_while_a_node_changes(fleet: FakeFleet, told: Told, tmp_p
     result = apply(fleet, told, tmp_path, events=events)
     new = AVX.release_id
     assert told.log == [
-        "prepare avx-1 avx-2 avx-3", "build.yml",
+        "prepare", "build.yml",
         "off avx-1", "install.yml", f"on avx-1={new}",
         "off avx-2", "install.yml", f"on avx-2={new}",
         "off avx-3", "install.yml", f"on avx-3={new}",
@@ -115,7 +115,7 @@ def test_what_is_up_to_date_is_labelled_and_not_taken_off(
     told.log.clear()
     apply(fleet, told, tmp_path)
     assert told.log == [
-        "prepare avx-1 avx-2 avx-3",
+        "prepare",
         *(f"on {name}={AVX.release_id}" for name in AVX.nodes),
     ]
 
@@ -145,7 +145,7 @@ def test_a_node_that_keeps_its_labels_is_not_changed(
 ) -> None:
     told.trouble["off avx-1"] = "conflict"
     result = apply(fleet, told, tmp_path)
-    assert told.log == ["prepare avx-1 avx-2 avx-3", "build.yml", "off avx-1"]
+    assert told.log == ["prepare", "build.yml", "off avx-1"]
     first, *rest = result.nodes
     assert first.state == "blocked"
     assert "nothing on it was changed: It says no." in str(first.reason)
@@ -215,7 +215,7 @@ def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_p
     told.trouble["off c"] = "kept"
     result = Servants(told, tmp_path, a=good, b=bad, c=good).run(going_back("/opt/f", "default"))
     assert told.log == [
-        "off a", "off b", "off c", "rollback.yml", "on a=older", "on b=old"
+        "prepare", "off a", "off b", "off c", "rollback.yml", "on a=older", "on b=old"
     ]  # fmt: skip
     assert [node.state for node in result.nodes] == ["rolled_back", "install_failed", "blocked"]
     assert {each.node for each in result.labels} == {"a", "b", "c"}
@@ -224,7 +224,7 @@ def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_p
 def test_a_verification_confirms_or_takes_off(told: Told, tmp_path: Path) -> None:
     servants = Servants(told, tmp_path, good={"ok": True}, bad={"ok": False}, away="unreachable")
     servants.run(verification("/opt/f", "default", lambda _: Checks(imports=("x",))))
-    assert told.log == ["verify.yml", "on good=old", "off bad"]
+    assert told.log == ["prepare", "verify.yml", "on good=old", "off bad"]
 
 
 # What labels say.
@@ -311,7 +311,7 @@ ON = {
 def test_a_feature_file_holds_the_hardware_alone_and_then_all(tmp_path: Path) -> None:
     ansible, state = Ansible(), StateDir(tmp_path)
     labels = Nfd(NAMES, ansible, state)
-    labels.prepare(["a"])
+    labels.prepare()
     assert labels.withdraw(["a", "b"])["a"].state == "labelled"
     assert labels.publish({"a": SERVED})["a"].labels == ON
     assert ansible.asked == [
@@ -356,5 +356,5 @@ def test_a_file_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None
 
 def test_files_are_the_users() -> None:
     files = Files()
-    files.prepare(["a"])
+    files.prepare()
     assert files.withdraw(["a"]) == files.publish({"a": SERVED}) == {}
