@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -38,21 +39,23 @@ class _Word:
         return self._text
 
 
-def compose(text: str) -> list[Any]:
-    """The node at the top of each document."""
+@lru_cache(maxsize=2)  # a text is asked for many things before the next one takes its place
+def compose(text: str) -> tuple[Any, ...]:
+    """The node at the top of each document; not to be changed."""
     loader = _Loader(text)
     try:
         roots = []
         while loader.check_node():
             roots.append(loader.get_node())
-        return roots
+        return tuple(roots)
     finally:
         loader.dispose()
 
 
-def read(text: str) -> list[Any]:
+@lru_cache(maxsize=2)
+def read(text: str) -> tuple[Any, ...]:
     """What each document says, all scalars as the text that they are written with, null as None."""
-    return [plain(meaning(root)) for root in compose(text)]
+    return tuple(plain(meaning(root)) for root in compose(text))
 
 
 def aliases(root: Any) -> dict[int, list[Alias]]:

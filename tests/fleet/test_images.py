@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from fleetbuild.engine.housekeeping import exported, release_files
-from fleetbuild.kubernetes import Delivery, containers, render
+from fleetbuild.kubernetes import Delivery, Way, containers, render
 from tests.lab import image as lab_image
 from tests.lab.podman import _base, as_root, podman, ulimits
 from tests.unit.kubernetes.k8s_plans import make_plan
@@ -72,8 +72,8 @@ def built(base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[
     podman("rmi", "--force", *names, check=False)
 
 
-def container(way: str) -> dict[str, Any]:
-    delivery = Delivery(way=way, kind="job", image_prefix=REPOSITORY)  # type: ignore[arg-type]
+def container(way: Way) -> dict[str, Any]:
+    delivery = Delivery(way=way, kind="job", image_prefix=REPOSITORY)
     pod = yaml.safe_load(render(PLAN, delivery=delivery)["job-cpu-avx2-cp311.yaml"])
     spec: dict[str, Any] = pod["spec"]["template"]["spec"]
     return {**spec["containers"][0], "volumes": spec["volumes"], "user": spec["securityContext"]}
