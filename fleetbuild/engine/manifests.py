@@ -56,7 +56,7 @@ class Emission:
             "affinity": self._affinity,
             "kustomize": self._kustomize,
             "containers": self._containers,
-            "builds": lambda: Written(*cluster_builds(self.plan)),
+            "builds": self._builds,
         }[what]()
 
     def _workloads(self) -> Written:
@@ -104,6 +104,9 @@ class Emission:
                 "build them first: fleetbuild apply",
             )
         return Written(containers(self.plan, self.delivery, wheels))
+
+    def _builds(self) -> Written:
+        return Written(*cluster_builds(self.plan))
 
     def _wheels(self) -> dict[str, tuple[Wheel, ...]]:
         if self.store is None:
