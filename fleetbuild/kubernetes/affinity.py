@@ -114,7 +114,7 @@ def _untold_gpu(target: Target) -> Iterator[str]:
     if target.sms:
         yield (
             "GFD describes one kind of GPU per node: on a node with several, a pod may be given "
-            "one that the wheels hold no code for."
+            "one that the wheels hold no code for. Without GFD no label tells the SM."
         )
     if len(target.sms) > 1:
         yield "A nodeSelector cannot name several SMs: use the affinity."
