@@ -138,7 +138,11 @@ def _judged(wheel: PlannedWheel, folder: Path, store: Store) -> WheelResult:
             **about,
         )
     problems = check_wheel(
-        files[0], target=wheel.target, package=wheel.package, wheel_version=wheel.wheel_version
+        files[0],
+        target=wheel.target,
+        package=wheel.package,
+        wheel_version=wheel.wheel_version,
+        libstdcxx=wheel.libstdcxx,
     )
     if problems:
         return WheelResult(
