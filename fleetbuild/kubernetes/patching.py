@@ -34,9 +34,9 @@ _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _GPU = "nvidia.com/"
 
 _HEADER = """\
-Written by fleetbuild from {name}, for the nodes of the group {group}: what a pod
-needs of the group was added, and the workload has a name and a label of its own. All else is as it
-was.
+Written by fleetbuild from {name}, for the nodes of the group {group}:
+what a pod needs of the group was added, and the workload has a name and a label of its own. All
+else is as it was.
 
 {about}"""
 _APART = "So that the variants for other groups leave these pods alone."
