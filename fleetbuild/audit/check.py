@@ -35,10 +35,12 @@ def check_wheel(
     wheel_version: str,
     sha256: str | None = None,
     libstdcxx: str | None = None,
+    pins: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """What speaks against this wheel on nodes of this target; nothing where it is right.
 
-    `libstdcxx` is the oldest GLIBCXX among them, where it is known.
+    `libstdcxx` is the oldest GLIBCXX among them, where it is known; `pins` are the exact versions
+    of what the wheel is built against.
     """
     return check_audit(
         audit_wheel(path),
@@ -47,6 +49,7 @@ def check_wheel(
         wheel_version=wheel_version,
         sha256=sha256,
         libstdcxx=libstdcxx,
+        pins=pins,
     )
 
 
@@ -58,13 +61,15 @@ def check_audit(
     wheel_version: str,
     sha256: str | None = None,
     libstdcxx: str | None = None,
+    pins: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """The same for a wheel that was audited already."""
     return (
         *(f"{audit.file}: {problem}" for problem in audit.problems),
         *_identity(audit, package, wheel_version, sha256),
+        *_unpinned(audit, pins),
         *_tags(audit, target),
-        *(finding for elf in audit.elfs for finding in _elf(elf, target)),
+        *(finding for elf in audit.elfs for finding in _elf(elf, target, package)),
         *_cxx(audit, libstdcxx),
         *_gpus(audit, target, package, wheel_version),
     )
@@ -80,6 +85,19 @@ def _identity(audit: WheelAudit, package: str, version: str, sha256: str | None)
     for where, (name, found) in said.items():
         if name and found and not same(name, found, package, version):
             yield f"{audit.file} should be {package} {version}, and {where} says {name} {found}"
+
+
+def _unpinned(audit: WheelAudit, pins: Iterable[str]) -> Iterator[str]:
+    for pin in pins:
+        name = pin.partition("==")[0]
+        said = [text for text in audit.requires if _required(text) == canonicalize_name(name)]
+        if [re.sub(r"\s|\[.*?\]", "", text) for text in said] != [pin]:
+            found = " and ".join(said) or f"nothing of {name}"
+            yield f"{audit.file} is to require {pin}, and its METADATA requires {found}"
+
+
+def _required(text: str) -> str:
+    return canonicalize_name(re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0])
 
 
 def _tags(audit: WheelAudit, target: Target) -> Iterator[str]:
@@ -122,7 +140,7 @@ def _platform_fits(tag: Tag, target: Target) -> bool:
     return family == target.libc.family and version_order(needs.replace("_", ".")) <= floor
 
 
-def _elf(elf: ElfAudit, target: Target) -> Iterator[str]:
+def _elf(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
     if elf.arch != target.arch:
         yield f"{elf.path} is for {elf.arch}, not {target.arch}"
         return
@@ -130,6 +148,8 @@ def _elf(elf: ElfAudit, target: Target) -> Iterator[str]:
         yield f"{elf.path} is linked with {elf.libc}, and the nodes have {target.libc.family}"
     elif elf.glibc and version_order(elf.glibc) > version_order(target.libc.floor):
         yield f"{elf.path} needs glibc {elf.glibc}, and the oldest node has {target.libc.floor}"
+    if elf.path in _table("cpu_code")["packages"].get(canonicalize_name(package), ()):
+        return
     allowed = _IMPLIED[elf.arch](frozenset(target.features))
     for use in elf.features:
         if use.feature not in allowed:
@@ -169,12 +189,12 @@ def _beyond(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
 
 def _granted(package: str, sms: tuple[str, ...]) -> set[str]:
     """What a package may hold beyond these SMs."""
-    rows = _gpu_code()["packages"].get(canonicalize_name(package), ()) if sms else ()
+    rows = _table("gpu_code")["packages"].get(canonicalize_name(package), ()) if sms else ()
     return {sm for row in rows if row["for"] in (*sms, "any") for sm in row["also"]}
 
 
 def _from_nvidia(elf: ElfAudit) -> bool:
-    return elf.path.rpartition("/")[2].startswith(tuple(_gpu_code()["libraries"]))
+    return elf.path.rpartition("/")[2].startswith(tuple(_table("gpu_code")["libraries"]))
 
 
 def _sorted(sms: Iterable[str]) -> str:
@@ -186,8 +206,8 @@ def _base(sm: str) -> str:
 
 
 @cache
-def _gpu_code() -> dict[str, Any]:
-    text = files("fleetbuild.audit").joinpath("data/gpu_code.yml").read_text("utf-8")
+def _table(name: str) -> dict[str, Any]:
+    text = files("fleetbuild.audit").joinpath(f"data/{name}.yml").read_text("utf-8")
     table: dict[str, Any] = yaml.safe_load(text)
     return table
 

@@ -20,11 +20,12 @@ _ALGORITHMS = ("sha256", "sha384", "sha512")
 
 @dataclass(frozen=True)
 class Metadata:
-    """Name and version from METADATA, and what does not fit."""
+    """Name, version and requirements from METADATA, and what does not fit."""
 
     name: str | None
     version: str | None
     problems: tuple[str, ...]
+    requires: tuple[str, ...] = ()
 
 
 def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:
@@ -40,7 +41,8 @@ def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:
         *_tag_problems(archive.text(f"{folder}/WHEEL"), audit),
         *_record_problems(archive, folder),
     ]
-    return Metadata(name, version, tuple(problems))
+    requires = tuple(map(str, headers.get_all("Requires-Dist") or ()))
+    return Metadata(name, version, tuple(problems), requires)
 
 
 def _name_problems(

@@ -50,6 +50,7 @@ class WheelAudit(_Frozen):
     file_name: str | None = None  # the name that the file's name says
     file_version: str | None = None
     tags: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  # of METADATA
     elfs: tuple[ElfAudit, ...] = ()
     problems: tuple[str, ...] = ()
 

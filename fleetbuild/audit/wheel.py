@@ -68,6 +68,7 @@ def _look_into(archive: Archive, audit: WheelAudit) -> WheelAudit:
         update={
             "name": metadata.name,
             "version": metadata.version,
+            "requires": metadata.requires,
             "elfs": elfs,
             "problems": tuple(problems),
         }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetbuild.engine.build import incoming
 from fleetbuild.engine.run import Progress, Run, Shelved
-from fleetbuild.engine.work import Order, fates_by_wheels, key_of
+from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of
 from fleetbuild.models import WheelResult
 from fleetbuild.words import count
 
@@ -35,7 +35,9 @@ def accept(run: Run, progress: Progress) -> Progress:
 
 def _judge(run: Run, order: Order, result: WheelResult) -> tuple[WheelResult, Shelved | None]:
     path, problem = _delivered(run, order, result)
-    problems = [problem] if problem or path is None else list(run.tools.findings(path, order.wheel))
+    problems = [problem] if problem else []
+    if path is not None:
+        problems += run.tools.findings(path, order.wheel, pins_of(run.plan, order.wheel))
     if problems or path is None:
         refused = _refuse(run, order, result, "; ".join(problems))
         return refused, None

@@ -95,6 +95,7 @@ def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
         "cuda": wheel.cuda or "",
         "gcc": wheel.build_gccs.get(order.node, ""),
         "pins": pins_of(run.plan, wheel),
+        "bundle": wheel.libraries == "bundle",
         "jobs": wheel.jobs,
         "python": wheel.build_pythons[order.node],
         "cache": run.plan.cache,

@@ -102,13 +102,14 @@ def labeller(by: LabelsBy, names: Names, reach: Reach, cluster: Cluster) -> Iter
             yield Api(names, client)
 
 
-def _findings(path: Path, wheel: PlannedWheel) -> Sequence[str]:
+def _findings(path: Path, wheel: PlannedWheel, pins: Sequence[str]) -> Sequence[str]:
     return check_wheel(
         path,
         target=wheel.target,
         package=wheel.package,
         wheel_version=wheel.wheel_version,
         libstdcxx=wheel.libstdcxx,
+        pins=pins,
     )
 
 

@@ -83,7 +83,7 @@ PATCH = """\
  #include <Python.h>
 
 -#define ADD 0
-+#define ADD 1
++#define ADD 1 /* {{ kept }} */
  static PyObject *answer(PyObject *self, PyObject *args) { return PyLong_FromLong(BASE + ADD); }
 """.replace("\n\n", "\n \n", 1)
 RECIPES = {

@@ -42,6 +42,29 @@ def test_a_right_wheel_is_accepted(tmp_path):
     assert check(path, sha256=audit.sha256) == ()
 
 
+@pytest.mark.parametrize(
+    ("requires", "fits"),
+    [
+        (["Torch==2.13.0+cpu.avx", "numpy"], False),  # as the stamp does not spell it
+        (["numpy", "torch == 2.13.0+cpu.avx"], True),
+        (["torch[opt]==2.13.0+cpu.avx"], True),
+        (["torch-other==2.13.0+cpu.avx"], False),
+        (["torch>=2"], False),
+        (["torch==2.13.0+cpu.avx", "torch>=2"], False),
+        (["torch==2.13.0+cpu.avx; extra == 'all'"], False),
+        ([], False),
+    ],
+)
+def test_a_wheel_requires_what_it_was_built_against(tmp_path, requires, fits):
+    lines = "".join(f"Requires-Dist: {text}\n" for text in requires)
+    metadata = f"Metadata-Version: 2.1\nName: demo\nVersion: 1.0+cpu.avx\n{lines}"
+    extra = {"replace": {"{info}/METADATA": metadata.encode()}}
+    wheel = make_wheel(tmp_path, GOOD, **extra)
+    found = [text for text in check(wheel, pins=["torch==2.13.0+cpu.avx"]) if "require" in text]
+    assert bool(found) is not fits, found
+    assert not [text for text in check(wheel) if "require" in text]
+
+
 def test_a_newer_libstdcxx_than_the_nodes_have_is_told(tmp_path):
     code = make_elf(VADDPS_YMM, versions=("GLIBCXX_3.4.9", "GLIBCXX_3.4.29"))
     wheel = make_wheel(tmp_path, {"demo/_c.so": code})

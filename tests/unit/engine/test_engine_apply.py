@@ -114,6 +114,7 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
         "cuda": "",
         "gcc": "",
         "pins": [],
+        "bundle": False,
         "jobs": 1,
         "python": "/usr/bin/python3.11",
         "cache": "ccache",
