@@ -105,7 +105,10 @@ def _explained(
         )
     if first["type"] == "missing":
         return error(f"{source}: the key {place!r} is missing.", f"Add {place}: to it.")
-    reason = _BELONGS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+    reason = _BELONGS.get(first["type"]) or first["msg"].removeprefix("Value error, ").rstrip(".")
+    field = _model_at(model, parents).model_fields.get(key)
+    if first["type"] == "string_pattern_mismatch" and field and field.description:
+        reason = f"what belongs here: {field.description}"
     return error(
         f"{source}: {place} is {first['input']!r}: {reason}.", f"Put {place} right and try again."
     )

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from fleetbuild.models._base import Frozen
 
-Share = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^(100|[1-9]?[0-9])%$")]
+
+def _share(value: object) -> object:
+    number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not number and not (isinstance(value, str) and re.fullmatch(r"(100|[1-9]?\d)%", value)):
+        raise ValueError('a number or a percentage belongs here, such as 2 or "25%"')
+    return value
+
+
+Share = Annotated[int | str, BeforeValidator(_share)]
 
 
 def _part(share: int | str, of: int) -> float:
@@ -107,7 +116,9 @@ class Config(Frozen):
     """fleetbuild.yml."""
 
     release: str = Field(
-        "default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="the release's name"
+        "default",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        description="the release's name, of letters, digits, dots, dashes and underscores",
     )
     packages: tuple[str, ...] = Field(
         (), description="the packages of the release, pinned: name==version"
@@ -119,7 +130,11 @@ class Config(Frozen):
         description="for sources in git and other archives: the beginning of an address, and what "
         "to take in its place",
     )
-    cuda: str | None = Field(None, description="pin a CUDA toolkit version")
+    cuda: str | None = Field(
+        None,
+        pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$",
+        description='the CUDA toolkit to build with, such as "12.6"; default: the best one',
+    )
     grouping: Grouping = Grouping()
     build: Build = Build()
     install: Install = Install()

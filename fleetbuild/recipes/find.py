@@ -99,8 +99,9 @@ def _text(entry: Traversable | Path, source: str) -> str:
     try:
         return entry.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         raise RecipeError(
-            f"{source} cannot be read: {problem}", "It must be a readable UTF-8 text file."
+            f"{source} cannot be read: {why}.", "It must be a readable UTF-8 text file."
         ) from None
 
 

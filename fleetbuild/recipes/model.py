@@ -24,7 +24,7 @@ def _template(value: str) -> str:
     try:
         ENVIRONMENT.parse(value)
     except TemplateSyntaxError as problem:
-        raise ValueError(f"is no Jinja2 template: {problem}") from None
+        raise ValueError(f"it is no Jinja2 template: {problem}") from None
     return value
 
 
@@ -180,5 +180,5 @@ class Recipe(Frozen):
             try:
                 compile(snippet, "<check>", "exec")
             except SyntaxError as problem:
-                raise ValueError(f"is not Python in its line {problem.lineno}") from None
+                raise ValueError(f"it is not Python in its line {problem.lineno}") from None
         return checks

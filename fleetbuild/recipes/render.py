@@ -153,7 +153,7 @@ def _text(
         for name, value in more.items():
             values[name] = ENVIRONMENT.from_string(value).render(values).strip()
         return ENVIRONMENT.from_string(template).render(values).strip()
-    except TemplateError as problem:
+    except (TemplateError, TypeError, ValueError, ArithmeticError) as problem:
         said = str(problem).rstrip(".")
         raise RecipeError(
             f"The recipe {recipe.name} cannot be rendered: {field}: {said}.",

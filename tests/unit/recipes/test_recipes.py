@@ -145,6 +145,23 @@ def test_what_renders_to_nothing_is_not_set():
     assert render_settings(recipe, _job()) == {"y": "1.0"}
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{{ nobody }}",
+        "{{ 1 / 0 }}",
+        "{{ 1 + version }}",
+        "{{ version is within('nonsense') }}",
+        "{% for each in range(10 ** 9) %}x{% endfor %}",
+    ],
+)
+def test_a_value_that_cannot_be_rendered_is_told_by_name(value):
+    recipe = parse_recipe(MINIMAL + f'environment: {{A: "{value}"}}', "x")
+    with pytest.raises(RecipeError, match=r"mine cannot be rendered: environment\.A: \S") as caught:
+        render_environment(recipe, _job())
+    assert "It may use package" in caught.value.fix
+
+
 def test_values_may_depend_on_the_version():
     recipe = parse_recipe(
         MINIMAL + "environment: {A: '{{ 1 if version is within(\"<2.14\") }}'}", "x"
