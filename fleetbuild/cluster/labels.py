@@ -17,7 +17,7 @@ from typing import Any, Literal
 from fleetbuild.cluster.client import Client, path_of
 from fleetbuild.cluster.nodes import NODES, ClusterNode, read
 from fleetbuild.cluster.problems import Refusal, Unanswered, expired, forbidden, told
-from fleetbuild.kubernetes.labels import FIELD_MANAGER
+from fleetbuild.kubernetes.labels import field_manager
 from fleetbuild.kubernetes.served import DEFAULT, is_label_of, is_release_label
 
 AT_ONCE = 8
@@ -56,7 +56,7 @@ class Labelling:
     @property
     def manager(self) -> str:
         """The field manager: fleetbuild, or fleetbuild-staging for the release of that name."""
-        return FIELD_MANAGER if self.release == DEFAULT else f"{FIELD_MANAGER}-{self.release}"
+        return field_manager(self.release)
 
 
 def label_nodes(

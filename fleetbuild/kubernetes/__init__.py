@@ -157,7 +157,7 @@ def _nodes(plan: Plan, verified: Collection[str] | None) -> dict[str, str]:
     """The two files that label nodes."""
     check_domain(plan.label_domain)
     nodes = labels_by_node(plan, verified)
-    return {"labels.sh": label_script(plan, nodes), "nodes.yaml": node_patches(nodes)}
+    return {"labels.sh": label_script(plan, nodes), "nodes.yaml": node_patches(plan, nodes)}
 
 
 def _bad_names(plan: Plan) -> Iterator[str]:

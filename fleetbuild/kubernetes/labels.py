@@ -97,7 +97,7 @@ def label_script(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
     return "\n".join([*lines, 'exit "$failed"']) + "\n"
 
 
-def node_patches(nodes: Mapping[str, NodeLabels]) -> str:
+def node_patches(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
     """nodes.yaml: a Node a document, holding fleetbuild's labels and nothing else."""
     documents = [
         dump(
@@ -109,7 +109,8 @@ def node_patches(nodes: Mapping[str, NodeLabels]) -> str:
         )
         for node, labels in sorted(nodes.items())
     ]
-    header = "\n".join(comment(_PATCHES_HEADER.format(manager=FIELD_MANAGER))) + "\n"
+    about = _PATCHES_HEADER.format(manager=field_manager(plan.release))
+    header = "\n".join(comment(about)) + "\n"
     return header + "---\n".join(documents)
 
 
@@ -165,6 +166,15 @@ def check_domain(domain: str) -> None:
             f"kubernetes.label_domain is {domain!r}, which cannot be the prefix of a label",
             "Use a DNS name: lower case letters, digits, dashes and dots, such as fleetbuild.dev.",
         )
+
+
+def field_manager(release: str) -> str:
+    """Who owns the labels of a release of this name.
+
+    Each has a manager of its own: what a manager no longer says goes, also what another file of
+    the same manager said.
+    """
+    return FIELD_MANAGER if release == "default" else f"{FIELD_MANAGER}-{release}"
 
 
 def label_key(domain: str, name: str, release: str) -> str:

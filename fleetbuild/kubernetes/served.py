@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleetbuild.kubernetes.labels import label_key
 from fleetbuild.kubernetes.names import label_value
 from fleetbuild.models import Manifest
 
@@ -17,7 +18,7 @@ def served_labels(manifest: Manifest, domain: str) -> dict[str, str]:
         **{f"package.{wheel.package}": wheel.version for wheel in manifest.wheels},
     }
     return {
-        _key(name, manifest.release, domain): label_value(value)
+        label_key(domain, name, manifest.release): label_value(value)
         for name, value in sorted(values.items())
     }
 
@@ -35,8 +36,3 @@ def is_label_of(key: str, release: str, domain: str) -> bool:
         return is_release_label(key, domain) and name.endswith(f".{release}")
     # A package's name has no dots once it is normalised.
     return is_release_label(key, domain) and name.count(".") == name.startswith("package.")
-
-
-def _key(name: str, release: str, domain: str) -> str:
-    suffix = "" if release == DEFAULT else f".{release}"
-    return f"{domain}/{label_value(name + suffix)}"

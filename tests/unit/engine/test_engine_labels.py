@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from engine_fakes import FakeFleet, FakeStore, answer, ended, event, facts, group, plan
 
+from fleetbuild.cluster.labels import Labelling
 from fleetbuild.engine.apply import carry_out
 from fleetbuild.engine.errand import Errand, run_errand
 from fleetbuild.engine.labelling import Files, Names, names_for, names_in, serving_planned
@@ -20,6 +21,7 @@ from fleetbuild.engine.run import Progress
 from fleetbuild.engine.state import StateDir
 from fleetbuild.engine.verify import Checks, verification
 from fleetbuild.errors import Interrupted
+from fleetbuild.kubernetes import render
 from fleetbuild.kubernetes.labels import node_labels
 from fleetbuild.kubernetes.served import is_release_label, served_labels
 from fleetbuild.models import (
@@ -358,3 +360,12 @@ def test_files_are_the_users() -> None:
     files = Files()
     files.prepare()
     assert files.withdraw(["a"]) == files.publish({"a": SERVED}) == {}
+
+
+def test_each_release_has_a_field_manager_and_the_file_says_so() -> None:
+    assert (Labelling("x").manager, Labelling("x", "staging").manager) == (
+        "fleetbuild", "fleetbuild-staging"
+    )  # fmt: skip
+    staging = plan(AVX, release="staging")
+    assert "--field-manager=fleetbuild-staging " in render(staging)["nodes.yaml"]
+    assert "--field-manager=fleetbuild " in render(PLAN)["nodes.yaml"]
