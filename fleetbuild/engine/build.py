@@ -201,9 +201,7 @@ def _result(order: Order, answers: _Answers, host: HostRun | None) -> WheelResul
         "built_on": order.node,
     }
     if reply is None:
-        return WheelResult(
-            state="failed", **about, **_silence(order, answers, host)
-        )
+        return WheelResult(state="failed", **about, **_silence(order, answers, host))
     if not reply.ok:
         return WheelResult(
             state="failed",
