@@ -60,7 +60,7 @@ def take_in(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder.", "Name the one that the wheels were copied to.")
     return tuple(
-        _judged(wheel, folder / key_of(wheel), store)
+        _judged(plan, wheel, folder / key_of(wheel), store)
         for wheel, _ in _wheels(plan)
         if (folder / key_of(wheel)).is_dir()
     )
@@ -123,7 +123,7 @@ def _download(file: LockedFile) -> dict[str, str]:
     return {"file": file.file, "url": file.url, "sha256": file.sha256}
 
 
-def _judged(wheel: PlannedWheel, folder: Path, store: Store) -> WheelResult:
+def _judged(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> WheelResult:
     about = {
         "package": wheel.package,
         "wheel_version": wheel.wheel_version,
@@ -143,6 +143,7 @@ def _judged(wheel: PlannedWheel, folder: Path, store: Store) -> WheelResult:
         package=wheel.package,
         wheel_version=wheel.wheel_version,
         libstdcxx=wheel.libstdcxx,
+        pins=pins_of(plan, wheel),
     )
     if problems:
         return WheelResult(
