@@ -71,7 +71,7 @@ def plan_fleet(
         drafted = draft(
             inventory, facts, wanted, config, builders=builders, published=locking.published
         )
-    if drafted.groups and locking.found_sources(drafted):
+    if drafted.groups and locking.found_sources(drafted, config):
         wanted = tuple(locking.packages)
         drafted = locking.closures(inventory, facts, config, builders)
         locking.builds(drafted, facts)
@@ -126,13 +126,15 @@ class _Locking:
             wheel.package.name == package.name and not wheel.taken for wheel in drafted.wheels
         )
 
-    def found_sources(self, drafted: Draft) -> bool:
+    def found_sources(self, drafted: Draft, config: Config) -> bool:
         """Bring the sdists here and read what their builds ask for. False: no index answers.
 
         From then on a package is a file here: its metadata, where it is not static, is asked of
         its backend once and kept by uv, however many kinds of machine there are.
         """
         built = [package for package in self.packages if self._is_built(package, drafted)]
+        if config.build.policy == "published":  # what is not published is blocked, and not built
+            built = []
         for package in built:
             if package.name not in self.sources and package.recipe.source:
                 self._ask_recipe(package)

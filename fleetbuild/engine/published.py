@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fleetbuild.audit import audit_wheel
 from fleetbuild.models import Facts, LockedFile
-from fleetbuild.planning import Draft, LockRequest, Package, source_request
+from fleetbuild.planning import Draft, LockRequest, Package, Resolution, source_request
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.packages import versions_of
 from fleetbuild.planning.published import Choice, Code, choose_published, must_be_read
@@ -22,34 +22,53 @@ def find_published(
     store: Store,
 ) -> dict[tuple[str, str], Choice]:
     """For each package and group, what is published. Packages whose source is named are built."""
-    asked = {
-        (index, group.name): _question(group, package, drafted)
-        for group in drafted.groups
-        for index, package in enumerate(packages)
-        if package.name not in local
-    }
-    answers = find_wheels(asked.values(), store.settings)
-    groups = {group.name: group for group in drafted.groups}
     choices: dict[tuple[str, str], Choice] = {}
-    for (index, name), question in asked.items():
-        package, group, answer = packages[index], groups[name], answers[question]
-        target = group.wheel_targets[index]
-        if not answer.wheels:
-            why = answer.problem if answer.offline else None
-            choices[package.name, name] = Choice(
-                why=why or "No wheel of it is published for these nodes."
-            )
+    groups = {group.name: group for group in drafted.groups}
+    # What stands beside torch has to be of its variant, so torch is chosen first.
+    for index, package in sorted(enumerate(packages), key=lambda each: each[1].name != "torch"):
+        if package.name in local:
             continue
-        (file,) = answer.wheels
-        choices[package.name, name] = choose_published(
-            package,
-            target,
-            [facts[node] for node in group.nodes],
-            file,
-            versions=versions_of(packages),
-            code=_code(file, store) if must_be_read(package, target) else None,
-        )
+        asked = {name: _question(group, package, drafted) for name, group in groups.items()}
+        while asked:
+            answers = find_wheels(asked.values(), store.settings)
+            found = {name: answers[question].wheels for name, question in asked.items()}
+            for name, wheels in found.items():
+                beside = choices.get(("torch", name))
+                target = groups[name].wheel_targets[index]
+                choice = Choice(why=_no_wheel(answers[asked[name]]))
+                if wheels:
+                    choice = choose_published(
+                        package,
+                        target,
+                        [facts[node] for node in groups[name].nodes],
+                        wheels[0],
+                        versions=versions_of(packages),
+                        code=_code(wheels[0], store) if must_be_read(package, target) else None,
+                        beside=beside.file if beside else None,
+                    )
+                if choice.file or (package.name, name) not in choices:
+                    choices[package.name, name] = choice
+            asked = {
+                name: _without(question, package, found[name][0])
+                for name, question in asked.items()
+                if not choices[package.name, name].file and _is_variant(found[name])
+            }
     return choices
+
+
+def _no_wheel(answer: Resolution) -> str:
+    why = answer.problem if answer.offline else None
+    return why or "No wheel of it is published for these nodes."
+
+
+def _is_variant(wheels: Sequence[LockedFile]) -> bool:
+    """Whether there may be others of this version: a local version goes before the plain one."""
+    return bool(wheels) and "+" in wheels[0].version
+
+
+def _without(question: LockRequest, package: Package, file: LockedFile) -> LockRequest:
+    others = (*question.constraints, f"{package.name}!={file.version}")
+    return question.model_copy(update={"constraints": others})
 
 
 def _question(group: DraftGroup, package: Package, drafted: Draft) -> LockRequest:

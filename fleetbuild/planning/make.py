@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fleetbuild.hardware.pytorch import NEWEST, find_torch
 from fleetbuild.models import (
     Config,
     Facts,
@@ -27,7 +28,7 @@ from fleetbuild.planning.fingerprint import fingerprint
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.keys import release_id
 from fleetbuild.planning.lock import Locks, Resolution
-from fleetbuild.planning.packages import Package
+from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.planning.wheels import (
     DraftWheel,
     StoreView,
@@ -133,7 +134,7 @@ def make_plan(
         groups=groups,
         tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
-        warnings=_warnings(drafted, config),
+        warnings=_warnings(drafted, packages, config),
         summary=_summary(nodes, groups),
     )
     return sealed(plan)
@@ -253,8 +254,14 @@ def _nodes(
     return nodes
 
 
-def _warnings(drafted: Draft, config: Config) -> tuple[str, ...]:
+def _warnings(drafted: Draft, packages: Sequence[Package], config: Config) -> tuple[str, ...]:
     warnings = [warning for wheel in drafted.wheels for warning in wheel.builders.warnings]
+    torch = find_torch(versions_of(packages).get("torch", ""))
+    if torch and not torch.known:
+        warnings.append(
+            f"torch {torch.name} is newer than all that is known, which ends with {NEWEST.name}: "
+            "it is taken to ask for no older Python, CUDA or compiler than that does."
+        )
     if config.cuda and not any(wheel.package.recipe.cuda for wheel in drafted.wheels):
         warnings.append(f"cuda: {config.cuda} has no effect: no package of this release uses CUDA.")
     return tuple(dict.fromkeys(warnings))

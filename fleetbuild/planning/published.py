@@ -49,12 +49,15 @@ def choose_published(
     *,
     versions: Mapping[str, str],
     code: Code | None = None,
+    beside: LockedFile | None = None,
 ) -> Choice:
-    """The published wheel, where it fits the target and every member; else why it does not."""
+    """The published wheel, where it fits the target and every member; else why it does not.
+    `beside` is the published torch that a companion comes to stand beside."""
     torch = versions.get("torch", "") if package.name in ("torch", *COMPANIONS) else ""
     reasons = [
         *_cpu(package, target, code),
         *(_gpus_of_torch(target, members, file, torch) if torch else _gpus(target, code)),
+        *(_companion(file, torch, beside) if torch and package.name in COMPANIONS else ()),
     ]
     if reasons:
         return Choice(why=f"{file.file} does not fit: {'; '.join(reasons)}.")
@@ -87,6 +90,16 @@ def _gpus_of_torch(
     old = sorted({each.driver for each in members if each.driver and not serves(each.driver, cuda)})
     if old:
         yield f"driver {', '.join(old)} does not run CUDA {cuda}"
+
+
+def _companion(file: LockedFile, version: str, torch: LockedFile | None) -> Iterable[str]:
+    """A companion links the libraries of one variant of torch, and loads with no other."""
+    if torch is None:
+        yield "no published torch is taken for these nodes, and it goes with no other"
+    elif _variant(file, version) != _variant(torch, version):
+        kinds = [f"CUDA {cuda}" if (cuda := _variant(each, version)) else "CPUs alone"
+                 for each in (file, torch)]  # fmt: skip
+        yield f"it is made for {kinds[0]}, and torch {torch.version} for {kinds[1]}"
 
 
 def _gpus(target: Target, code: Code | None) -> Iterable[str]:

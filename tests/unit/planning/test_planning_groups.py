@@ -380,6 +380,14 @@ def test_a_toolkit_that_nothing_uses_is_told():
     assert "no effect" in planned({"a": facts()}, config=Config(cuda="12.6")).warnings[0]
 
 
+@pytest.mark.parametrize(("version", "said"), [("2.13.0", 0), ("9.1.0", 1)])
+def test_a_torch_newer_than_the_tables_is_told(version, said):
+    plan = planned({"a": facts()}, packages=[package("torch", version)], sources=())
+    assert [each.startswith("torch 9.1 is newer than all") for each in plan.warnings] == [
+        True
+    ] * said
+
+
 def test_versions_with_a_local_label_keep_it():
     wheel = planned({"a": facts()}, packages=[package(version="1.0+ours")], sources=()).groups[0]
     assert wheel.wheels[0].wheel_version == "1.0+ours.cpu.avx2"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from planning_fleets import answers, drafted, facts, inventory, locked, package, recipe_of
 
+from fleetbuild.engine import published
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Gpu, Target, TargetLibc
 from fleetbuild.planning import Resolution, Source, build_request, lock_request, make_plan
@@ -94,6 +97,57 @@ def test_a_baseline_above_the_nodes_does_not_fit():
         "it is built for x86-64-v2, and these nodes are x86-64"
         in chosen(numpy, target("x86-64")).why
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "torch", "said"),
+    [
+        ("0.28.0+cpu", "2.13.0+cpu", None),
+        ("0.28.0", "2.13.0", None),
+        ("0.28.0+cu130", "2.13.0", None),
+        ("0.28.0", "2.13.0+cpu", "made for CUDA 13.0, and torch 2.13.0+cpu for CPUs alone"),
+        ("0.28.0+cu126", "2.13.0", "made for CUDA 12.6, and torch 2.13.0 for CUDA 13.0"),
+        ("0.28.0", None, "no published torch is taken for these nodes"),
+    ],
+)
+def test_a_companion_goes_with_its_variant_of_torch_alone(version, torch, said):
+    beside = file(version=torch) if torch else None
+    choice = chosen(package("torchvision", "0.28.0"), target(), version=version, beside=beside)
+    assert (choice.file is None) == (said is not None)
+    assert said is None or said in choice.why
+
+
+def test_every_variant_on_the_index_is_looked_at_and_companions_follow(monkeypatch):
+    on_index = {
+        "torch": ["2.13.0+cpu", "2.13.0"],
+        "torchvision": ["0.28.0+cu126", "0.28.0+cpu", "0.28.0"],
+    }
+
+    def find_wheels(questions, settings):
+        assert settings == "settings"
+        found = {}
+        for question in questions:
+            (name,) = {requirement.partition("==")[0] for requirement in question.requirements}
+            left = [v for v in on_index[name] if f"{name}!={v}" not in question.constraints]
+            found[question] = Resolution(wheels=(locked(name, left[0]),))
+        return found
+
+    monkeypatch.setattr(published, "find_wheels", find_wheels)
+    packages = [package("torchvision", "0.28.0"), TORCH]
+    fleet = {"a": facts(), "b": gpu("9.0"), "c": gpu("6.0")}
+    choices = published.find_published(
+        drafted(fleet, packages), packages, (), fleet, SimpleNamespace(settings="settings")
+    )
+    versions = {key: choice.file and choice.file.version for key, choice in choices.items()}
+    assert versions == {
+        ("torch", "cpu-avx2-cp311"): "2.13.0+cpu",
+        ("torchvision", "cpu-avx2-cp311"): "0.28.0+cpu",
+        ("torch", "sm90-avx2-cp311"): "2.13.0",
+        ("torchvision", "sm90-avx2-cp311"): "0.28.0",
+        ("torch", "sm60-avx2-cp311"): None,
+        ("torchvision", "sm60-avx2-cp311"): None,
+    }
+    assert "it is for CPUs" in choices["torch", "sm60-avx2-cp311"].why
 
 
 TAKEN = {
