@@ -91,11 +91,11 @@ def _kinds(fields: list[tuple[str, str]], key: str) -> list[_Kind]:
 
 
 def _masked(arch: str, kinds: list[_Kind]) -> frozenset[str]:
-    """What a processor's model has and the processor does not show."""
-    models = [(kind, expected_rung(kind.fields)) for kind in kinds]
-    return frozenset().union(
-        *(model.features - kind.features for kind, model in models if model and model.arch == arch)
-    )
+    """What a processor's model has and no processor shows."""
+    shown: frozenset[str] = frozenset().union(*(kind.features for kind in kinds))
+    models = [expected_rung(kind.fields) for kind in kinds]
+    expected = (model.features for model in models if model and model.arch == arch)
+    return frozenset().union(*expected) - shown
 
 
 def _differences(kinds: list[_Kind], common: frozenset[str]) -> tuple[str, ...]:

@@ -43,6 +43,12 @@ def test_what_the_model_has_and_the_node_lacks_is_masked() -> None:
     assert facts.hypervisor_masked == ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
 
+def test_what_some_processors_show_nobody_hides() -> None:
+    facts = facts_of({"uname": X86, "cpuinfo": x86(V4, V3, model=85, stepping=4)})
+    assert (facts.isa, facts.hypervisor_masked) == ("avx2", ())
+    assert "Its processors differ" in facts.warnings[0]
+
+
 def test_a_model_of_another_architecture_masks_nothing() -> None:
     text = "Features: asimd\nvendor_id: GenuineIntel\ncpu family: 6\nmodel: 62\n"
     facts = facts_of({"uname": ARM, "cpuinfo": text})
