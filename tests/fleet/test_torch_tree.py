@@ -2,6 +2,7 @@
 
 Building it would take hours, so the build ends where CMake has made its build graph (which is what
 setup.py's own --cmake-only is for), and the graph is read: what is compiled, and with which flags.
+It is a global option, since setup.py builds for pip's first question, which is for the metadata.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ environment:
   USE_DISTRIBUTED: "0"
   USE_ITT: "0"
   CMAKE_PROJECT_INCLUDE: "{{ files }}/parts.cmake"
-config_settings: {--build-option: --cmake-only}
+config_settings: {--global-option: --cmake-only}
 files:
   # A part that Debian's Sleef fetches, and the one of torch does not have.
   parts.cmake: set(SLEEF_ENABLE_TLFLOAT OFF CACHE BOOL "" FORCE)
@@ -69,9 +70,7 @@ def _owner(command: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return assemble(
-        tmp_path_factory.mktemp("torch") / "tree", Path(__file__).parents[2] / ".cache" / "torch"
-    )
+    return assemble(tmp_path_factory.mktemp("torch") / "tree", CACHE)
 
 
 @pytest.fixture(scope="module")
@@ -129,4 +128,4 @@ def test_no_object_of_torchs_own_is_compiled_for_more_than_the_target(
     # What is fast without AVX2 stays.
     for option, value in {"USE_MKLDNN": "1", "USE_XNNPACK": "1", "BLAS": "MKL"}.items():
         assert graph.says(option) == value, option
-    assert graph.says("USE_FBGEMM") == "0"
+    assert graph.says("USE_FBGEMM") == "OFF"
