@@ -155,7 +155,7 @@ def _toolkit_to_supply(builder: str, toolkit: Toolkit | None) -> tuple[str, ...]
     package = "cuda-toolkit-" + toolkit.version.replace(".", "-")
     sentence = (
         f"{builder} has no CUDA toolkit {toolkit.version}: install it there ({package} of NVIDIA's "
-        "repository), or set cuda: to one that a node of the group has."
+        "repository)."
     )
     return (sentence,)
 
