@@ -63,7 +63,9 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     if result.exit_code == 0:
         return f"Next: fleetbuild status {source}{state_option(state_dir)}"
     states = {node.state for node in result.nodes}
-    if states & {"build_failed", "install_failed", "verify_failed", "not_reached"}:
+    planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
+    gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
+    if gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}:
         return f"Next: mend that, then run again: fleetbuild apply{state_option(state_dir)}"
     return f"Next: mend that, then plan again: fleetbuild plan {source}{state_option(state_dir)}"
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from fleetbuild.models import NodeResult, Plan, Result, WheelResult
+from fleetbuild.models import NodeResult, Plan, PlannedNode, Result, WheelResult
 from fleetbuild.report.result import next_command, places, result_lines
 
 PLAN = Plan(
@@ -79,5 +79,7 @@ def test_the_end_says_where_things_are_and_what_comes_next() -> None:
     assert next_command(PLAN, gone, state) == (
         "Next: mend that, then plan again: fleetbuild plan inv.yml"
     )
+    planned = PLAN.model_copy(update={"nodes": {"n1": PlannedNode(state="ok")}})
+    assert next_command(planned, gone, state) == "Next: mend that, then run again: fleetbuild apply"
     failed = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="build_failed"),))
     assert next_command(PLAN, failed, state) == "Next: mend that, then run again: fleetbuild apply"
