@@ -18,6 +18,7 @@ from fleetbuild.recipes.templates import ENVIRONMENT
 GENERIC = "generic"
 _NATIVE = re.compile(r"-m(arch|cpu|tune)=native")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 def _template(value: str) -> str:
@@ -170,6 +171,22 @@ class Recipe(Frozen):
                 # It would build for whichever machine builds.
                 raise ValueError(f"{name} says native; a build belongs to its target")
         return environment
+
+    @field_validator("files")
+    @classmethod
+    def _in_their_folder(cls, files: dict[str, str]) -> dict[str, str]:
+        for name in files:
+            if not _FILE.fullmatch(name):
+                raise ValueError(f"{name!r} is no plain file name, without folders")
+        return files
+
+    @field_validator("import_names")
+    @classmethod
+    def _importable(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not all(part.isidentifier() for part in name.split(".")):
+                raise ValueError(f"{name!r} is nothing that can be imported")
+        return names
 
     @field_validator("checks")
     @classmethod

@@ -84,6 +84,9 @@ def test_a_template_that_fails_names_its_variable():
         ("environment: {'A-B': x}", "no name of an environment variable", "environment"),
         ("environment: {A: '{{ x'}", "no Jinja2 template", "environment"),
         ("build_requirements: ['==']", "is no requirement", "build_requirements"),
+        ("files: {../../up: x}", "'../../up' is no plain file name", "files"),
+        ("files: {/etc/passwd: x}", "'/etc/passwd' is no plain file name", "files"),
+        ("import_names: [a.b, 'os; exit()']", "'os; exit()' is nothing that can", "import_names"),
         ("checks: ['def']", "not Python in its line 1", "checks"),
     ],
 )
