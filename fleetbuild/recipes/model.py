@@ -18,7 +18,7 @@ from fleetbuild.recipes.templates import ENVIRONMENT
 GENERIC = "generic"
 _NATIVE = re.compile(r"-m(arch|cpu|tune)=native")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_FILE = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
 
 
 def _template(value: str) -> str:
@@ -177,7 +177,7 @@ class Recipe(Frozen):
     def _in_their_folder(cls, files: dict[str, str]) -> dict[str, str]:
         for name in files:
             if not _FILE.fullmatch(name):
-                raise ValueError(f"{name!r} is no plain file name, without folders")
+                raise ValueError(f"{name!r} is no file name within their folder")
         return files
 
     @field_validator("import_names")
