@@ -156,9 +156,9 @@ def _answers(secrets: Secrets) -> dict[str, str]:
     """What Ansible asks at its terminal, and what is said there."""
     answers = {}
     if secrets.ask_pass:
-        answers[r"SSH password:\s*$"] = secrets.ask_pass.get_secret_value()
+        answers[r"SSH password:\s*$"] = secrets.ask_pass
     if secrets.become_pass:
-        answers[r"BECOME password[^\n]*:\s*$"] = secrets.become_pass.get_secret_value()
+        answers[r"BECOME password[^\n]*:\s*$"] = secrets.become_pass
     return answers
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fleetbuild.errors import UsageError
-
-if TYPE_CHECKING:
-    from pydantic import SecretStr
 
 
 # No model: reading an inventory begins before pydantic is loaded.
@@ -17,11 +13,11 @@ if TYPE_CHECKING:
 class Secrets:
     """Passwords typed at a terminal, and where the vault's passwords are."""
 
-    ask_pass: SecretStr | None = None
-    become_pass: SecretStr | None = None
+    ask_pass: str | None = field(default=None, repr=False)
+    become_pass: str | None = field(default=None, repr=False)
     vault_password_files: tuple[str, ...] = ()
     vault_ids: tuple[str, ...] = ()  # as for Ansible: file, script, label@file
-    vault_passwords: tuple[tuple[str, SecretStr], ...] = ()  # label and password, typed
+    vault_passwords: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # label, password
 
 
 def vault_arguments(secrets: Secrets, private: Path) -> list[str]:
@@ -37,7 +33,7 @@ def vault_arguments(secrets: Secrets, private: Path) -> list[str]:
             )
         arguments += ["--vault-id", vault_id]
     for number, (label, password) in enumerate(secrets.vault_passwords):
-        file_name = write_private(private / f"vault-{number}", password.get_secret_value())
+        file_name = write_private(private / f"vault-{number}", password)
         arguments += ["--vault-id", f"{label or 'default'}@{file_name}"]
     return arguments
 

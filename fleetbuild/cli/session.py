@@ -15,8 +15,6 @@ from fleetbuild.errors import FleetbuildError, Interrupted, UsageError
 from fleetbuild.report import Output
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
-
     from fleetbuild.ansible import Secrets
 
 PROMPT = "@prompt"
@@ -107,14 +105,12 @@ def secrets(
     )
 
 
-def _ask(prompt: str, option: str) -> SecretStr:
+def _ask(prompt: str, option: str) -> str:
     from getpass import getpass
-
-    from pydantic import SecretStr
 
     if not sys.stdin.isatty():
         raise UsageError(
             f"{option} needs a terminal to ask at, and there is none",
             "put the password into the inventory with ansible-vault, or use an SSH key",
         )
-    return SecretStr(getpass(prompt))
+    return getpass(prompt)

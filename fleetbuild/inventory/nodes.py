@@ -55,7 +55,7 @@ def node_of(
 
 def _login(variables: _Variables, secrets: Secrets) -> Login:
     kind = variables.text(*_CONNECTION, setting="DEFAULT_TRANSPORT") or "ssh"
-    password = variables.secret(*_PASSWORD) or secrets.ask_pass
+    password = variables.secret(*_PASSWORD, typed=secrets.ask_pass)
     checking = variables.flag(*_CHECKING, setting="ssh.host_key_checking")
     return Login(
         connection="ssh" if kind.removeprefix("ansible.builtin.") in _SSH_KINDS else kind,
@@ -82,8 +82,6 @@ def _become(
         return None
     method = variables.text(*_METHOD, setting="DEFAULT_BECOME_METHOD") or "sudo"
     method = method.removeprefix("ansible.builtin.")
-    # As Ansible's prompt says: "BECOME password[defaults to SSH password]".
-    typed = secrets.become_pass or (login_password if secrets.ask_pass else None)
     passwords = ("ansible_become_password", "ansible_become_pass", f"ansible_{method}_pass")
     return Become(
         method=method,
@@ -91,7 +89,9 @@ def _become(
             "ansible_become_user", f"ansible_{method}_user", setting="DEFAULT_BECOME_USER"
         )
         or "root",
-        password=variables.secret(*passwords) or typed,
+        # As Ansible's prompt says: "BECOME password[defaults to SSH password]".
+        password=variables.secret(*passwords, typed=secrets.become_pass)
+        or (login_password if secrets.ask_pass else None),
         flags=variables.text(
             "ansible_become_flags", f"ansible_{method}_flags", setting="DEFAULT_BECOME_FLAGS"
         ),
@@ -152,12 +152,14 @@ class _Variables:
         except ValueError as error:
             raise self.wrong(names[0], text, f"words as in a shell ({error})") from None
 
-    def secret(self, *names: str) -> SecretStr | None:
+    def secret(self, *names: str, typed: str | None) -> SecretStr | None:
+        """The inventory's, before the one that was typed for all hosts."""
         value = self._value(*names)
         if isinstance(value, bool | list | dict):
             # The value itself stays out of the sentence.
             raise InventoryError(f"{self.host}: {names[0]} must be a text", "put it in quotes")
-        return None if value is None or str(value) == "" else SecretStr(str(value))
+        text = typed if value is None or str(value) == "" else str(value)
+        return None if text is None else SecretStr(text)
 
     def flag(self, *names: str, setting: str = "") -> bool | None:
         value = self._value(*names, setting=setting)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from pydantic import SecretStr
 
 from fleetbuild.cli.session import Session, secrets
 from fleetbuild.errors import Interrupted, LockedError, UsageError
@@ -75,11 +74,11 @@ def test_secrets_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("getpass.getpass", lambda prompt: f"<{prompt}>")
     given = secrets(True, True, ["vault.txt"], ["dev@prompt", "prod@file"])
-    assert given.ask_pass == SecretStr("<SSH password: >")
-    assert given.become_pass == SecretStr("<become password: >")
+    assert given.ask_pass == "<SSH password: >"
+    assert given.become_pass == "<become password: >"
     assert given.vault_password_files == ("vault.txt",)
     assert given.vault_ids == ("prod@file",)
-    assert given.vault_passwords == (("dev", SecretStr("<vault password (dev): >")),)
+    assert given.vault_passwords == (("dev", "<vault password (dev): >"),)
     assert "password: >" not in repr(given)
 
 
