@@ -130,6 +130,7 @@ class PlannedNode(Frozen):
     reason: str | None = None
     fix: str | None = None
     warnings: tuple[str, ...] = ()
+    isa: str | None = None  # fleetbuild_isa, where the inventory keeps it to a rung
     python: str | None = None  # path of the interpreter that the release is made with
     kubernetes_node: str | None = None
     current: str | None = None  # release id that serves now

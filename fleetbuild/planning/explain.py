@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fleetbuild.errors import UsageError
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
-from fleetbuild.models import Facts, Plan, PlannedGroup, PlannedWheel
+from fleetbuild.models import Facts, Plan, PlannedGroup, PlannedNode, PlannedWheel
 from fleetbuild.planning.compilers import compiler_of
 from fleetbuild.planning.tradeoffs import group_story, node_story
 from fleetbuild.words import count
@@ -27,9 +27,13 @@ def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
     if node.fix:
         lines.append(f"  fix: {node.fix}")
     if facts is not None and facts.state == "ok":
-        # Of a merged group another line says why its rung is no better.
-        lines += _cpu_lines(plan, facts, None if node.merged_from else node.group)
+        lines += _cpu_lines(plan, facts, node)
         lines += _other_lines(facts, node.python)
+    elif facts is None and plan.facts_source == "captures":
+        lines.append(
+            "  its CPU, GPUs and interpreters: the plan was made from captures; "
+            "name them here again, with --facts, and they are told"
+        )
     lines += [f"  {line}" for line in node_story(plan, name)]
     lines += [f"  warning: {warning}" for warning in node.warnings]
     if node.group:
@@ -65,7 +69,7 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
     return lines
 
 
-def _cpu_lines(plan: Plan, facts: Facts, group: str | None) -> list[str]:
+def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
     detected = RUNGS.get(facts.isa or "")
     kind = f", {facts.microarchitecture}" if facts.microarchitecture else ""
     sve = f", SVE of {facts.sve_bits} bits" if facts.sve_bits else ""
@@ -78,13 +82,12 @@ def _cpu_lines(plan: Plan, facts: Facts, group: str | None) -> list[str]:
             f"  hidden by its hypervisor: {', '.join(facts.hypervisor_masked)} "
             "(its model has them; firmware and kernel can hide them as well)"
         )
-    if group and detected:
-        rung = RUNGS[_group(plan, group).target.isa]
-        if rung is not detected:
-            lines.append(
-                f"  planned for: {rung.name}, since the packages cannot use more, "
-                "or the inventory says so"
-            )
+    # Of a merged group another line says why its rung is no better.
+    if detected and node.group and not node.merged_from:
+        rung = _group(plan, node.group).target.isa
+        why = "as the inventory says" if node.isa == rung else "since no package can use more"
+        if rung != detected.name:
+            lines.append(f"  planned for: {rung}, {why}")
     return lines
 
 

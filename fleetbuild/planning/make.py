@@ -134,7 +134,7 @@ def make_plan(
         groups=groups,
         tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
-        warnings=_warnings(drafted, packages, config),
+        warnings=_warnings(known, groups),
         summary=_summary(nodes, groups),
     )
     return sealed(plan)
@@ -247,6 +247,7 @@ def _nodes(
             reason=problem[0] if problem else lot.reason,
             fix=problem[1] if problem else lot.fix,
             warnings=lot.warnings,
+            isa=node.isa,
             python=lot.python.path if lot.python and group else None,
             kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
             current=current.id if current else None,
@@ -254,17 +255,35 @@ def _nodes(
     return nodes
 
 
-def _warnings(drafted: Draft, packages: Sequence[Package], config: Config) -> tuple[str, ...]:
-    warnings = [warning for wheel in drafted.wheels for warning in wheel.builders.warnings]
-    torch = find_torch(versions_of(packages).get("torch", ""))
+def _warnings(known: _Known, groups: Sequence[PlannedGroup]) -> tuple[str, ...]:
+    wheels, config = known.drafted.wheels, known.config
+    warnings = [warning for wheel in wheels for warning in wheel.builders.warnings]
+    warnings += filter(
+        None, (_short_of_memory(wheel, known.facts) for group in groups for wheel in group.wheels)
+    )
+    torch = find_torch(versions_of(known.packages).get("torch", ""))
     if torch and not torch.known:
         warnings.append(
             f"torch {torch.name} is newer than all that is known, which ends with {NEWEST.name}: "
             "it is taken to ask for no older Python, CUDA or compiler than that does."
         )
-    if config.cuda and not any(wheel.package.recipe.cuda for wheel in drafted.wheels):
+    if config.cuda and not any(wheel.package.recipe.cuda for wheel in wheels):
         warnings.append(f"cuda: {config.cuda} has no effect: no package of this release uses CUDA.")
     return tuple(dict.fromkeys(warnings))
+
+
+def _short_of_memory(wheel: PlannedWheel, facts: Mapping[str, Facts]) -> str | None:
+    """Fewer jobs than one there cannot be: what is left is to say so."""
+    builder = facts.get(wheel.built_on or "")
+    if wheel.action != "build" or not builder or not builder.memory_gb:
+        return None
+    if builder.memory_gb >= wheel.requires.memory_gb:
+        return None
+    return (
+        f"{wheel.built_on} has {builder.memory_gb:g} GB of memory, and one compiler of "
+        f"{wheel.package} may need {wheel.requires.memory_gb:g} GB: name a stronger machine under "
+        "build.builders, or give it swap."
+    )
 
 
 def _summary(nodes: Mapping[str, PlannedNode], groups: Sequence[PlannedGroup]) -> Summary:

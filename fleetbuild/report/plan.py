@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 # The table needs about so many columns; below, each group becomes a few short lines.
 WIDE = 110
 SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
+_SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
 STYLES = {"+": "green", "=": "dim", "!": "red"}
 
 
 def heading(plan: Plan, seconds: float | None = None) -> str:
     """14 nodes probed in 1.6 s · torch 2.13.0, torchvision 0.28.0."""
-    how = "from captures" if plan.facts_source == "captures" else "probed"
+    how = _SOURCES.get(plan.facts_source, "probed")
     took = "" if seconds is None or how != "probed" else f" in {duration(seconds)}"
     packages = ", ".join(clean(package).replace("==", " ") for package in plan.packages)
     return f"{count(len(plan.nodes), 'node')} {how}{took} · {packages}"

@@ -19,7 +19,7 @@ def tradeoff_table(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("wheel sets", justify="right", no_wrap=True)
-    table.add_column("about", no_wrap=True)
+    table.add_column("on 8 cores, size", no_wrap=True)
     table.add_column("who loses what", overflow="fold")
     for row in plan.tradeoffs:
         style = "green" if row.chosen else "dim"

@@ -123,7 +123,10 @@ class _Git:
 
 def _unreachable(address: str, said: str) -> InstallError:
     lines = [line for line in without_login(said).splitlines() if line.strip()]
-    reason = (lines[-1] if lines else "it did not say why").removeprefix("fatal: ").rstrip(".")
+    # What comes after the cause is advice, or what else failed for it.
+    told = [line for line in lines if line.startswith(("fatal: ", "error: ", "ERROR: "))]
+    reason = (*told, *reversed(lines), "it did not say why")[0]
+    reason = re.sub("^(fatal|error|ERROR): ", "", reason).rstrip(".")
     return InstallError(
         f"The source in {without_login(address)} cannot be fetched: {reason}.",
         "Check the network and the login for it, or name a mirror under mirrors: in "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from planning_fleets import facts, manifest, planned, python
+from planning_fleets import facts, manifest, node, planned, python
 
 from fleetbuild.errors import PlanFileError, UsageError
 from fleetbuild.models import Facts, Gpu
@@ -125,11 +125,24 @@ def test_the_story_of_a_node():
     assert "detected rung: avx512vnni" in story
     assert "not better: avx512bf16 needs avx512_bf16" in story
     assert "hidden by its hypervisor: amx_tile" in story
-    assert "planned for: avx512" in story
+    assert "planned for: avx512, since no package can use more" in story
     assert "T4 (SM 7.5), driver 535" in story
     assert "warning: careful" in story
     assert "none is current" in story
     assert "it builds" in story
+
+
+def test_the_story_of_a_node_that_the_inventory_keeps_lower():
+    known = facts("avx512")
+    plan = planned({"n": known}, nodes=(node("n", isa="avx"),))
+    assert "  planned for: avx, as the inventory says" in explain_node(plan, known, "n")
+
+
+def test_the_story_of_a_node_of_captures_that_were_not_named_again():
+    plan = planned({"n": facts()})
+    assert "--facts" not in "".join(explain_node(plan, None, "n"))
+    captured = plan.model_copy(update={"facts_source": "captures"})
+    assert "name them here again, with --facts" in "".join(explain_node(captured, None, "n"))
 
 
 def test_the_story_of_nodes_that_get_nothing():

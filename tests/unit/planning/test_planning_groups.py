@@ -380,6 +380,12 @@ def test_a_toolkit_that_nothing_uses_is_told():
     assert "no effect" in planned({"a": facts()}, config=Config(cuda="12.6")).warnings[0]
 
 
+@pytest.mark.parametrize(("has", "said"), [(0.4, 1), (16.0, 0), (None, 0)])
+def test_a_builder_with_less_memory_than_one_compiler_needs_is_told(has, said):
+    plan = planned({"a": facts(memory_gb=has)})
+    assert ["a has 0.4 GB of memory" in each for each in plan.warnings] == [True] * said
+
+
 @pytest.mark.parametrize(("version", "said"), [("2.13.0", 0), ("9.1.0", 1)])
 def test_a_torch_newer_than_the_tables_is_told(version, said):
     plan = planned({"a": facts()}, packages=[package("torch", version)], sources=())

@@ -90,6 +90,7 @@ def test_heading() -> None:
     assert report.heading(plan(facts_source="captures"), 1) == (
         "11 nodes from captures · hnswlib 0.8.0"
     )
+    assert "from the cluster's labels" in report.heading(plan(facts_source="cluster"), 1)
 
 
 def test_the_table_says_what_is_built_where_for_whom(rendered: Callable[..., str]) -> None:

@@ -121,6 +121,8 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
         find_commit(gone, "v1", {})
     assert "secret" not in caught.value.message
     assert "mirrors:" in caught.value.fix
+    # git ends with advice; the cause comes first.
+    assert "does not appear to be a git repository" in caught.value.message
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InstallError, match="no git on this machine"):
         find_commit("https://x.invalid/y", "v1", {})
