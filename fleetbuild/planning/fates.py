@@ -203,7 +203,7 @@ def _interpreter(node: Node, facts: Facts, config: Config) -> Python:
     candidates = found if wanted else found[:1]
     chosen = next((python for python in candidates if python.venv is not False), None)
     if chosen is None:
-        raise _no_venv(candidates[0], facts)
+        raise _no_venv(candidates[0], facts, [each for each in usable if each.venv])
     return chosen
 
 
@@ -229,14 +229,17 @@ def _no_python(wanted: str | None, facts: Facts) -> _Blocked:
     )
 
 
-def _no_venv(python: Python, facts: Facts) -> _Blocked:
+def _no_venv(python: Python, facts: Facts, others: Sequence[Python]) -> _Blocked:
     minor = ".".join(python.version.split(".")[:2])
     system = facts.os.id in _DEBIAN and python.path.startswith("/usr/bin/")
     name = "python3" if python.path == "/usr/bin/python3" else f"python{minor}"
+    fix = f"apt install {name}-venv" if system else f"Install venv and ensurepip for {python.path}"
+    if others:
+        fix += f", or set fleetbuild_python: {others[0].path} ({others[0].version})"
     return _Blocked(
         f"{python.path} ({python.version}) cannot make virtual environments: it lacks venv or "
         "ensurepip.",
-        f"apt install {name}-venv" if system else f"Install venv and ensurepip for {python.path}.",
+        f"{fix}.",
     )
 
 

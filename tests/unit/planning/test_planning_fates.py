@@ -58,6 +58,11 @@ def test_a_node_that_was_not_probed_is_unreachable():
             "lacks venv or ensurepip",
             "/opt/py/bin/python3",
         ),
+        (
+            facts(pythons=(python(venv=False), python("3.12.3", "/usr/bin/python3.12", venv=True))),
+            "/usr/bin/python3 (3.11",
+            "or set fleetbuild_python: /usr/bin/python3.12 (3.12.3)",
+        ),
         (facts(install_filesystem="nfs4"), "shared file system (nfs4)", "install.path"),
         (facts(install_filesystem="fuse.sshfs"), "shared file system", "install.path"),
     ],
