@@ -31,6 +31,8 @@ _DISK = re.compile(
     r"(?:-?\d{1,5}%|-) +/.*",
     re.ASCII,
 )
+# CPython as wheels are named for it: cpython-311-…, cpython-37m-…, cpython-313t-…
+_CPYTHON = re.compile(r"cpython-3\d{1,3}[mt]?(?:-.*)?", re.ASCII)
 # The architecture in an SOABI, and those of another word size that its kernel runs as well.
 _FOREIGN = {"x86_64": ("i386", "i686", "x32"), "aarch64": ("arm",)}
 
@@ -108,7 +110,7 @@ def _libstdcxx(capture: Capture) -> str | None:
 
 
 def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]:
-    """The interpreters, each path once, and a warning for each that is of another architecture."""
+    """The interpreters, each path once, and a warning for each that nothing is built for."""
     pythons: dict[str, Python] = {}
     warnings = []
     for match in filter(None, map(_PYTHON.fullmatch, lines(capture, "python"))):
@@ -116,6 +118,8 @@ def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]
         machine = soabi.split("-")[2] if soabi.count("-") >= 2 else ""
         if cpu.arch in _FOREIGN and machine.startswith(_FOREIGN[cpu.arch]):
             warnings.append(f"{short(path)} is a 32-bit Python ({soabi}): it is left out.")
+        elif not _CPYTHON.fullmatch(soabi):
+            warnings.append(f"{short(path)} is a Python that nothing is built for ({soabi}).")
         elif len(pythons) < MAX_PYTHONS and path not in pythons:
             pythons[path] = Python(
                 path=path,

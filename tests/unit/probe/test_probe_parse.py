@@ -142,6 +142,18 @@ def test_pythons() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "soabi", ["cpython-x", "cpython-", "cpython-3", "cpython-311d-x86_64-linux-gnu", "pypy310-pp73"]
+)
+def test_a_python_that_no_wheel_is_named_for_is_left_out(soabi: str) -> None:
+    facts = read(
+        python=f"/usr/bin/python3 3.11.2 {soabi} venv\n"
+        "/usr/bin/python3.7 3.7.9 cpython-37m-x86_64-linux-gnu\n"
+    )
+    assert [python.tag for python in facts.pythons] == ["cp37m"]
+    assert facts.warnings == (f"/usr/bin/python3 is a Python that nothing is built for ({soabi}).",)
+
+
 def test_a_32_bit_python_is_left_out() -> None:
     facts = read(python="/usr/bin/python3.11 3.11.2 cpython-311-i386-linux-gnu venv\n")
     assert facts.pythons == ()
