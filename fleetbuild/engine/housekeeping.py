@@ -30,7 +30,7 @@ def explained(plan: Plan, name: str, state: StateDir, captures: Path | None) -> 
     group = next((group for group in plan.groups if group.name == name), None)
     names = tuple(group.nodes) if group else (name,)
     folder = captures or state.facts
-    known = {each for each in names if captures or state.probed(each)}
+    known = {each for each in names if each in plan.nodes and (captures or state.probed(each))}
     facts = facts_from(load_captures(folder, sorted(known))) if known else {}
     lines = explain_group(plan, facts, name) if group else explain_node(plan, facts.get(name), name)
     ages = () if captures else (state.probed(each) for each in known)

@@ -106,7 +106,7 @@ class StateDir:
         try:
             text = (self.facts / name / ".probed").read_text().strip()
             return datetime.fromisoformat(text)
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):  # or its name is none that a folder could have
             return None
 
 

@@ -9,7 +9,7 @@ import fleetbuild
 from fleetbuild.engine.probing import keep
 from fleetbuild.engine.state import StateDir
 from fleetbuild.engine.tools import checks_for
-from fleetbuild.errors import PlanFileError
+from fleetbuild.errors import PlanFileError, UsageError
 from fleetbuild.models import (
     Inventory,
     Login,
@@ -132,3 +132,14 @@ def test_checks_come_from_the_plan_else_from_the_recipe(tmp_path: Path) -> None:
     nobody = checks_for(None, store, [])(manifest("unheard-of", "another"))
     assert not nobody.imports
     assert not nobody.snippets
+
+
+@pytest.mark.parametrize("captures", [True, False])
+@pytest.mark.parametrize("name", ["a/cpuinfo", "n" * 300, "c"])
+def test_who_is_not_in_the_plan_has_no_story(tmp_path: Path, name: str, captures: bool) -> None:
+    state = StateDir(tmp_path)
+    keep(state, {"a": CAPTURE})
+    with pytest.raises(UsageError, match="The plan has no node or group"):
+        fleetbuild.explain(
+            PLAN, name, captures=state.facts if captures else None, state_dir=tmp_path
+        )

@@ -50,6 +50,14 @@ def test_knows_how_old_facts_are(tmp_path: Path) -> None:
     assert state.probed("a") is None
 
 
+@pytest.mark.parametrize("name", ["a/cpuinfo", "n" * 300, "a\0b"])
+def test_what_no_folder_can_be_called_was_not_probed(tmp_path: Path, name: str) -> None:
+    state = StateDir(tmp_path)
+    state.mark_probed("a", "2026-01-01T00:00:00+00:00")
+    (state.facts / "a" / "cpuinfo").touch()
+    assert state.probed(name) is None
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
