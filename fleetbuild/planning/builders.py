@@ -65,19 +65,19 @@ def choose_builders(
             pythons[name] = answer
         else:
             refusals.append(answer)
-    order = (*fit, *(name for name in members if name not in fit))
+    order = tuple(dict.fromkeys((*fit, *members)))
     need, oldest = Need(RUNGS[target.isa], gcc), members[0]
-    floor = libc_of(facts[oldest])
+    floor, named = libc_of(facts[oldest]), set(fit)
     able = tuple(
         sorted(
-            (name for name in order if name in fit or libc_of(facts[name]) == floor),
+            (name for name in order if name in named or libc_of(facts[name]) == floor),
             key=lambda name: (
                 lacks_compiler(need, facts[name]),
                 toolkit is not None and name not in toolkit.installed_on,
             ),
         )
     )
-    order = (*able, *(name for name in order if name not in able))[:_ENOUGH]
+    order = tuple(dict.fromkeys((*able, *order)))[:_ENOUGH]
     return Builders(
         order=order,
         able=able,
