@@ -98,7 +98,9 @@ class FabricTransport:
                 return _exchange(self._connection, command, stdin, deadline)
         except NoAnswer:
             raise
-        except (paramiko.SSHException, EOFError, OSError) as problem:
+        except Exception as problem:
+            # Any at all: paramiko reads what a stranger sends, and passes on what its own parsing
+            # trips over. That must cost this node's answer, and not everybody's.
             if self._given_up.is_set():
                 raise TimeoutError from None
             if known := _network_problem(problem, self._settings):
