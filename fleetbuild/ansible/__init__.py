@@ -7,7 +7,6 @@ from fleetbuild.ansible._runner import find_program
 from fleetbuild.ansible.listing import Listing, list_inventory
 from fleetbuild.ansible.playbooks import (
     HostRun,
-    PlaybookRun,
     TaskEvent,
     ansible_dir,
     run_playbook,
@@ -19,7 +18,6 @@ from fleetbuild.ansible.settings import Settings, effective_settings
 __all__ = [
     "HostRun",
     "Listing",
-    "PlaybookRun",
     "Secrets",
     "Settings",
     "TaskEvent",

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,15 +41,6 @@ class HostRun:
 
     state: Literal["ok", "failed", "unreachable"]
     message: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PlaybookRun:
-    """How a playbook ended for each host that it was limited to."""
-
-    hosts: dict[str, HostRun]
-    cancelled: bool = False
 
 
 _STATES: dict[str, Literal["ok", "failed", "unreachable", "skipped", "retry"]] = {
@@ -72,12 +63,11 @@ def run_playbook(
     on_event: Callable[[TaskEvent], None],
     forks: int = 25,
     interpreters: Mapping[str, str] | None = None,
-    cancel: threading.Event | None = None,
-) -> PlaybookRun:
+) -> dict[str, HostRun]:
     """Run playbooks/NAME on some hosts of an inventory. What it printed stays in state_dir/runs.
 
     `interpreters` tells what runs Ansible's modules on hosts of which the user's files do not say.
-    Setting `cancel` from another thread, or Ctrl-C in this one, stops Ansible and its workers.
+    Ctrl-C stops Ansible and its workers.
     """
     run = _Run(on_event)
     log = state_dir / "runs" / f"{time.strftime('%Y%m%dT%H%M%S')}-{Path(name).stem}.log"
@@ -103,17 +93,14 @@ def run_playbook(
                 cancelled=cancelled,
                 log=log,
             ),
-            cancel or threading.Event(),
             private,
         )
-    if code is None:
-        return PlaybookRun(run.hosts(limit), cancelled=True)
     if code != 0 and not run.played:
         raise FleetbuildError(
             f"ansible-playbook stopped before its first task: {run.complaint()}",
             f"its whole output is in {log}",
         )
-    return PlaybookRun(run.hosts(limit))
+    return run.hosts(limit)
 
 
 def ansible_dir() -> Path:
@@ -180,7 +167,7 @@ class _Run:
         self.played = False
         self._on_event = on_event
         self._ended: dict[str, HostRun] = {}
-        self._facts: dict[str, dict[str, Any]] = {}
+        self._reached: set[str] = set()
         self._said: list[str] = []
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -192,8 +179,7 @@ class _Run:
         self.played = True
         told = task_event(kind, data)
         if told.state in {"ok", "changed"}:
-            facts = told.result.get("ansible_facts")
-            self._facts.setdefault(told.host, {}).update(facts if isinstance(facts, dict) else {})
+            self._reached.add(told.host)
         elif told.state == "unreachable":
             self._ended[told.host] = HostRun("unreachable", told.message)
         elif told.state == "failed" and not data.get("ignore_errors"):
@@ -204,8 +190,7 @@ class _Run:
         """How it ended for each host, the untouched ones among them."""
         silent = HostRun("failed", f"Ansible did not come to it. {self.complaint()}".strip())
         return {
-            host: self._ended.get(host)
-            or (HostRun("ok", facts=self._facts[host]) if host in self._facts else silent)
+            host: self._ended.get(host) or (HostRun("ok") if host in self._reached else silent)
             for host in limit
         }
 
@@ -240,10 +225,8 @@ def _message(result: Mapping[str, Any]) -> str:
     return plain(said).strip(" :\n")[-_LONGEST:]
 
 
-def _interruptible(
-    work: Callable[[Callable[[], bool]], int], cancel: threading.Event, private: Path
-) -> int | None:
-    """Do the work in a thread that Ctrl-C here, or `cancel`, ends; None where it was cancelled."""
+def _interruptible(work: Callable[[Callable[[], bool]], int], private: Path) -> int:
+    """Do the work in a thread that Ctrl-C here ends."""
     give_up, codes, problems = threading.Event(), [], []
 
     def job() -> None:
@@ -255,11 +238,8 @@ def _interruptible(
     thread = threading.Thread(target=job, daemon=True)
     thread.start()
     try:
-        while thread.is_alive() and not cancel.is_set():
+        while thread.is_alive():
             thread.join(0.1)
-        if thread.is_alive():
-            _stop(thread, give_up, private)
-            return None
     except KeyboardInterrupt:
         _stop(thread, give_up, private)
         raise

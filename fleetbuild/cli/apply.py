@@ -20,10 +20,6 @@ What = Annotated[
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Answer yes: apply the plan made from an INVENTORY.")
 ]
-INTERRUPTED = (
-    "nodes keep what they had, finished wheels are kept, and a build left running is taken up "
-    "again: run the same fleetbuild apply to go on"
-)
 
 
 def apply(
@@ -46,10 +42,7 @@ def apply(
     vault_id: options.VaultIds = None,
 ) -> None:
     """Build, distribute, install and verify, as the plan says."""
-    with Session(
-        state_dir=state_dir, json=json, verbose=verbose, no_color=no_color,
-        after_interrupt=INTERRUPTED,
-    ) as run:  # fmt: skip
+    with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
         from fleetbuild.cli import steps
         from fleetbuild.engine.check import refuse_without_ssh

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fleetbuild.ansible import Secrets
 
 PROMPT = "@prompt"
-INTERRUPTED = "Run the same command again."
 
 
 class Session:
@@ -31,12 +30,10 @@ class Session:
         json: bool = False,
         verbose: bool = False,
         no_color: bool = False,
-        after_interrupt: str = INTERRUPTED,
     ) -> None:
         self.out = Output(json=json, verbose=verbose, color=not no_color)
         self.state_dir = state_dir
         self.exit_code = 0
-        self._after_interrupt = after_interrupt
 
     def __enter__(self) -> Self:
         return self
@@ -62,9 +59,9 @@ class Session:
         raise typer.Exit(self.exit_code)
 
     def _interrupted(self, problem: BaseException) -> None:
-        fix = problem.fix if isinstance(problem, Interrupted) else ""
-        message = problem.message if isinstance(problem, Interrupted) else ""
-        self.out.error(Interrupted(message or "interrupted", fix or self._after_interrupt))
+        if not isinstance(problem, Interrupted):
+            problem = Interrupted("interrupted", "run the same command again")
+        self.out.error(problem)
         self.exit_code = Interrupted.exit_code
 
     def _unexpected(self, problem: BaseException) -> None:

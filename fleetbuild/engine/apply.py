@@ -31,7 +31,9 @@ def carry_out(run: Run) -> Result:
         except KeyboardInterrupt:
             run.journal.note("run ended", error="interrupted")
             raise Interrupted(
-                "Interrupted.", "Run the same apply again; it goes on from where it stood."
+                "Interrupted. Every node serves the release that it served, or the new one;"
+                " builds that had begun go on, on their nodes.",
+                "Run the same apply again; it takes up what is there.",
             ) from None
         result = progress.result(run)
         run.state.save_result(result, started=run.started)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from fleetbuild.engine.ailments import explain_failure
 from fleetbuild.engine.replies import Reply, reply_of
 from fleetbuild.engine.run import Progress, Run
 from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of, source_of
-from fleetbuild.errors import Interrupted
 from fleetbuild.models import LockedFile, WheelResult
 from fleetbuild.store.fetch import sha256_of
 from fleetbuild.words import count
@@ -48,20 +47,15 @@ class _Answers:
     broken: dict[str, tuple[str, Reply]] = field(default_factory=dict)  # the first, by node
 
 
-def _run_playbook(run: Run, progress: Progress) -> tuple[_Answers, dict[str, HostRun]]:
+def _run_playbook(run: Run, progress: Progress) -> tuple[_Answers, Mapping[str, HostRun]]:
     answers = _Answers()
-    ended = run.tools.playbook(
+    hosts = run.tools.playbook(
         "build.yml",
         limit=sorted({order.node for order in progress.orders}),
         extravars={"fleetbuild_builds": extravars(run, progress)},
         on_event=_listener(run, progress.orders, answers),
     )
-    if ended.cancelled:
-        raise Interrupted(
-            "Interrupted. Builds that had begun go on, on their nodes.",
-            "Run the same apply again; it takes up what is there.",
-        )
-    return answers, dict(ended.hosts)
+    return answers, hosts
 
 
 def extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:

@@ -12,7 +12,6 @@ from fleetbuild.engine.lock import locked
 from fleetbuild.engine.replies import Reply, reply_of, weightier
 from fleetbuild.engine.run import Playbooks, Prober
 from fleetbuild.engine.state import StateDir, now
-from fleetbuild.errors import Interrupted
 from fleetbuild.models import (
     Event,
     Facts,
@@ -158,14 +157,12 @@ def _run(
             if reply.of != "failure":
                 _tell(on_event, errand, errand.result(event.host, current[event.host], reply))
 
-    ended = playbook(
+    hosts = playbook(
         errand.playbook, limit=sorted(jobs), extravars={errand.variable: jobs}, on_event=listen
     )
-    if ended.cancelled:
-        raise Interrupted("Interrupted.", "Run the same command again.")
     results = {}
     for name in jobs:
-        reply, host = replies.get(name), ended.hosts.get(name)
+        reply, host = replies.get(name), hosts.get(name)
         if reply and reply.of != "failure":
             results[name] = errand.result(name, current[name], reply)
         else:

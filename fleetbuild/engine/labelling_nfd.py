@@ -7,25 +7,25 @@ by as much.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.engine.labelling import Labels, Names, Results
 from fleetbuild.engine.state import StateDir, one_line, write_atomically
-from fleetbuild.errors import Interrupted
 from fleetbuild.kubernetes.nfd import DIRECTORY
 from fleetbuild.kubernetes.served import DEFAULT, served_labels
 from fleetbuild.models import Manifest
 from fleetbuild.models.result import LabelResult
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, PlaybookRun, TaskEvent
+    from fleetbuild.ansible import HostRun, TaskEvent
+    from fleetbuild.engine.run import Playbooks
 
 
 class Nfd:
     """A feature file on each node, of which Node Feature Discovery makes labels."""
 
-    def __init__(self, names: Names, playbook: Callable[..., PlaybookRun], state: StateDir) -> None:
+    def __init__(self, names: Names, playbook: Playbooks, state: StateDir) -> None:
         self._names, self._playbook, self._state = names, playbook, state
 
     def prepare(self) -> None:
@@ -63,7 +63,7 @@ class Nfd:
             if isinstance(said, dict) and said.get("changed"):
                 changed.add(event.host)
 
-        ended = self._playbook(
+        hosts = self._playbook(
             "label.yml",
             limit=sorted(wanted),
             extravars={
@@ -74,10 +74,8 @@ class Nfd:
             },
             on_event=listen,
         )
-        if ended.cancelled:
-            raise Interrupted("Interrupted.", "Run the same command again.")
         results = {
-            name: self._result(name, labels, ended.hosts.get(name), changed)
+            name: self._result(name, labels, hosts.get(name), changed)
             for name, labels in wanted.items()
         }
         self._note({name: results[name].labels for name in results if results[name].well})

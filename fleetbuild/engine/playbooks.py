@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from fleetbuild.ansible import PlaybookRun, Secrets, TaskEvent, run_playbook
+from fleetbuild.ansible import HostRun, Secrets, TaskEvent, run_playbook
 from fleetbuild.models import Facts, Node
 
 # What the modules of every supported ansible-core run under.
@@ -35,7 +35,7 @@ class AnsiblePlaybooks:
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[TaskEvent], None],
-    ) -> PlaybookRun:
+    ) -> dict[str, HostRun]:
         return run_playbook(
             name,
             inventory=self.inventory,

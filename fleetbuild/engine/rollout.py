@@ -16,7 +16,6 @@ from fleetbuild.engine.replies import Reply, reply_of, weightier
 from fleetbuild.engine.run import Progress, Run, by_node
 from fleetbuild.engine.verify import why
 from fleetbuild.engine.work import canaries, key_of, open_groups, unfinished
-from fleetbuild.errors import Interrupted
 from fleetbuild.models import (
     LockedFile,
     Manifest,
@@ -29,7 +28,7 @@ from fleetbuild.models import (
 from fleetbuild.words import count
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, PlaybookRun, TaskEvent
+    from fleetbuild.ansible import HostRun, TaskEvent
 
 _STAGES: dict[str, Stage] = {
     "Copy wheels": "distribute",
@@ -124,7 +123,7 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
     replies: dict[str, Reply] = {}
     groups = {name: group for group in run.plan.groups for name in group.nodes}
     with run.stage("install", count(len(names), who)) as ending:
-        ended = run.tools.playbook(
+        hosts = run.tools.playbook(
             "install.yml",
             limit=sorted(names),
             extravars={
@@ -134,9 +133,8 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
             },
             on_event=_listener(run, groups, replies),
         )
-        _refuse_cancelled(ended)
         results = [
-            _result(groups[name], name, replies.get(name), ended.hosts.get(name)) for name in names
+            _result(groups[name], name, replies.get(name), hosts.get(name)) for name in names
         ]
         ending.failures = sum(result.state != "installed" for result in results)
     for result in results:
@@ -147,15 +145,6 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
     return give_labels(
         run, progress, {name: manifest(run, progress, groups[name], name) for name in names}
     )
-
-
-def _refuse_cancelled(ended: PlaybookRun) -> None:
-    if ended.cancelled:
-        raise Interrupted(
-            "Interrupted. Every node serves the release that it served, or the new one; none is"
-            " in between.",
-            "Run the same apply again; what is done stays done.",
-        )
 
 
 def extravars(run: Run, progress: Progress, group: PlannedGroup, name: str) -> dict[str, Any]:

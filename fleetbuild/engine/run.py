@@ -35,7 +35,7 @@ from fleetbuild.models import (
 from fleetbuild.models.result import LabelResult
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import PlaybookRun, TaskEvent
+    from fleetbuild.ansible import HostRun, TaskEvent
 
 
 class Shelved(Protocol):
@@ -61,7 +61,7 @@ class Playbooks(Protocol):
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[TaskEvent], None],
-    ) -> PlaybookRun: ...
+    ) -> Mapping[str, HostRun]: ...
 
 
 class Wheels(Protocol):

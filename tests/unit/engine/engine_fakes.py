@@ -193,11 +193,11 @@ class FakeFleet:
         hosts = {}
         for host, job in jobs.items():
             trouble = self.trouble.get((name, host), "")
-            if trouble == "cancelled":
-                return SimpleNamespace(hosts={}, cancelled=True)
+            if trouble == "ctrl-c":
+                raise KeyboardInterrupt
             play = {"build.yml": self._build, "install.yml": self._install}[name]
             hosts[host] = play(host, job, trouble, on_event)
-        return SimpleNamespace(hosts=hosts, cancelled=False)
+        return hosts
 
     def _build(self, host: str, builds: Any, trouble: str, on_event: Any) -> Any:
         if trouble in ("unreachable", "silent"):

@@ -291,11 +291,11 @@ def test_a_fallback_with_a_newer_libc_does_not_build(fleet: FakeFleet, tmp_path:
 
 
 def test_a_build_left_running_is_taken_up_where_it_runs(fleet: FakeFleet, tmp_path: Path) -> None:
-    fleet.trouble["build.yml", "avx-1"] = "cancelled"
+    fleet.trouble["build.yml", "avx-1"] = "ctrl-c"
     whole = fleet.facts["avx-1"]
     fleet.facts["avx-1"] = whole.model_copy(update=lost())
-    fleet.trouble["build.yml", "avx-2"] = "cancelled"
-    with pytest.raises(Interrupted):
+    fleet.trouble["build.yml", "avx-2"] = "ctrl-c"
+    with pytest.raises(Interrupted, match="builds that had begun go on"):
         apply(fleet, tmp_path)
     fleet.facts["avx-1"] = whole
     fleet.trouble.clear()
@@ -304,7 +304,7 @@ def test_a_build_left_running_is_taken_up_where_it_runs(fleet: FakeFleet, tmp_pa
 
 
 def test_an_interrupted_install_goes_on(fleet: FakeFleet, tmp_path: Path) -> None:
-    fleet.trouble["install.yml", "avx-1"] = "cancelled"
+    fleet.trouble["install.yml", "avx-1"] = "ctrl-c"
     with pytest.raises(Interrupted):
         apply(fleet, tmp_path)
     fleet.trouble.clear()

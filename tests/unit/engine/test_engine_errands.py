@@ -1,8 +1,6 @@
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from engine_fakes import answer, ended, event, facts
 
 from fleetbuild.engine.errand import Errand, run_errand
@@ -11,7 +9,6 @@ from fleetbuild.engine.replies import Reply
 from fleetbuild.engine.rollback import going_back
 from fleetbuild.engine.state import StateDir
 from fleetbuild.engine.verify import Checks, verification, why
-from fleetbuild.errors import Interrupted
 from fleetbuild.models import Event, Facts, Inventory, Login, Manifest, Node, Result
 
 MANIFEST = Manifest(
@@ -40,15 +37,13 @@ class Fleet:
         hosts = {}
         for host in jobs:
             reply = self.replies[host]
-            if reply == "cancelled":
-                return SimpleNamespace(hosts={}, cancelled=True)
             if isinstance(reply, str):
                 hosts[host] = ended(reply)
             else:
                 answer(on_event, host, reply, "install" if name == "rollback.yml" else "verify")
                 if not reply["ok"]:
                     on_event(event(host, "Stop", {"fix": "?"}, "failed", "Stopped."))
-        return SimpleNamespace(hosts=hosts, cancelled=False)
+        return hosts
 
     def run(self, errand: Errand) -> Result:
         nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
@@ -132,8 +127,3 @@ def test_the_end_of_a_traceback_is_told_once() -> None:
         "d. AssertionError: too big"
     )
     assert why(Reply(of="verify", ok=False, reason="It failed.")) == "It failed."
-
-
-def test_is_interrupted(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted):
-        Fleet(tmp_path, a="cancelled").run(VERIFY)

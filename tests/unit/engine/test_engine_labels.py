@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from fleetbuild.engine.rollout import manifest
 from fleetbuild.engine.run import Progress
 from fleetbuild.engine.state import StateDir
 from fleetbuild.engine.verify import Checks, verification
-from fleetbuild.errors import Interrupted
 from fleetbuild.kubernetes import render
 from fleetbuild.kubernetes.labels import node_labels
 from fleetbuild.kubernetes.served import is_release_label, served_labels
@@ -195,7 +193,7 @@ class Servants:
             if name == "rollback.yml" and reply["ok"]:
                 back = OLD.model_copy(update={"id": reply["release_id"]})
                 self.facts[host] = facts("avx", release={"default": back})
-        return SimpleNamespace(hosts=hosts, cancelled=False)
+        return hosts
 
     def run(self, errand: Errand) -> Result:
         nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
@@ -277,19 +275,20 @@ class Ansible:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.state: dict[str, str] = {}
-        self.cancelled = False
+        self.interrupted = False
 
     def __call__(self, name: str, *, limit: Any, extravars: Any, on_event: Any) -> Any:
         assert name == "label.yml"
         wanted = extravars["fleetbuild_labels"]
         assert limit == sorted(wanted)
         self.asked.append(wanted)
+        if self.interrupted:
+            raise KeyboardInterrupt
         for host in wanted:
             said = {"ansible_facts": {"node_labels_result": {"ok": True, "changed": True}}}
             on_event(event(host, "Result", said))
             on_event(event(host, "Other", {"ansible_facts": {"node_labels_result": 3}}))
-        hosts = {host: ended(self.state.get(host, "ok")) for host in wanted}
-        return SimpleNamespace(hosts=hosts, cancelled=self.cancelled)
+        return {host: ended(self.state.get(host, "ok")) for host in wanted}
 
 
 NAMES = Names("fleetbuild.dev", hardware={"a": {"fleetbuild.dev/isa": "avx"}})
@@ -349,10 +348,10 @@ def test_a_file_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None
     assert "no route" in str(results["a"].reason)
     ansible.state = {}
     assert labels.publish({"a": SERVED, "b": SERVED}).keys() == {"a", "b"}
-    ansible.cancelled = True
-    with pytest.raises(Interrupted):
+    ansible.interrupted = True
+    with pytest.raises(KeyboardInterrupt):
         labels.withdraw(["a"])
-    ansible.cancelled = False
+    ansible.interrupted = False
     assert labels.publish({"a": SERVED})  # nobody knows what lies there now
 
 
