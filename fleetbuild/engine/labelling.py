@@ -6,13 +6,14 @@ verified; what the hardware alone decides stays on it all the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from fleetbuild.engine.state import now
-from fleetbuild.kubernetes.labels import check_domain, kubernetes_name, node_labels
-from fleetbuild.kubernetes.served import DEFAULT, is_release_label
+from fleetbuild.kubernetes.labels import check_domain, class_labels, kubernetes_name
+from fleetbuild.kubernetes.served import DEFAULT
 from fleetbuild.models import (
     Config,
     Event,
@@ -49,7 +50,14 @@ class Names:
 
     def claimants(self, node: str) -> tuple[str, ...]:
         """The hosts that are called like this Node; more than one is one too many."""
-        return tuple(sorted(name for name, called in self.nodes.items() if called == node))
+        return tuple(sorted(self._called.get(node, ())))
+
+    @cached_property
+    def _called(self) -> Mapping[str, Sequence[str]]:
+        called: dict[str, list[str]] = {}
+        for host, node in self.nodes.items():
+            called.setdefault(node, []).append(host)
+        return called
 
 
 def names_in(plan: Plan) -> Names:
@@ -60,12 +68,9 @@ def names_in(plan: Plan) -> Names:
         release=plan.release,
         nodes={name: kubernetes_name(plan, name) for name in plan.nodes},
         hardware={
-            name: {
-                key: value
-                for key, value in node_labels(plan, group).items()
-                if not is_release_label(key, plan.label_domain)
-            }
+            name: labels
             for group in plan.groups
+            for labels in [class_labels(plan, group)]
             for name in group.nodes
         },
     )
