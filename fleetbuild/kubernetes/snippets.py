@@ -17,7 +17,7 @@ from fleetbuild.kubernetes.affinity import (
 from fleetbuild.kubernetes.classes import class_of_target
 from fleetbuild.kubernetes.document import Note, Row, comment, dump
 from fleetbuild.kubernetes.labels import check_domain
-from fleetbuild.models import Plan, PlannedGroup
+from fleetbuild.models import Plan, PlannedGroup, Target
 
 _HEADER = {
     "class": """\
@@ -35,8 +35,8 @@ _ANY = """\
 A pod that runs with the packages of any of these groups, such as an image for several
 architectures or a program that chooses for itself:
 {groups}
-Required: where it runs at all. Preferred: where it is expected to run fastest, by SM and rung;
-nothing was measured."""
+All of it goes into spec, the limits into the container. Required: where it runs at all. Preferred:
+where it is expected to run fastest, by SM and rung; nothing was measured."""
 
 
 def snippets(plan: Plan, *, runtime_class: str | None = None) -> dict[str, str]:
@@ -55,23 +55,24 @@ def _file(plan: Plan, by: By, runtime_class: str | None) -> str:
 def _documents(plan: Plan, by: By, runtime_class: str | None) -> Iterator[str]:
     groups = sorted(plan.groups, key=lambda group: group.name)
     for group in groups:
-        yield dump(_pod(plan, group, by, runtime_class), _ONE.format(group=group.name))
+        pod = _pod(_placement(plan, group, by), group.target, runtime_class)
+        yield dump(pod, _ONE.format(group=group.name))
     # A pod asks for a GPU or it does not.
     for gpu in (True, False):
         some = [group for group in groups if bool(group.target.sms) == gpu]
         if len({class_of_target(group.target) for group in some}) > 1:
             names = "\n".join(f"  {group.name}" for group in some)
-            yield dump({"affinity": _short(affinity(plan, some, by))}, _ANY.format(groups=names))
+            placement = {"affinity": _short(affinity(plan, some, by))}
+            pod = _pod(placement, some[0].target, runtime_class)
+            yield dump(pod, _ANY.format(groups=names))
 
 
-def _pod(plan: Plan, group: PlannedGroup, by: By, runtime_class: str | None) -> dict[str, Any]:
-    limits = gpu_limits(group.target)
+def _pod(
+    placement: dict[str, object], target: Target, runtime_class: str | None
+) -> dict[str, object]:
+    limits = gpu_limits(target)
     containers = {"containers": [{"resources": {"limits": limits}}]} if limits else {}
-    return {
-        **_placement(plan, group, by),
-        **pod_fields(group.target, runtime_class),
-        **containers,
-    }
+    return {**placement, **pod_fields(target, runtime_class), **containers}
 
 
 def _placement(plan: Plan, group: PlannedGroup, by: By) -> dict[str, object]:

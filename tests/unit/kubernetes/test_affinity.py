@@ -229,5 +229,17 @@ def test_a_snippet_says_the_same_as_the_call():
         selector(plan, group) for group in by_name
     ]
     expected = affinity(plan, [group for group in by_name if group.target.sms])
-    assert documents[3] == {"affinity": json.loads(json.dumps(expected))}
+    assert documents[3]["affinity"] == json.loads(json.dumps(expected))
     assert len(documents) == 4  # there is but one CPU group
+
+
+@pytest.mark.parametrize("file", ["affinity.yaml", "affinity-nfd.yaml"])
+def test_a_pod_for_any_gpu_group_asks_for_a_gpu_as_one_for_a_single_group_does(file):
+    plan = plan_of("sm75-avx512", "sm86-avx2", "cpu-avx2", "cpu-armv9")
+    text = snippets(plan, runtime_class="nvidia")[file]
+    *_, one, any_gpu, any_cpu = [each for each in yaml.safe_load_all(text) if each]
+    assert {**any_gpu, "affinity": None} == {
+        "affinity": None,
+        **{key: one[key] for key in ("tolerations", "runtimeClassName", "containers")},
+    }
+    assert list(any_cpu) == ["affinity"]
