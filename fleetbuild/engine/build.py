@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.engine.ailments import explain_failure
-from fleetbuild.engine.replies import Reply, reply_of
+from fleetbuild.engine.replies import Reply, news_of, reply_of
 from fleetbuild.engine.run import Progress, Run
 from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of, source_of
 from fleetbuild.models import LockedFile, WheelResult
@@ -170,19 +170,18 @@ def _tell_end(run: Run, order: Order, reply: Reply) -> None:
 
 
 def _tell_progress(run: Run, order: Order, event: TaskEvent) -> None:
-    news = event.result.get("progress")
-    if not isinstance(news, dict):
+    news = news_of(event)
+    if news is None:
         return
-    done, total = news.get("done"), news.get("total")
     run.tell(
         "build",
         "progress",
-        str(news.get("last_line") or "")[:200],
+        news.last_line[:200],
         group=order.group,
         node=order.node,
         package=order.wheel.package,
-        done=done if isinstance(done, int) else None,
-        total=total if isinstance(total, int) else None,
+        done=news.done,
+        total=news.total,
     )
 
 

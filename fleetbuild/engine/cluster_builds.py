@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from fleetbuild.ansible import ansible_dir
 from fleetbuild.audit import check_wheel
+from fleetbuild.engine.replies import Seconds
 from fleetbuild.engine.work import key_of, pins_of, source_of
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.kubernetes.builds import PROGRAMS, TIMEOUT, BuildOrder, build_jobs
@@ -21,7 +22,7 @@ class Handed(Frozen):
     """What a Job says of its build. Nothing depends on it."""
 
     node: str = ""
-    seconds: float = 0
+    seconds: Seconds = 0
 
 
 def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:

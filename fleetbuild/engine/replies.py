@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
+
+# What can be shown to people and counted with: no infinity, and nothing of three hundred digits.
+Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=10**9)]
 
 # The facts that playbooks/README.md promises.
 _FACTS: dict[str, Literal["build", "install", "verify"]] = {
@@ -27,7 +31,7 @@ class Reply(BaseModel):
     key: str = ""
     file: str | None = None
     sha256: str | None = None
-    seconds: float | None = None
+    seconds: Seconds | None = None
     cached: bool = False
     active: bool = False
     release_id: str | None = None
@@ -35,6 +39,14 @@ class Reply(BaseModel):
     reason: str = ""
     fix: str = ""
     log: str | None = None
+
+
+class News(BaseModel):
+    """How far a build is, as its node says."""
+
+    done: Count | None = None
+    total: Count | None = None
+    last_line: str = ""
 
 
 def reply_of(event: TaskEvent) -> Reply | None:
@@ -49,6 +61,14 @@ def reply_of(event: TaskEvent) -> Reply | None:
         return None
     told = ((kind, facts[name]) for name, kind in _FACTS.items() if name in facts)
     return next((_read(kind, said) for kind, said in told if isinstance(said, dict)), None)
+
+
+def news_of(event: TaskEvent) -> News | None:
+    """What an event says of a build that goes on, or None."""
+    try:
+        return News.model_validate(event.result.get("progress"))
+    except ValidationError:
+        return None
 
 
 def _read(kind: Literal["build", "install", "verify"], said: dict[str, Any]) -> Reply:

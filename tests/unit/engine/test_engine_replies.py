@@ -1,9 +1,12 @@
+from math import inf, nan
 from typing import Any
 
 import pytest
 from engine_fakes import event
+from pydantic import ValidationError
 
-from fleetbuild.engine.replies import Reply, reply_of, weightier
+from fleetbuild.engine.cluster_builds import Handed
+from fleetbuild.engine.replies import News, Reply, news_of, reply_of, weightier
 
 
 def said(what: Any) -> Reply | None:
@@ -23,7 +26,14 @@ def test_what_is_no_answer_is_none(what: Any) -> None:
     assert reply_of(event("n", "Result", {"ansible_facts": {"other": {"ok": True}}})) is None
 
 
-@pytest.mark.parametrize("what", [{}, {"ok": "perhaps", "key": "k"}, {"ok": True, "seconds": {}}])
+@pytest.mark.parametrize(
+    "what",
+    [
+        {},
+        {"ok": "perhaps", "key": "k"},
+        *({"ok": True, "seconds": odd} for odd in ({}, inf, nan, -1, 10**400, "1e400")),
+    ],
+)
 def test_an_answer_without_sense_is_a_failure(what: Any) -> None:
     reply = said(what)
     assert reply
@@ -45,3 +55,27 @@ def test_a_result_outweighs_the_failure_that_ends_it() -> None:
     assert weightier(good, failure) is failure
     assert weightier(failure, good) is good
     assert weightier(None, failure) is failure
+
+
+@pytest.mark.parametrize(
+    ("what", "read"),
+    [
+        ({"done": 3, "total": 7, "last_line": "[3/7] CXX a.o", "steps": 3}, (3, 7)),
+        ({"done": None, "total": None}, (None, None)),
+        ({"done": 1, "total": 10**400}, None),
+        ({"done": -1, "total": 2}, None),
+        ({"done": inf, "total": 2}, None),
+        ("?", None),
+        (None, None),
+    ],
+)
+def test_progress_is_believed_where_it_makes_sense(what: Any, read: Any) -> None:
+    news = news_of(event("n", "Wait for the build", {"progress": what}))
+    assert (news and (news.done, news.total)) == read
+    assert news is None or isinstance(news, News)
+
+
+@pytest.mark.parametrize("odd", ["Infinity", "NaN", "1e400", "-1"])
+def test_a_job_in_a_cluster_takes_no_such_time_either(odd: str) -> None:
+    with pytest.raises(ValidationError):
+        Handed.model_validate_json(f'{{"seconds": {odd}}}')
