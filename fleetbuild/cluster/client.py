@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from fleetbuild.cluster.connection import connect
 from fleetbuild.cluster.credentials import Credentials, log_in, renewable
 from fleetbuild.cluster.kubeconfig import Access
-from fleetbuild.cluster.problems import Refusal, Unanswered, untrusted
+from fleetbuild.cluster.problems import Refusal, Unanswered, no_api, untrusted
 
 TIMEOUT = 15.0  # seconds, for each answer
 WAITS = (0.5, 1.0, 2.0)  # seconds before asking again
@@ -105,7 +105,9 @@ class Client:
         answer = self._patiently(method, target, text, kind)
         document = _document(answer.body)
         if answer.code >= 400:
-            raise Refusal(answer.code, document)
+            raise Refusal(answer.code, document or _in_words(answer.body))
+        if answer.code >= 300 or document is None:
+            raise no_api(self.access, answer.code)
         return document
 
     def _patiently(self, method: str, target: str, body: bytes | None, kind: str) -> _Answer:
@@ -190,12 +192,16 @@ def _whole(response: http.client.HTTPResponse) -> bytes:
     return body
 
 
-def _document(body: bytes) -> Json:
+def _document(body: bytes) -> Json | None:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return {"message": body[:300].decode(errors="replace").strip()}
-    return document if isinstance(document, dict) else {}
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _in_words(body: bytes) -> Json:
+    return {"message": body[:300].decode(errors="replace").strip()}
 
 
 def _told_to_wait(header: str | None, otherwise: float) -> float:

@@ -47,6 +47,16 @@ def told(problem: Refusal | Unanswered, access: Access, verb: str, what: str) ->
     )
 
 
+def no_api(access: Access, code: int) -> ClusterError:
+    """Somebody answered, but no API server: the login page of a proxy, or another program."""
+    what = f"a redirection (HTTP {code})" if code >= 300 else f"HTTP {code} and no JSON object"
+    return ClusterError(
+        f"{access.where} answered with {what}, which no API server does.",
+        "Something else answers there, such as a login page: check the server's address and the "
+        "proxy with `kubectl get --raw /version`, and run the same command again.",
+    )
+
+
 def expired(access: Access) -> tuple[str, str]:
     """401, and what to do about it."""
     return (

@@ -106,6 +106,34 @@ def test_an_answer_that_is_no_json() -> None:
         list_nodes(client)
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"302 Found\r\nLocation: https://sso/", b"<html>"),
+        (b"304 Not Modified", b""),
+        (b"200 OK", b"<html>Log in</html>"),
+        (b"200 OK", b""),
+        (b"200 OK", b'["no", "object"]'),
+    ],
+)
+def test_who_answers_is_no_api_server(answer: bytes, said: bytes) -> None:
+    def login_page(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        connection.recv(65536)
+        length = b"Content-Length: %d" % len(said)
+        connection.sendall(b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (answer, length, said))
+        connection.close()
+
+    with (
+        served(login_page) as port,
+        Client(Access(f"http://127.0.0.1:{port}", "c")) as client,
+        pytest.raises(ClusterError, match="which no API server does") as problem,
+    ):
+        list_nodes(client)
+    assert answer[:3].decode() in problem.value.message
+    assert "login page" in problem.value.fix
+
+
 class served:  # noqa: N801 reads as a word
     """A server of one connection after the other."""
 
