@@ -76,13 +76,15 @@ class Output:
 
     def error(self, error: FleetbuildError) -> None:
         """What happened and what to do now, on stderr."""
-        self.warn(f"error: {_sentences(error.message)}")
+        self.warn(f"error: {error.message}")
         if error.fix:
-            self.warn(f"fix: {_sentences(error.fix)}")
+            self.warn(f"fix: {error.fix}")
 
-    def warn(self, line: str) -> None:
-        """A line on stderr."""
-        Unbreakable(sys.stderr).write(line + "\n")
+    def warn(self, text: str) -> None:
+        """Words on stderr. They may hold several lines (the tail of a log, a traceback); each is
+        cleaned, none is lost."""
+        lines = text.splitlines() or [""]
+        Unbreakable(sys.stderr).write("".join(clean(line, limit=LONGEST) + "\n" for line in lines))
 
     def ask(self, question: str) -> bool:
         """Yes or no, from a person at a terminal."""
@@ -129,8 +131,3 @@ def _encodable(text: str, encoding: str | None) -> str:
     # A C locale cannot write "·" or a node's odd name; a question mark is better than a crash.
     encoding = encoding or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
-
-
-def _sentences(text: str) -> str:
-    # An error may hold several lines (the tail of a log); each is cleaned, none is lost.
-    return "\n".join(clean(line) for line in text.splitlines())

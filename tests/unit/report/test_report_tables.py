@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import Facts, Gpu, Libc, NodeStatus, Os, Python
 from fleetbuild.report import Output
 from fleetbuild.report.doctor import Finding, document, ending, table
@@ -102,6 +103,14 @@ def test_tables_away_from_a_terminal_are_not_cut(capsys: pytest.CaptureFixture[s
     assert len(lines) == 2
     assert not any(line.endswith(" ") for line in lines)
     assert "\x1b" not in "".join(lines)
+
+
+def test_what_is_told_on_stderr_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().warn("warning: \x1b[2Ja\u202e node\x07\n  its second line\n")
+    Output().error(FleetbuildError("one\x1b]0;title\x07\ntwo", "\x9bthree"))
+    assert capsys.readouterr().err == (
+        "warning: a node\n  its second line\nerror: one\ntwo\nfix: three\n"
+    )
 
 
 def test_yes_and_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
