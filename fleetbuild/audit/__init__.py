@@ -4,7 +4,7 @@ Wheels come from machines that are not trusted: whatever is in them, the answer 
 never a traceback.
 """
 
-from fleetbuild.audit.check import check_audit, check_wheel
+from fleetbuild.audit.check import check_wheel
 from fleetbuild.audit.models import ElfAudit, FeatureUse, WheelAudit
 from fleetbuild.audit.wheel import audit_wheel
 
@@ -13,6 +13,5 @@ __all__ = [
     "FeatureUse",
     "WheelAudit",
     "audit_wheel",
-    "check_audit",
     "check_wheel",
 ]

@@ -33,7 +33,6 @@ def check_wheel(
     target: Target,
     package: str,
     wheel_version: str,
-    sha256: str | None = None,
     libstdcxx: str | None = None,
     pins: Iterable[str] = (),
 ) -> tuple[str, ...]:
@@ -42,31 +41,10 @@ def check_wheel(
     `libstdcxx` is the oldest GLIBCXX among them, where it is known; `pins` are the exact versions
     of what the wheel is built against.
     """
-    return check_audit(
-        audit_wheel(path),
-        target=target,
-        package=package,
-        wheel_version=wheel_version,
-        sha256=sha256,
-        libstdcxx=libstdcxx,
-        pins=pins,
-    )
-
-
-def check_audit(
-    audit: WheelAudit,
-    *,
-    target: Target,
-    package: str,
-    wheel_version: str,
-    sha256: str | None = None,
-    libstdcxx: str | None = None,
-    pins: Iterable[str] = (),
-) -> tuple[str, ...]:
-    """The same for a wheel that was audited already."""
+    audit = audit_wheel(path)
     return (
         *(f"{audit.file}: {problem}" for problem in audit.problems),
-        *_identity(audit, package, wheel_version, sha256),
+        *_identity(audit, package, wheel_version),
         *_unpinned(audit, pins),
         *_tags(audit, target),
         *(finding for elf in audit.elfs for finding in _elf(elf, target, package)),
@@ -75,9 +53,7 @@ def check_audit(
     )
 
 
-def _identity(audit: WheelAudit, package: str, version: str, sha256: str | None) -> Iterator[str]:
-    if sha256 is not None and audit.sha256 != sha256:
-        yield f"{audit.file} has sha256 {audit.sha256}, and {sha256} was expected"
+def _identity(audit: WheelAudit, package: str, version: str) -> Iterator[str]:
     said = {
         "METADATA": (audit.name, audit.version),
         "its file name": (audit.file_name, audit.file_version),

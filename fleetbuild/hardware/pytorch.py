@@ -132,9 +132,6 @@ COMPANIONS: dict[str, dict[str, SpecifierSet]] = {  # name -> its version -> the
     name: {version: SpecifierSet(wanted) for version, wanted in table["torch"].items()}
     for name, table in _DATA["companions"].items()
 }
-PUBLISHED_RUNGS: dict[str, str] = {  # architecture -> what PyTorch's own wheels run on
-    arch: row["rung"] for arch, row in _DATA["published_cpu"].items()
-}
 OLDEST, *_, NEWEST = TORCHES.values()
 
 

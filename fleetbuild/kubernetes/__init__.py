@@ -61,17 +61,16 @@ def render(
     plan: Plan,
     *,
     verified: Collection[str] | None = None,
-    image: str | None = None,
     delivery: Delivery | None = None,
     wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> dict[str, str]:
     """File name to text. `verified` names the inventory's nodes that get release labels; without it
-    those which the plan found up to date. `image` is used in place of the official Python images.
+    those which the plan found up to date.
     `delivery` says by which way the packages come, `wheels` what an init container installs: the
     files of each group's release.
     """
     nodes = _nodes(plan, verified)
-    delivery = delivery or Delivery(image=image)
+    delivery = delivery or Delivery()
     workloads = {
         f"{delivery.kind}-{label_value(group.name)}.yaml": smoke(
             plan, group, delivery.kind, needs, image
@@ -139,12 +138,11 @@ def deliveries(
 def warnings(
     plan: Plan,
     *,
-    image: str | None = None,
     delivery: Delivery | None = None,
     wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> tuple[str, ...]:
     """What `render` had to leave out, a sentence each."""
-    delivery = delivery or Delivery(image=image)
+    delivery = delivery or Delivery()
     return (*node_warnings(plan), *_left_out(plan, delivery, wheels or {}))
 
 

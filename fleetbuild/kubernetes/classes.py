@@ -7,7 +7,7 @@ meets none has no class, and no wheel of the plan runs there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleetbuild.hardware.gpus import sm_order
@@ -20,7 +20,11 @@ _POSITION = {name: position for position, name in enumerate(RUNGS)}
 
 @dataclass(frozen=True)
 class HardwareClass:
-    """What a node must have for the wheels of some groups to run on it, and to be of use."""
+    """What a node must have for the wheels of some groups to run on it, and to be of use.
+
+    A class without SMs is met with any GPUs: they are not used. One with SMs wants GPUs, and code
+    for all of them, since a pod cannot choose which it is given.
+    """
 
     rung: Rung
     sms: tuple[str, ...]  # sorted; empty: no GPU is used
@@ -29,15 +33,6 @@ class HardwareClass:
     def name(self) -> str:
         """As the label `class` says it: sm86-avx2, cpu-avx512."""
         return class_name(self.rung.name, self.sms)
-
-    def meets(self, arch: str | None, features: Collection[str], sms: Collection[str]) -> bool:
-        """Would the wheels run on such a node, and on each of its GPUs?
-
-        A class without SMs is met with any GPUs: they are not used. One with SMs wants GPUs, and
-        code for all of them, since a pod cannot choose which it is given.
-        """
-        cpu = self.rung.arch == arch and self.rung.features <= frozenset(features)
-        return cpu and (not self.sms or (bool(sms) and frozenset(sms) <= frozenset(self.sms)))
 
 
 def classes(plan: Plan) -> tuple[HardwareClass, ...]:
@@ -57,16 +52,6 @@ def classes_of(targets: Iterable[Target]) -> tuple[HardwareClass, ...]:
 def class_of_target(target: Target) -> HardwareClass:
     """The class that a group of this target is of."""
     return HardwareClass(RUNGS[target.isa], tuple(sorted(target.sms, key=sm_order)))
-
-
-def class_of(
-    arch: str | None,
-    features: Collection[str],
-    sms: Collection[str],
-    among: Sequence[HardwareClass],
-) -> HardwareClass | None:
-    """The class of a node with this hardware, among those in order; None where it meets none."""
-    return next((each for each in among if each.meets(arch, features, sms)), None)
 
 
 def _order(each: HardwareClass) -> tuple[object, ...]:

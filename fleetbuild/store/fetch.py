@@ -20,7 +20,6 @@ from typing import IO
 
 from fleetbuild.errors import InstallError
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all
 _CHUNK = 1 << 20
 _TRIES = 4
 _SCHEMES = ("https", "http", "file")
@@ -36,7 +35,6 @@ def fetch(
     dest: Path,
     *,
     credentials: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Path:
     """The file at `dest`, with this hash. `credentials` are user:password by host."""
@@ -50,7 +48,7 @@ def fetch(
     dest.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, _TRIES + 1):
         try:
-            _once(_request(url, credentials or {}), sha256, dest, progress)
+            _once(_request(url, credentials or {}), sha256, dest)
         except _Damaged as problem:
             raise InstallError(
                 f"{dest.name} from {_host(url)} is not the locked file: {problem}.",
@@ -72,15 +70,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _once(
-    request: urllib.request.Request, sha256: str, dest: Path, progress: Progress | None
-) -> None:
+def _once(request: urllib.request.Request, sha256: str, dest: Path) -> None:
     with (
         urllib.request.urlopen(request, timeout=60, context=_context()) as answer,  # noqa: S310
         tempfile.NamedTemporaryFile(dir=dest.parent, prefix=".part-", delete=False) as part,
     ):
         try:
-            digest = _copy(answer, part, progress)
+            digest = _copy(answer, part)
             if digest != sha256:
                 raise _Damaged(f"its sha256 is {digest}, not {sha256}")
             part.flush()
@@ -91,7 +87,7 @@ def _once(
             Path(part.name).unlink(missing_ok=True)
 
 
-def _copy(answer: http.client.HTTPResponse, part: IO[bytes], progress: Progress | None) -> str:
+def _copy(answer: http.client.HTTPResponse, part: IO[bytes]) -> str:
     size = answer.headers.get("Content-Length")
     total = int(size) if size and size.isdigit() else None
     digest, done = hashlib.sha256(), 0
@@ -99,8 +95,6 @@ def _copy(answer: http.client.HTTPResponse, part: IO[bytes], progress: Progress 
         part.write(chunk)
         digest.update(chunk)
         done += len(chunk)
-        if progress:
-            progress(done, total)
     if total is not None and done < total:
         raise http.client.IncompleteRead(b"", total - done)
     return digest.hexdigest()

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning import Floors
-from fleetbuild.store.fetch import Progress, fetch, sha256_of
+from fleetbuild.store.fetch import fetch, sha256_of
 from fleetbuild.store.git import pack_commit
 from fleetbuild.store.settings import IndexSettings, mirrored, without_login
 
@@ -131,7 +131,7 @@ class Store:
             found[key] = (*found.get(key, ()), wheel.floors)
         return found
 
-    def fetch(self, file: LockedFile, progress: Progress | None = None) -> Path:
+    def fetch(self, file: LockedFile) -> Path:
         """The path of a locked file; brought here the first time."""
         if file.commit:
             return self._fetch_commit(file, file.commit)
@@ -140,7 +140,6 @@ class Store:
             file.sha256,
             self.path_of(file),
             credentials=self.settings.credentials,
-            progress=progress,
         )
 
     def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:

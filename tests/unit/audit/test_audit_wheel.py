@@ -39,7 +39,7 @@ def test_a_right_wheel_is_accepted(tmp_path):
     audit = audit_wheel(path)
     assert (audit.name, audit.version, audit.file_name) == ("demo", "1.0+cpu.avx", "demo")
     assert (audit.problems, audit.features, audit.libc_floor) == ((), ("avx",), "2.34")
-    assert check(path, sha256=audit.sha256) == ()
+    assert check(path) == ()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,6 @@ def test_nvidias_own_libraries_are_as_they_are(tmp_path):
     [
         ({"package": "other"}, "should be other 1.0+cpu.avx, and METADATA says demo 1.0+cpu.avx"),
         ({"wheel_version": "1.0+cpu.avx2"}, "its file name says demo 1.0+cpu.avx"),
-        ({"sha256": "00"}, "and 00 was expected"),
         ({"python": "cp312"}, "is for cp311, not cp312"),
         ({"python": "cp311t"}, "is for cp311, not cp311t"),
         ({"arch": "aarch64"}, "not for Linux on aarch64"),

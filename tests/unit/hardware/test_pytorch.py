@@ -12,7 +12,6 @@ from fleetbuild.hardware.pytorch import (
     COMPANIONS,
     NEWEST,
     OLDEST,
-    PUBLISHED_RUNGS,
     TORCHES,
     companion_for,
     find_torch,
@@ -21,7 +20,6 @@ from fleetbuild.hardware.pytorch import (
     python_of,
     wanted_torch,
 )
-from fleetbuild.hardware.rungs import RUNGS
 
 _DATA = load("pytorch.yml")
 _GRADES = {"measured", "documented", "reported", "inferred"}
@@ -40,8 +38,8 @@ def test_every_row_has_sources_and_evidence(name: str) -> None:
     assert {each["evidence"] for each in (*row["cuda"].values(), *row["reported"])} <= _GRADES
 
 
-def test_companions_and_published_wheels_have_sources_and_evidence() -> None:
-    for row in (*_DATA["companions"].values(), *_DATA["published_cpu"].values()):
+def test_companions_have_sources_and_evidence() -> None:
+    for row in _DATA["companions"].values():
         assert row["source"]
         assert row["evidence"] in _GRADES
 
@@ -311,11 +309,6 @@ def test_every_newest_torch_has_its_companions(name: str) -> None:
         version = companion_for(companion, TORCHES[name].newest)
         assert version is not None
         assert fits_companion(companion, version, TORCHES[name].newest)
-
-
-def test_published_wheels_run_on_a_known_rung() -> None:
-    assert PUBLISHED_RUNGS == {"x86_64": "x86-64", "aarch64": "armv8"}
-    assert set(PUBLISHED_RUNGS.values()) <= set(RUNGS)
 
 
 def test_the_table_has_no_gap() -> None:

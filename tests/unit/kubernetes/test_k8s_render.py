@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from k8s_plans import RELEASE_ID, gpu_fleet, make_group, make_plan, make_target, make_wheel
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.kubernetes import default_image, feature_file, node_labels, render, warnings
+from fleetbuild.kubernetes import (
+    Delivery,
+    default_image,
+    feature_file,
+    node_labels,
+    render,
+    warnings,
+)
 from fleetbuild.kubernetes.names import is_label_value, is_subdomain
 from fleetbuild.models import Installs, TargetLibc
 
@@ -168,11 +175,11 @@ def test_no_deployment_where_no_image_is_known_or_no_lock():
     plan = make_plan(groups)
     assert yaml.safe_load(render(plan)["kustomization.yaml"])["resources"] == []
     assert [w.split(":")[0] for w in warnings(plan)] == [group.name for group in groups]
-    files = render(plan, image="registry.lab/python:3.13t")
+    files = render(plan, delivery=Delivery(image="registry.lab/python:3.13t"))
     pod = yaml.safe_load(files["deployment-cpu-avx-cp313t.yaml"])["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry.lab/python:3.13t"
     assert "/lib/python3.13t/site-packages" in pod["containers"][0]["env"][0]["value"]
-    assert len(warnings(plan, image="x")) == 1
+    assert len(warnings(plan, delivery=Delivery(image="x"))) == 1
 
 
 def test_a_newer_libc_takes_a_newer_image():

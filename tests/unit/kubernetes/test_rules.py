@@ -14,7 +14,7 @@ from nfd_worker import report, report_of_capture
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import SMS, devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.kubernetes.classes import class_of, classes
+from fleetbuild.kubernetes.classes import classes
 from fleetbuild.kubernetes.labels import class_labels
 from fleetbuild.kubernetes.names import is_label_value, is_subdomain
 from fleetbuild.kubernetes.rules import node_feature_rule
@@ -141,6 +141,17 @@ def hardware(draw):
         for sm in sms
     ]
     return rung.arch, rung.features | extra, tuple(sms), driver, devices
+
+
+def meets(each, arch, features, sms):
+    """Would the wheels of this class run on such a node, and on each of its GPUs?"""
+    cpu = each.rung.arch == arch and each.rung.features <= frozenset(features)
+    return cpu and (not each.sms or (bool(sms) and frozenset(sms) <= frozenset(each.sms)))
+
+
+def class_of(arch, features, sms, among):
+    """The class of a node with this hardware, among those in order; None where it meets none."""
+    return next((each for each in among if meets(each, arch, features, sms)), None)
 
 
 @settings(deadline=None, max_examples=100)
