@@ -91,6 +91,7 @@ def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
         "pins": pins_of(run.plan, wheel),
         "bundle": wheel.libraries == "bundle",
         "jobs": wheel.jobs,
+        "timeout": wheel.patience,
         "python": wheel.build_pythons[order.node],
         "cache": run.plan.cache,
         "dest": str(incoming(run, order)),

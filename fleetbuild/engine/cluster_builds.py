@@ -12,7 +12,7 @@ from fleetbuild.audit import check_wheel
 from fleetbuild.engine.replies import Seconds
 from fleetbuild.engine.work import key_of, pins_of, source_of
 from fleetbuild.errors import BlockedError, UsageError
-from fleetbuild.kubernetes.builds import PROGRAMS, TIMEOUT, BuildOrder, build_jobs
+from fleetbuild.kubernetes.builds import PROGRAMS, BuildOrder, build_jobs
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.store import Store
@@ -115,7 +115,7 @@ def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrd
             "jobs": wheel.jobs,
             "python": next(iter(wheel.build_pythons.values()), "python3"),
             "cache": "none",
-            "timeout": TIMEOUT,
+            "timeout": wheel.patience,
         },
     )
 

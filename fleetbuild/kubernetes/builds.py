@@ -13,7 +13,6 @@ from fleetbuild.models import Plan, PlannedWheel
 from fleetbuild.models._base import Frozen
 
 NOBODY = 65534
-TIMEOUT = 14400
 _PROGRAMS, _WHEELS = "fleetbuild-builder", "fleetbuild-wheels"
 _BUILDER, _JOB, _WORK, _SHELF = "/builder", "/job", "/work", "/wheels"  # in the pod
 
@@ -140,10 +139,11 @@ def _config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
 
 def _job(plan: Plan, order: BuildOrder) -> str:
     name = _name(order)
+    waiting = _waiting(plan, order.wheel)
     about = {
         "key": order.key,
         "bases": list(order.wheel.built_against),
-        "patience": TIMEOUT,
+        "patience": waiting,
         "downloads": list(order.downloads),
         "params": order.params,
     }
@@ -156,7 +156,7 @@ def _job(plan: Plan, order: BuildOrder) -> str:
         "spec": {
             "backoffLimit": 1,
             "activeDeadlineSeconds": Note(
-                2 * TIMEOUT, "As long for what it is built against as for the build itself."
+                waiting + order.wheel.patience, "What it is built against has its time before it."
             ),
             "template": {"metadata": {"labels": labels}, "spec": _pod(plan, order)},
         },
@@ -167,6 +167,13 @@ def _job(plan: Plan, order: BuildOrder) -> str:
         groups=", ".join(order.groups),
     )
     return dump(_config_map(name, {"job.json": text}), header) + "---\n" + dump(job)
+
+
+def _waiting(plan: Plan, wheel: PlannedWheel) -> int:
+    """The seconds that what it is built against may take, one after the other."""
+    wheels = {each.artifact_key: each for group in plan.groups for each in group.wheels}
+    bases = [wheels[key] for key in wheel.built_against]
+    return max((base.patience + _waiting(plan, base) for base in bases), default=0)
 
 
 def _pod(plan: Plan, order: BuildOrder) -> dict[str, Any]:

@@ -96,6 +96,11 @@ class PlannedWheel(Frozen):
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node
     import_names: tuple[str, ...] = ()
 
+    @property
+    def patience(self) -> int:
+        """The seconds that its build may take: 4 hours, or three times what is estimated."""
+        return max(4 * 3600, round(3 * 60 * (self.minutes or 0)))
+
 
 class Installs(Frozen):
     """What happens on each node of a group."""

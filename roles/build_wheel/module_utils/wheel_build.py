@@ -439,7 +439,7 @@ class Build:
                 os.killpg(child.pid, signal.SIGKILL)
                 raise BuildFailed(
                     "The build did not end within {} s.".format(self.params["timeout"]),
-                    "Allow more time; the compiler cache has what was done.",
+                    "Build again: the compiler cache has what was done. Or have a stronger machine build it.",
                 ) from None
         log.seek(0, os.SEEK_END)
         return code

@@ -330,6 +330,19 @@ def test_a_job_builds_the_planned_wheel(buildable: Plan, tmp_path: Path) -> None
     assert stored.provenance.built_on == "kube-n1"
 
 
+def test_a_job_has_the_time_that_its_build_and_what_comes_before_it_may_take() -> None:
+    first = wheel(minutes=400)
+    second = wheel(minutes=10, artifact_key=NEXT, built_against=(KEY,))
+    files, _ = cluster_builds(plan_of(first, second))
+    jobs = {each["metadata"]["name"]: each for each in documents(files) if each["kind"] == "Job"}
+    told = [json.loads(each["data"]["job.json"]) for each in documents(files)
+            if each["kind"] == "ConfigMap" and "job.json" in each["data"]]  # fmt: skip
+    times = {each["key"]: (each["params"]["timeout"], each["patience"]) for each in told}
+    assert times == {KEY: (72_000, 0), NEXT: (14_400, 72_000)}
+    limits = sorted(job["spec"]["activeDeadlineSeconds"] for job in jobs.values())
+    assert limits == [72_000, 86_400]
+
+
 def test_a_job_waits_for_what_it_is_built_against(buildable: Plan, tmp_path: Path) -> None:
     first = buildable.groups[0].wheels[0]
     second = first.model_copy(update={"artifact_key": NEXT, "built_against": (KEY,)})

@@ -116,6 +116,7 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
         "pins": [],
         "bundle": False,
         "jobs": 1,
+        "timeout": 14400,
         "python": "/usr/bin/python3.11",
         "cache": "ccache",
         "dest": str(tmp_path / "state" / "incoming" / str(key)),

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.errors import EXIT_PRECEDENCE, worst
-from fleetbuild.models import NodeResult, Python, Result, Target, TargetLibc, WheelResult
+from fleetbuild.models import (
+    NodeResult,
+    PlannedWheel,
+    Python,
+    Requires,
+    Result,
+    Target,
+    TargetLibc,
+    WheelResult,
+)
 
 
 def target(sms: tuple[str, ...] = (), family: str = "glibc") -> Target:
@@ -45,6 +54,20 @@ def test_a_group_is_named_by_its_target(sms: tuple[str, ...], family: str, name:
 )
 def test_an_interpreter_knows_its_abi_tag(soabi: str, tag: str) -> None:
     assert Python(path="/usr/bin/python3", version="3.11.9", soabi=soabi).tag == tag
+
+
+@pytest.mark.parametrize(
+    ("minutes", "seconds"), [(None, 14_400), (5.0, 14_400), (80.0, 14_400), (400.0, 72_000)]
+)
+def test_a_build_has_three_times_as_long_as_is_estimated(
+    minutes: float | None, seconds: int
+) -> None:
+    wheel = PlannedWheel(
+        package="torch", version="2.13.0", wheel_version="2.13.0+cpu.avx2", recipe="torch",
+        target=target(), artifact_key=None, action="build", reason="", minutes=minutes,
+        environment={}, requires=Requires(compiler="gcc"),
+    )  # fmt: skip
+    assert wheel.patience == seconds
 
 
 @given(st.lists(st.sampled_from(EXIT_PRECEDENCE)))
