@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fleetbuild.hardware.cuda import TOOLKITS, compiles_for
+from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, numbers
 from fleetbuild.hardware.pytorch import (
     COMPANIONS,
     TORCHES,
@@ -37,14 +37,28 @@ def remedy(case: Case, pythons: Sequence[Python] = ()) -> str:
     """What to do about a case that cannot be built, on a node with these interpreters."""
     if unknown_sms(case):
         return "Update fleetbuild, or set fleetbuild_sms for it to SMs that are known."
-    others = [*_torch(case)]
-    ways = [*_cures(case, pythons), *_sms(case), *others]
-    free = [] if ways or case.pin is None else [*_torch(replace(case, pin=None))]
-    apart = " Plan such nodes apart, under a release name of their own." if others or free else ""
-    if free:
-        apart = f"{apart[:-1]} and without cuda:."
-    ways = ways or free or ["leave the package out, or set fleetbuild_skip: true for it"]
-    return sentence(ways) + apart
+    here = [*_cures(case, pythons), *_sms(case)]
+    freer = (case,) if here else (*_freer(case),)
+    found = next(((freed, other) for freed in freer for other in _torch(freed)), None)
+    if found is None:
+        return sentence(here or ["leave the package out, or set fleetbuild_skip: true for it"])
+    apart = joined(["under a release name of their own", *_provisos(case, *found)])
+    return f"{sentence([*here, str(found[1])])} Plan such nodes apart, {apart}."
+
+
+def _freer(case: Case) -> Iterator[Case]:
+    """The case as it is, then without what can be changed, as little of it as does."""
+    unpinned = replace(case, pin=None)
+    yield from (case, unpinned, replace(case, driver=None), replace(unpinned, driver=None))
+
+
+def _provisos(case: Case, freed: Case, other: _Choice) -> Iterator[str]:
+    """What has to be changed beside torch, for this one to be built."""
+    if freed.pin != case.pin:
+        yield "without cuda:"
+    if freed.driver != case.driver:
+        oldest = min((cuda for some in other.toolkits.values() for cuda in some), key=numbers)
+        yield f"with driver {TOOLKITS[oldest].driver} or newer, which CUDA {oldest} needs"
 
 
 def _cures(case: Case, pythons: Sequence[Python]) -> Iterator[str]:
@@ -88,7 +102,7 @@ def _update(case: Case) -> str:
     return f"update its driver to {TOOLKITS[oldest].driver} or newer, which CUDA {oldest} needs"
 
 
-def _torch(case: Case) -> Iterator[str]:
+def _torch(case: Case) -> Iterator[_Choice]:
     """The newest torch known to be built so for this Python, else for another one, else the
     newest that should build."""
     if case.torch is None:
@@ -96,7 +110,7 @@ def _torch(case: Case) -> Iterator[str]:
     here = list(_buildable(case))
     elsewhere = [*_buildable(replace(case, python_tag=""))] if case.sms else []
     known = [choice for choice in (*here, *elsewhere) if "buildable" not in choice.toolkits]
-    yield from (str(choice) for choice in (*known, *here, *elsewhere)[:1])
+    yield from (*known, *here, *elsewhere)[:1]
 
 
 @dataclass(frozen=True)

@@ -341,6 +341,24 @@ def test_a_pin_and_a_driver_that_both_have_to_change() -> None:
     )
 
 
+def test_a_driver_that_hides_what_an_old_gpu_can_have() -> None:
+    """No torch goes with this driver, and one does with a newer driver."""
+    unfit = problem(TORCH, gpu("3.5", driver="418.39"), "cp310")
+    assert unfit.fix == (
+        "torch 2.0.1 with CUDA 11.7 or 11.8 is the newest known to be built so, 11.4 is reported "
+        "to work. Plan such nodes apart, under a release name of their own and with driver "
+        f"{TOOLKITS['11.4'].driver} or newer, which CUDA 11.4 needs."
+    )
+
+
+def test_a_pin_and_a_driver_that_hide_it_together() -> None:
+    unfit = problem(TORCH, gpu("3.5", driver="418.39"), "cp310", pin="12.6")
+    assert unfit.fix.endswith(
+        "Plan such nodes apart, under a release name of their own, without cuda: and with driver "
+        f"{TOOLKITS['11.4'].driver} or newer, which CUDA 11.4 needs."
+    )
+
+
 def test_a_python_and_a_driver_that_both_have_to_change() -> None:
     unfit = problem(TORCH, gpu("8.6", driver="418.39"), "cp39")
     assert unfit.reason == (
@@ -580,6 +598,9 @@ def test_the_torch_that_is_offered_works(node: Facts, tag: str, version: str) ->
     unfit = member_problem({"torch": version}, node, tag)
     assume(unfit is not None)
     assert unfit is not None
+    newer = re.search(r"with driver (\S+) or newer", unfit.fix)
+    if newer:
+        node = node.model_copy(update={"driver": newer[1]})
     offered = re.search(r"torch (\d+\.\d+\.\d+)( for Python (\S+))?", unfit.fix)
     if offered:
         other = f"cp{offered[3].replace('.', '')}" if offered[3] else tag
