@@ -118,14 +118,17 @@ class _Askpass:
     """Lets ssh ask for one password without a terminal.
 
     The little program answers when the node asks, and only then: not a bastion on the way there,
-    and not the question whether an unknown host key is right.
+    and not the question whether an unknown host key is right. What a server asks in its own words
+    comes after who it is, in brackets; those words count for nothing.
     """
 
     PROGRAM = """#!/bin/sh
 case $1 in
-  *"@$FLEETBUILD_ASKED_BY's password: " | "("*"@$FLEETBUILD_ASKED_BY)"*) ;;
+  "("*) asked=${1%%")"*} ;;
+  *"'s password: ") asked=${1%"'s password: "} ;;
   *) exit 1 ;;
 esac
+case $asked in *"@$FLEETBUILD_ASKED_BY") ;; *) exit 1 ;; esac
 printf '%s\\n' "$FLEETBUILD_ANSWER"
 """
 

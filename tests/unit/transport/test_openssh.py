@@ -146,7 +146,13 @@ def test_an_answer_without_sections_is_explained(answer: Answer, reason: str) ->
     [
         ("al@n1.example's password: ", True),
         ("(al@n1.example) Password: ", True),
+        ("(al@n1.example) (al@gate) Password: ", True),
         ("al@gate's password: ", False),
+        ("(al@gate) Password: ", False),
+        ("(al@gate) (x@n1.example) ", False),
+        ("(al@gate) al@n1.example's password: ", False),
+        ("(al@gate", False),
+        ("al@an1.example's password: ", False),
         ("Are you sure you want to continue connecting (yes/no/[fingerprint])? ", False),
         ("Enter passphrase for key '/k': ", False),
     ],
