@@ -22,6 +22,7 @@ from fleetbuild.kubernetes import (
     snippets,
     warnings,
 )
+from fleetbuild.kubernetes.containerfile import index_warnings
 from fleetbuild.kubernetes.rules import FILE as RULES
 from fleetbuild.models import Plan
 from fleetbuild.store import Store
@@ -103,7 +104,8 @@ class Emission:
                 "the store holds no group's wheels, so there is nothing to make images of",
                 "build them first: fleetbuild apply",
             )
-        return Written(containers(self.plan, self.delivery, wheels))
+        told = index_warnings(self.plan, self.delivery, wheels)
+        return Written(containers(self.plan, self.delivery, wheels), told)
 
     def _builds(self) -> Written:
         return Written(*cluster_builds(self.plan))

@@ -9,6 +9,7 @@ from fleetbuild.kubernetes.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.delivery import Delivery, Wheel
 from fleetbuild.kubernetes.document import comment
 from fleetbuild.kubernetes.images import default_image, image_name, index_name
+from fleetbuild.kubernetes.indexes import Index, indexes
 from fleetbuild.kubernetes.ways import PACKAGES, python_of, requirements
 from fleetbuild.kubernetes.workload import NOBODY
 from fleetbuild.models import Plan, PlannedGroup
@@ -94,9 +95,6 @@ index() {
 }
 
 """
-_INDEX = """\
-For workloads that run on any node: for each architecture the group whose wheels ask for no more
-than those of the others."""
 
 
 def containers(
@@ -104,14 +102,30 @@ def containers(
 ) -> dict[str, str]:
     """File name to text: build.sh, and a Containerfile and its requirements for each group."""
     files: dict[str, str] = {}
-    built: list[PlannedGroup] = []
-    for group in sorted(plan.groups, key=lambda group: group.name):
-        base = delivery.image or default_image(group.target)
-        if base and wheels.get(group.name):
-            built.append(group)
-            files[f"{group.name}/Containerfile"] = _containerfile(plan, group, base)
-            files[f"{group.name}/requirements.txt"] = requirements(wheels[group.name])
-    return dict(sorted({**files, "build.sh": _script(delivery, built)}.items()))
+    built = _built(plan, delivery, wheels)
+    for group in built:
+        base = delivery.image or default_image(group.target) or ""
+        files[f"{group.name}/Containerfile"] = _containerfile(plan, group, base)
+        files[f"{group.name}/requirements.txt"] = requirements(wheels[group.name])
+    return dict(sorted({**files, "build.sh": _script(plan, delivery, built)}.items()))
+
+
+def index_warnings(
+    plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]]
+) -> tuple[str, ...]:
+    """Which indexes build.sh does not make, a sentence each."""
+    made = indexes(_built(plan, delivery, wheels), plan.groups)
+    return tuple(each.says for each in made if not each.members)
+
+
+def _built(
+    plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]]
+) -> list[PlannedGroup]:
+    return [
+        group
+        for group in sorted(plan.groups, key=lambda group: group.name)
+        if wheels.get(group.name) and (delivery.image or default_image(group.target))
+    ]
 
 
 def _containerfile(plan: Plan, group: PlannedGroup, base: str) -> str:
@@ -137,41 +151,28 @@ def _containerfile(plan: Plan, group: PlannedGroup, base: str) -> str:
     return "\n".join(comment(header)) + "\n" + body
 
 
-def _script(delivery: Delivery, groups: Sequence[PlannedGroup]) -> str:
+def _script(plan: Plan, delivery: Delivery, groups: Sequence[PlannedGroup]) -> str:
     names = ", ".join(group.name for group in groups) or "no group"
     header = comment(_SCRIPT_HEADER.format(groups=names))
-    return "\n".join(["#!/bin/sh", *header]) + "\n" + _SCRIPT + "".join(_calls(delivery, groups))
+    calls = [*_builds(delivery, groups), *_indexes(delivery, indexes(groups, plan.groups))]
+    return "\n".join(["#!/bin/sh", *header]) + "\n" + _SCRIPT + "".join(calls)
 
 
-def _calls(delivery: Delivery, groups: Sequence[PlannedGroup]) -> Iterator[str]:
+def _builds(delivery: Delivery, groups: Sequence[PlannedGroup]) -> Iterator[str]:
     for group in groups:
         folder, platform = f"./{group.name}", f"linux/{_architecture(group)}"
         for target, suffix in (("image", ""), ("volume", "volume")):
             name = image_name(delivery.repository, group, suffix)
             yield shlex.join(["build", folder, platform, target, name]) + "\n"
-    members = least_demanding(groups)
-    if len(members) > 1:
-        images = [image_name(delivery.repository, group) for group in members]
-        yield "\n" + "\n".join(comment(_INDEX)) + "\n"
-        yield shlex.join(["index", index_name(delivery.repository, members), *images]) + "\n"
 
 
-def least_demanding(groups: Sequence[PlannedGroup]) -> list[PlannedGroup]:
-    """For each architecture the group whose wheels run wherever those of the others do."""
-    chosen = []
-    for arch in sorted({group.target.arch for group in groups}):
-        mine = [group for group in groups if group.target.arch == arch]
-        fits = [one for one in mine if all(_asks_no_more(one, other) for other in mine)]
-        if fits:
-            chosen.append(min(fits, key=lambda group: group.name))
-    return chosen
-
-
-def _asks_no_more(one: PlannedGroup, other: PlannedGroup) -> bool:
-    """Without SMs a wheel uses the CPU alone; with them it wants one of these GPUs."""
-    sms = set(one.target.sms)
-    fits_gpus = not sms or bool(other.target.sms and set(other.target.sms) <= sms)
-    return fits_gpus and set(one.target.features) <= set(other.target.features)
+def _indexes(delivery: Delivery, made: Iterator[Index]) -> Iterator[str]:
+    for each in made:
+        yield "\n" + "\n".join(comment(each.says)) + "\n"
+        if each.members:
+            images = [image_name(delivery.repository, group) for group in each.members]
+            name = index_name(delivery.repository, each.members)
+            yield shlex.join(["index", name, *images]) + "\n"
 
 
 def _architecture(group: PlannedGroup) -> str:

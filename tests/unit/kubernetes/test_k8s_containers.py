@@ -9,7 +9,8 @@ from test_k8s_delivery import PREFIX, six_nodes, wheels_of
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes import Delivery, containers
-from fleetbuild.kubernetes.containerfile import least_demanding
+from fleetbuild.kubernetes.containerfile import index_warnings
+from fleetbuild.kubernetes.indexes import indexes, least_demanding
 from fleetbuild.models import TargetLibc
 
 IMAGES = Delivery(image_prefix=PREFIX)
@@ -90,7 +91,7 @@ def test_groups_of_two_architectures_share_an_index(tmp_path, engine):
     assert [call.split()[1] for call in calls].count("push") == 6
     assert sum("linux/arm64" in call for call in calls) == 2
     name = next(call.split()[-1] for call in calls if f"{engine} manifest push" in call)
-    arm, cpu = image("cpu-armv8.2-cp312"), image("cpu-avx2-cp311")
+    arm, cpu = image("cpu-armv8.2-cp311"), image("cpu-avx2-cp311")
     made = [call for call in calls if " manifest " in call]
     if engine == "docker":
         assert made == [
@@ -133,19 +134,76 @@ def test_a_build_that_fails_stops_the_script(tmp_path):
     assert len(calls) == 1
 
 
-def test_the_index_holds_what_runs_on_every_node_of_an_architecture():
-    avx2, avx = make_target(), make_target(isa="avx", features=("avx",))
-    gpu = make_target(isa="avx", features=("avx",), sms=("8.6",))
-    more = make_target(isa="avx", features=("avx",), sms=("8.6", "9.0"))
-    arm = make_target(arch="aarch64", isa="armv8", features=("asimd",))
+AVX, AVX2, AVX512 = ("avx",), ("avx", "avx2"), ("avx", "avx2", "avx512f")
 
-    def chosen(*targets):
-        return [group.name for group in least_demanding([make_group(("n",), t) for t in targets])]
 
-    assert chosen(avx2, avx) == ["cpu-avx-cp311"]
-    assert chosen(gpu, avx2, arm) == ["cpu-armv8-cp311"]  # neither serves the other's nodes
-    assert chosen(avx, gpu) == ["cpu-avx-cp311"]
-    assert chosen(gpu, more) == ["sm86.sm90-avx-cp311"]
+def cpu(isa, features, arch="x86_64", **changes):
+    return make_target(arch=arch, isa=isa, features=features, **changes)
+
+
+def arm(isa="armv8.2", features=("asimd",), **changes):
+    return cpu(isa, features, "aarch64", **changes)
+
+
+def indexed(*targets):
+    """The members of each index, by name, and what is said of it."""
+    groups = [make_group(("n",), target) for target in targets]
+    return {
+        tuple(group.name for group in each.members): " ".join(each.says.split())
+        for each in indexes(groups, groups)
+    }
+
+
+def test_the_index_holds_what_runs_on_the_nodes_of_all_groups_of_an_architecture():
+    def least(*targets):
+        found = least_demanding([make_group(("n",), target) for target in targets])
+        return found and found.name
+
+    gpu, more = cpu("avx", AVX, sms=("8.6",)), cpu("avx", AVX, sms=("8.6", "9.0"))
+    assert least(cpu("avx2", AVX2), cpu("avx", AVX)) == "cpu-avx-cp311"
+    assert least(gpu, more) == "sm86.sm90-avx-cp311"
+    assert least(gpu, cpu("avx", AVX, sms=("9.0",))) is None
+    assert least(arm("armv8.4sve", ("asimd", "sve")), arm("armv9", ("asimd", "sve2"))) is None
+
+
+def test_groups_with_gpus_do_not_keep_those_without_from_an_index():
+    made = indexed(
+        cpu("avx2", AVX2), cpu("avx512", AVX512), cpu("avx", AVX, sms=("8.6",)), arm()
+    )  # fmt: skip
+    ((members, says),) = made.items()
+    assert members == ("cpu-armv8.2-cp311", "cpu-avx2-cp311")
+    assert says.endswith("Keep it off nodes of these groups, which have less: sm86-avx-cp311")
+    both = indexed(cpu("avx2", AVX2, sms=("8.6",)), arm(sms=("8.6",)), arm())
+    ((members, says),) = both.items()
+    assert members == ("sm86-armv8.2-cp311", "sm86-avx2-cp311")
+    assert "cp311 with a GPU" in says
+    assert "Keep it off" not in says
+
+
+def test_each_python_has_an_index_of_its_own():
+    old, new = {"python": "cp310"}, {"python": "cp312"}
+    assert indexed(cpu("avx2", AVX2, **old), arm(**new)) == {}
+    both = indexed(
+        cpu("avx2", AVX2, **old), arm(**old), cpu("avx512", AVX512, **new), arm(**new)
+    )  # fmt: skip
+    assert list(both) == [
+        ("cpu-armv8.2-cp310", "cpu-avx2-cp310"),
+        ("cpu-armv8.2-cp312", "cpu-avx512-cp312"),
+    ]
+
+
+def test_an_index_that_cannot_be_made_is_said(tmp_path):
+    sve = arm("armv8.4sve", ("asimd", "sve"))
+    sve2 = arm("armv9", ("asimd", "sve2"))
+    plan = make_plan([make_group((t.isa,), t) for t in (sve, sve2, cpu("avx2", AVX2))])
+    (told,) = index_warnings(plan, IMAGES, wheels_of(plan))
+    assert told == (
+        "There is no index for cp311: none of cpu-armv8.4sve-cp311, cpu-armv9-cp311 runs wherever "
+        "the others do."
+    )
+    assert f"\n# {told}\n" in containers(plan, IMAGES, wheels_of(plan))["build.sh"]
+    assert not any("manifest" in call for call in built(tmp_path, plan, "--push")[1])
+    assert index_warnings(six_nodes(), IMAGES, wheels_of(six_nodes())) == ()
 
 
 def test_groups_without_wheels_or_base_are_left_out():

@@ -46,7 +46,7 @@ def delivery(way: str, kind: str = "deployment") -> Delivery:
 def six_nodes() -> Plan:
     """Three groups of two nodes: CPU, GPU, and Arm."""
     gpu = make_target(isa="avx512", sms=("8.6",))
-    arm = make_target(arch="aarch64", isa="armv8.2", features=("asimd",), python="cp312")
+    arm = make_target(arch="aarch64", isa="armv8.2", features=("asimd",))
     return make_plan(
         (
             make_group(("cpu-1", "cpu-2")),
