@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from fleetbuild.models._base import Frozen
 
@@ -94,6 +94,18 @@ class Rollout(Frozen):
         return failures <= _part(self.max_fail, nodes)
 
 
+# What install.path holds beside the folders of releases with a name.
+_LAYOUT = ("current", "history", "releases", "wheels")
+
+
+def _free(name: str) -> str:
+    if name.removesuffix(".new") in _LAYOUT:
+        raise ValueError(
+            f"{', '.join(_LAYOUT)} are fleetbuild's own names under install.path; choose another"
+        )
+    return name
+
+
 LabelsBy = Literal["files", "nfd", "api"]
 
 
@@ -115,7 +127,7 @@ class Kubernetes(Frozen):
 class Config(Frozen):
     """fleetbuild.yml."""
 
-    release: str = Field(
+    release: Annotated[str, AfterValidator(_free)] = Field(
         "default",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
         description="the release's name, of letters, digits, dots, dashes and underscores",

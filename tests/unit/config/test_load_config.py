@@ -56,6 +56,8 @@ def test_an_empty_file_means_all_defaults(text):
         ("rollout: {serial: [1]}", "rollout.serial is [1]: a number or a perc", "serial"),
         ("build: 3", "build is 3: keys with values belong here", "Put build right"),
         ("packages: a==1", "packages is 'a==1': a list belongs here", "Put packages right"),
+        ("release: wheels", "release is 'wheels': current, history, releases, wheels", "release"),
+        ("release: current.new", "own names under install.path; choose another.", "Put release"),
         ("python: 3.10", "python is 3.1: a text belongs here; put it in quotes", "Put python"),
     ],
 )

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
+from conftest import ROLES
+from pydantic import ValidationError
+
+from fleetbuild.models import Config
 
 
 @pytest.fixture
@@ -80,3 +86,28 @@ def test_other_wheels_under_the_id_that_serves_are_refused(release: ModuleType, 
     with pytest.raises(release.Problem, match="serves already, with other wheels"):
         release.make(root, params, True)
     assert not release.make(root, {"release_id": "a", "manifest": {}}, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "free"),
+    [
+        ("default", True),
+        ("tools", True),
+        ("wheels2", True),
+        ("current", False),
+        ("history", False),
+        ("history.new", False),
+        ("releases", False),
+        ("wheels", False),
+        ("../tools", False),
+    ],
+)
+def test_a_release_has_no_name_that_its_folder_has_already(name: str, free: bool) -> None:
+    role = yaml.safe_load((ROLES / "install_wheel/vars/main.yml").read_text())
+    assert bool(re.match(role["install_wheel_free_name"], name)) == free
+    try:
+        Config(release=name)
+    except ValidationError:
+        assert not free
+    else:
+        assert free
