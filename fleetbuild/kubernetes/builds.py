@@ -32,8 +32,10 @@ All that goes into it is fetched by the hash that the plan has for it. Its log i
 
 _SHELF_HEADER = """\
 An hour in which the wheels can be copied, once the Jobs are done:
-    kubectl apply -f shelf.yaml && kubectl wait --for=condition=Ready pod/fleetbuild-shelf
-    kubectl cp fleetbuild-shelf:/wheels wheels && kubectl delete -f shelf.yaml
+    kubectl apply -f shelf.yaml -n NAMESPACE
+    kubectl wait --for=condition=Ready pod/fleetbuild-shelf -n NAMESPACE
+    kubectl cp NAMESPACE/fleetbuild-shelf:/wheels wheels
+    kubectl delete -f shelf.yaml -n NAMESPACE
     fleetbuild store add wheels"""
 
 _USER = {

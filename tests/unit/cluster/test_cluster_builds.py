@@ -142,6 +142,15 @@ def test_a_job_runs_on_the_plans_builders_alone() -> None:
     assert "tolerations" not in pod
 
 
+def test_each_command_that_is_told_names_the_namespace() -> None:
+    """The claim lies where the Jobs were applied to, which need not be the default."""
+    files, _ = cluster_builds(plan_of(wheel()))
+    lines = "\n".join(files.values()).splitlines()
+    told = [line for line in lines if line.startswith("#") and "kubectl " in line]
+    assert len(told) == 5
+    assert all("NAMESPACE" in line for line in told), told
+
+
 def test_a_wheel_of_two_groups_is_one_job_and_gpus_are_tolerated() -> None:
     gpu = wheel(target=TARGET.model_copy(update={"sms": ("8.6",)}))
     first = plan_of(gpu).groups[0]
