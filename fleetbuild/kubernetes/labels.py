@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.kubernetes.document import comment, dump
-from fleetbuild.kubernetes.names import is_subdomain, label_value
+from fleetbuild.kubernetes.names import (
+    LABEL_LIMIT,
+    dns_label,
+    is_subdomain,
+    label_part,
+    label_value,
+)
 from fleetbuild.models import Plan, PlannedGroup, Target
 
 FIELD_MANAGER = "fleetbuild"
@@ -69,7 +75,9 @@ def selector_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
 def release_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
     """What is true of a node only while it serves the verified release of this group."""
     versions = {
-        _key(plan, f"package.{wheel.package}"): label_value(wheel.wheel_version)
+        package_key(plan.label_domain, wheel.package, plan.release): label_value(
+            wheel.wheel_version
+        )
         for wheel in group.wheels
     }
     return dict(sorted({**selector_labels(plan, group), **versions}.items()))
@@ -183,8 +191,19 @@ def label_key(domain: str, name: str, release: str) -> str:
     Releases that live side by side on a node must not share a label: not even the class, since the
     packages of one may tell rungs apart that are the same to those of another.
     """
-    suffix = "" if release == "default" else f".{release}"
-    return f"{domain}/{label_value(name + suffix)}"
+    return f"{domain}/{name}{_suffix(release)}"
+
+
+def package_key(domain: str, package: str, release: str) -> str:
+    """The key of the label with a package's version. What is too long is cut before the release's
+    name, which tells whose label it is; a package's name has no dots there."""
+    suffix = _suffix(release)
+    room = LABEL_LIMIT - len("package.") - len(suffix)
+    return f"{domain}/package.{dns_label(package, room)}{suffix}"
+
+
+def _suffix(release: str) -> str:
+    return "" if release == "default" else f".{label_part(release, 40)}"
 
 
 def _key(plan: Plan, name: str) -> str:

@@ -13,6 +13,7 @@ LABEL_LIMIT = 63
 SUBDOMAIN_LIMIT = 253
 
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?", re.ASCII)
+_SHORTENED = re.compile(r"-[0-9a-f]{8}")
 _DNS_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
 
 
@@ -35,6 +36,14 @@ def label_value(text: str) -> str:
     if is_label_value(value):
         return value
     return _shortened(re.sub(r"[^A-Za-z0-9_.-]", "-", value), text, LABEL_LIMIT)
+
+
+def label_part(text: str, limit: int) -> str:
+    """The text as the end of a label's name. Two texts never become one, not even where one is what
+    the other would be shortened to."""
+    if len(text) <= limit and is_label_value(text) and not _SHORTENED.fullmatch(text[-9:]):
+        return text
+    return _shortened(re.sub(r"[^A-Za-z0-9_.-]", "-", text), text, limit)
 
 
 def dns_label(text: str, limit: int = LABEL_LIMIT) -> str:

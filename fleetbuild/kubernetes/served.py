@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetbuild.kubernetes.labels import label_key
+from fleetbuild.kubernetes.labels import label_key, package_key
 from fleetbuild.kubernetes.names import label_value
 from fleetbuild.models import Manifest
 
@@ -12,15 +12,13 @@ DEFAULT = "default"
 def served_labels(manifest: Manifest, domain: str) -> dict[str, str]:
     """What a node is called while this release serves there and is verified; the same keys and
     values as a plan's node_labels has for it."""
+    release = manifest.release
     values = {
-        "group": manifest.group,
-        "release": manifest.id,
-        **{f"package.{wheel.package}": wheel.version for wheel in manifest.wheels},
+        label_key(domain, "group", release): manifest.group,
+        label_key(domain, "release", release): manifest.id,
+        **{package_key(domain, wheel.package, release): wheel.version for wheel in manifest.wheels},
     }
-    return {
-        label_key(domain, name, manifest.release): label_value(value)
-        for name, value in sorted(values.items())
-    }
+    return {key: label_value(value) for key, value in sorted(values.items())}
 
 
 def is_release_label(key: str, domain: str) -> bool:
@@ -31,8 +29,7 @@ def is_release_label(key: str, domain: str) -> bool:
 
 def is_label_of(key: str, release: str, domain: str) -> bool:
     """Is it a label of this release, and of no other that lives beside it?"""
-    name = key.partition("/")[2]
-    if release != DEFAULT:
-        return is_release_label(key, domain) and name.endswith(f".{release}")
-    # A package's name has no dots once it is normalised.
-    return is_release_label(key, domain) and name.count(".") == name.startswith("package.")
+    kind, _, rest = key.removeprefix(f"{domain}/").partition(".")
+    if kind == "package":
+        return key == package_key(domain, rest.partition(".")[0], release)
+    return kind in ("group", "release") and key == label_key(domain, kind, release)

@@ -13,7 +13,9 @@ from fleetbuild.kubernetes.labels import (
     node_labels,
     release_labels,
 )
-from fleetbuild.kubernetes.served import is_release_label
+from fleetbuild.kubernetes.names import label_part
+from fleetbuild.kubernetes.served import is_label_of, is_release_label
+from fleetbuild.models import Config
 
 # apimachinery/pkg/util/validation, by its own words.
 QUALIFIED_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
@@ -92,3 +94,43 @@ def test_what_goes_on_one_node_comes_off_another():
     labels = labels_by_node(plan, {"a"})
     assert labels["a"].off == ()
     assert set(labels["b"].off) == labels["a"].on.keys() - labels["b"].on.keys()
+
+
+DOMAIN = "fleetbuild.dev"
+release_names = st.from_regex(Config.model_fields["release"].metadata[0].pattern, fullmatch=True)
+packages = st.from_regex(r"[a-z0-9]{1,80}(-[a-z0-9]{1,9}){0,3}", fullmatch=True)
+
+
+def labelled(release, *names):
+    wheels = [make_wheel(name) for name in names]
+    planned = make_group(wheels=tuple(wheels))
+    return node_labels(make_plan((planned,), release=release), planned)
+
+
+def related(name):
+    """Names that could be taken for this one, or for a part of it."""
+    parts = name.split(".")
+    return st.sampled_from([parts[-1], parts[0], f"{name}.{name}"[:63], label_part(name, 40)])
+
+
+@settings(deadline=None)
+@given(st.data(), st.just("default") | release_names, st.lists(packages, max_size=3))
+def test_no_label_of_one_release_is_taken_for_one_of_another(data, one, names):
+    other = data.draw(st.just("default") | release_names | related(one).filter(bool))
+    labels = labelled(one, *names)
+    mine = {key for key in labels if is_label_of(key, one, DOMAIN)}
+    assert mine == {key for key in labels if is_release_label(key, DOMAIN)}
+    assert taken(labels)
+    if one != other:
+        assert not any(is_label_of(key, other, DOMAIN) for key in labels)
+        assert not labels.keys() & labelled(other, *names).keys()
+
+
+def test_releases_with_dots_and_long_packages():
+    assert not is_label_of(f"{DOMAIN}/group.v1.2", "2", DOMAIN)
+    assert is_label_of(f"{DOMAIN}/group.v1.2", "v1.2", DOMAIN)
+    (long,) = (key for key in labelled("staging", "a" * 70) if "/package." in key)
+    assert long.endswith(".staging")
+    assert not is_label_of(long, "default", DOMAIN)
+    assert not is_label_of("elsewhere.dev/group", "default", DOMAIN)
+    assert not is_label_of(f"{DOMAIN}/class", "default", DOMAIN)
