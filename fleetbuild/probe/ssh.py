@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models import Login
 from fleetbuild.probe import reasons
+from fleetbuild.probe.known_hosts import KnownHosts
 from fleetbuild.probe.openssh import ProgramTransport, Settings, defaults
 from fleetbuild.probe.process import too_much
 from fleetbuild.probe.transport import (
@@ -30,7 +31,7 @@ from fleetbuild.probe.transport import (
 )
 
 if TYPE_CHECKING:
-    from paramiko import Channel, HostKeys, PKey
+    from paramiko import Channel, PKey
 
 # paramiko logs what it also raises, and Python shows that on stderr where nobody listens.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -138,10 +139,10 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
     from paramiko import RejectPolicy  # noqa: PLC0415
 
     left = deadline.left
-    known, complete = _known_hosts(_known_hosts_files(settings))
+    known = _known_hosts(_known_hosts_files(settings))
     unchecked = settings["stricthostkeychecking"][0] in _UNCHECKED
-    if not complete and not unchecked:
-        raise EOFError  # marked lines (@cert-authority, @revoked): for OpenSSH to judge
+    if known.beyond and not unchecked:
+        raise EOFError  # for OpenSSH to judge
     host, port = settings["hostname"][0], int(settings["port"][0])
     connection = Connection(
         host,
@@ -163,7 +164,7 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
         connection.client.set_missing_host_key_policy(RejectPolicy())
     if not unchecked or login.password:  # with a password, a changed key is never passed over
         name = host.lower() if port == 22 else f"[{host.lower()}]:{port}"
-        for kind, key in (known.lookup(name) or {}).items():
+        for kind, key in known.keys_of(name).items():
             connection.client.get_host_keys().add(_paramiko_name(host, port), kind, key)
     return connection
 
@@ -218,7 +219,7 @@ def _known_hosts_files(settings: Settings) -> tuple[str, ...]:
     return tuple(file for line in lines for file in line.split() if file != "none")
 
 
-def _known_hosts(files: tuple[str, ...]) -> tuple[HostKeys, bool]:
+def _known_hosts(files: tuple[str, ...]) -> KnownHosts:
     found = tuple(Path(name).expanduser() for name in files)
     changed = tuple(file.stat().st_mtime_ns for file in found if file.is_file())
     with _READING:
@@ -226,19 +227,11 @@ def _known_hosts(files: tuple[str, ...]) -> tuple[HostKeys, bool]:
 
 
 @functools.cache
-def _read_known_hosts(files: tuple[Path, ...], _changed: tuple[int, ...]) -> tuple[HostKeys, bool]:
-    """The keys in these files, and whether that is all that the files say."""
-    from paramiko import HostKeys  # noqa: PLC0415
-
-    keys, complete = HostKeys(), True
-    for file in files:
-        if file.is_file() and os.access(file, os.R_OK):
-            complete = complete and not any(
-                line.lstrip().startswith("@")
-                for line in file.read_text("utf-8", "replace").splitlines()
-            )
-            keys.load(str(file))
-    return keys, complete
+def _read_known_hosts(files: tuple[Path, ...], _changed: tuple[int, ...]) -> KnownHosts:
+    readable = (file for file in files if file.is_file() and os.access(file, os.R_OK))
+    return KnownHosts(
+        line for file in readable for line in file.read_text("utf-8", "replace").splitlines()
+    )
 
 
 def _exchange(connection: Any, command: str, stdin: bytes, deadline: Deadline) -> Answer:
