@@ -76,7 +76,7 @@ def plan(
             probed = steps.probe(run, fleet, settings, captures=captures, **how)
         made = steps.plan(run, fleet, probed, settings, packages=package, secrets=keys)
         saved = steps.save_plan(run, made, out)
-        steps.show_plan(run, made, probed.seconds, saved)
+        steps.show_plan(run, made, probed.seconds, saved, captures=captures)
         run.exit_code = steps.plan_exit_code(made, detailed=detailed_exitcode)
 
 

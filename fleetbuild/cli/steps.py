@@ -194,7 +194,13 @@ def save_plan(run: Session, plan: Plan, file: Path | None) -> Path:
 
 
 def show_plan(
-    run: Session, plan: Plan, seconds: float, saved: Path, *, next_step: bool = True
+    run: Session,
+    plan: Plan,
+    seconds: float,
+    saved: Path,
+    *,
+    captures: Path | None = None,
+    next_step: bool = True,
 ) -> None:
     """The plan document for machines, or the table and what to do next for people."""
     out = run.out
@@ -210,7 +216,7 @@ def show_plan(
         out.show(tradeoff_table(plan))
     out.say("", *plan_report.plan_ending(plan, verbose=out.verbose))
     if next_step:
-        out.say(plan_report.next_line(plan, saved, run.state_dir))
+        out.say(plan_report.next_line(plan, saved, run.state_dir, captures))
 
 
 def plan_exit_code(plan: Plan, *, detailed: bool) -> int:

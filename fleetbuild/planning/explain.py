@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from fleetbuild.errors import UsageError
+from fleetbuild.hardware.cuda import newest_for_driver
+from fleetbuild.hardware.gpus import SMS, sm_of_device
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
-from fleetbuild.models import Facts, Plan, PlannedGroup, PlannedNode, PlannedWheel
+from fleetbuild.models import Facts, Gpu, Plan, PlannedGroup, PlannedNode, PlannedWheel
 from fleetbuild.planning.compilers import compiler_of
+from fleetbuild.planning.limits import OLDEST, sm_list
 from fleetbuild.planning.tradeoffs import group_story, node_story
 from fleetbuild.words import count
 
@@ -28,6 +32,7 @@ def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
         lines.append(f"  fix: {node.fix}")
     if facts is not None and facts.state == "ok":
         lines += _cpu_lines(plan, facts, node)
+        lines += _gpu_lines(plan, facts, node)
         lines += _other_lines(facts, node.python)
     elif facts is None and plan.facts_source == "captures":
         lines.append(
@@ -38,6 +43,8 @@ def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
     lines += [f"  warning: {warning}" for warning in node.warnings]
     if node.group:
         group = _group(plan, node.group)
+        for wheel in group.wheels:
+            lines += _wheel_lines(wheel)
         lines.append(f"  release: {_release_line(group, name, node.current)}")
         if name == group.representative:
             lines.append(f"  it is the representative of {group.name}: it builds.")
@@ -60,7 +67,7 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
     ]
     lines += [f"  {line}" for line in group_story(plan, name)]
     for wheel in group.wheels:
-        lines += _wheel_lines(wheel)
+        lines += [*_wheel_lines(wheel), *_build_lines(wheel)]
     if group.dependencies is None:
         lines.append(f"  dependencies: not locked: {plan.lock_problem or 'see the wheels'}")
     else:
@@ -78,9 +85,10 @@ def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
         lines.append(f"  detected rung: {detected.name}: {_features(detected)}")
         lines += [f"  not better: {sentence}" for sentence in _next_better(detected, facts)]
     if facts.hypervisor_masked:
+        machine = "hypervisor" in facts.features  # the flag by which a guest knows of one
+        whose = "hypervisor, firmware or kernel" if machine else "firmware or kernel"
         lines.append(
-            f"  hidden by its hypervisor: {', '.join(facts.hypervisor_masked)} "
-            "(its model has them; firmware and kernel can hide them as well)"
+            f"  hidden by its {whose}: {', '.join(facts.hypervisor_masked)} (its model has them)"
         )
     # Of a merged group another line says why its rung is no better.
     if detected and node.group and not node.merged_from:
@@ -98,13 +106,51 @@ def _next_better(rung: Rung, facts: Facts) -> list[str]:
     return [sentence for other in nearest if (sentence := why_not(other, facts.features))]
 
 
+def _gpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
+    """Its GPUs, the toolkits that their SMs and their driver leave, and what it gets code for."""
+    gpus = ", ".join(f"{gpu.name} ({_sm(gpu, facts.driver)})" for gpu in facts.gpus)
+    lines = [f"  GPUs: {gpus or 'none'}" + (f", driver {facts.driver}" if facts.driver else "")]
+    limits = [_toolkits_of(sm) for sm in facts.sms]
+    installed = ", ".join(facts.toolchain.get("nvcc", ())) or "none"
+    if facts.driver:
+        newest = newest_for_driver(facts.driver)
+        runs = f"{newest} or older" if newest else f"none from {OLDEST} on"
+        limits.append(f"its driver runs {runs}")
+    if limits:
+        lines.append(f"  CUDA: {'; '.join(limits)}; installed there: {installed}")
+    if node.group and not node.merged_from:
+        sms = _group(plan, node.group).target.sms
+        if sms != facts.sms:
+            code = sm_list(sms) if sms else "no GPU"
+            why = "as the inventory says" if sms else "no package has any, or the inventory says so"
+            lines.append(f"  GPU code: for {code}, {why}")
+    return lines
+
+
+def _sm(gpu: Gpu, driver: str | None) -> str:
+    """Of a GPU that no driver serves, what the table has for its PCI device."""
+    if gpu.sm:
+        return f"SM {gpu.sm}"
+    if driver:
+        return "SM unknown"
+    device = re.search(r"\[(10de:[0-9a-f]{4})\]\Z", gpu.name)
+    known = sm_of_device(device[1]) if device else None
+    return f"SM {known} by its PCI device, but no driver" if known else "SM unknown, no driver"
+
+
+def _toolkits_of(sm: str) -> str:
+    known = SMS.get(sm)
+    if known is None:
+        return f"SM {sm} is in no table"
+    last = f"to {known.last_cuda}" if known.last_cuda else "or newer"
+    return f"SM {sm} ({known.architecture}) needs {known.first_cuda} {last}"
+
+
 def _other_lines(facts: Facts, python: str | None) -> list[str]:
-    gpus = ", ".join(f"{gpu.name} (SM {gpu.sm or 'unknown'})" for gpu in facts.gpus)
     pythons = ", ".join(f"{each.path} {each.version}" for each in facts.pythons)
     libc = f"{facts.libc.family} {facts.libc.version}" if facts.libc else "unknown"
     compiler = compiler_of(facts)
     return [
-        f"  GPUs: {gpus or 'none'}" + (f", driver {facts.driver}" if facts.driver else ""),
         f"  C library: {libc}",
         f"  interpreters: {pythons or 'none'}" + (f"; planned for {python}" if python else ""),
         f"  compiler: {f'{compiler.kind} {compiler.version}' if compiler else 'none'}",
@@ -112,16 +158,27 @@ def _other_lines(facts: Facts, python: str | None) -> list[str]:
 
 
 def _wheel_lines(wheel: PlannedWheel) -> list[str]:
+    """Which wheel it is, and why that one."""
     lines = [
         f"  wheel: {wheel.package} {wheel.wheel_version}, by recipe {wheel.recipe}: {wheel.action}",
         f"    because: {wheel.reason}",
-        f"    file: {wheel.published.file}"
-        if wheel.published
-        else f"    built on: {wheel.built_on}, {wheel.jobs} jobs, {wheel.requires.compiler}",
     ]
     if wheel.cuda:
         lines.append(f"    CUDA {wheel.requires.cuda}: {wheel.cuda_why}")
+    return lines
+
+
+def _build_lines(wheel: PlannedWheel) -> list[str]:
+    """How and of what it is made."""
+    lines = [
+        f"    file: {wheel.published.file}"
+        if wheel.published
+        else f"    built on: {wheel.built_on}, {wheel.jobs} jobs, {wheel.requires.compiler}, about "
+        f"{wheel.minutes or 0:.0f} min and {wheel.requires.disk_gb:g} GB of disk",
+    ]
     lines += [f"    {name}={value}" for name, value in wheel.environment.items()]
+    lines += [f"    setting {name}={value}" for name, value in wheel.config_settings.items()]
+    lines += [f"    patch: {name}" for name in wheel.patches]
     if wheel.artifact_key:
         lines.append(f"    artifact key: {wheel.artifact_key}")
     needs = ", ".join(f"{file.name} {file.version}" for file in wheel.build_dependencies)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetbuild.hardware.pytorch import NEWEST, find_torch
+from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
 from fleetbuild.models import (
     Config,
     Facts,
@@ -267,6 +267,13 @@ def _warnings(known: _Known, groups: Sequence[PlannedGroup]) -> tuple[str, ...]:
             f"torch {torch.name} is newer than all that is known, which ends with {NEWEST.name}: "
             "it is taken to ask for no older Python, CUDA or compiler than that does."
         )
+    if torch:
+        warnings += [
+            f"PyTorch calls torch {torch.name} for Python {version} an experiment: {group.name} "
+            "may not build, and python: or fleetbuild_python can name an older one."
+            for group in groups
+            if (version := python_of(group.target.python)) in torch.python.experimental
+        ]
     if config.cuda and not any(wheel.package.recipe.cuda for wheel in wheels):
         warnings.append(f"cuda: {config.cuda} has no effect: no package of this release uses CUDA.")
     return tuple(dict.fromkeys(warnings))

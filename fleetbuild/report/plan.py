@@ -73,7 +73,7 @@ def summary_line(plan: Plan) -> str:
     return f"Plan: {', '.join(wheels)}. {', '.join(nodes)}."
 
 
-def next_line(plan: Plan, saved: Path, state_dir: Path) -> str:
+def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = None) -> str:
     """Where the plan is and the command to run next."""
     elsewhere = "" if saved == state_dir / "plan.json" else f" {saved}"
     state = state_option(state_dir)
@@ -90,7 +90,8 @@ def next_line(plan: Plan, saved: Path, state_dir: Path) -> str:
         words.append("Nothing can be done.")
     odd = next((name for name, node in plan.nodes.items() if node.state == "blocked"), None)
     if odd and not elsewhere:  # explain reads the plan in the state directory
-        words.append(f"     More: fleetbuild explain {clean(odd)}{state}")
+        facts = f" --facts {captures or 'DIR'}" if plan.facts_source == "captures" else ""
+        words.append(f"     More: fleetbuild explain {clean(odd)}{facts}{state}")
     return " ".join(words)
 
 

@@ -11,6 +11,7 @@ from fleetbuild.hardware.cuda import compiles_for, numbers, serves
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
+from fleetbuild.planning import explain_node
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
 TORCH = package(
@@ -52,6 +53,23 @@ def test_the_newest_released_toolkit_is_to_be_supplied_where_nobody_has_one():
     assert wheel.environment["TORCH_CUDA_ARCH_LIST"] == "8.6"
     assert wheel.requires.cuda == "13.0 (to be supplied)"
     assert "a has no CUDA toolkit 13.0" in wheel.requires.to_supply[0]
+
+
+def test_the_story_of_a_node_whose_sms_the_inventory_says():
+    known = gpu("8.6", "12.0")
+    plan = planned({"a": known}, packages=(TORCH,), nodes=(node("a", sms=("8.6",)),))
+    story = explain_node(plan, known, "a")
+    assert "  GPU code: for SM 8.6, as the inventory says" in story
+    assert any(line.startswith("    CUDA 13.0 (to be supplied): No builder has") for line in story)
+
+
+def test_an_experimental_python_is_told():
+    fleet = {"a": facts(pythons=(python("3.15.0"),)), "b": facts(pythons=(python("3.13.1"),))}
+    (warning,) = planned(fleet, packages=(TORCH,)).warnings
+    assert warning == (
+        "PyTorch calls torch 2.13 for Python 3.15 an experiment: cpu-avx2-cp315 may not build, "
+        "and python: or fleetbuild_python can name an older one."
+    )
 
 
 def test_an_installed_toolkit_that_will_do_is_taken_and_its_owner_builds():

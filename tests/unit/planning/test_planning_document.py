@@ -124,12 +124,53 @@ def test_the_story_of_a_node():
     assert "n: ok, in group cpu-avx512-cp311" in story
     assert "detected rung: avx512vnni" in story
     assert "not better: avx512bf16 needs avx512_bf16" in story
-    assert "hidden by its hypervisor: amx_tile" in story
+    assert "hidden by its firmware or kernel: amx_tile (its model has them)" in story
     assert "planned for: avx512, since no package can use more" in story
     assert "T4 (SM 7.5), driver 535" in story
     assert "warning: careful" in story
     assert "none is current" in story
     assert "it builds" in story
+
+
+def test_a_guest_is_told_by_the_flag_that_it_has():
+    known = facts(hypervisor_masked=("avx512f",))
+    guest = known.model_copy(update={"features": (*known.features, "hypervisor")})
+    story = "\n".join(explain_node(planned({"n": guest}), guest, "n"))
+    assert "hidden by its hypervisor, firmware or kernel: avx512f" in story
+
+
+def test_the_story_of_a_node_tells_its_toolkits_and_its_wheels():
+    known = facts(
+        sms=("3.5", "8.6", "99.0"), driver="470.256.02", toolchain={"nvcc": ("11.4.48", "11.8.89")}
+    )
+    story = explain_node(planned({"n": known}), known, "n")
+    assert (
+        "  CUDA: SM 3.5 (Kepler) needs 7.0 to 11.8; SM 8.6 (Ampere) needs 11.1 or newer; SM 99.0 "
+        "is in no table; its driver runs 11.8 or older; installed there: 11.4.48, 11.8.89" in story
+    )
+    assert "  GPU code: for no GPU, no package has any, or the inventory says so" in story
+    assert "  wheel: hnswlib 0.8.0+cpu.avx2, by recipe hnswlib: build" in story
+
+
+def test_a_driver_older_than_all_toolkits_is_told():
+    known = facts(driver="390.157")
+    story = "\n".join(explain_node(planned({"n": known}), known, "n"))
+    assert "CUDA: its driver runs none from 10.2 on; installed there: none" in story
+
+
+@pytest.mark.parametrize(
+    ("name", "driver", "said"),
+    [
+        ("Device [10de:2204]", None, "SM 8.6 by its PCI device, but no driver"),
+        ("Device [10de:ffff]", None, "SM unknown, no driver"),
+        ("Jetson AGX Orin", None, "SM unknown, no driver"),
+        ("Strange", "535.1", "SM unknown"),
+    ],
+)
+def test_a_gpu_whose_driver_does_not_tell_its_sm(name: str, driver: str | None, said: str):
+    known = facts(gpus=(Gpu(name=name),), driver=driver)
+    story = explain_node(planned({"n": known}), known, "n")
+    assert f"  GPUs: {name} ({said})" + (f", driver {driver}" if driver else "") in story
 
 
 def test_the_story_of_a_node_that_the_inventory_keeps_lower():

@@ -187,6 +187,13 @@ def test_what_is_to_be_supplied_comes_before_apply() -> None:
     assert line == "Saved p.json. Next: supply what is missing, then fleetbuild apply p.json"
 
 
+def test_a_plan_from_captures_is_explained_with_them() -> None:
+    made, state = plan(facts_source="captures"), Path(".fleetbuild")
+    line = report.next_line(made, state / "plan.json", state, Path("seen"))
+    assert line.endswith("More: fleetbuild explain old-1 --facts seen")
+    assert report.next_line(made, state / "plan.json", state).endswith("old-1 --facts DIR")
+
+
 def test_the_next_command_finds_the_plan_in_another_state_directory() -> None:
     state = Path("s")
     assert report.next_line(plan(), state / "plan.json", state) == (
