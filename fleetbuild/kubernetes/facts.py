@@ -34,6 +34,7 @@ _UNKNOWN_GPU = (
 )
 _GPU_CLASSES = ("0300", "0302")
 _NVIDIA = "10de"
+_LONGEST = 200  # of what is told; names and values of labels are shorter
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9}
 _QUANTITY = re.compile(r"(\d{1,18})(m|Ki|Mi|Gi|Ti|k|M|G)?", re.ASCII)
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}", re.ASCII)
@@ -41,9 +42,9 @@ _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}", re.ASCII)
 
 def facts_of_node(node: Document, features: Sequence[Document], image: BuilderImage) -> Facts:
     """The facts of a Node; `features` are its NodeFeature objects, none where there are none."""
-    info = _at(node, "status", "nodeInfo")
+    info = _texts(node, "status", "nodeInfo")
     arch = next((ours for ours, theirs in CALLED.items() if theirs == info.get("architecture")), "")
-    system = str(info.get("operatingSystem", ""))
+    system = info.get("operatingSystem", "")
     if system != "linux" or arch not in ARCHITECTURES:
         what = f"{system} on {info.get('architecture')}"
         return Facts(state="unsupported", reason=f"It runs {what}, which is not supported.")
@@ -51,7 +52,7 @@ def facts_of_node(node: Document, features: Sequence[Document], image: BuilderIm
         return Facts(
             state="unreachable", reason=problem, fix="Look at it with: kubectl describe node"
         )
-    labels = {str(key): str(value) for key, value in _at(node, "metadata", "labels").items()}
+    labels = _texts(node, "metadata", "labels")
     flags, told = _flags(features, labels)
     found = frozenset(_BASELINE[arch]) | features_of(flags)
     rung = best(found, arch)
@@ -122,10 +123,10 @@ def _by_pci(features: Sequence[Document]) -> tuple[Gpu, ...]:
     for each in features:
         devices = _at(each, "spec", "features", "instances", "pci.device").get("elements") or ()
         for device in devices if isinstance(devices, list) else ():
-            about = _at(device, "attributes")
+            about = _texts(device, "attributes")
             if about.get("vendor") == _NVIDIA and about.get("class") in _GPU_CLASSES:
                 pci = f"{_NVIDIA}:{about.get('device')}"
-                found.append(Gpu(name=f"PCI device {pci}"[:40], sm=sm_of_device(pci)))
+                found.append(Gpu(name=f"PCI device {pci}", sm=sm_of_device(pci)))
     return tuple(found)
 
 
@@ -162,13 +163,13 @@ def _driver(labels: Mapping[str, str]) -> str | None:
     return text if _VERSION.fullmatch(text) else None
 
 
-def _os(info: Document, labels: Mapping[str, str]) -> Os:
+def _os(info: Mapping[str, str], labels: Mapping[str, str]) -> Os:
     prefix = "feature.node.kubernetes.io/system-os_release."
     return Os(
         id=labels.get(f"{prefix}ID"),
         version=labels.get(f"{prefix}VERSION_ID"),
-        name=str(info.get("osImage") or "")[:100] or None,
-        kernel=str(info.get("kernelVersion") or "")[:100] or None,
+        name=info.get("osImage") or None,
+        kernel=info.get("kernelVersion") or None,
     )
 
 
@@ -178,14 +179,14 @@ def _not_ready(node: Document) -> str | None:
         if isinstance(each, Mapping) and each.get("type") == "Ready":
             if each.get("status") == "True":
                 return None
-            return f"The Node is not ready: {str(each.get('message') or each.get('reason'))[:200]}"
+            return f"The Node is not ready: {_text(each.get('message') or each.get('reason'))}"
     return "The Node has never been ready."
 
 
 def _taints(node: Document) -> tuple[str, ...]:
     taints = _at(node, "spec").get("taints") or ()
     keys = sorted(
-        str(each.get("key"))
+        _text(each.get("key"))
         for each in (taints if isinstance(taints, list) else ())
         if isinstance(each, Mapping)
         and each.get("effect") in ("NoSchedule", "NoExecute")
@@ -205,6 +206,18 @@ def _size(text: object) -> int | None:
 
 def _gb(size: int | None) -> float | None:
     return round(size / 2**30, 1) if size is not None else None
+
+
+def _texts(document: object, *keys: str) -> dict[str, str]:
+    """What lies there, as texts that can be shown."""
+    there = _at(document, *keys)
+    return {_text(key): _text(value) for key, value in there.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    """What a cluster says may be anything, and goes to terminals, plans and labels."""
+    text = str(value)[:_LONGEST]
+    return text if text.isprintable() else "".join(filter(str.isprintable, text))
 
 
 def _at(document: object, *keys: str) -> Document:

@@ -172,6 +172,29 @@ def test_taints_are_told() -> None:
     assert warnings == ("Only pods that tolerate node-role.kubernetes.io/control-plane run there.",)
 
 
+def test_what_is_told_can_be_shown() -> None:
+    """A cluster's objects are written by whoever may, and go to a terminal in the end."""
+    odd = "\x1b[31mred\n" + "x" * 5000
+    info = {**status()["nodeInfo"], "osImage": odd, "kernelVersion": odd}
+    document = FakeNode("n", {f"{CPUID}AVX\x1b": "true"}, status=status(nodeInfo=info)).document()
+    document["spec"] = {"taints": [{"key": odd, "effect": "NoExecute"}]}
+    document["status"]["allocatable"]["nvidia.com/gpu"] = "1"
+    found = facts(document, feature("n", "AVX", devices=(odd,)))
+    gpu_labels = {**GFD, "nvidia.com/gpu.product": odd}
+    found_by_labels = facts(node(gpu_labels, **GPU))
+    assert found.os.name
+    assert found.os.name.startswith("[31mred" + "x")
+    unready = [{"type": "Ready", "status": "False", "message": odd}]
+    other = {"architecture": odd, "operatingSystem": odd}
+    texts = [
+        found.os.name, found.os.kernel, *found.warnings, found.gpus[0].name,
+        found_by_labels.gpus[0].name, facts(node(conditions=unready)).reason,
+        facts(node(nodeInfo=other)).reason,
+    ]  # fmt: skip
+    assert len(texts) == 8
+    assert [text for text in texts if not str(text).isprintable() or len(str(text)) > 500] == []
+
+
 @pytest.mark.parametrize(
     "odd", [{}, {"spec": None}, {"spec": {"features": {"flags": 3}}}, {"spec": {"features": {
         "instances": {"pci.device": {"elements": "?"}}}}}],
