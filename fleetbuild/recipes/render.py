@@ -12,6 +12,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
 from fleetbuild.errors import RecipeError
+from fleetbuild.hardware.cuda import runs_on
+from fleetbuild.hardware.gpus import SMS
 from fleetbuild.models import Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.recipes.model import Patch, Recipe, RecipeSource
@@ -47,6 +49,7 @@ class Job(Frozen):
             "isa": target.isa,
             "features": target.features,
             "sms": target.sms,
+            "served": [sm for sm in SMS if any(runs_on(built, sm) for built in target.sms)],
             "cuda": self.cuda,
             "python": target.python,
             "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),

@@ -209,13 +209,13 @@ def cpu(path):
 
 
 def gpus_fit(known):
-    """Is there code for every GPU that nvidia-smi shows?"""
+    """Is there code for a GPU that nvidia-smi shows? Others are said to be left out."""
     built = re.findall(r"\d+\.\d", known["sms"])
     gpus = [line.split(", ") for line in nvidia_smi() if line.count(", ") == 2]
-    fit = True
+    fit = not (built and gpus)
     for number, (name, sm, driver) in enumerate(gpus if built else []):
         served = any(one.split(".")[0] == sm.split(".")[0] and one <= sm for one in built)
-        fit = fit and served
+        fit = fit or served
         note = "" if served else ": no code for it, the wheels have {}".format(known["sms"])
         tell(f"GPU {number}", f"{name}, SM {sm}, driver {driver}{note}")
     if built and not gpus:

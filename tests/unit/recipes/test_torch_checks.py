@@ -11,13 +11,13 @@ import pytest
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Target, TargetLibc
-from fleetbuild.recipes import known_recipes
+from fleetbuild.recipes import find_recipe
 from fleetbuild.recipes.render import Job, render_checks
 
 KERNELS, CPU, GPU = range(3)
 
 
-def checks(isa: str, version: str, *sms: str) -> tuple[str, ...]:
+def checks(isa: str, version: str, *sms: str, package: str = "torch") -> tuple[str, ...]:
     target = Target(
         arch=RUNGS[isa].arch,
         isa=isa,
@@ -26,8 +26,8 @@ def checks(isa: str, version: str, *sms: str) -> tuple[str, ...]:
         python="cp311",
         libc=TargetLibc(family="glibc", floor="2.36"),
     )
-    job = Job(package="torch", version="2.13.0", wheel_version=version, target=target)
-    return render_checks(known_recipes()["torch"], job)
+    job = Job(package=package, version="2.13.0", wheel_version=version, target=target)
+    return render_checks(find_recipe(package), job)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, snippet: str, torch: Any) -> None:
@@ -95,7 +95,13 @@ def test_an_old_torch_tells_its_kernels_elsewhere(monkeypatch: pytest.MonkeyPatc
         (["8.6"], "sm86", (["sm_86"], [(8, 6)]), None),
         (["8.6"], "sm86", (["sm_80"], [(8, 6)]), r"no code for SM 8\.6, only sm_80"),
         (["8.0", "8.6"], "sm80.sm86", (["sm_80", "sm_86"], [(8, 6), (8, 0)]), None),
-        (["8.6"], "sm86", (["sm_86"], [(8, 6), (7, 5)]), r"no code for SM 7\.5 of GPU 1"),
+        (
+            ["8.6"],
+            "sm86",
+            (["sm_86"], [(7, 5), (3, 7)]),
+            r"none of the GPUs here runs code for SM 8",
+        ),
+        (["8.7"], "sm87", (["sm_87"], [(8, 6)]), "none of the GPUs here"),  # a Jetson's alone
         (["12.0"], "sm120", (["sm_120", "compute_120"], [(12, 1)]), None),
         (["9.0"], "sm90", (["sm_90a", "sm_90"], [(9, 0)]), None),
         (["8.6"], "", (["sm_80", "sm_90"], [(8, 6)]), None),  # a published wheel serves it
@@ -119,6 +125,28 @@ def test_there_is_code_for_every_gpu(
         return
     with pytest.raises(RuntimeError, match=says):
         run(monkeypatch, snippet, torch)
+
+
+def test_a_gpu_that_the_target_leaves_out_is_said_to_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = "2.13.0+cu130.sm100.avx"
+    torch = fake(version, archs=["sm_100"], gpus=[(3, 7), (10, 0)])
+    run(monkeypatch, checks("avx", version, "10.0")[GPU], torch)
+    assert "GPU 0 (SM 3.7) is left out: these wheels are for SM 10.0" in capsys.readouterr().out
+    assert [call.args for call in torch.device.call_args_list] == [("cuda", 1)]
+
+
+def test_torchvision_leaves_out_the_same_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = fake("2.13.0+cu130.sm100.avx", gpus=[(3, 7), (10, 0)])
+    monkeypatch.setitem(sys.modules, "torchvision", torch.vision)
+    torch.vision.ops.nms.return_value.tolist.return_value = [0, 2]
+    (snippet,) = checks("avx", "0.28.0+cu130.sm100.avx", "10.0", package="torchvision")
+    run(monkeypatch, snippet, torch)
+    assert [call.args for call in torch.tensor.return_value.to.call_args_list[::2]] == [
+        ("cpu",),
+        ("cuda:1",),
+    ]
 
 
 def test_a_gpu_that_computes_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

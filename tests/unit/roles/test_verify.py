@@ -211,6 +211,15 @@ def test_a_gpu_without_code_for_it_fails(
     assert ("no code for it, the wheels have SM 8.6" in done.stdout) is bool(code)
 
 
+@pytest.mark.parametrize(("other", "code"), [("8.6", 0), ("3.7", 7)])
+def test_a_gpu_that_was_left_out_is_told_and_fails_nothing(
+    verify: ModuleType, release: Path, other: str, code: int
+) -> None:
+    done = sanity(verify, release, about(), f"NVIDIA X, 3.5, 470.1\nNVIDIA Y, {other}, 470.1")
+    assert done.returncode == code
+    assert "NVIDIA X, SM 3.5, driver 470.1: no code for it, the wheels have SM 8.6" in done.stdout
+
+
 def test_cores_that_differ_have_what_all_have(checks: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "cpuinfo"
     path.write_text("model name : X\nflags : fpu avx\n\nmodel name : X\nflags : fpu\n")
