@@ -32,6 +32,12 @@ _BY_NOTHING = (
 _UNKNOWN_GPU = (
     "A GPU's compute capability is unknown ({what}), so none is used; GPU Feature Discovery tells."
 )
+# Of MIG devices under the strategy `mixed`, and of shared GPUs under renameByDefault.
+_AS_GPUS = (
+    "the device plugin offers those as nvidia.com/gpu under the MIG strategy single, or where it"
+    " does not rename shared GPUs"
+)
+_GPU = "nvidia.com/gpu"
 _GPU_CLASSES = ("0300", "0302")
 _NVIDIA = "10de"
 _LONGEST = 200  # of what is told; names and values of labels are shorter
@@ -108,8 +114,8 @@ def _gpus(
     present = any(_is_gpu_label(key) for key in labels)
     if not gpus and not present:
         return (), (), ()
-    if not _offered(node):
-        return (), gpus, ("Its GPUs are not used: the cluster offers no nvidia.com/gpu there.",)
+    if problem := _not_offered(node):
+        return (), gpus, (problem,)
     unknown = sorted({gpu.name for gpu in gpus if gpu.sm is None})
     if unknown or not gpus:
         what = ", ".join(unknown) or "by its PCI class alone"
@@ -146,13 +152,18 @@ def _is_gpu_label(key: str) -> bool:
     )
 
 
-def _offered(node: Document) -> bool:
-    offered = _at(node, "status", "allocatable")
-    return any(
-        key == "nvidia.com/gpu" or key.startswith(("nvidia.com/gpu.", "nvidia.com/mig-"))
-        for key, value in offered.items()
-        if _size(value)
-    )
+def _not_offered(node: Document) -> str | None:
+    """Why no pod can ask for its GPUs: the manifests' limit is nvidia.com/gpu."""
+    offered = _texts(node, "status", "allocatable")
+    if _size(offered.get(_GPU)):
+        return None
+    others = [name for name, number in offered.items() if _is_share(name) and _size(number)]
+    instead = f", but {', '.join(sorted(others)[:5])}; {_AS_GPUS}" if others else ""
+    return f"Its GPUs are not used: the cluster offers no {_GPU} there{instead}."
+
+
+def _is_share(name: str) -> bool:
+    return name.startswith((f"{_GPU}.", "nvidia.com/mig-"))
 
 
 def _driver(labels: Mapping[str, str]) -> str | None:
@@ -190,7 +201,7 @@ def _taints(node: Document) -> tuple[str, ...]:
         for each in (taints if isinstance(taints, list) else ())
         if isinstance(each, Mapping)
         and each.get("effect") in ("NoSchedule", "NoExecute")
-        and each.get("key") != "nvidia.com/gpu"
+        and each.get("key") != _GPU
     )
     return (f"Only pods that tolerate {', '.join(keys)} run there.",) if keys else ()
 

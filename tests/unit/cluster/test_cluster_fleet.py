@@ -140,6 +140,18 @@ def test_gpus_that_are_not_used(document: Any, features: Any, said: str) -> None
     assert any(said in warning for warning in found.warnings)
 
 
+@pytest.mark.parametrize("name", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"])
+def test_what_no_limit_of_ours_asks_for_is_no_gpu(name: str) -> None:
+    """A pod asks for nvidia.com/gpu, and the scheduler knows no other name for it."""
+    by_pci = feature("n", "AVX", devices=("20b0",))
+    offered = {name: "7", "nvidia.com/gpu": "0", "nvidia.com/mig-2g.20gb": "0"}
+    found = facts(node(allocatable=offered), by_pci)
+    assert found.sms == ()
+    (warning,) = found.warnings
+    assert f"offers no nvidia.com/gpu there, but {name}; the device plugin" in warning
+    assert facts(node(allocatable={**offered, "nvidia.com/gpu": "1"}), by_pci).sms == ("8.0",)
+
+
 @pytest.mark.parametrize(
     ("changes", "state", "said"),
     [
