@@ -135,7 +135,12 @@ class Config(Frozen):
     packages: tuple[str, ...] = Field(
         (), description="the packages of the release, pinned: name==version"
     )
-    python: str | None = Field(None, description='such as "3.11"; default: each node\'s python3')
+    python: str | None = Field(
+        None,
+        pattern=r"^(/\S+|3\.[0-9]+t?)$",
+        description='a version, such as "3.11" or "3.13t" (free-threaded), or a path; default: '
+        "each node's python3",
+    )
     index: tuple[str, ...] = Field((), description="extra indexes and find-links")
     mirrors: dict[str, str] = Field(
         {},

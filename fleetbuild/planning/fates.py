@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from jinja2 import TemplateError
 
@@ -12,6 +12,7 @@ from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
 from fleetbuild.models import Config, Facts, Inventory, Node, Python
 from fleetbuild.models._base import Frozen
+from fleetbuild.planning.limits import sm_list
 from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.planning.toolkits import member_problem, package_problem
 from fleetbuild.recipes import Recipe
@@ -102,11 +103,12 @@ def _planned(node: Node, facts: Facts, packages: Sequence[Package], config: Conf
     rung = _rung(facts, features, recipes, config)
     sms = _sms(node, facts, recipes)
     python = _interpreter(node, facts, config)
+    _refuse_gpus(sms, packages)
     _refuse_impossible(facts.model_copy(update={"sms": sms}), python, packages, config)
     _refuse_shared(facts, config)
     return Fate(
         state="ok",
-        warnings=facts.warnings,
+        warnings=(*facts.warnings, *_gpus_without_code(sms, recipes)),
         rung=rung.name,
         features=features,
         sms=sms,
@@ -193,17 +195,34 @@ def _sms(node: Node, facts: Facts, recipes: Sequence[Recipe]) -> tuple[str, ...]
     return tuple(sorted(set(facts.sms if node.sms is None else node.sms), key=sm_order))
 
 
+def _refuse_gpus(sms: tuple[str, ...], packages: Sequence[Package]) -> None:
+    for package in packages:
+        if package.recipe.min_sm and not package.recipe.sms_of(sms):
+            raise _Blocked(
+                f"{package.name} needs a GPU of SM {package.recipe.min_sm} or newer, and "
+                f"{f'its GPUs are {sm_list(sms)}' if sms else 'none is planned for'} here.",
+                f"Plan such nodes apart, without {package.name} and under a release name of their "
+                "own, or set fleetbuild_skip: true.",
+            )
+
+
+def _gpus_without_code(sms: tuple[str, ...], recipes: Sequence[Recipe]) -> Iterator[str]:
+    for recipe in recipes:
+        left = [sm for sm in sms if recipe.cuda and sm not in recipe.sms_of(sms)]
+        if left:
+            yield f"{recipe.name} has no code for its GPUs of {sm_list(left)}."
+
+
 def _interpreter(node: Node, facts: Facts, config: Config) -> Python:
     wanted = node.python or config.python
-    usable = [python for python in facts.pythons if python.soabi.startswith("cpython-")]
-    found = [python for python in usable if _is_wanted(python, wanted)]
+    found = [python for python in facts.pythons if _is_wanted(python, wanted)]
     if not found:
         raise _no_python(wanted, facts)
     # Without a wish it is the node's python3, which stands first.
     candidates = found if wanted else found[:1]
     chosen = next((python for python in candidates if python.venv is not False), None)
     if chosen is None:
-        raise _no_venv(candidates[0], facts, [each for each in usable if each.venv])
+        raise _no_venv(candidates[0], facts, [each for each in facts.pythons if each.venv])
     return chosen
 
 
@@ -212,21 +231,35 @@ def _is_wanted(python: Python, wanted: str | None) -> bool:
         return True
     if wanted.startswith("/"):
         return python.path == wanted
-    parts = wanted.split(".")
-    return python.version.split(".")[: len(parts)] == parts
+    parts = wanted.removesuffix("t").split(".")
+    alike = python.version.split(".")[: len(parts)] == parts
+    return alike and _free_threaded(python) == wanted.endswith("t")
+
+
+def _free_threaded(python: Python) -> bool:
+    return python.tag.endswith("t")
 
 
 def _no_python(wanted: str | None, facts: Facts) -> _Blocked:
-    found = ", ".join(f"{python.version} ({python.path})" for python in facts.pythons)
+    found = ", ".join(
+        f"{'free-threaded ' * _free_threaded(python)}{python.version} ({python.path})"
+        for python in facts.pythons
+    )
     has = f"it has {found}" if found else "it has none"
     what = f"Python {wanted}" if wanted else "CPython"
-    install = f"python{wanted}" if wanted and not wanted.startswith("/") else "python3"
-    manager = _installer(facts)
     return _Blocked(
         f"There is no {what} on it; {has}.",
-        f"Install it ({manager} {install}), or choose one that is there with python: or "
+        f"Install it ({_command(wanted, facts)}), or choose one that is there with python: or "
         "fleetbuild_python.",
     )
+
+
+def _command(wanted: str | None, facts: Facts) -> str:
+    if wanted is None or wanted.startswith("/"):
+        return f"{_installer(facts)} python3"
+    if wanted.endswith("t"):  # distributions have a name each for it, or none
+        return f"uv python install {wanted}"
+    return f"{_installer(facts)} python{wanted}"
 
 
 def _no_venv(python: Python, facts: Facts, others: Sequence[Python]) -> _Blocked:

@@ -58,6 +58,7 @@ def test_an_empty_file_means_all_defaults(text):
         ("packages: a==1", "packages is 'a==1': a list belongs here", "Put packages right"),
         ("release: wheels", "release is 'wheels': current, history, releases, wheels", "release"),
         ("release: current.new", "own names under install.path; choose another.", "Put release"),
+        ("python: '3.x'", "python is '3.x': what belongs here: a version, such as", "Put python"),
         ("python: 3.10", "python is 3.1: a text belongs here; put it in quotes", "Put python"),
     ],
 )

@@ -48,7 +48,8 @@ def locked(name: str, version: str = "1.0", sha: str = "a") -> LockedFile:
 def python(version: str = "3.11.2", path: str = "/usr/bin/python3", **more: Any) -> Python:
     """An interpreter."""
     minor = "".join(version.split(".")[:2])
-    return Python(path=path, version=version, soabi=f"cpython-{minor}-x86_64-linux-gnu", **more)
+    known = {"soabi": f"cpython-{minor}-x86_64-linux-gnu", **more}
+    return Python(path=path, version=version, **known)
 
 
 def facts(rung: str = "avx2", libc: str | Libc | None = "2.36", **more: Any) -> Facts:

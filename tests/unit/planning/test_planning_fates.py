@@ -88,6 +88,18 @@ def test_the_interpreter_is_the_wanted_one():
     assert fate_of(both, Config(python="3.1")).state == "blocked"
 
 
+def test_a_free_threaded_interpreter_is_one_of_its_own():
+    free = python("3.13.0", "/opt/free/bin/python3", soabi="cpython-313t-x86_64-linux-gnu")
+    both = facts(pythons=(free, python("3.13.1", "/usr/bin/python3.13")))
+    assert fate_of(both, Config(python="3.13")).group == "cpu-avx2-cp313"
+    assert fate_of(both, Config(python="3.13t")).group == "cpu-avx2-cp313t"
+    assert fate_of(both, python="/opt/free/bin/python3").group == "cpu-avx2-cp313t"
+    assert fate_of(both).group == "cpu-avx2-cp313t"
+    fate = fate_of(facts(pythons=(free,)), Config(python="3.13"))
+    assert "no Python 3.13 on it; it has free-threaded 3.13.0 (/opt/free" in fate.reason
+    assert "uv python install 3.13t" in fate_of(facts(), python="3.13t").fix
+
+
 def test_another_interpreter_of_the_wanted_version_serves_where_the_first_lacks_venv():
     known = facts(pythons=(python(venv=False), python("3.11.9", "/opt/python3.11", venv=True)))
     assert fate_of(known, Config(python="3.11")).python == "/opt/python3.11"
