@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+from fleetbuild.audit import check_wheel
 from fleetbuild.engine.build import incoming
 from fleetbuild.engine.run import Progress, Run, Shelved
 from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of
-from fleetbuild.models import WheelResult
+from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.words import count
 
 
@@ -37,7 +38,7 @@ def _judge(run: Run, order: Order, result: WheelResult) -> tuple[WheelResult, Sh
     path, problem = _delivered(run, order, result)
     problems = [problem] if problem else []
     if path is not None:
-        problems += run.tools.findings(path, order.wheel, pins_of(run.plan, order.wheel))
+        problems += run.tools.findings(path, run.plan, order.wheel)
     if problems or path is None:
         refused = _refuse(run, order, result, "; ".join(problems))
         return refused, None
@@ -47,6 +48,18 @@ def _judge(run: Run, order: Order, result: WheelResult) -> tuple[WheelResult, Sh
     path.unlink()  # the store has it now
     run.tell("audit", "ok", path.name, group=order.group, package=order.wheel.package)
     return result.model_copy(update={"file": str(stored.path), "sha256": stored.sha256}), stored
+
+
+def findings(path: Path, plan: Plan, wheel: PlannedWheel) -> tuple[str, ...]:
+    """What speaks against a file that should be this wheel of the plan."""
+    return check_wheel(
+        path,
+        target=wheel.target,
+        package=wheel.package,
+        wheel_version=wheel.wheel_version,
+        libstdcxx=wheel.libstdcxx,
+        pins=pins_of(plan, wheel),
+    )
 
 
 def _delivered(run: Run, order: Order, result: WheelResult) -> tuple[Path | None, str]:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from fleetbuild.engine.ailments import explain_failure
 from fleetbuild.engine.replies import Reply, news_of, reply_of
 from fleetbuild.engine.run import Progress, Run
-from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of, source_of
+from fleetbuild.engine.work import (
+    Order,
+    about,
+    build_parameters,
+    fates_by_wheels,
+    key_of,
+    source_of,
+)
 from fleetbuild.models import LockedFile, WheelResult
 from fleetbuild.store.fetch import sha256_of
 from fleetbuild.words import count
@@ -74,7 +81,6 @@ def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
     return {
         "package": wheel.package,
         "version": wheel.version,
-        "wheel_version": wheel.wheel_version,
         "key": key_of(wheel),
         "source": str(path),
         "source_sha256": source.sha256 or sha256_of(path),
@@ -82,16 +88,7 @@ def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
             *({"path": str(base.path), "sha256": base.sha256} for base in bases),
             *(_requirement(progress, file) for file in wheel.build_dependencies),
         ],
-        "environment": dict(wheel.environment),
-        "config_settings": dict(wheel.config_settings),
-        "files": dict(wheel.files),
-        "patches": [{"name": name, "text": text} for name, text in wheel.patches.items()],
-        "cuda": wheel.cuda or "",
-        "gcc": wheel.build_gccs.get(order.node, ""),
-        "pins": pins_of(run.plan, wheel),
-        "bundle": wheel.libraries == "bundle",
-        "jobs": wheel.jobs,
-        "timeout": wheel.patience,
+        **build_parameters(run.plan, wheel, order.node),
         "python": wheel.build_pythons[order.node],
         "cache": run.plan.cache,
         "dest": str(incoming(run, order)),
@@ -138,9 +135,9 @@ def _explained(run: Run, order: Order, reply: Reply) -> Reply:
     """The reply in our words, where the node knows no way out and we know the failure."""
     if reply.ok or reply.fix:
         return reply
-    about = order.node, order.group, order.wheel.target
+    where = order.node, order.group, order.wheel.target
     for text in (reply.reason, _end_of_log(incoming(run, order) / "build.log")):
-        reason, fix = explain_failure(text, *about)
+        reason, fix = explain_failure(text, *where)
         if fix:
             errors = reply.reason.partition("\n")[2]
             told = f"{reason}\n{errors}".strip()
@@ -188,25 +185,20 @@ def _tell_progress(run: Run, order: Order, event: TaskEvent) -> None:
 
 def _result(order: Order, answers: _Answers, host: HostRun | None) -> WheelResult:
     reply = answers.built.get(key_of(order.wheel))
-    about = {
-        "package": order.wheel.package,
-        "wheel_version": order.wheel.wheel_version,
-        "artifact_key": key_of(order.wheel),
-        "built_on": order.node,
-    }
+    told = {**about(order.wheel), "built_on": order.node}
     if reply is None:
-        return WheelResult(state="failed", **about, **_silence(order, answers, host))
+        return WheelResult(state="failed", **told, **_silence(order, answers, host))
     if not reply.ok:
         return WheelResult(
             state="failed",
-            **about,
+            **told,
             reason=reply.reason,
             fix=reply.fix or "Read the log, mend it, and apply again.",
             log=reply.log,
             seconds=reply.seconds,
         )
     return WheelResult(
-        state="built", **about, file=reply.file, sha256=reply.sha256, seconds=reply.seconds,
+        state="built", **told, file=reply.file, sha256=reply.sha256, seconds=reply.seconds,
         cached=reply.cached,
     )  # fmt: skip
 

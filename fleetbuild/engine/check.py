@@ -9,6 +9,7 @@ from fleetbuild.engine.run import Progress, Run, Shelved
 from fleetbuild.engine.work import (
     NoBuilder,
     Order,
+    about,
     builders,
     choose_builder,
     fate_in_plan,
@@ -87,7 +88,7 @@ def _place_orders(run: Run, progress: Progress) -> Progress:
         key = key_of(wheel)
         if stored := run.tools.wheels.find(wheel):
             shelved[key] = stored
-            wheels[key] = _reused(wheel, stored)
+            wheels[key] = reused(wheel, stored)
             continue
         if wheel.published:
             continue  # nobody builds it: it is fetched
@@ -110,22 +111,14 @@ def _refuse_gone(run: Run, wheel: PlannedWheel) -> None:
         )
 
 
-def _reused(wheel: PlannedWheel, stored: Shelved) -> WheelResult:
-    return WheelResult(
-        package=wheel.package,
-        wheel_version=wheel.wheel_version,
-        artifact_key=key_of(wheel),
-        state="reused",
-        file=str(stored.path),
-        sha256=stored.sha256,
-    )
+def reused(wheel: PlannedWheel, stored: Shelved) -> WheelResult:
+    """The result of a wheel that need not be built."""
+    return WheelResult(state="reused", **about(wheel), file=str(stored.path), sha256=stored.sha256)
 
 
 def _not_built(wheel: PlannedWheel, why: NoBuilder) -> WheelResult:
     return WheelResult(
-        package=wheel.package,
-        wheel_version=wheel.wheel_version,
-        artifact_key=key_of(wheel),
+        **about(wheel),
         state="failed",
         reason=why.reason,
         fix="Bring one of them back and apply again, or plan again without them.",

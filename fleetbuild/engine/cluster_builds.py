@@ -8,9 +8,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fleetbuild.ansible import ansible_dir
-from fleetbuild.audit import check_wheel
+from fleetbuild.engine.accept import findings
 from fleetbuild.engine.replies import Seconds
-from fleetbuild.engine.work import key_of, pins_of, source_of
+from fleetbuild.engine.work import about, build_parameters, key_of, source_of
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.kubernetes.builds import PROGRAMS, BuildOrder, build_jobs
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
@@ -98,24 +98,14 @@ def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrd
         groups=groups,
         downloads=tuple(_download(file) for file in (source, *wheel.build_dependencies)),
         params={
-            "wheel_version": wheel.wheel_version,
             "source": source.file,
             "source_sha256": source.sha256,
             "requirements": [
                 {"file": file.file, "sha256": file.sha256} for file in wheel.build_dependencies
             ],
-            "environment": dict(wheel.environment),
-            "config_settings": dict(wheel.config_settings),
-            "files": dict(wheel.files),
-            "patches": [{"name": name, "text": text} for name, text in wheel.patches.items()],
-            "cuda": wheel.cuda or "",
-            "gcc": wheel.build_gccs.get(wheel.built_on or "", ""),
-            "pins": pins_of(plan, wheel),
-            "bundle": wheel.libraries == "bundle",
-            "jobs": wheel.jobs,
+            **build_parameters(plan, wheel, wheel.built_on),
             "python": next(iter(wheel.build_pythons.values()), "python3"),
             "cache": "none",
-            "timeout": wheel.patience,
         },
     )
 
@@ -125,33 +115,20 @@ def _download(file: LockedFile) -> dict[str, str]:
 
 
 def _judged(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> WheelResult:
-    about = {
-        "package": wheel.package,
-        "wheel_version": wheel.wheel_version,
-        "artifact_key": key_of(wheel),
-    }
     files = [path for path in sorted(folder.glob("*.whl")) if not path.is_symlink()]
     if len(files) != 1:
         return WheelResult(
             state="refused",
             reason=f"{folder} holds {len(files)} wheels, not one.",
             fix="Copy the folder again.",
-            **about,
+            **about(wheel),
         )
-    problems = check_wheel(
-        files[0],
-        target=wheel.target,
-        package=wheel.package,
-        wheel_version=wheel.wheel_version,
-        libstdcxx=wheel.libstdcxx,
-        pins=pins_of(plan, wheel),
-    )
-    if problems:
+    if problems := findings(files[0], plan, wheel):
         return WheelResult(
             state="refused",
             reason="; ".join(problems),
             fix="Look at the Job's log for flags that the package adds on its own.",
-            **about,
+            **about(wheel),
         )
     told = _handed(folder)
     stored = store.add(files[0], wheel, built_on=told.node, seconds=told.seconds)
@@ -161,7 +138,7 @@ def _judged(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> Whee
         seconds=told.seconds,
         file=str(stored.path),
         sha256=stored.sha256,
-        **about,
+        **about(wheel),
     )
 
 

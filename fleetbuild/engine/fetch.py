@@ -7,9 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from fleetbuild.engine.check import reused
 from fleetbuild.engine.run import Progress, Run, by_node
 from fleetbuild.engine.work import (
     Order,
+    about,
     fates_by_wheels,
     key_of,
     needed_wheels,
@@ -60,18 +62,13 @@ def _with_published(run: Run, progress: Progress) -> Progress:
     shelved, wheels = dict(progress.shelved), dict(progress.wheels)
     for wheel, file in _published(run, progress):
         key = key_of(wheel)
-        about = {
-            "package": wheel.package, "wheel_version": wheel.wheel_version, "artifact_key": key
-        }  # fmt: skip
         if error := progress.missing.get(file.identity):
-            wheels[key] = WheelResult(state="failed", **about, reason=error.message, fix=error.fix)
+            wheels[key] = _lost(wheel, error)
             continue
         path = progress.files[file.identity]
         stored = run.tools.wheels.add(path, wheel, built_on="published", seconds=0.0)
         shelved[key] = stored
-        wheels[key] = WheelResult(
-            state="reused", **about, file=str(stored.path), sha256=stored.sha256
-        )
+        wheels[key] = reused(wheel, stored)
     return replace(progress, shelved=shelved, wheels=wheels)
 
 
@@ -94,7 +91,7 @@ def _without_inputs(run: Run, progress: Progress) -> Progress:
     wheels = dict(progress.wheels)
     for order in progress.orders:
         if error := _first_error(progress, inputs(order)):
-            wheels[key_of(order.wheel)] = _unbuildable(order, error)
+            wheels[key_of(order.wheel)] = _lost(order.wheel, error, order.node)
     nodes = {**progress.nodes, **fates_by_wheels(run.plan, progress.nodes, wheels)}
     for group in open_groups(run.plan, nodes):
         if error := _first_error(progress, iter(group.dependencies or ())):
@@ -108,15 +105,9 @@ def _first_error(progress: Progress, files: Iterator[LockedFile]) -> FleetbuildE
     return next((error for error in errors if error), None)
 
 
-def _unbuildable(order: Order, error: FleetbuildError) -> WheelResult:
+def _lost(wheel: PlannedWheel, error: FleetbuildError, node: str | None = None) -> WheelResult:
     return WheelResult(
-        package=order.wheel.package,
-        wheel_version=order.wheel.wheel_version,
-        artifact_key=key_of(order.wheel),
-        state="failed",
-        built_on=order.node,
-        reason=error.message,
-        fix=error.fix,
+        state="failed", **about(wheel), built_on=node, reason=error.message, fix=error.fix
     )
 
 

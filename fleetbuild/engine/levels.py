@@ -7,7 +7,7 @@ from dataclasses import replace
 from fleetbuild.engine.accept import accept
 from fleetbuild.engine.build import build
 from fleetbuild.engine.run import Progress, Run
-from fleetbuild.engine.work import Order, fates_by_wheels, key_of, planned_wheels
+from fleetbuild.engine.work import Order, about, fates_by_wheels, key_of, planned_wheels
 from fleetbuild.models import WheelResult
 
 
@@ -37,9 +37,7 @@ def _not_begun(run: Run, order: Order) -> WheelResult:
         f"{known[key].package} {known[key].wheel_version}" for key in wheel.built_against
     )
     return WheelResult(
-        package=wheel.package,
-        wheel_version=wheel.wheel_version,
-        artifact_key=key_of(wheel),
+        **about(wheel),
         state="failed",
         reason=f"It is built against {bases}, which did not come to be.",
         fix="Mend that build, and apply again.",

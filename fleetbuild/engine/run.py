@@ -88,7 +88,7 @@ class Tools:
     differences: Callable[[Plan, Mapping[str, Facts]], Sequence[str]]
     playbook: Playbooks
     wheels: Wheels
-    findings: Callable[[Path, PlannedWheel, Sequence[str]], Sequence[str]]  # and its pins
+    findings: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, frozenset[str]], Mapping[str, str]]
     labels: Labeller = field(default_factory=Files)

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from fleetbuild.ansible import Secrets
-from fleetbuild.audit import check_wheel
 from fleetbuild.cluster import Cluster
+from fleetbuild.engine.accept import findings
 from fleetbuild.engine.imports import import_names
 from fleetbuild.engine.labelling import Files, Labeller, Names
 from fleetbuild.engine.labelling_api import Api
@@ -29,7 +29,6 @@ from fleetbuild.models import (
     Node,
     OnEvent,
     Plan,
-    PlannedWheel,
 )
 from fleetbuild.models.config import LabelsBy
 from fleetbuild.planning import stale
@@ -84,7 +83,7 @@ def connect(reach: Reach, indexes: IndexSettings) -> Tools:
         differences=stale,
         playbook=reach.playbooks,
         wheels=Store(reach.state.store, indexes),
-        findings=_findings,
+        findings=findings,
         imports=import_names,
         manifests=_manifests,
     )
@@ -100,17 +99,6 @@ def labeller(by: LabelsBy, names: Names, reach: Reach, cluster: Cluster) -> Iter
     else:
         with cluster.connect() as client:
             yield Api(names, client)
-
-
-def _findings(path: Path, wheel: PlannedWheel, pins: Sequence[str]) -> Sequence[str]:
-    return check_wheel(
-        path,
-        target=wheel.target,
-        package=wheel.package,
-        wheel_version=wheel.wheel_version,
-        libstdcxx=wheel.libstdcxx,
-        pins=pins,
-    )
 
 
 def _manifests(plan: Plan, verified: Collection[str]) -> dict[str, str]:

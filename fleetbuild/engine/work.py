@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fleetbuild.errors import BlockedError
 from fleetbuild.hardware.rungs import RUNGS
@@ -119,6 +120,32 @@ def pins_of(plan: Plan, wheel: PlannedWheel) -> list[str]:
     """The exact versions of what a wheel is built against, so that it goes with nothing else."""
     bases = map(planned_wheels(plan).__getitem__, wheel.built_against)
     return [f"{base.package}=={base.wheel_version}" for base in bases]
+
+
+def build_parameters(plan: Plan, wheel: PlannedWheel, builder: str | None) -> dict[str, Any]:
+    """What a build is told of its wheel, on a node and in a pod alike; see playbooks/README.md."""
+    return {
+        "wheel_version": wheel.wheel_version,
+        "environment": dict(wheel.environment),
+        "config_settings": dict(wheel.config_settings),
+        "files": dict(wheel.files),
+        "patches": [{"name": name, "text": text} for name, text in wheel.patches.items()],
+        "cuda": wheel.cuda or "",
+        "gcc": wheel.build_gccs.get(builder or "", ""),
+        "pins": pins_of(plan, wheel),
+        "bundle": wheel.libraries == "bundle",
+        "jobs": wheel.jobs,
+        "timeout": wheel.patience,
+    }
+
+
+def about(wheel: PlannedWheel) -> dict[str, str]:
+    """What every result of a wheel says of it."""
+    return {
+        "package": wheel.package,
+        "wheel_version": wheel.wheel_version,
+        "artifact_key": key_of(wheel),
+    }
 
 
 def key_of(wheel: PlannedWheel) -> str:

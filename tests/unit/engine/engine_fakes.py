@@ -260,7 +260,7 @@ class FakeFleet:
                 differences=lambda _, __: self.differences,
                 playbook=self.playbook,
                 wheels=self.store,
-                findings=lambda _, wheel, __: self.findings.get(wheel.wheel_version, []),
+                findings=lambda _, __, wheel: self.findings.get(wheel.wheel_version, []),
                 imports=lambda path: (path.name.split("-")[0],),
                 manifests=_manifests,
                 labels=self.labels,
