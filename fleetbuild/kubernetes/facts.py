@@ -38,7 +38,7 @@ _AS_GPUS = (
     " does not rename shared GPUs"
 )
 _GPU = "nvidia.com/gpu"
-_GPU_CLASSES = ("0300", "0302")
+_GPU_CLASSES = ("0300", "0302")  # of labels, as NFD comes
 _NVIDIA = "10de"
 _LONGEST = 200  # of what is told; names and values of labels are shorter
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9}
@@ -110,7 +110,9 @@ def _flags(
 def _gpus(
     node: Document, features: Sequence[Document], labels: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[Gpu, ...], tuple[str, ...]]:
-    gpus = _by_pci(features) or _by_gfd(labels)
+    gpus = _by_pci(features)
+    if all(gpu.sm is None for gpu in gpus):  # as the rules: next to a known one it may be that one
+        gpus = _by_gfd(labels) or gpus
     present = any(_is_gpu_label(key) for key in labels)
     if not gpus and not present:
         return (), (), ()
@@ -130,7 +132,7 @@ def _by_pci(features: Sequence[Document]) -> tuple[Gpu, ...]:
         devices = _at(each, "spec", "features", "instances", "pci.device").get("elements") or ()
         for device in devices if isinstance(devices, list) else ():
             about = _texts(device, "attributes")
-            if about.get("vendor") == _NVIDIA and about.get("class") in _GPU_CLASSES:
+            if about.get("vendor") == _NVIDIA and about.get("class", "").startswith("03"):
                 pci = f"{_NVIDIA}:{about.get('device')}"
                 found.append(Gpu(name=f"PCI device {pci}", sm=sm_of_device(pci)))
     return tuple(found)

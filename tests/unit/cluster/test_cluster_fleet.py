@@ -140,6 +140,17 @@ def test_gpus_that_are_not_used(document: Any, features: Any, said: str) -> None
     assert any(said in warning for warning in found.warnings)
 
 
+def test_gpus_of_which_no_pci_id_is_known_are_told_by_gfd() -> None:
+    unknown = feature("n", "AVX", devices=("ffff", "fffe"))
+    found = facts(node(GFD, **GPU), unknown)
+    assert (found.sms, found.warnings) == (("8.6",), ())
+    assert [gpu.sm for gpu in found.gpus] == ["8.6", "8.6"]
+    # It describes one GPU: beside one that is known it may be that one.
+    mixed = facts(node(GFD, **GPU), feature("n", "AVX", devices=("2230", "ffff")))
+    assert mixed.sms == ()
+    assert "unknown (PCI device 10de:ffff)" in mixed.warnings[0]
+
+
 @pytest.mark.parametrize("name", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"])
 def test_what_no_limit_of_ours_asks_for_is_no_gpu(name: str) -> None:
     """A pod asks for nvidia.com/gpu, and the scheduler knows no other name for it."""

@@ -14,11 +14,16 @@ from nfd_worker import report, report_of_capture
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import SMS, devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.kubernetes.affinity import ARCHITECTURES
+from fleetbuild.kubernetes.builders import builder_image
 from fleetbuild.kubernetes.classes import classes
+from fleetbuild.kubernetes.facts import facts_of_node
+from fleetbuild.kubernetes.features import gfd_labels
 from fleetbuild.kubernetes.labels import class_labels
 from fleetbuild.kubernetes.names import is_label_value, is_subdomain
 from fleetbuild.kubernetes.rules import node_feature_rule
 from fleetbuild.models import Config, Inventory, Login, Node, Unreachable
+from fleetbuild.models.config import Build
 from fleetbuild.planning import Package, draft
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.parse import facts_of
@@ -38,6 +43,7 @@ SOFTWARE = {
     "libc": "glibc 2.36\n",
     "python": "/usr/bin/python3 3.11.2 cpython-311-x86_64-linux-gnu venv headers\n",
 }
+IMAGE = builder_image(Build(image="python:3.11-bookworm"), None)
 ALL = tuple(RUNGS)
 TORCH = ("avx", "avx2", "avx512", "armv8", "armv8.2", "armv8.4sve", "armv9")
 GPU_SMS = [sm for sm in SMS if devices_of_sm(sm)]
@@ -166,6 +172,49 @@ def test_any_node_gets_the_best_class_that_it_meets_and_no_other(built, nodes):
         got = labels_of([rule], report(arch, features, devices, driver=driver))
         assert got.get("fleetbuild.dev/class") == (best.name if best else None)
         assert got.get("fleetbuild.dev/isa") == (best.rung.name if best else None)
+
+
+@st.composite
+def told_nodes(draw):
+    """What a node reports, with GPUs that nobody knows by their PCI id, and with GFD or without."""
+    arch, features, sms, driver, devices = draw(hardware())
+    unknown = ["0302 10de:ffff", "0300 10de:fffe", "0380 10de:fffd"]
+    devices += draw(st.lists(st.sampled_from(unknown), max_size=2))
+    # GFD describes one GPU of the node: where some are known it is taken to be one of those.
+    told = draw(st.sampled_from([None, *(sms or GPU_SMS)]))
+    files = gfd_labels(told) if told else {}
+    return report(arch, features, devices, driver=driver, files=files), arch, driver or bool(told)
+
+
+def as_a_cluster_tells(features, arch, served):
+    """The same node, as its Node and NodeFeature objects."""
+    node = {
+        "metadata": {"labels": features.attributes["local.label"]},
+        "status": {
+            "nodeInfo": {"operatingSystem": "linux", "architecture": ARCHITECTURES[arch]},
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "allocatable": {"nvidia.com/gpu": "1"} if served else {},
+        },
+    }
+    flags = {flag: {} for flag in features.flags["cpu.cpuid"]}
+    devices = [{"attributes": each} for each in features.instances["pci.device"]]
+    reported = {
+        "flags": {"cpu.cpuid": {"elements": flags}},
+        "instances": {"pci.device": {"elements": devices}},
+    }
+    return node, [{"spec": {"features": reported}}]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(targets, max_size=8), st.lists(told_nodes(), min_size=1, max_size=4))
+def test_a_plan_from_the_cluster_sees_each_node_as_the_rules_do(built, nodes):
+    plan = make_plan([make_group((f"n{n}",), each) for n, each in enumerate(built)] or None)
+    ours, rule = classes(plan), rules(plan)
+    for features, arch, served in nodes:
+        known = facts_of_node(*as_a_cluster_tells(features, arch, served), IMAGE)
+        best = class_of(known.arch, known.features, known.sms, ours)
+        got = labels_of([rule], features).get("fleetbuild.dev/class")
+        assert got == (best.name if best else None), known
 
 
 # Nodes that autoscaling adds --------------------------------------------------------------------
