@@ -101,8 +101,10 @@ class Pricing:
 
     def megabytes(self, own: Target, target: Target) -> float:
         """GPU code for SMs that nodes of `own` do not have."""
-        extra = len(set(target.sms) - set(own.sms))
-        return extra * sum(recipe.cost.per_sm_mb for recipe in self.recipes if recipe.cuda)
+        return sum(
+            len(set(recipe.sms_of(target.sms)) - set(own.sms)) * recipe.cost.per_sm_mb
+            for recipe in self.recipes
+        )
 
     def to_build(self, targets: Sequence[Target]) -> tuple[float, float]:
         """Minutes and megabytes of all the wheels of these sets; a shared wheel counts once."""
@@ -111,7 +113,7 @@ class Pricing:
             for number, recipe in enumerate(self.recipes)
             for target in targets
             for part_of in [(target.arch, target.python, target.libc.family)]
-            for sms in [target.sms if recipe.cuda else ()]
+            for sms in [recipe.sms_of(target.sms)]
         }
         built = [(self.recipes[number].cost, len(sms)) for number, _, _, sms in wheels]
         return (

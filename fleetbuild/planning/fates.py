@@ -12,6 +12,7 @@ from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
 from fleetbuild.models import Config, Facts, Inventory, Node, Python
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.node import SKIPPED
 from fleetbuild.planning.limits import sm_list
 from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.planning.toolkits import member_problem, package_problem
@@ -58,7 +59,7 @@ def fates(
 def fate(node: Node, facts: Facts | None, packages: Sequence[Package], config: Config) -> Fate:
     """The fate of this node under these packages."""
     if node.skip:
-        return Fate(state="skipped", reason="The inventory says fleetbuild_skip.")
+        return Fate(state="skipped", reason=SKIPPED)
     if facts is None or facts.state == "unreachable":
         known = facts or Facts(reason="it was not probed")
         return Fate(

@@ -121,7 +121,7 @@ def _wheel_targets(target: Target, recipes: Sequence[Recipe], config: Config) ->
             update={
                 "isa": rung.name,
                 "features": tuple(sorted(rung.features)),
-                "sms": target.sms if recipe.cuda else (),
+                "sms": recipe.sms_of(target.sms),
             }
         )
         for recipe, rung in rungs

@@ -9,8 +9,9 @@ from jinja2 import TemplateSyntaxError
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models._base import Frozen
 from fleetbuild.recipes.templates import ENVIRONMENT
@@ -87,6 +88,8 @@ class Recipe(Frozen):
     # And those that make one only to what grouping.optimize_for may name.
     rungs_for: dict[Literal["int8", "bf16"], tuple[str, ...]] = {}
     cuda: bool = False  # whether it builds for GPUs, where a node has some
+    # The oldest SM that it has code for. It is for GPUs alone then: a node without one is blocked.
+    min_sm: str | None = Field(None, pattern=r"^\d{1,2}\.\d$")
     libc: tuple[Literal["glibc", "musl"], ...] = Field(("glibc", "musl"), min_length=1)
     sources: tuple[Literal["sdist", "tree"], ...] = Field(("sdist", "tree"), min_length=1)
     source: RecipeSource | None = None  # default: the index's sdist, or the user's own tree
@@ -121,6 +124,11 @@ class Recipe(Frozen):
         extra = next((more for use, more in self.rungs_for.items() if use == optimize_for), ())
         return tuple(rung for rung in RUNGS if rung in {*self.rungs, *extra})
 
+    def sms_of(self, sms: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of a node's SMs that its wheel has code for."""
+        oldest = sm_order(self.min_sm or "0.0")
+        return tuple(sm for sm in sms if self.cuda and sm_order(sm) >= oldest)
+
     def serves(self, package: str) -> bool:
         """Whether the recipe is for this package."""
         return canonicalize_name(package) in self.canonical_packages
@@ -129,6 +137,13 @@ class Recipe(Frozen):
     def canonical_packages(self) -> frozenset[NormalizedName]:
         """The packages that it is for, as indexes spell them."""
         return frozenset(canonicalize_name(package) for package in self.packages)
+
+    @field_validator("min_sm")
+    @classmethod
+    def _for_gpus(cls, oldest: str | None, info: ValidationInfo) -> str | None:
+        if oldest and not info.data.get("cuda"):
+            raise ValueError("that is for a recipe that says cuda: true")
+        return oldest
 
     @field_validator("rungs_for")
     @classmethod

@@ -55,6 +55,37 @@ def test_the_newest_released_toolkit_is_to_be_supplied_where_nobody_has_one():
     assert "a has no CUDA toolkit 13.0" in wheel.requires.to_supply[0]
 
 
+FLASH = (package("torch", "2.13.0"), package("flash-attn", "2.8.3"))
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        (facts(), "and none is planned for here"),
+        (gpu("6.0"), "and its GPUs are SM 6.0 here"),
+        (gpu("7.0", "7.5"), "and its GPUs are SM 7.0 and 7.5 here"),
+    ],
+)
+def test_a_package_for_newer_gpus_blocks_a_node_without_one(known, says):
+    plan = planned({"a": known, "b": gpu("8.6")}, packages=FLASH)
+    blocked = plan.nodes["a"]
+    assert blocked.state == "blocked"
+    assert blocked.reason == f"flash-attn needs a GPU of SM 8.0 or newer, {says}."
+    assert "without flash-attn" in blocked.fix
+    assert plan.nodes["b"].state == "ok"
+
+
+def test_older_gpus_beside_newer_ones_get_no_code_of_it_and_are_told():
+    plan = planned({"a": gpu("7.5", "8.0")}, packages=FLASH)
+    (group,) = plan.groups
+    assert [wheel.wheel_version for wheel in group.wheels] == [
+        "2.13.0+cu130.sm75.sm80.avx2",
+        "2.8.3+cu130.sm80.avx2",
+    ]
+    assert group.wheels[1].environment["TORCH_CUDA_ARCH_LIST"] == "8.0"
+    assert plan.nodes["a"].warnings == ("flash-attn has no code for its GPUs of SM 7.5.",)
+
+
 def test_the_story_of_a_node_whose_sms_the_inventory_says():
     known = gpu("8.6", "12.0")
     plan = planned({"a": known}, packages=(TORCH,), nodes=(node("a", sms=("8.6",)),))

@@ -25,6 +25,8 @@ def test_some_rungs_matter_to_one_use_only() -> None:
         ("rungs_for: {int4: [avx512vnni]}", "'int8' or 'bf16'"),
         ("cost: {minutes: -1}", "cost.minutes"),
         ("cost: {hours: 1}", "cost.hours"),
+        ("cuda: true\nmin_sm: 8.0", "min_sm"),
+        ("min_sm: '8.0'", "that is for a recipe that says cuda: true"),
     ],
 )
 def test_what_makes_no_sense_is_told(line: str, words: str) -> None:

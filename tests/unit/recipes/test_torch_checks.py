@@ -99,7 +99,7 @@ def test_an_old_torch_tells_its_kernels_elsewhere(monkeypatch: pytest.MonkeyPatc
             ["8.6"],
             "sm86",
             (["sm_86"], [(7, 5), (3, 7)]),
-            r"none of the GPUs here runs code for SM 8",
+            "none of the GPUs here",
         ),
         (["8.7"], "sm87", (["sm_87"], [(8, 6)]), "none of the GPUs here"),  # a Jetson's alone
         (["12.0"], "sm120", (["sm_120", "compute_120"], [(12, 1)]), None),
@@ -147,6 +147,30 @@ def test_torchvision_leaves_out_the_same_gpus(monkeypatch: pytest.MonkeyPatch) -
         ("cpu",),
         ("cuda:1",),
     ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "right", "says"),
+    [
+        ([(7, 5), (8, 0)], True, None),
+        ([(7, 5), (8, 0)], False, "attention on GPU 1 is wrong"),
+        ([(7, 5)], True, r"none of the GPUs here runs code for SM 8\.0"),
+    ],
+)
+def test_flash_attention_computes_where_there_is_code_of_it(
+    monkeypatch: pytest.MonkeyPatch, gpus: list[tuple[int, int]], right: bool, says: str | None
+) -> None:
+    version = "2.8.3+cu130.sm80.avx"
+    torch = fake(version, gpus=gpus, right=right)
+    torch.randn.return_value = [MagicMock()] * 3
+    monkeypatch.setitem(sys.modules, "flash_attn", torch.flash)
+    (snippet,) = checks("avx", version, "8.0", package="flash-attn")
+    if says is None:
+        run(monkeypatch, snippet, torch)
+        assert torch.randn.call_args.kwargs["device"] == "cuda:1"
+        return
+    with pytest.raises(RuntimeError, match=says):
+        run(monkeypatch, snippet, torch)
 
 
 def test_a_gpu_that_computes_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
