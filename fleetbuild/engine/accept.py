@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from fleetbuild.audit import check_wheel
-from fleetbuild.engine.build import incoming
 from fleetbuild.engine.run import Progress, Run, Shelved
 from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.words import count
+
+from fleetbuild.audit import check_wheel
+from fleetbuild.engine.build import incoming
+from fleetbuild.files import sha256_of
 
 
 def accept(run: Run, progress: Progress) -> Progress:
@@ -72,14 +73,9 @@ def _delivered(run: Run, order: Order, result: WheelResult) -> tuple[Path | None
     named = [path for path in files if result.file and path.name == Path(result.file).name]
     if len(named) != 1:
         return None, f"{order.node} says that it built a wheel, and none arrived."
-    if _sha256(named[0]) != result.sha256:
+    if sha256_of(named[0]) != result.sha256:
         return None, f"{named[0].name} changed on its way from {order.node}: its sha256 differs."
     return named[0], ""
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _refuse(run: Run, order: Order, result: WheelResult, reason: str) -> WheelResult:

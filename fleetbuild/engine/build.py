@@ -20,8 +20,9 @@ from fleetbuild.engine.work import (
     source_of,
 )
 from fleetbuild.models import LockedFile, WheelResult
-from fleetbuild.store.fetch import sha256_of
 from fleetbuild.words import count
+
+from fleetbuild.files import sha256_of
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent

@@ -20,6 +20,8 @@ from typing import IO
 
 from fleetbuild.errors import InstallError
 
+from fleetbuild.files import sha256_of
+
 _CHUNK = 1 << 20
 _TRIES = 4
 _SCHEMES = ("https", "http", "file")
@@ -62,12 +64,6 @@ def fetch(
         else:
             break
     return dest
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _once(request: urllib.request.Request, sha256: str, dest: Path) -> None:

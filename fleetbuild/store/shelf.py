@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning import Floors
-from fleetbuild.store.fetch import fetch, sha256_of
 from fleetbuild.store.git import pack_commit
 from fleetbuild.store.settings import IndexSettings, mirrored, without_login
+from pydantic import ValidationError
+
+from fleetbuild.files import sha256_of
+from fleetbuild.store.fetch import fetch
 
 _PROVENANCE = "provenance.json"
 
