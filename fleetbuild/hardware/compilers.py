@@ -19,8 +19,9 @@ class Offer:
 
 def gccs_of(distribution: str | None, version: str | None) -> Offer:
     """What a distribution offers, by ID and VERSION_ID of its os-release."""
-    releases = _DATA.get(distribution or "", {})
-    row = releases.get(version) or releases.get((version or "").partition(".")[0])
+    releases, parts = _DATA.get(distribution or "", {}), (version or "").split(".")
+    fronts = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    row = next((releases[front] for front in fronts if front in releases), None)
     if row is None:
         return Offer()
     return Offer(str(row["default"]), tuple(map(str, sorted(row["beside"]))))

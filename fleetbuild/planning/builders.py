@@ -135,7 +135,7 @@ def requires_of(
         disk_gb=recipe.disk_gb,
         memory_gb=job_memory(recipe, target),
         to_supply=(
-            *compiler_to_supply(need, builder, facts),
+            *compiler_to_supply(need, builder, facts, toolkit.instead if toolkit else ()),
             *_toolkit_to_supply(builder, toolkit),
             *_short_of_disk(recipe, builder, facts),
         ),

@@ -11,6 +11,7 @@ from fleetbuild.hardware.rungs import Rung, flags, known_since, unknown_features
 from fleetbuild.models import Facts
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.groups import numbers
+from fleetbuild.planning.limits import joined
 
 
 class Compiler(Frozen):
@@ -101,15 +102,20 @@ def required_compiler(need: Need, facts: Facts) -> str:
     return f"{present} (present)" if present else "gcc (to be installed by the toolchain role)"
 
 
-def compiler_to_supply(need: Need, builder: str, facts: Facts) -> tuple[str, ...]:
-    """A sentence where neither the default compiler nor one beside it will do."""
+def compiler_to_supply(
+    need: Need, builder: str, facts: Facts, toolkits: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """A sentence where neither the default compiler nor one beside it will do. With one of these
+    CUDA toolkits it would."""
     compiler = compiler_for(need, facts)
     objection = need.objection(compiler)
     if not objection:
         return ()
+    taken = "" if Need(need.rung).objection(compiler) else joined(toolkits, "or")
+    newer = f"a CUDA toolkit that takes it ({taken}), or " if taken else ""
     sentence = (
         f"{builder} compiles with {compiler}, which {objection}, and no other is known to be in "
-        f"its distribution: have {need} as gcc and g++ there, or let another node build "
+        f"its distribution: have {need} as gcc and g++ there, or {newer}let another node build "
         "(build.builders); for a rung that it does not know, fleetbuild_isa names a lower one."
     )
     return (sentence,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packaging.utils import canonicalize_name
 
@@ -41,6 +41,8 @@ class Toolkit(Frozen):
     version: str  # "13.0"
     evidence: Evidence
     installed_on: tuple[str, ...] = ()  # the builders that have it; none: it is to be supplied
+    # Where their compiler is none for it: others that will do as well, and take that compiler.
+    instead: tuple[str, ...] = ()
     why: str
 
 
@@ -107,6 +109,7 @@ def choose_toolkit(
         version=best.version,
         evidence=case.evidence(best.version),
         installed_on=best.owners,
+        instead=_instead(case, best, builders),
         why=sentence(remarks),
     )
 
@@ -158,6 +161,14 @@ def _has_compiler(case: Case, toolkit: str, builder: Facts) -> bool:
     gccs = builder.toolchain.get("gcc", ())
     needed = _compiler(case.versions, toolkit)
     return not gccs or needed is None or any(needed.fits(version) for version in gccs)
+
+
+def _instead(case: Case, best: _Offer, builders: Mapping[str, Facts]) -> tuple[str, ...]:
+    def taken(toolkit: str) -> bool:
+        return any(_has_compiler(case, toolkit, builders[name]) for name in best.owners or builders)
+
+    others = replace(case, pin=None).allowed()
+    return () if taken(best.version) else tuple(filter(taken, others))
 
 
 def _choice(case: Case, offer: _Offer) -> Iterator[str]:

@@ -38,6 +38,8 @@ def on(system: str, version: str, compiler: str | None = None, **more: Any) -> A
     ("system", "version", "default", "newest"),
     [
         ("debian", "11", "10", "9"),
+        ("debian", "13", "14", "13"),
+        ("ubuntu", "26.04", "15", "14"),
         ("ubuntu", "20.04", "9", "10"),
         ("rocky", "8.10", "8", "14"),
         ("rhel", "9.4", "11", "14"),
@@ -48,6 +50,12 @@ def test_what_distributions_offer(system: str, version: str, default: str, newes
     offer = gccs_of(system, version)
     assert (offer.default, offer.beside[-1]) == (default, newest)
     assert list(offer.beside) == sorted(offer.beside, key=int)
+
+
+def test_the_front_of_a_version_is_looked_up_where_the_whole_is_not_known() -> None:
+    assert gccs_of("alpine", "3.22.1").default == "14"
+    assert gccs_of("alpine", "3.23.0").default == "15"
+    assert gccs_of("alpine", "3.2").default is None
 
 
 @pytest.mark.parametrize("system", [("debian", "99"), ("plan9", "4"), (None, None), ("ubuntu", "")])
@@ -122,6 +130,23 @@ def test_what_packages_and_toolkits_say_of_gcc_counts_as_well() -> None:
     assert gcc_beside(Need(RUNGS["avx2"], Gcc("11.3")), on("rocky", "8.10", "8.5.0")) == "11"
     (sentence,) = compiler_to_supply(Need(RUNGS["amx"], Gcc("6", "10")), "n", node)
     assert "which is not gcc 6 to below 10" in sentence
+
+
+def test_a_toolkit_that_takes_the_compiler_is_a_way_out() -> None:
+    need, node = Need(RUNGS["avx2"], Gcc("6", "14")), on("fedora", "42", "15.1.1")
+    (sentence,) = compiler_to_supply(need, "n", node, ("13.0", "13.1"))
+    assert (
+        "have gcc 6 to below 14 as gcc and g++ there, or a CUDA toolkit that takes it " in sentence
+    )
+    assert "(13.0 or 13.1), or let another node build" in sentence
+    # No toolkit helps a compiler that does not know the rung.
+    (sentence,) = compiler_to_supply(Need(RUNGS["amx"]), "n", on("debian", "11"), ("13.0",))
+    assert "toolkit" not in sentence
+
+
+def test_the_gccs_of_debian_13_serve_older_toolkits() -> None:
+    need = Need(RUNGS["avx2"], Gcc("6", "14"))
+    assert gcc_beside(need, on("debian", "13", "14.2.0")) == "12"
 
 
 def test_bounds_of_gcc_say_nothing_of_clang() -> None:

@@ -140,6 +140,14 @@ def test_a_toolkit_without_a_fitting_compiler_is_still_better_than_none() -> Non
     )
 
 
+def test_toolkits_that_take_the_compiler_that_is_there_are_known() -> None:
+    node = gpu("8.6", driver="550.54.15", cuda="12.4", tools={"gcc": ("14.2.0",)})
+    choice = chosen(TORCH, node)
+    assert (choice.version, choice.instead) == ("12.4", ("12.8", "12.9"))
+    assert chosen(TORCH, node, pin="12.4").instead == ("12.8", "12.9")
+    assert chosen(TORCH, gpu("8.6", cuda="13.0")).instead == ()
+
+
 def test_a_builder_without_any_compiler_gets_one() -> None:
     builder = facts(sms=("8.6",), driver="580.95.05", toolchain={"nvcc": ("13.0",)})
     assert "outside" not in chosen(TORCH, builder).why
