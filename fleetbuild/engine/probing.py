@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleetbuild.engine.state import StateDir, now
 from fleetbuild.models import Capture, Facts, Node, OnEvent, Unreachable
+from fleetbuild.models.node import SKIPPED
 from fleetbuild.probe import probe
 from fleetbuild.probe.captures import load_captures, save_captures
 from fleetbuild.probe.parse import facts_of, unreachable
@@ -22,25 +23,36 @@ def probe_nodes(
     state: StateDir | None = None,
     save: Path | None = None,
 ) -> dict[str, Facts]:
-    """The facts of these nodes as they are now."""
+    """The facts of these nodes as they are now. Those to be skipped are left alone."""
+    asked = [node for node in nodes if not node.skip]
     captures = probe(
-        nodes, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event
+        asked, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event
     )
     if save:
         save_captures(save, captures)
     if state:
         keep(state.create(), captures)
-    return facts_from(captures)
+    return _with_skipped(nodes, facts_from(captures))
 
 
 def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
     """The facts of these nodes by the captures in a folder."""
-    return facts_from(load_captures(folder, [node.name for node in nodes]))
+    return _with_skipped(nodes, facts_from(load_captures(folder, [node.name for node in nodes])))
 
 
 def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts]:
     """Captures read as facts."""
     return {name: _read(capture) for name, capture in captures.items()}
+
+
+def _with_skipped(nodes: Sequence[Node], found: Mapping[str, Facts]) -> dict[str, Facts]:
+    """All the nodes. One to be skipped is not unreachable; what captures say of it is known."""
+    missing = Facts(state="skipped", reason=SKIPPED)
+    known = {name: facts for name, facts in found.items() if facts.state != "unreachable"}
+    return {
+        node.name: known.get(node.name, missing) if node.skip else found[node.name]
+        for node in nodes
+    }
 
 
 def _read(capture: Capture | Unreachable) -> Facts:

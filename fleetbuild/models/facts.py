@@ -51,7 +51,7 @@ class Python(Frozen):
 class Facts(Frozen):
     """A node as its probe found it."""
 
-    state: Literal["ok", "unreachable", "unsupported"] = "ok"
+    state: Literal["ok", "unreachable", "unsupported", "skipped"] = "ok"
     reason: str | None = None
     fix: str | None = None
     arch: str | None = None

@@ -8,6 +8,8 @@ from pydantic import Field, SecretStr
 
 from fleetbuild.models._base import Frozen
 
+SKIPPED = "The inventory says fleetbuild_skip."
+
 
 class Become(Frozen):
     """How a node lets us act as another user, in Ansible's words."""
@@ -48,7 +50,7 @@ class Node(Frozen):
     sms: tuple[str, ...] | None = None
     python: str | None = None
     builder: bool = False
-    skip: bool = False
+    skip: bool = False  # left alone: no command contacts it
     packages: tuple[str, ...] = ()
     # All of the host's variables, for templates such as kubernetes.node_name. May hold secrets.
     variables: dict[str, Any] = Field(default_factory=dict, repr=False, exclude=True)

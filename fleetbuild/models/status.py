@@ -13,7 +13,7 @@ class NodeStatus(Frozen):
     """One node. `drift` is None where nothing is known to compare."""
 
     node: str
-    state: Literal["ok", "unreachable", "unsupported", "unknown"]
+    state: Literal["ok", "unreachable", "unsupported", "skipped", "unknown"]
     reason: str | None = None  # why it is not ok
     group: str | None = None
     release_id: str | None = None  # what is current there

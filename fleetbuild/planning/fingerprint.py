@@ -41,7 +41,9 @@ def stale(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
     sentences: list[str] = []
     for name, planned in sorted(plan.fingerprint.items()):
         now = facts.get(name)
-        if now is not None and now.state != "unreachable":
+        if now is not None and now.state == "skipped":
+            sentences.append(f"{name}: {now.reason}")
+        elif now is not None and now.state != "unreachable":
             sentences += _differences(name, planned, now)
     return sentences
 

@@ -54,7 +54,8 @@ def facts_ending(facts: Mapping[str, Facts], seconds: float) -> list[str]:
             }
         )
     well = sum(node.state == "ok" for node in facts.values())
-    return [*lines, f"{count(len(facts), 'node')} asked in {duration(seconds)}, {well} ok."]
+    asked = sum(node.state != "skipped" for node in facts.values())
+    return [*lines, f"{count(asked, 'node')} asked in {duration(seconds)}, {well} ok."]
 
 
 def _rows(facts: Mapping[str, Facts], *, every_node: bool) -> list[tuple[str, tuple[str, ...]]]:
@@ -67,8 +68,8 @@ def _rows(facts: Mapping[str, Facts], *, every_node: bool) -> list[tuple[str, tu
 
 
 def _cells(facts: Facts) -> tuple[str, ...]:
-    if facts.state == "unreachable":
-        return ("unreachable",)
+    if facts.state in ("unreachable", "skipped"):
+        return (facts.state,)
     cells = (
         facts.isa or ("unknown" if facts.state == "ok" else facts.state),
         " ".join(facts.sms),

@@ -70,6 +70,7 @@ def test_verifies_what_serves(tmp_path: Path) -> None:
     )
     fleet.facts["down"] = Facts(state="unreachable", reason="no route")
     fleet.facts["bare"] = facts("avx")
+    fleet.facts["left"] = Facts(state="skipped", reason="The inventory says fleetbuild_skip.")
     result = fleet.run(VERIFY)
     assert {node.node: node.state for node in result.nodes} == {
         "good": "verified",
@@ -78,9 +79,10 @@ def test_verifies_what_serves(tmp_path: Path) -> None:
         "mute": "install_failed",
         "down": "unreachable",
         "bare": "skipped",
+        "left": "skipped",
     }
     assert "Illegal instruction" in str(result.nodes[1].reason)
-    assert all(node.fix for node in result.nodes if node.node not in ("good", "bare"))
+    assert all(node.fix for node in result.nodes if node.node not in ("good", "bare", "left"))
     assert not result.changed
     assert fleet.asked["verify.yml"]["good"] == {
         "path": "/opt/fleetbuild",

@@ -55,6 +55,7 @@ def test_a_node_out_of_reach_has_no_drift() -> None:
     status = one(Facts(state="unreachable", reason="no route"))
     assert (status.state, status.reason, status.drift) == ("unreachable", "no route", None)
     assert one(None).state == "unknown"
+    assert one(Facts(state="skipped", reason="It is ours to leave.")).state == "skipped"
 
 
 NAMES = Names("x.dev", nodes={"a": "kube-a"}, hardware={"a": {"x.dev/isa": "avx"}})

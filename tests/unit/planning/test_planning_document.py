@@ -84,6 +84,7 @@ def test_the_same_fleet_is_not_stale():
 @pytest.mark.parametrize(
     ("now", "words"),
     [
+        (Facts(state="skipped", reason="The inventory says so."), "a: The inventory says so."),
         (facts("avx"), "a: its rung was avx2 when the plan was made and is avx now."),
         (facts(libc="2.39"), "C library was glibc 2.36 when the plan was made and is glibc 2.39"),
         (facts(libc=None), "is unknown now"),

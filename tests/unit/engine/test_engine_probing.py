@@ -1,0 +1,45 @@
+"""Who is asked, and what is known of those who are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetbuild.engine import probing
+from fleetbuild.engine.probing import probe_nodes, stored_facts
+from fleetbuild.models import Capture, Login, Node, ignore
+from fleetbuild.report.facts import facts_ending
+
+CAPTURE = {"uname": "Linux 6.1 x86_64", "cpuinfo": "flags : lm avx"}
+NODES = [
+    Node(name="a", login=Login(host="a")),
+    Node(name="b", login=Login(host="b"), skip=True),
+    Node(name="c", login=Login(host="c")),
+]
+
+
+def test_who_is_to_be_skipped_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def probe(nodes: Sequence[Node], **_: Any) -> dict[str, Capture]:
+        asked.extend(node.name for node in nodes)
+        return {node.name: CAPTURE for node in nodes}
+
+    monkeypatch.setattr(probing, "probe", probe)
+    facts = probe_nodes(
+        NODES, timeout=1, forks=1, install_path="/opt/x", on_event=ignore, save=tmp_path
+    )
+    assert asked == ["a", "c"]
+    assert [(name, known.state) for name, known in facts.items()] == [
+        ("a", "ok"), ("b", "skipped"), ("c", "ok"),
+    ]  # fmt: skip
+    assert facts["b"].reason == "The inventory says fleetbuild_skip."
+    assert facts_ending(facts, 1.0) == ["2 nodes asked in 1.0 s, 2 ok."]
+    # Of what that saved, the one that is missing is not unreachable either.
+    assert stored_facts(tmp_path, NODES)["b"].state == "skipped"
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "uname").write_text("Linux 6.1 x86_64")
+    assert stored_facts(tmp_path, NODES)["b"].arch == "x86_64"
