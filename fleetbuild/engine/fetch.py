@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
 from fleetbuild.words import count
 
+Outcome = tuple[LockedFile, Path | FleetbuildError]
 _CONNECTIONS = 8
 
 
@@ -32,12 +34,30 @@ def fetch(run: Run, progress: Progress) -> Progress:
     if not wanted:
         return progress
     message = count(len(wanted), "file")
-    with run.stage("fetch", message), ThreadPoolExecutor(_CONNECTIONS) as pool:
-        outcomes = list(pool.map(lambda file: _one(run, file), wanted))
+    with run.stage("fetch", message):
+        outcomes = _all(run, wanted)
     files = {file.identity: got for file, got in outcomes if isinstance(got, Path)}
     missing = {file.identity: got for file, got in outcomes if isinstance(got, FleetbuildError)}
     progress = _with_published(run, replace(progress, files=files, missing=missing))
     return _without_inputs(run, progress) if missing else progress
+
+
+def _all(run: Run, wanted: Sequence[LockedFile]) -> list[Outcome]:
+    """Each file, or why it is missing. Ctrl-C waits for no download to end: each stops where it
+    is."""
+    stopped = threading.Event()
+
+    def heed() -> None:
+        if stopped.is_set():
+            raise CancelledError
+
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        try:
+            return list(pool.map(lambda file: _one(run, file, heed), wanted))
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
@@ -78,9 +98,9 @@ def inputs(order: Order) -> Iterator[LockedFile]:
     yield from order.wheel.build_dependencies
 
 
-def _one(run: Run, file: LockedFile) -> tuple[LockedFile, Path | FleetbuildError]:
+def _one(run: Run, file: LockedFile, heed: Callable[[], None]) -> Outcome:
     try:
-        return file, run.tools.wheels.fetch(file)
+        return file, run.tools.wheels.fetch(file, heed)
     except FleetbuildError as error:
         run.tell("fetch", "failed", error.message, package=file.name, fix=error.fix)
         return file, error

@@ -75,8 +75,8 @@ class Wheels(Protocol):
         """Take in a checked wheel."""
         ...
 
-    def fetch(self, file: LockedFile) -> Path:
-        """The path of a locked file; from the index, once."""
+    def fetch(self, file: LockedFile, heed: Callable[[], None]) -> Path:
+        """The path of a locked file; from the index, once. What `heed` raises stops it."""
         ...
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO
 
 from fleetbuild.errors import InstallError
-
 from fleetbuild.files import sha256_of
 
-_CHUNK = 1 << 20
+Heed = Callable[[], None]
+_CHUNK = 1 << 16  # small, so that a slow download stops soon
 _TRIES = 4
 _SCHEMES = ("https", "http", "file")
 
@@ -37,9 +37,13 @@ def fetch(
     dest: Path,
     *,
     credentials: Mapping[str, str] | None = None,
+    heed: Heed = lambda: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Path:
-    """The file at `dest`, with this hash. `credentials` are user:password by host."""
+    """The file at `dest`, with this hash. `credentials` are user:password by host.
+
+    `heed` is called at every chunk; what it raises stops the download.
+    """
     if dest.is_file() and sha256_of(dest) == sha256:
         return dest
     if urllib.parse.urlsplit(url).scheme not in _SCHEMES:
@@ -50,7 +54,7 @@ def fetch(
     dest.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, _TRIES + 1):
         try:
-            _once(_request(url, credentials or {}), sha256, dest)
+            _once(_request(url, credentials or {}), sha256, dest, heed)
         except _Damaged as problem:
             raise InstallError(
                 f"{dest.name} from {_host(url)} is not the locked file: {problem}.",
@@ -66,13 +70,13 @@ def fetch(
     return dest
 
 
-def _once(request: urllib.request.Request, sha256: str, dest: Path) -> None:
+def _once(request: urllib.request.Request, sha256: str, dest: Path, heed: Heed) -> None:
     with (
         urllib.request.urlopen(request, timeout=60, context=_context()) as answer,  # noqa: S310
         tempfile.NamedTemporaryFile(dir=dest.parent, prefix=".part-", delete=False) as part,
     ):
         try:
-            digest = _copy(answer, part)
+            digest = _copy(answer, part, heed)
             if digest != sha256:
                 raise _Damaged(f"its sha256 is {digest}, not {sha256}")
             part.flush()
@@ -83,11 +87,12 @@ def _once(request: urllib.request.Request, sha256: str, dest: Path) -> None:
             Path(part.name).unlink(missing_ok=True)
 
 
-def _copy(answer: http.client.HTTPResponse, part: IO[bytes]) -> str:
+def _copy(answer: http.client.HTTPResponse, part: IO[bytes], heed: Heed) -> str:
     size = answer.headers.get("Content-Length")
     total = int(size) if size and size.isdigit() else None
     digest, done = hashlib.sha256(), 0
     while chunk := answer.read(_CHUNK):
+        heed()
         part.write(chunk)
         digest.update(chunk)
         done += len(chunk)

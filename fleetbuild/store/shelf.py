@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc
-from fleetbuild.models._base import Frozen
-from fleetbuild.planning import Floors
-from fleetbuild.store.git import pack_commit
-from fleetbuild.store.settings import IndexSettings, mirrored, without_login
 from pydantic import ValidationError
 
 from fleetbuild.files import sha256_of
-from fleetbuild.store.fetch import fetch
+from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc
+from fleetbuild.models._base import Frozen
+from fleetbuild.planning import Floors
+from fleetbuild.store.fetch import Heed, fetch
+from fleetbuild.store.git import pack_commit
+from fleetbuild.store.settings import IndexSettings, mirrored, without_login
 
 _PROVENANCE = "provenance.json"
 
@@ -132,8 +132,8 @@ class Store:
             found[key] = (*found.get(key, ()), wheel.floors)
         return found
 
-    def fetch(self, file: LockedFile) -> Path:
-        """The path of a locked file; brought here the first time."""
+    def fetch(self, file: LockedFile, heed: Heed = lambda: None) -> Path:
+        """The path of a locked file; brought here the first time. `heed` may stop a download."""
         if file.commit:
             return self._fetch_commit(file, file.commit)
         return fetch(
@@ -141,6 +141,7 @@ class Store:
             file.sha256,
             self.path_of(file),
             credentials=self.settings.credentials,
+            heed=heed,
         )
 
     def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:

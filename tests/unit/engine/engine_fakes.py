@@ -154,7 +154,8 @@ class FakeStore:
         self.shelf[str(wheel.artifact_key)] = stored
         return stored
 
-    def fetch(self, file: LockedFile) -> Path:
+    def fetch(self, file: LockedFile, heed: Callable[[], None]) -> Path:
+        heed()
         if file.name in self.lost:
             raise FleetbuildError(f"{file.file} is not to be had.", "Look at the index.")
         self.fetched.append(file.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from concurrent.futures import CancelledError
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -54,6 +55,21 @@ def test_a_file_comes_once(server, tmp_path):
     get(server, path)
     assert len(server.seen) == 1
     assert [file.name for file in path.parent.iterdir()] == ["x.whl"]
+
+
+def test_a_download_stops_at_its_next_chunk(server, tmp_path):
+    asked = []
+
+    def stop():
+        asked.append(len(asked))
+        if len(asked) == 2:
+            raise CancelledError
+
+    server.answers += [(200, b"x" * 1_000_000, {})]
+    with pytest.raises(CancelledError):
+        get(server, tmp_path / "x.whl", heed=stop)
+    assert len(asked) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_may_pass_is_tried_again(server, tmp_path):

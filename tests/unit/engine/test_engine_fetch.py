@@ -1,0 +1,51 @@
+"""Fetching is stopped where it is."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from engine_fakes import FakeFleet, FakeStore, facts, group, locked_file, plan
+
+from fleetbuild.engine.fetch import fetch
+from fleetbuild.engine.run import Progress
+from fleetbuild.models import LockedFile
+
+FILES = tuple(locked_file(f"file{number}") for number in range(20))
+GROUP = group("avx", ["avx-1"]).model_copy(update={"dependencies": FILES})
+
+
+@dataclass
+class Slow(FakeStore):
+    """Downloads that would go on for a minute; when the second has begun, Ctrl-C is pressed."""
+
+    begun: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    second: threading.Event = field(default_factory=threading.Event)
+
+    def fetch(self, file: LockedFile, heed: Callable[[], None]) -> Path:
+        self.begun.append(file.name)
+        if file.name == "file0":
+            assert self.second.wait(10)
+            raise KeyboardInterrupt
+        self.second.set()
+        try:
+            for _ in range(600):
+                time.sleep(0.1)
+                heed()
+        finally:
+            self.stopped.append(file.name)
+        return self.folder
+
+
+def test_ctrl_c_waits_for_no_download_to_end(tmp_path: Path) -> None:
+    store = Slow(tmp_path)
+    run = FakeFleet(facts={"avx-1": facts("avx")}, store=store).run(plan(GROUP), tmp_path)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        fetch(run, Progress())
+    assert time.monotonic() - began < 30
+    assert sorted([*store.stopped, "file0"]) == sorted(store.begun)
+    assert len(store.begun) < len(FILES)
