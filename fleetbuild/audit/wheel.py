@@ -6,15 +6,15 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from fleetbuild.audit import aarch64, x86
+from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.elf import MAGIC, BrokenElf, Elf, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_code
 from fleetbuild.audit.metadata import Metadata, read_metadata
 from fleetbuild.audit.models import ElfAudit, FeatureUse, WheelAudit, sm_order
 from fleetbuild.errors import UsageError
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
-from fleetbuild.audit import aarch64, x86
-from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.files import sha256_of
 
 _Reader = Callable[[bytes, int, frozenset[str]], Iterator[FeatureUse]]

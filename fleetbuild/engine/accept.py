@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fleetbuild.engine.run import Progress, Run, Shelved
-from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of
-from fleetbuild.models import Plan, PlannedWheel, WheelResult
-from fleetbuild.words import count
-
 from fleetbuild.audit import check_wheel
 from fleetbuild.engine.build import incoming
+from fleetbuild.engine.run import Progress, Run, Shelved
+from fleetbuild.engine.work import Order, fates_by_wheels, key_of, pins_of
 from fleetbuild.files import sha256_of
+from fleetbuild.models import Plan, PlannedWheel, WheelResult
+from fleetbuild.words import count
 
 
 def accept(run: Run, progress: Progress) -> Progress:

@@ -19,10 +19,9 @@ from fleetbuild.engine.work import (
     key_of,
     source_of,
 )
+from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile, WheelResult
 from fleetbuild.words import count
-
-from fleetbuild.files import sha256_of
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from packaging.utils import canonicalize_name
+
 from fleetbuild.errors import ResolutionError
+from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.planning import LockRequest, Resolution
 from fleetbuild.planning.lock import StandIn
 from fleetbuild.store.settings import IndexSettings, without_login
 from fleetbuild.store.tags import best_wheel
-from packaging.utils import canonicalize_name
-
-from fleetbuild.files import sha256_of
 
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
 _DEADLINE = 300
