@@ -139,7 +139,7 @@ class Client:
         connection = self._connection(credentials)
         connection.putrequest(method, urlsplit(self.access.server).path + target)
         for name, value in _headers(credentials, self.access):
-            connection.putheader(name, value)
+            connection.putheader(name, value.encode())
         if body is not None:
             connection.putheader("Content-Type", kind)
             connection.putheader("Content-Length", str(len(body)))
@@ -179,10 +179,7 @@ def _headers(credentials: Credentials, access: Access) -> Iterator[tuple[str, st
     yield "User-Agent", "fleetbuild"
     if credentials.authorization:
         yield "Authorization", credentials.authorization
-    if access.user.impersonate:
-        yield "Impersonate-User", access.user.impersonate
-    for group in access.user.impersonate_groups:
-        yield "Impersonate-Group", group
+    yield from access.user.impersonation()
 
 
 def _whole(response: http.client.HTTPResponse) -> bytes:

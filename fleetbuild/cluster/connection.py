@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from fleetbuild.cluster.credentials import Credentials, basic
-from fleetbuild.cluster.kubeconfig import Access
+from fleetbuild.cluster.kubeconfig import Access, address
 from fleetbuild.errors import KubeconfigError
 
 
@@ -40,10 +40,11 @@ def connect(access: Access, credentials: Credentials, timeout: float) -> http.cl
     proxy = access.proxy or (None if proxy_bypass(host) else getproxies().get("https"))
     if proxy is None:
         return _Https(host, parts.port, timeout=timeout, context=context, name=name)
-    way = urlsplit(proxy)
-    if way.scheme != "http" or not way.hostname:
+    way = address(proxy)
+    if way is None or way.scheme != "http" or not way.hostname:
+        shown = f"{way.scheme}://{way.hostname}" if way else "of this cluster"
         raise KubeconfigError(
-            f"The proxy {way.scheme}://{way.hostname} is of a kind that fleetbuild cannot use.",
+            f"The proxy {shown} is none that fleetbuild can use.",
             "Name an http:// proxy, as proxy-url of the cluster in the kubeconfig.",
         )
     connection = _Https(way.hostname, way.port or 80, timeout=timeout, context=context, name=name)

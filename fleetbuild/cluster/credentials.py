@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from fleetbuild.cluster.kubeconfig import Access, User
+from fleetbuild.cluster.written import Exec
 from fleetbuild.errors import ClusterError, KubeconfigError
 
 PATIENCE = 120.0  # seconds that a command may take: some open a browser
@@ -34,12 +36,21 @@ def log_in(access: Access) -> Credentials:
     # The order is kubectl's: a file before what is written down, a command after both.
     token = _from_file(user) or user.token
     if token:
-        return Credentials(f"Bearer {token}", user.certificate, user.key)
+        return Credentials(_bearer(user, token), user.certificate, user.key)
     if user.password:
         return Credentials(basic(*user.password), user.certificate, user.key)
     if user.command and not user.certificate:
         return _from_command(access, user.command)
     return Credentials(None, user.certificate, user.key)
+
+
+def _bearer(user: User, token: str) -> str:
+    if not (token.isascii() and token.isprintable()):
+        raise KubeconfigError(
+            f"The token of {user.name} is none: it holds a line end, or what is no ASCII.",
+            "Log in again.",
+        )
+    return f"Bearer {token}"
 
 
 def basic(user: str, password: str) -> str:
@@ -57,60 +68,70 @@ def _from_file(user: User) -> str | None:
         return None
     try:
         return user.token_file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text file"
         raise KubeconfigError(
-            f"The token of {user.name} cannot be read from {user.token_file}: {reason}.",
+            f"The token of {user.name} cannot be read from {str(user.token_file)!r}: {reason}.",
             "Log in again.",
         ) from None
 
 
-def _from_command(access: Access, command: Mapping[str, Any]) -> Credentials:
-    kind = str(command.get("apiVersion"))
-    if kind not in _KINDS or not command.get("command"):
+def _from_command(access: Access, command: Exec) -> Credentials:
+    kind = command.api_version
+    if kind not in _KINDS or not command.command:
         raise KubeconfigError(
             f"The exec entry of {access.user.name} is of {kind}, not of {' or '.join(_KINDS)}.",
             "Let your cluster's tool write the kubeconfig again.",
         )
-    said = _run(access, command, kind)
+    said = _run(access, command)
     try:
-        status = json.loads(said)["status"]
-        token, certificate, key = (
-            status.get(name) for name in ("token", "clientCertificateData", "clientKeyData")
-        )
-    except (ValueError, KeyError, AttributeError, TypeError):
+        status = _Printed.model_validate_json(said).status
+    except ValidationError:
         raise _failed(access, command, "it printed no ExecCredential") from None
-    if not token and not (certificate and key):
+    if not status.token and not (status.certificate and status.key):
         raise _failed(access, command, "it gave neither a token nor a certificate")
     return Credentials(
-        authorization=f"Bearer {token}" if token else None,
-        certificate=certificate.encode() if certificate else None,
-        key=key.encode() if key else None,
+        authorization=_bearer(access.user, status.token) if status.token else None,
+        certificate=status.certificate.encode() if status.certificate else None,
+        key=status.key.encode() if status.key else None,
     )
 
 
-def _run(access: Access, command: Mapping[str, Any], kind: str) -> bytes:
-    interactive = sys.stdin.isatty() and command.get("interactiveMode") != "Never"
-    env = {str(each["name"]): str(each["value"]) for each in command.get("env") or ()}
-    argv = [_program(access.user, str(command["command"])), *map(str, command.get("args") or ())]
+class _Status(BaseModel):
+    token: str | None = None
+    certificate: Annotated[str | None, Field(alias="clientCertificateData")] = None
+    key: Annotated[str | None, Field(alias="clientKeyData")] = None
+
+
+class _Printed(BaseModel):
+    """An ExecCredential, as a command prints it."""
+
+    status: _Status
+
+
+def _run(access: Access, command: Exec) -> bytes:
+    interactive = sys.stdin.isatty() and command.interactive != "Never"
+    env = {each.name: each.value for each in command.env}
     try:
         done = subprocess.run(
-            argv,
-            env={**os.environ, **env, "KUBERNETES_EXEC_INFO": _info(access, command, kind)},
+            [_program(access.user, command.command), *command.args],
+            env={**os.environ, **env, "KUBERNETES_EXEC_INFO": _info(access, command)},
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,  # what it has to say to its user goes to the user
             timeout=PATIENCE,
             check=False,
         )
     except FileNotFoundError:
-        hint = str(command.get("installHint") or "Install it, or log in another way.").strip()
+        hint = command.hint.strip() or "Install it, or log in another way."
         raise KubeconfigError(
-            f"{access.user.name} logs in with {command['command']}, which is not installed.", hint
+            f"{access.user.name} logs in with {command.command}, which is not installed.", hint
         ) from None
     except subprocess.TimeoutExpired:
         raise _failed(access, command, f"it did not end within {PATIENCE:g} s") from None
     except OSError as error:
         raise _failed(access, command, error.strerror or "it cannot be run") from None
+    except ValueError:  # a variable with `=` in its name, or a NUL somewhere
+        raise _failed(access, command, "nothing can be called like it or its variables") from None
     if done.returncode:
         raise _failed(access, command, f"it ended with {done.returncode}")
     return done.stdout
@@ -121,9 +142,9 @@ def _program(user: User, name: str) -> str:
     return str(user.folder / name) if "/" in name and not Path(name).is_absolute() else name
 
 
-def _info(access: Access, command: Mapping[str, Any], kind: str) -> str:
+def _info(access: Access, command: Exec) -> str:
     spec: dict[str, Any] = {"interactive": sys.stdin.isatty()}
-    if command.get("provideClusterInfo"):
+    if command.cluster_info:
         authority = b64encode(access.authority).decode() if access.authority else None
         spec["cluster"] = {
             "server": access.server,
@@ -132,11 +153,12 @@ def _info(access: Access, command: Mapping[str, Any], kind: str) -> str:
             **({"tls-server-name": access.server_name} if access.server_name else {}),
             **({"proxy-url": access.proxy} if access.proxy else {}),
         }
-    return json.dumps({"apiVersion": kind, "kind": "ExecCredential", "spec": spec})
+    about = {"apiVersion": command.api_version, "kind": "ExecCredential", "spec": spec}
+    return json.dumps(about)
 
 
-def _failed(access: Access, command: Mapping[str, Any], why: str) -> ClusterError:
+def _failed(access: Access, command: Exec, why: str) -> ClusterError:
     return ClusterError(
-        f"{access.user.name} could not log in: {command['command']}: {why}.",
+        f"{access.user.name} could not log in: {command.command}: {why}.",
         "Log in again, try it with `kubectl get nodes`, and run the same command again.",
     )

@@ -7,21 +7,16 @@ file starts where that file lies.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
-import yaml
-
+from fleetbuild.cluster.written import FIX, Context, Exec, Kubeconfig, Login, Server, parse
 from fleetbuild.errors import KubeconfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_FIX = "Look at it with: kubectl config view"
-_FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
 
 @dataclass(frozen=True)
@@ -34,10 +29,24 @@ class User:
     certificate: bytes | None = field(default=None, repr=False)  # PEM
     key: bytes | None = field(default=None, repr=False)  # PEM
     password: tuple[str, str] | None = field(default=None, repr=False)
-    command: Mapping[str, Any] | None = field(default=None, repr=False)  # exec, as it is written
+    command: Exec | None = field(default=None, repr=False)
     folder: Path = Path()  # where the command's relative path starts
     impersonate: str | None = None
+    impersonate_uid: str | None = None
     impersonate_groups: tuple[str, ...] = ()
+    impersonate_extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def impersonation(self) -> Iterator[tuple[str, str]]:
+        """The headers that say as whom we act."""
+        if self.impersonate:
+            yield "Impersonate-User", self.impersonate
+        if self.impersonate_uid:
+            yield "Impersonate-Uid", self.impersonate_uid
+        for group in self.impersonate_groups:
+            yield "Impersonate-Group", group
+        for key, values in self.impersonate_extra.items():
+            for value in values:
+                yield f"Impersonate-Extra-{quote(key, safe='')}", value
 
 
 @dataclass(frozen=True)
@@ -82,107 +91,139 @@ def _paths(kubeconfig: Path | None) -> list[Path]:
     return [path for text in paths if text and (path := Path(text).expanduser()).is_file()]
 
 
-def _merged(paths: Sequence[Path]) -> dict[str, Any]:
-    whole: dict[str, Any] = {"clusters": {}, "users": {}, "contexts": {}}
+@dataclass
+class _Known:
+    """What all files say together."""
+
+    current: str = ""
+    servers: dict[str, tuple[Server, Path]] = field(default_factory=dict)
+    logins: dict[str, tuple[Login, Path]] = field(default_factory=dict)
+    contexts: dict[str, Context] = field(default_factory=dict)
+
+
+def _merged(paths: Sequence[Path]) -> _Known:
+    known = _Known()
     for path in paths:
-        read = _read(path)
-        whole["current-context"] = whole.get("current-context") or read.get("current-context")
-        for kind, one in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
-            for name, entry in _named(read.get(kind), one, path):
-                whole[kind].setdefault(name, entry)
-    return whole
+        file, folder = _read(path), path.parent.absolute()
+        known.current = known.current or file.current_context
+        for server in file.clusters:
+            known.servers.setdefault(server.name, (server.cluster, folder))
+        for login in file.users:
+            known.logins.setdefault(login.name, (login.user, folder))
+        for context in file.contexts:
+            known.contexts.setdefault(context.name, context.context)
+    return known
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Kubeconfig:
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not valid YAML"
-        raise KubeconfigError(f"The kubeconfig {path} cannot be read: {reason}.", _FIX) from None
-    if not isinstance(read, dict):
-        raise KubeconfigError(f"{path} is no kubeconfig.", _FIX)
-    return read
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise KubeconfigError(f"The kubeconfig {path} cannot be read: {reason}.", FIX) from None
+    return parse(text, str(path))
 
 
-def _named(entries: Any, one: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for entry in entries or ():
-        if not isinstance(entry, dict) or not isinstance(entry.get(one) or {}, dict):
-            raise KubeconfigError(f"{path}: a {one} is not written as keys with values.", _FIX)
-        values = dict(entry.get(one) or {}, folder=path.parent.absolute())
-        for key in _FILES:
-            if isinstance(values.get(key), str) and values[key]:
-                values[key] = values["folder"] / Path(values[key]).expanduser()
-        yield str(entry.get("name")), values
-
-
-def _access(whole: Mapping[str, Any], context: str | None, files: str) -> Access:
-    name = context or whole["current-context"]
-    if name not in whole["contexts"]:
-        known = ", ".join(sorted(whole["contexts"])) or "none"
+def _access(known: _Known, context: str | None, files: str) -> Access:
+    name = context or known.current
+    if name not in known.contexts:
+        there = ", ".join(sorted(known.contexts)) or "none"
         what = f"no context {name!r}" if name else "no current context"
         raise KubeconfigError(
-            f"{files} has {what}; it has: {known}.", "Name one with --context NAME."
+            f"{files} has {what}; it has: {there}.", "Name one with --context NAME."
         )
-    chosen = whole["contexts"][name]
-    cluster = whole["clusters"].get(chosen.get("cluster"))
-    if not cluster or not cluster.get("server"):
-        raise KubeconfigError(f"{files}: the context {name} leads to no cluster.", _FIX)
-    login = chosen.get("user")
-    if login and login not in whole["users"]:
-        raise KubeconfigError(f"{files}: the context {name} names no user that is there.", _FIX)
+    chosen = known.contexts[name]
+    cluster, folder = known.servers.get(chosen.cluster, (Server(), Path()))
+    if not cluster.server:
+        raise KubeconfigError(f"{files}: the context {name} leads to no cluster.", FIX)
+    if chosen.user and chosen.user not in known.logins:
+        raise KubeconfigError(f"{files}: the context {name} names no user that is there.", FIX)
+    authority = (cluster.certificate_authority, cluster.certificate_authority_data)
     return Access(
-        server=_server(str(cluster["server"]), files),
+        server=_server(cluster.server, files),
         context=name,
-        user=_user(str(login), whole["users"][login]) if login else User(),
-        authority=_content(cluster, "certificate-authority"),
-        verify=not cluster.get("insecure-skip-tls-verify", False),
-        server_name=cluster.get("tls-server-name") or None,
-        proxy=cluster.get("proxy-url") or None,
+        user=_user(chosen.user, *known.logins[chosen.user]) if chosen.user else User(),
+        authority=_content("certificate-authority", *authority, folder),
+        verify=not cluster.insecure_skip_tls_verify,
+        server_name=_server_name(cluster.tls_server_name, files),
+        proxy=cluster.proxy_url or None,
     )
 
 
+def address(text: str) -> SplitResult | None:
+    """The parts of a URL; None where nothing can be reached by it."""
+    try:
+        parts = urlsplit(text)
+        usable = _is_host(parts.hostname or "") and text.isascii() and text.isprintable()
+        return parts if usable and " " not in text and parts.port != 0 else None
+    except ValueError:  # a port that is none, half an IPv6 address
+        return None
+
+
+def _is_host(name: str) -> bool:
+    try:
+        return bool(name.encode("idna")) and name.isprintable()
+    except UnicodeError:  # a part of it is empty, or too long
+        return False
+
+
 def _server(text: str, files: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise KubeconfigError(f"{files}: {text!r} is no address of an API server.", _FIX)
+    parts = address(text)
+    if parts is None or parts.scheme not in ("http", "https"):
+        raise KubeconfigError(f"{files}: {text!r} is no address of an API server.", FIX)
     return text.rstrip("/")
 
 
-def _user(name: str, user: Mapping[str, Any]) -> User:
-    if user.get("auth-provider"):
+def _server_name(text: str, files: str) -> str | None:
+    if text and not _is_host(text):
+        raise KubeconfigError(f"{files}: {text!r} is no tls-server-name.", FIX)
+    return text or None
+
+
+def _user(name: str, login: Login, folder: Path) -> User:
+    if login.auth_provider:
         raise KubeconfigError(
             f"The user {name} logs in with an auth-provider, which kubectl has given up.",
             "Let your cluster's tool write a kubeconfig that logs in with exec.",
         )
-    password = (
-        (str(user["username"]), str(user.get("password", ""))) if "username" in user else None
-    )
-    return User(
+    user = User(
         name=name,
-        token=user.get("token") or None,
-        token_file=user.get("tokenFile"),
-        certificate=_content(user, "client-certificate"),
-        key=_content(user, "client-key"),
-        password=password,
-        command=user.get("exec") or None,
-        folder=user["folder"],
-        impersonate=user.get("as") or None,
-        impersonate_groups=tuple(user.get("as-groups") or ()),
+        token=login.token or None,
+        token_file=folder / login.token_file if login.token_file else None,
+        certificate=_content(
+            "client-certificate", login.client_certificate, login.client_certificate_data, folder
+        ),
+        key=_content("client-key", login.client_key, login.client_key_data, folder),
+        password=(login.username, login.password) if login.username else None,
+        command=login.command,
+        folder=folder,
+        impersonate=login.acts_as or None,
+        impersonate_uid=login.as_uid or None,
+        impersonate_groups=login.as_groups,
+        impersonate_extra=login.as_user_extra,
     )
+    said = list(user.impersonation())
+    if said and not user.impersonate:
+        raise KubeconfigError(f"The user {name} has groups, a uid or extras, and no `as`.", FIX)
+    if not all(value.isprintable() for _, value in said):
+        raise KubeconfigError(f"The user {name} acts as somebody whom no header can name.", FIX)
+    return user
 
 
-def _content(values: Mapping[str, Any], key: str) -> bytes | None:
+def _content(key: str, file: str, data: str, folder: Path) -> bytes | None:
     """What `key` names a file of, or what `key`-data holds."""
     try:
-        if data := values.get(f"{key}-data"):
+        if data:
             return base64.b64decode(data, validate=True)
-        return values[key].read_bytes() if values.get(key) else None
-    except OSError as error:
+    except ValueError:
+        raise KubeconfigError(f"{key}-data in the kubeconfig is not base64.", FIX) from None
+    try:
+        return (folder / file).read_bytes() if file else None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no file can be called so"
         raise KubeconfigError(
-            f"The {key} {values[key]} cannot be read: {error.strerror}.", _FIX
+            f"The {key} {str(folder / file)!r} cannot be read: {reason}.", FIX
         ) from None
-    except (binascii.Error, TypeError, ValueError):
-        raise KubeconfigError(f"{key}-data in the kubeconfig is not base64.", _FIX) from None
 
 
 def _from_pod() -> Access:
@@ -196,7 +237,7 @@ def _from_pod() -> Access:
             "Set automountServiceAccountToken: true for it, or name a kubeconfig.",
         ) from None
     return Access(
-        server=f"https://{name}:{port or 443}",
+        server=_server(f"https://{name}:{port or 443}", "The pod's environment"),
         context="in-cluster",
         user=User(name="the pod's service account", token_file=SERVICE_ACCOUNT / "token"),
         authority=authority,

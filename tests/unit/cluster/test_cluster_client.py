@@ -207,3 +207,10 @@ def test_without_verification(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_without_anything() -> None:
     node = read({})
     assert (node.name, node.labels, node.owner("x")) == ("", {}, ())
+
+
+@pytest.mark.parametrize("proxy", ["http://p:abc", "http://me:secret@p:99999", "https://p"])
+def test_a_proxy_that_cannot_be_used_is_told_without_its_password(proxy: str) -> None:
+    with pytest.raises(KubeconfigError, match="The proxy") as problem:
+        connect(Access("https://far", "c", proxy=proxy), Credentials(), 5)
+    assert "secret" not in problem.value.message

@@ -15,7 +15,7 @@ from cluster_fakes import TOKEN, FakeApi
 from fleetbuild.cluster import kubeconfig as module
 from fleetbuild.cluster.client import Client
 from fleetbuild.cluster.credentials import log_in, renewable
-from fleetbuild.cluster.kubeconfig import Access, User, find_access
+from fleetbuild.cluster.kubeconfig import Access, find_access
 from fleetbuild.cluster.nodes import list_nodes
 from fleetbuild.errors import ClusterError, KubeconfigError
 
@@ -114,9 +114,14 @@ def test_from_within_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("[", None, "not valid YAML"),
         ("[]", None, "current context"),
-        ("3", None, "is no kubeconfig"),
-        ("clusters: [3]", None, "is not written as keys"),
-        ("users: [{name: a, user: 3}]", None, "is not written as keys"),
+        ("3", None, "config: keys with values"),
+        ("[" * 3000, None, "not valid YAML"),
+        ("clusters: 5", None, "clusters: a list"),
+        ("clusters: [3]", None, "clusters.0: keys with values"),
+        ("users: [{name: a, user: 3}]", None, "users.0.user: keys with values"),
+        ("current-context: [a]", None, "current-context: a text"),
+        ("contexts: [{context: {cluster: [a]}}]", None, "contexts.0.context.cluster: a text"),
+        ("contexts: [{context: {user: [a]}}]", None, "contexts.0.context.user: a text"),
         (config(), "other", "no context 'other'; it has: one"),
         ({**config(), "clusters": []}, None, "leads to no cluster"),
         ({**config(), "users": []}, None, "names no user"),
@@ -124,6 +129,24 @@ def test_from_within_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (config(user={"auth-provider": {"name": "gcp"}}), None, "auth-provider"),
         (config(user={"client-key-data": "?"}), None, "not base64"),
         (config(user={"client-key": "nowhere"}), None, "cannot be read"),
+        (config(user={"client-key": "no\0file"}), None, "no file can be called so"),
+        (config(server="https://one:99999"), None, "no address"),
+        (config(server="https://one:abc"), None, "no address"),
+        (config(server="https://[::1"), None, "no address"),
+        (config(server="https://one two"), None, "no address"),
+        (config(server="https://a..b"), None, "no address"),
+        (config(**{"tls-server-name": "a..b"}), None, "no tls-server-name"),
+        (config(**{"certificate-authority": 5}), None, "certificate-authority: a text"),
+        (config(**{"insecure-skip-tls-verify": "false"}), None, "verify: true or false"),
+        (config(**{"proxy-url": 5}), None, "proxy-url: a text"),
+        (config(user={"token": 5}), None, "token: a text"),
+        (config(user={"tokenFile": 5}), None, "tokenFile: a text"),
+        (config(user={"exec": "login"}), None, "exec: keys with values"),
+        (config(user={"exec": {"env": [{"value": "a"}]}}), None, "env.0.name: this is missing"),
+        (config(user={"as": "me", "as-groups": "text"}), None, "as-groups: a list"),
+        (config(user={"as": "me\nX: y"}), None, "no header can name"),
+        (config(user={"as": "me", "as-groups": ["a\n", "b"]}), None, "no header can name"),
+        (config(user={"as-groups": ["a"]}), None, "no `as`"),
     ],
 )
 def test_what_is_wrong_is_said_with_a_way_out(
@@ -135,6 +158,37 @@ def test_what_is_wrong_is_said_with_a_way_out(
         find_access(path, context)
     assert problem.value.fix
     assert problem.value.exit_code == 2
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a\x7f", "тайна"])
+def test_a_token_that_no_header_can_hold(tmp_path: Path, token: str) -> None:
+    (tmp_path / "token").write_text(token)
+    script = credential(token=token).replace("\\", "\\\\")
+    for user in ({"token": token}, {"tokenFile": "token"}, {"exec": command(tmp_path, script)}):
+        access = find_access(write(tmp_path / "config", config(user=user)))
+        with pytest.raises(KubeconfigError, match="The token of one is none") as problem:
+            log_in(access)
+        assert token not in problem.value.message
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError) as problem:
+        find_access(write(tmp_path / "config", config(user={"password": 12345})))
+    assert "12345" not in problem.value.message
+
+
+def test_what_is_null_was_not_said(tmp_path: Path) -> None:
+    user = {"token": "t", "tokenFile": None, "as-groups": None}
+    document = config(user=user, **{"proxy-url": None, "insecure-skip-tls-verify": None})
+    access = find_access(write(tmp_path / "config", {**document, "preferences": None}))
+    assert (access.verify, access.proxy) == (True, None)
+    assert log_in(access).authorization == "Bearer t"
+
+
+def test_a_variable_without_a_value_is_empty(tmp_path: Path) -> None:
+    token = credential(token="$A.").replace("'", "").replace('"', '\\"')
+    access = exec_access(tmp_path, token, env=[{"name": "A"}])
+    assert log_in(access).authorization == "Bearer ."
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -268,10 +322,18 @@ def test_credentials_are_renewed_once_when_they_expire(tmp_path: Path, api: Fake
     assert count.read_text() == "x\nx\n"
 
 
-def test_impersonation_goes_along(api: FakeApi) -> None:
-    user = User(token=TOKEN, impersonate="them", impersonate_groups=("a", "b"))
-    with Client(Access(api.url, "c", user)) as client:
+def test_impersonation_goes_along(tmp_path: Path, api: FakeApi) -> None:
+    user = {
+        "token": TOKEN,
+        "as": "Jürgen",
+        "as-uid": "7",
+        "as-groups": ["a", "b"],
+        "as-user-extra": {"example.com/scope": ["x", "y"]},
+    }
+    with Client(find_access(api.kubeconfig(tmp_path, **user))) as client:
         list_nodes(client)
     headers = api.asked[0].headers
-    assert headers["Impersonate-User"] == "them"
+    assert headers["Impersonate-User"].encode("latin-1").decode() == "Jürgen"
+    assert headers["Impersonate-Uid"] == "7"
     assert headers.get_all("Impersonate-Group") == ["a", "b"]
+    assert headers.get_all("Impersonate-Extra-example.com%2Fscope") == ["x", "y"]
