@@ -1,0 +1,59 @@
+"""What the playbook asks of the roles, which are stood in for by some that only say it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import ROLES
+
+PLAYBOOK = ROLES.parent / "playbooks" / "build.yml"
+
+
+def said(tmp_path: Path, builds: list[dict[str, object]]) -> list[str]:
+    """The sentences of the roles, in their order."""
+    for role, words in (
+        ("toolchain", "{{ toolchain_python }} {{ toolchain_gccs | join(',') }}"),
+        ("build_wheel", "{{ build_wheel_package }} {{ build_wheel_python }}"),
+    ):
+        tasks = tmp_path / role / "tasks"
+        tasks.mkdir(parents=True)
+        task = {"ansible.builtin.debug": {"msg": f"{role}: {words}"}}
+        (tasks / "main.yml").write_text(json.dumps([task]))
+    ended = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("ansible-playbook")),
+            *("-i", "n,", "-c", "local", str(PLAYBOOK)),
+            *("-e", json.dumps({"fleetbuild_builds": {"n": builds}})),
+        ],
+        env={**os.environ, "ANSIBLE_ROLES_PATH": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return re.findall(r'"msg": "(.*)"', ended.stdout)
+
+
+def test_a_builder_has_a_toolchain_for_each_python_that_it_builds_for(tmp_path: Path) -> None:
+    names = ["version", "wheel_version", "key", "source", "source_sha256", "dest"]
+    about = dict.fromkeys(names, "x") | {
+        "requirements": [], "environment": {}, "jobs": 1, "cache": "ccache", "gcc": "",
+    }  # fmt: skip
+    builds = [
+        about | {"package": "a", "python": "/usr/bin/python3.11"},
+        about | {"package": "b", "python": "/usr/bin/python3.11", "gcc": "12"},
+        about | {"package": "c", "python": "/usr/bin/python3.12"},
+    ]
+    assert said(tmp_path, builds) == [
+        "toolchain: /usr/bin/python3.11 12",
+        "toolchain: /usr/bin/python3.12 12",
+        "build_wheel: a /usr/bin/python3.11",
+        "build_wheel: b /usr/bin/python3.11",
+        "build_wheel: c /usr/bin/python3.12",
+    ]
