@@ -22,7 +22,7 @@ from fleetbuild.errors import ClusterError, KubeconfigError
 KIND = "client.authentication.k8s.io/v1"
 
 
-def config(name: str = "one", user: Any = None, **cluster: Any) -> dict[str, Any]:
+def config(name: Any = "one", user: Any = None, **cluster: Any) -> dict[str, Any]:
     return {
         "current-context": name,
         "clusters": [{"name": name, "cluster": {"server": f"https://{name}:6443", **cluster}}],
