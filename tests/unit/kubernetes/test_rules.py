@@ -176,14 +176,18 @@ def test_any_node_gets_the_best_class_that_it_meets_and_no_other(built, nodes):
 
 @st.composite
 def told_nodes(draw):
-    """What a node reports, with GPUs that nobody knows by their PCI id, and with GFD or without."""
+    """What a node reports, with GPUs that nobody knows by their PCI id, and with GFD or without;
+    whether a driver serves them; and a target that it may well be of."""
     arch, features, sms, driver, devices = draw(hardware())
     unknown = ["0302 10de:ffff", "0300 10de:fffe", "0380 10de:fffd"]
     devices += draw(st.lists(st.sampled_from(unknown), max_size=2))
-    # GFD describes one GPU of the node: where some are known it is taken to be one of those.
-    told = draw(st.sampled_from([None, *(sms or GPU_SMS)]))
+    # GFD asks the driver, and describes one GPU: where some are known it is taken to be of those.
+    told = draw(st.sampled_from([None, *(sms or GPU_SMS)])) if driver or not sms else None
     files = gfd_labels(told) if told else {}
-    return report(arch, features, devices, driver=driver, files=files), arch, driver or bool(told)
+    reported = report(arch, features, devices, driver=driver, files=files)
+    isa = "x86-64" if arch == "x86_64" else "armv8"
+    target = make_target(arch=arch, isa=isa, sms=(told,) if told else sms)
+    return reported, arch, driver or bool(told), target
 
 
 def as_a_cluster_tells(features, arch, served):
@@ -208,9 +212,10 @@ def as_a_cluster_tells(features, arch, served):
 @settings(deadline=None, max_examples=100)
 @given(st.lists(targets, max_size=8), st.lists(told_nodes(), min_size=1, max_size=4))
 def test_a_plan_from_the_cluster_sees_each_node_as_the_rules_do(built, nodes):
-    plan = make_plan([make_group((f"n{n}",), each) for n, each in enumerate(built)] or None)
+    built += [target for *_, target in nodes]
+    plan = make_plan([make_group((f"n{n}",), each) for n, each in enumerate(built)])
     ours, rule = classes(plan), rules(plan)
-    for features, arch, served in nodes:
+    for features, arch, served, _ in nodes:
         known = facts_of_node(*as_a_cluster_tells(features, arch, served), IMAGE)
         best = class_of(known.arch, known.features, known.sms, ours)
         got = labels_of([rule], features).get("fleetbuild.dev/class")
