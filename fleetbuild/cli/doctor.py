@@ -14,7 +14,7 @@ def doctor(
 ) -> None:
     """Check this machine: ssh, Ansible, uv, disk, the package index. Exit 2 if one is missing."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
-        from fleetbuild.cli.checks import examine
+        from fleetbuild.engine.doctor import examine
         from fleetbuild.report import doctor as report
 
         findings = examine(state_dir)

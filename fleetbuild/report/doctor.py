@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from fleetbuild.report.text import clean
 from fleetbuild.words import count
@@ -12,17 +12,9 @@ from fleetbuild.words import count
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fleetbuild.engine.doctor import Finding
+
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    what: str
-    state: Literal["ok", "warn", "fail"]
-    found: str
-    fix: str = ""
 
 
 def document(findings: Sequence[Finding]) -> dict[str, Any]:

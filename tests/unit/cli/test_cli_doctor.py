@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -7,41 +9,44 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from fleetbuild.cli import checks
+from fleetbuild.engine import doctor
 
 Run = Callable[..., Result]
+Programs = dict[str, int | Exception | None]
 
 
 @pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> dict[str, int | None]:
+def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
     """Programs by name with their exit status; None is not there."""
-    there: dict[str, int | None] = dict.fromkeys(("ssh", "ansible-playbook", "uv", "sshpass"), 0)
+    there: Programs = dict.fromkeys(("ssh", "ansible-playbook", "uv", "sshpass"), 0)
 
     def which(name: str, path: str | None = None) -> str | None:
         del path
         return None if there[name] is None else f"/bin/{name}"
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        status = there[Path(command[0]).name] or 0
+        status = there[Path(command[0]).name]
+        if not isinstance(status, int):
+            raise status or AssertionError
         return subprocess.CompletedProcess(command, status, "one 1.0\n", "broken\n")
 
-    monkeypatch.setattr(checks.shutil, "which", which)
-    monkeypatch.setattr(checks.subprocess, "run", run)
+    monkeypatch.setattr(shutil, "which", which)
+    monkeypatch.setattr(subprocess, "run", run)
     return there
 
 
 def states(here: Path) -> dict[str, str]:
-    return {finding.what: finding.state for finding in checks.examine(here / "state")}
+    return {finding.what: finding.state for finding in doctor.examine(here / "state")}
 
 
-def test_a_fit_controller(run: Run, programs: dict[str, int | None]) -> None:
+def test_a_fit_controller(run: Run, programs: Programs) -> None:
     del programs
     result = run("doctor")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1].startswith("This controller is fit")
 
 
-def test_what_is_missing_fails_with_a_fix(run: Run, programs: dict[str, int | None]) -> None:
+def test_what_is_missing_fails_with_a_fix(run: Run, programs: Programs) -> None:
     programs["ssh"] = None
     result = run("doctor", "--json")
     assert result.exit_code == 2
@@ -50,7 +55,7 @@ def test_what_is_missing_fails_with_a_fix(run: Run, programs: dict[str, int | No
     assert "openssh-client" in found["ssh"]["fix"]
 
 
-def test_broken_and_optional_programs(here: Path, programs: dict[str, int | None]) -> None:
+def test_broken_and_optional_programs(here: Path, programs: Programs) -> None:
     programs.update({"ansible-playbook": 1, "sshpass": None, "uv": 1})
     found = states(here)
     assert (found["ansible"], found["sshpass"], found["uv"]) == ("fail", "warn", "fail")
@@ -60,10 +65,53 @@ def test_broken_and_optional_programs(here: Path, programs: dict[str, int | None
 
 
 def test_a_state_directory_that_cannot_be_written(
-    here: Path, programs: dict[str, int | None], monkeypatch: pytest.MonkeyPatch
+    here: Path, programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del programs
-    monkeypatch.setattr(checks.os, "access", lambda *_: False)
-    monkeypatch.setattr(checks, "NEEDED_DISK", 1e18)
+    there = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.F_OK and there(path, mode))
+    monkeypatch.setattr(doctor, "NEEDED_DISK", 1e18)
     found = states(here)
     assert (found["state directory"], found["disk"]) == ("fail", "warn")
+
+
+def test_a_name_that_no_directory_can_have(here: Path, programs: Programs) -> None:
+    del programs
+    found = {each.what: each.state for each in doctor.examine(here / ("n" * 300) / "state")}
+    assert found["state directory"] == "fail"
+
+
+def test_what_hangs_or_cannot_be_started_is_a_finding(run: Run, programs: Programs) -> None:
+    programs["ansible-playbook"] = subprocess.TimeoutExpired("ansible-playbook", 30)
+    programs["ssh"] = OSError(8, "Exec format error")
+    programs["uv"] = subprocess.TimeoutExpired("uv", 60)
+    result = run("doctor", "--json")
+    assert result.exit_code == 2
+    found = {check["what"]: check for check in json.loads(result.stdout)["checks"]}
+    assert found["ansible"]["found"] == "/bin/ansible-playbook does not work: no answer within 30 s"
+    assert found["ssh"]["found"] == "/bin/ssh does not work: Exec format error"
+    assert found["package index"]["state"] == "warn"
+    assert found["package index"]["found"] == "does not answer: no answer within 60 s"
+    assert "fleetbuild.yml names is not tried here" in found["package index"]["fix"]
+
+
+def test_the_index_is_asked_as_plan_asks_it(
+    here: Path, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del programs
+    for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (here / "pip.conf").write_text("[global]\nindex-url = https://me:secret@pypi.corp/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(here / "pip.conf"))
+    monkeypatch.setenv("UV_CONFIG_FILE", str(here / "uv.toml"))
+
+    def refused(
+        command: list[str], env: dict[str, str] | None, **_: Any
+    ) -> subprocess.CompletedProcess[str]:
+        asked = " ".join(value for name, value in (env or {}).items() if name.startswith("UV_"))
+        return subprocess.CompletedProcess(command, 1, "", f"error: {asked}\n")
+
+    monkeypatch.setattr(subprocess, "run", refused)
+    found = doctor.examine(here / "state")[-1]
+    assert "pypi.corp/simple" in found.found
+    assert "secret" not in found.found

@@ -3,10 +3,11 @@ from collections.abc import Callable
 
 import pytest
 
+from fleetbuild.engine.doctor import Finding
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import Facts, Gpu, Libc, NodeStatus, Os, Python
 from fleetbuild.report import Output
-from fleetbuild.report.doctor import Finding, document, ending, table
+from fleetbuild.report.doctor import document, ending, table
 from fleetbuild.report.facts import facts_document, facts_ending, facts_table
 from fleetbuild.report.status import status_document, status_ending, status_table
 
