@@ -33,9 +33,15 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
+import time
 
 from ansible.module_utils.basic import AnsibleModule
+
+
+PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 
 
 class Problem(Exception):
@@ -133,11 +139,27 @@ def writable(*paths):
 
 @contextlib.contextmanager
 def locked(root):
-    """One at a time; a second one waits."""
+    """One at a time; a second one waits, though not for ever."""
     os.makedirs(root.releases, mode=0o755, exist_ok=True)
     with open(os.path.join(root.path, ".lock"), "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
+        while not taken(lock):
+            if time.monotonic() - began > PATIENCE:
+                raise Problem(
+                    f"Another run has held {lock.name} for {PATIENCE} s.",
+                    f"See what it waits for (fuser {lock.name}), and run again.",
+                )
+            time.sleep(0.5)
         yield
+
+
+def taken(lock):
+    """Is the lock ours now?"""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def staged(params, wheel):
@@ -222,21 +244,39 @@ def venv_fix(python):
 def run(command, fix):
     """Run a command in a clean environment; its last words are the problem."""
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
-    try:
-        done = subprocess.run(
-            command,
-            cwd="/",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-    except OSError as error:
-        raise Problem(f"{command[0]} does not run: {error.strerror}.", fix) from error
-    if done.returncode != 0:
-        lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    with tempfile.TemporaryFile() as said:
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd="/",
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Problem(f"{command[0]} does not run: {error.strerror}.", fix) from error
+        try:
+            code = child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            end(child)
+            raise Problem(
+                "{} did not end within {} s.".format(" ".join(command[:4]), PATIENCE),
+                "See what holds it up there, such as its disk, and run again.",
+            ) from None
+        said.seek(0)
+        lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    if code != 0:
         errors = [line for line in lines if "error" in line.lower()] or lines
         raise Problem(" ".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
+
+
+def end(child):
+    """End a program with all that it started. One that the kernel holds on to is left behind."""
+    os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(10)
 
 
 def activate(root, params, check):

@@ -20,10 +20,13 @@ options:
 author: The fleetbuild authors
 """
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -42,6 +45,7 @@ INSTALL = {
     "suse": ["zypper", "--non-interactive", "install", "--no-recommends"],
     "alpine": ["apk", "add", "--no-cache"],
 }
+PATIENCE = 3600  # seconds for one command of a package manager, over a slow line
 COMPILERS = (("gcc", "g++"), ("clang", "clang++"))
 TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
 PROBE = """
@@ -162,9 +166,13 @@ def output(command):
     """What a command prints; nothing where it fails."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
@@ -194,19 +202,36 @@ def install(family, packages):
         commands = [["yum", *command[1:]] for command in commands]
     for command in commands:
         try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
+            code, lines = ended(command, environment)
         except OSError as error:
             return f"{command[0]}: {error.strerror}."
-        if done.returncode != 0 and command not in REFRESH.values():
-            lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+        if code is None:
+            return f"{command[0]} did not end within {PATIENCE} s: see what holds it up there."
+        if code != 0 and command not in REFRESH.values():
             return " ".join(lines[-2:])
     return None
+
+
+def ended(command, environment):
+    """(Exit code, lines) of a command; the code is None where it had to be ended."""
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # with all that it started
+            code = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(10)  # one that the kernel holds on to is left behind
+        said.seek(0)
+        return code, said.read().decode("utf-8", "replace").strip().splitlines()
 
 
 if __name__ == "__main__":

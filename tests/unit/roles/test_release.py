@@ -111,3 +111,31 @@ def test_a_release_has_no_name_that_its_folder_has_already(name: str, free: bool
         assert not free
     else:
         assert free
+
+
+def test_a_step_that_does_not_end_is_ended_and_told(
+    release: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "PATIENCE", 0.2)
+    # What it started holds its output as well, as a package's own programs do.
+    with pytest.raises(release.Problem, match=r"/bin/sh -c .* did not end within 0\.2 s") as caught:
+        release.run(["/bin/sh", "-c", "sleep 60 & sleep 60"], "?")
+    assert caught.value.fix
+    monkeypatch.setattr(release, "PATIENCE", 60)
+    release.run(["/bin/echo", "well"], "?")
+    with pytest.raises(release.Problem, match=r"^ERROR: that does not fit$"):
+        release.run(["/bin/sh", "-c", "echo so; echo ERROR: that does not fit; exit 1"], "?")
+
+
+def test_a_lock_that_nobody_gives_back_is_told(
+    release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "PATIENCE", 0.2)
+    with (
+        release.locked(root),
+        pytest.raises(release.Problem, match=r"Another run has held .*/\.lock for 0\.2 s"),
+        release.locked(root),
+    ):
+        raise AssertionError("It was held.")
+    with release.locked(root):
+        pass
