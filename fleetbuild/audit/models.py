@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, ConfigDict
+from fleetbuild.hardware.gpus import sm_order
+from fleetbuild.models._base import Frozen
+from fleetbuild.words import numbers
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FeatureUse(_Frozen):
+class FeatureUse(Frozen):
     """A CPU feature that code uses, with one instruction that does."""
 
     feature: str  # as in /proc/cpuinfo
@@ -25,11 +22,11 @@ class FeatureUse(_Frozen):
         return f"{self.feature} ({self.instruction} at {self.address:#x}{where})"
 
 
-class ElfAudit(_Frozen):
+class ElfAudit(Frozen):
     """One ELF file of a wheel."""
 
     path: str
-    arch: str  # x86_64, aarch64, or pyelftools' name of another
+    arch: str  # x86_64, aarch64, or the ELF machine's name or number
     needed: tuple[str, ...] = ()
     libc: Literal["glibc", "musl"] | None = None
     glibc: str | None = None  # the highest GLIBC_ symbol version that it asks for
@@ -40,7 +37,7 @@ class ElfAudit(_Frozen):
     ptx: tuple[str, ...] = ()  # code that the driver compiles for that SM or a newer one
 
 
-class WheelAudit(_Frozen):
+class WheelAudit(Frozen):
     """What a wheel is, and what it needs; `problems` are sentences about what is wrong with it."""
 
     file: str
@@ -73,19 +70,4 @@ class WheelAudit(_Frozen):
     def libc_floor(self) -> str | None:
         """The oldest glibc that all of its files load with, None where they ask for none."""
         versions = [elf.glibc for elf in self.elfs if elf.glibc]
-        return max(versions, key=version_order, default=None)
-
-
-def version_order(text: str) -> Version:
-    """A version to compare with; what is none comes first."""
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return Version("0")
-
-
-def sm_order(sm: str) -> tuple[int, int, str]:
-    """`9.0a` after `9.0`, `10.0` after both."""
-    major, _, rest = sm.partition(".")
-    minor = rest.rstrip("af")
-    return int(major), int(minor or 0), rest[len(minor) :]
+        return max(versions, key=numbers, default=None)

@@ -13,9 +13,10 @@ from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.elf import MAGIC, BrokenElf, Elf, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_code
 from fleetbuild.audit.metadata import Metadata, read_metadata
-from fleetbuild.audit.models import ElfAudit, FeatureUse, WheelAudit, sm_order
+from fleetbuild.audit.models import ElfAudit, FeatureUse, WheelAudit
 from fleetbuild.errors import UsageError
 from fleetbuild.files import sha256_of
+from fleetbuild.hardware.gpus import sm_order
 
 _Reader = Callable[[bytes, int, frozenset[str]], Iterator[FeatureUse]]
 _ENOUGH = 20  # problems that are told one by one

@@ -35,12 +35,12 @@ from fleetbuild.planning import (
     parse_packages,
     source_request,
 )
-from fleetbuild.planning.groups import numbers
 from fleetbuild.planning.published import Choice
 from fleetbuild.recipes import Recipe, known_recipes
 from fleetbuild.store import Store, index_settings
 from fleetbuild.store.origin import source_of_recipe
 from fleetbuild.store.resolve import locate, resolve_all
+from fleetbuild.words import numbers
 
 
 def plan_fleet(

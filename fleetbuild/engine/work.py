@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from fleetbuild.models import (
     TargetLibc,
     WheelResult,
 )
+from fleetbuild.words import numbers
 
 _CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
 _LOST = ("failed", "refused")
@@ -193,7 +193,7 @@ def _why_not_builder(name: str, facts: Facts | None, libc: TargetLibc) -> str | 
         return f"{name} is unreachable"
     if facts.libc is None or facts.libc.family != libc.family:
         return f"{name} does not have {libc.family}"
-    if version(facts.libc.version) > version(libc.floor):
+    if numbers(facts.libc.version) > numbers(libc.floor):
         return (
             f"{name} has {libc.family} {facts.libc.version},"
             f" newer than {libc.floor} of the group's oldest member"
@@ -234,10 +234,5 @@ def canaries(group: PlannedGroup, facts: Mapping[str, Facts], count: int) -> tup
 
 def _strength(facts: Facts) -> tuple[int, tuple[int, ...], float]:
     # What kills a wheel comes first: missing instructions, then an old libc, then no memory.
-    libc = version(facts.libc.version) if facts.libc else ()
+    libc = numbers(facts.libc.version) if facts.libc else ()
     return len(_CODE_FEATURES & set(facts.features)), libc, facts.memory_gb or 0.0
-
-
-def version(text: str) -> tuple[int, ...]:
-    """The numbers of a version, to compare by."""
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:4])

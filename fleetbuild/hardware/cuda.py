@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import SMS, sm_order
+from fleetbuild.words import numbers
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,6 @@ class CudaToolkit:
     gcc: Gcc
     source: tuple[str, ...]
     evidence: dict[str, str]
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A key that sorts versions as numbers: 550.54.15, 12.10; text that is none comes first."""
-    return tuple(int(part) for part in re.findall(r"\d{1,9}", version, re.ASCII))
 
 
 def minor(version: str) -> str:

@@ -65,7 +65,8 @@ def devices_of_sm(sm: str) -> tuple[str, ...]:
     return tuple(sorted(device for device, has in _SM_OF_DEVICE.items() if has == sm))
 
 
-def sm_order(sm: str) -> tuple[int, int]:
-    """A key that sorts SMs as numbers: 9.0 before 12.0."""
-    major, _, minor = sm.partition(".")
-    return int(major), int(minor)
+def sm_order(sm: str) -> tuple[int, int, str]:
+    """A key that sorts SMs as numbers: 9.0, 9.0a, 12.0."""
+    major, _, rest = sm.partition(".")
+    minor = rest.rstrip("af")
+    return int(major), int(minor), rest[len(minor) :]

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from fleetbuild.hardware.cuda import TOOLKITS, minor, numbers, runs_on
+from fleetbuild.hardware.cuda import TOOLKITS, minor, runs_on
 from fleetbuild.hardware.data import load
+from fleetbuild.words import numbers
 
 Evidence = Literal["released", "reported", "buildable"]
 EVIDENCE: tuple[Evidence, ...] = ("released", "reported", "buildable")  # the best first

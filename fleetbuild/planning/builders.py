@@ -16,9 +16,10 @@ from fleetbuild.planning.compilers import (
     required_compiler,
 )
 from fleetbuild.planning.fates import Fate
-from fleetbuild.planning.groups import DraftGroup, builder_rank, libc_of, numbers
+from fleetbuild.planning.groups import DraftGroup, builder_rank, libc_of
 from fleetbuild.planning.toolkits import Toolkit
 from fleetbuild.recipes import Recipe
+from fleetbuild.words import numbers
 
 _ENOUGH = 5  # builders named for a wheel: who fails on five machines fails on the sixth
 

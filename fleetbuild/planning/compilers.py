@@ -10,8 +10,8 @@ from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.rungs import Rung, flags, known_since, unknown_features
 from fleetbuild.models import Facts
 from fleetbuild.models._base import Frozen
-from fleetbuild.planning.groups import numbers
 from fleetbuild.planning.limits import joined
+from fleetbuild.words import numbers
 
 
 class Compiler(Frozen):

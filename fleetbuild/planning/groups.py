@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from fleetbuild.hardware.rungs import RUNGS
@@ -12,6 +11,7 @@ from fleetbuild.planning.fates import Fate, wheel_rung
 from fleetbuild.planning.lock import StandIn
 from fleetbuild.planning.toolkits import Toolkit
 from fleetbuild.recipes import Recipe
+from fleetbuild.words import numbers
 
 
 class DraftGroup(Frozen):
@@ -94,11 +94,6 @@ def has_compiler(facts: Facts) -> bool:
 def lowest_libc(facts: Iterable[Facts]) -> str:
     """The oldest C library among these nodes."""
     return min((each.libc.version for each in facts if each.libc), key=numbers)
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A version to compare by: 2.4 is (2, 4), and so older than 2.28."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
 
 
 def _target_of(fate: Fate, facts: Facts) -> Target:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetbuild.hardware.cuda import TOOLKITS, minor, newest_for_driver, numbers
+from fleetbuild.hardware.cuda import TOOLKITS, minor, newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_order
 from fleetbuild.hardware.pytorch import EVIDENCE, Evidence, Torch, find_torch, python_of
 from fleetbuild.models import Facts
+from fleetbuild.words import numbers
 
 OLDEST, *_, NEWEST = TOOLKITS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, numbers
+from fleetbuild.hardware.cuda import TOOLKITS, compiles_for
 from fleetbuild.hardware.pytorch import (
     COMPANIONS,
     TORCHES,
@@ -25,6 +25,7 @@ from fleetbuild.planning.limits import (
     unknown_sms,
     wrong_python,
 )
+from fleetbuild.words import numbers
 
 _ENDS: dict[Evidence, str] = {
     "released": "is the newest known to be built so",

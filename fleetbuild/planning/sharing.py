@@ -8,9 +8,9 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.models import Config, Facts, Target
 from fleetbuild.planning.costs import Sharing
-from fleetbuild.planning.groups import numbers
 from fleetbuild.planning.limits import case_of, no_toolkit
 from fleetbuild.planning.packages import Package
+from fleetbuild.words import numbers
 
 
 def one_toolkit(

@@ -24,7 +24,7 @@ from fleetbuild.planning.builders import (
 )
 from fleetbuild.planning.compilers import Need, flags_for
 from fleetbuild.planning.fates import Fate
-from fleetbuild.planning.groups import DraftGroup, numbers
+from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.keys import artifact_key, published_key, wheel_version
 from fleetbuild.planning.lock import LockRequest, Locks, Source, StandIn
 from fleetbuild.planning.order import building_order
@@ -41,6 +41,7 @@ from fleetbuild.recipes import (
     render_requires,
     render_settings,
 )
+from fleetbuild.words import numbers
 
 # That of Python 3.10 and older hands no settings to a build backend.
 _PIP_WITH_SETTINGS = "pip>=23"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from fleetbuild.hardware.cuda import TOOLKITS, Gcc, compiles_for, numbers
+from fleetbuild.hardware.cuda import TOOLKITS, Gcc, compiles_for
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import (
@@ -20,6 +20,7 @@ from fleetbuild.hardware.pytorch import (
     python_of,
     wanted_torch,
 )
+from fleetbuild.words import numbers
 
 _DATA = load("pytorch.yml")
 _GRADES = {"measured", "documented", "reported", "inferred"}

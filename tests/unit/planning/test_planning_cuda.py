@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning_fleets import facts, node, package, planned, python, recipe_of
 
-from fleetbuild.hardware.cuda import compiles_for, numbers, serves
+from fleetbuild.hardware.cuda import compiles_for, serves
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planning import explain_node
+from fleetbuild.words import numbers
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
 TORCH = package(

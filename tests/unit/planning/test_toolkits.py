@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from planning_fleets import facts, python
 
-from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, numbers, serves
+from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, serves
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import EVIDENCE, TORCHES, Torch, find_torch
 from fleetbuild.models import Facts
@@ -25,6 +25,7 @@ from fleetbuild.planning.toolkits import (
 )
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.parse import facts_of
+from fleetbuild.words import numbers
 
 SEEDS = Path(__file__).parents[4] / "shared/captures/seed-fleet"
 TORCH = {"torch": "2.13.0"}
