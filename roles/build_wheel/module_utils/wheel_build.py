@@ -136,24 +136,21 @@ class Build:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return {"attached": True}
-            started = time.time()
+            started, began = time.time(), time.monotonic()
             self.write_status(state="running", started=started)
             try:
                 wheel = self.build(started + self.params["timeout"])
-            except (BuildFailed, StampError, OSError) as problem:
-                return self.write_status(
-                    state="failed",
-                    reason=str(problem),
-                    fix=getattr(problem, "fix", ""),
-                    errors=last_errors(self.log),
-                    seconds=round(time.time() - started, 1),
-                )
-            return self.write_status(
-                state="done",
-                file=os.path.basename(wheel),
-                sha256=sha256(wheel),
-                seconds=round(time.time() - started, 1),
-            )
+                ending = {"state": "done", "file": os.path.basename(wheel), "sha256": sha256(wheel)}
+            except Exception as problem:
+                # Any at all: archives and wheels are read here that others have made, and what is
+                # not told would pass for a build that was ended from outside.
+                ending = {
+                    "state": "failed",
+                    "reason": in_words(problem),
+                    "fix": getattr(problem, "fix", ""),
+                    "errors": last_errors(self.log),
+                }
+            return self.write_status(seconds=round(time.monotonic() - began, 1), **ending)
 
     def build(self, deadline):
         """The whole way from what was copied to the stamped wheel."""
@@ -439,10 +436,17 @@ class Build:
                 os.killpg(child.pid, signal.SIGKILL)
                 raise BuildFailed(
                     "The build did not end within {} s.".format(self.params["timeout"]),
-                    "Build again: the compiler cache has what was done. Or have a stronger machine build it.",
+                    "Build again: the compiler cache has what was done. Or have a stronger machine "
+                    "build it.",
                 ) from None
         log.seek(0, os.SEEK_END)
         return code
+
+
+def in_words(problem):
+    """What an exception says; one that was not meant to be shown says what it is as well."""
+    meant = isinstance(problem, (BuildFailed, StampError, OSError))
+    return str(problem) if meant else f"{type(problem).__name__}: {problem}"
 
 
 def pip(python):

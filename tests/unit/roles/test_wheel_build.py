@@ -285,6 +285,18 @@ def test_what_is_no_archive_is_refused(wheel_build: ModuleType, build: Any) -> N
         build.make_source()
 
 
+def test_an_archive_that_is_damaged_inside_is_a_failure_with_its_reason(build: Any) -> None:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as made:
+        made.writestr("a/setup.py", "x = 1\n")
+    Path(build.at("in", "a-1.0.tar.gz")).write_bytes(whole.getvalue().replace(b"x = 1", b"x = 2"))
+    build.run()
+    status = build.status()
+    assert status["state"] == "failed"
+    assert status["reason"] == "BadZipFile: Bad CRC-32 for file 'a/setup.py'"
+    assert status["seconds"] >= 0
+
+
 def test_the_compilers_words_come_before_pips(wheel_build: ModuleType, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("ok\na.c:5:2: error: #error no\nerror: subprocess-exited-with-error\n")
