@@ -32,7 +32,7 @@ from fleetbuild.engine.planner import plan_fleet
 from fleetbuild.engine.probing import probe_nodes, stored_facts
 from fleetbuild.engine.rollback import going_back
 from fleetbuild.engine.run import Run
-from fleetbuild.engine.state import StateDir, now, write_atomically
+from fleetbuild.engine.state import StateDir, write_atomically
 from fleetbuild.engine.status import compare
 from fleetbuild.engine.tools import Reach, checks_for, connect, labeller
 from fleetbuild.engine.verify import verification
@@ -53,6 +53,7 @@ from fleetbuild.models import (
     Result,
     WheelResult,
     ignore,
+    now,
 )
 from fleetbuild.models.result import Labelled, LabelResult
 from fleetbuild.planning import dump_plan
@@ -274,9 +275,9 @@ def status(
     )
     if cluster is None and config.kubernetes.labels != "api":
         return found
-    return compare_labels(
-        found, facts, names_for(inventory, config, _saved(state)), cluster or Cluster()
-    )
+    called = names_for(inventory, config, _saved(state))
+    limited = inventory.limit is not None
+    return compare_labels(found, facts, called, cluster or Cluster(), limited=limited)
 
 
 def render_manifests(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from fleetbuild.cluster import Cluster
@@ -10,10 +10,10 @@ from fleetbuild.cluster.client import Client
 from fleetbuild.cluster.labels import Labelling, Outcome, Wanted, label_nodes, may_label
 from fleetbuild.cluster.nodes import ClusterNode, list_nodes
 from fleetbuild.engine.labelling import Labels, Names, Results, names_in, serving_planned
-from fleetbuild.engine.status import with_labels
+from fleetbuild.engine.status import stranger, with_labels
 from fleetbuild.errors import BlockedError
-from fleetbuild.kubernetes.labels import node_labels
-from fleetbuild.kubernetes.served import is_release_label, served_labels
+from fleetbuild.kubernetes.labels import release_labels
+from fleetbuild.kubernetes.served import served_labels
 from fleetbuild.models import Facts, Manifest, NodeStatus, Plan, Result
 from fleetbuild.models.result import Labelled, LabelResult
 
@@ -113,9 +113,16 @@ class Api:
 
 
 def compare_labels(
-    found: Mapping[str, NodeStatus], facts: Mapping[str, Facts], names: Names, cluster: Cluster
+    found: Mapping[str, NodeStatus],
+    facts: Mapping[str, Facts],
+    names: Names,
+    cluster: Cluster,
+    *,
+    limited: bool = False,
 ) -> dict[str, NodeStatus]:
-    """What nodes are, with what the cluster says of them."""
+    """What nodes are, with what the cluster says of them; and Nodes that are no host, where they
+    have labels of this release. Of a limited fleet nobody knows which those are.
+    """
     with cluster.connect() as client:
         nodes = list_nodes(client)
     compared = {}
@@ -125,22 +132,34 @@ def compare_labels(
         current = known.release.get(names.release) if known else None
         labels = node.labels if node else None
         compared[name] = with_labels(status, labels, current, names)
-    return compared
+    hosts = {names.in_cluster(name) for name in found}
+    strangers = () if limited else sorted(nodes.keys() - hosts)
+    statuses = (stranger(name, nodes[name].labels, names) for name in strangers)
+    return compared | {f"node/{each.node}": each for each in statuses if each}
 
 
 def label_cluster(plan: Plan, result: Result | None, cluster: Cluster, *, force: bool) -> Labelled:
-    """Label the nodes of a plan's groups now, by what an apply saw of them."""
+    """Label the nodes of a plan now, by what it and an apply saw of them."""
     names = names_in(plan)
-    served = serving_planned(plan, result)
-    release: dict[str, Labels | None] = {}
-    for group in plan.groups:
-        labels = {
-            key: value
-            for key, value in node_labels(plan, group).items()
-            if is_release_label(key, plan.label_domain)
-        }
-        release |= {name: labels if name in served else None for name in group.nodes}
+    release = dict(_release_labels(plan, result))
     with cluster.connect() as client:
         api = Api(names, client, force=force)
         api.prepare()
         return Labelled(nodes=tuple(api.settle(release).values()), strangers=api.strangers())
+
+
+def _release_labels(plan: Plan, result: Result | None) -> Iterator[tuple[str, Labels | None]]:
+    """What each node is to have: none where no release was seen that works, and what there is
+    (None) where another one does."""
+    served = serving_planned(plan, result)
+    works = result.verified if result else frozenset()
+    for group in plan.groups:
+        for name in group.nodes:
+            if name in served:
+                yield name, release_labels(plan, group)
+            else:
+                gone = plan.nodes[name].current in (None, group.release_id)
+                yield name, {} if gone and name not in works else None
+    for name, node in plan.nodes.items():
+        if node.state == "blocked" and node.group is None and node.current is None:
+            yield name, {}

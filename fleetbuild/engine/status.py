@@ -86,6 +86,22 @@ def with_labels(
     )
 
 
+def stranger(node: str, labels: Mapping[str, str], names: Names) -> NodeStatus | None:
+    """The status of a Node that is no host, where labels of this release are on it."""
+    ours = [key for key in sorted(labels) if is_label_of(key, names.release, names.domain)]
+    if not ours:
+        return None
+    removal = " ".join(f"{key}-" for key in ours)
+    return NodeStatus(
+        node=node,
+        state="unknown",
+        reason="It is a Node of the cluster, and no host of the inventory.",
+        labels="no_host",
+        labels_sentence="Pods that mount the release are still sent there; take its labels off: "
+        f"kubectl label node {node} {removal}",
+    )
+
+
 def _packages(current: Manifest | None) -> tuple[str, ...]:
     return tuple(f"{wheel.package}=={wheel.version}" for wheel in current.wheels) if current else ()
 

@@ -22,6 +22,6 @@ class NodeStatus(Frozen):
     drift: Drift | None = None
     sentence: str = ""  # the drift in words
     # What its labels in the cluster are; None where no cluster was asked, or nothing to compare.
-    labels: Literal["right", "wrong", "no_node"] | None = None
+    labels: Literal["right", "wrong", "no_node", "no_host"] | None = None
     labels_sentence: str = ""  # what is wrong with them, in words
     probed: str | None = None  # when its facts were read: ISO 8601, UTC

@@ -40,7 +40,7 @@ def status_table(nodes: Mapping[str, NodeStatus], *, every_node: bool = False) -
     for cells, names in rows.items():
         label = fold(names) if len(names) == 1 else f"{len(names)}: {fold(names)}"
         first = nodes[names[0]]
-        style = "yellow" if first.labels == "wrong" else STYLES.get(first.drift or "")
+        style = "yellow" if first.labels in ("wrong", "no_host") else STYLES.get(first.drift or "")
         table.add_row(label, *cells[:5], style=style)
     return table
 
@@ -62,7 +62,9 @@ def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
     silent = [name for name, node in nodes.items() if node.state == "unreachable"]
     serving = sum(node.release_id is not None for node in nodes.values())
-    lines = [f"{count(len(nodes), 'node')}, {serving} with a release, {len(drifted)} drifted."]
+    strangers = [node.node for node in nodes.values() if node.labels == "no_host"]
+    hosts = count(len(nodes) - len(strangers), "node")
+    lines = [f"{hosts}, {serving} with a release, {len(drifted)} drifted."]
     oldest = min((node.probed for node in nodes.values() if node.probed), default=None)
     if oldest:
         passed = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
@@ -73,6 +75,8 @@ def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
             f"labels do not fit what is there: {fold(mislabelled)}; they do after the next apply, "
             "where kubernetes.labels is files by: fleetbuild emit labels --apply"
         )
+    if strangers:
+        lines.append(f"no host here, and labelled with this release: {fold(strangers)}")
     if silent:
         lines.append(f"unreachable: {fold(silent)}")
     if drifted:

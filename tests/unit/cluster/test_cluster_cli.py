@@ -110,10 +110,14 @@ def ours(api: FakeApi, name: str) -> dict[str, str]:
 def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
-    save(plan_of("a", "b", "c", called={"a": "kube-a"}), a="installed", b="verify_failed")
+    made = plan_of("a", "b", "c", called={"a": "kube-a"})
+    other = made.nodes["c"].model_copy(update={"current": "of-before"})
+    made = sealed(made.model_copy(update={"nodes": {**made.nodes, "c": other}}))
+    save(made, a="installed", b="verify_failed")
     api.add("kube-a", "b", "c", "control-plane")
-    api.nodes["c"].labels["fleetbuild.dev/release"] = "of-before"
-    api.nodes["c"].owners["fleetbuild", "Apply"] = {"fleetbuild.dev/release"}
+    for name in ("b", "c"):
+        api.nodes[name].labels["fleetbuild.dev/release"] = "of-before"
+        api.nodes[name].owners["fleetbuild", "Apply"] = {"fleetbuild.dev/release"}
     ran = emit()
     assert ran.exit_code == 0, ran.output
     assert ours(api, "kube-a") == {
@@ -125,6 +129,29 @@ def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
     assert "Nodes of the cluster that are no host here: control-plane" in ran.output
     assert "3 nodes: 3 labelled." in ran.output
     assert (Path("state") / "manifests" / "labels" / "labels.sh").exists()
+
+
+def test_a_blocked_node_on_which_nothing_serves_loses_the_labels_of_the_release(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
+) -> None:
+    made = plan_of("a")
+    blocked = {
+        name: PlannedNode(state="blocked", kubernetes_node=name, current=current)
+        for name, current in (("bare", None), ("serving", RELEASE))
+    }
+    away = PlannedNode(state="unreachable", kubernetes_node="away")
+    nodes = {**made.nodes, **blocked, "away": away}
+    save(sealed(made.model_copy(update={"nodes": nodes})), a="installed")
+    labels = {"fleetbuild.dev/release": RELEASE, "fleetbuild.dev/class": "cpu-avx2"}
+    api.add("a", "bare", "serving", "away")
+    for name in ("bare", "serving", "away"):
+        api.nodes[name].labels |= labels
+        api.nodes[name].owners["fleetbuild", "Apply"] = set(labels)
+    ran = emit()
+    assert ran.exit_code == 0, ran.output
+    assert ours(api, "bare") == {"class": "cpu-avx2"}
+    assert ours(api, "serving") == ours(api, "away") == {"class": "cpu-avx2", "release": RELEASE}
+    assert "2 nodes: 2 labelled." in ran.output
 
 
 def test_what_went_wrong_is_told_and_decides_the_exit_code(
@@ -227,3 +254,24 @@ def test_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
     assert len(api.asked) == 1
     ending = "\n".join(status_ending(compared, "i.yml"))
     assert "labels do not fit what is there: b" in ending
+
+
+def test_a_node_that_left_the_inventory_with_its_labels_is_told(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    api.add("a", "control-plane")
+    api.add("gone", labels={"fleetbuild.dev/release": "r1", "fleetbuild.dev/class": "cpu-avx2"})
+    api.add("other", labels={"fleetbuild.dev/release.staging": "r1"})
+    found = {"a": NodeStatus(node="a", state="ok")}
+    names = Names("fleetbuild.dev", nodes={"a": "a", "gone": "gone"})  # the last plan knows it
+    cluster = Cluster(api.kubeconfig(tmp_path))
+    compared = compare_labels(found, {}, names, cluster)
+    assert list(compared) == ["a", "node/gone"]
+    assert compared["node/gone"].labels == "no_host"
+    assert compared["node/gone"].labels_sentence.endswith(
+        "take its labels off: kubectl label node gone fleetbuild.dev/release-"
+    )
+    ending = status_ending(compared, "i.yml")
+    assert ending[0].startswith("1 node, ")
+    assert "no host here, and labelled with this release: gone" in ending
+    assert list(compare_labels(found, {}, names, cluster, limited=True)) == ["a"]
