@@ -11,7 +11,7 @@ from fleetbuild.engine.labelling import OFF, Labeller, Results, serving, stuck, 
 from fleetbuild.engine.lock import locked
 from fleetbuild.engine.replies import Reply, reply_of, weightier
 from fleetbuild.engine.run import Playbooks, Prober
-from fleetbuild.engine.state import StateDir, now
+from fleetbuild.engine.state import StateDir
 from fleetbuild.models import (
     Event,
     Facts,
@@ -196,7 +196,6 @@ def _tell(on_event: OnEvent, errand: Errand, result: NodeResult) -> None:
     on_event(
         Event.model_validate(
             {
-                "time": now(),
                 "stage": errand.stage,
                 "state": states.get(result.state, "ok"),
                 "node": result.node,

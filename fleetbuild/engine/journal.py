@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fleetbuild.engine.state import now, one_line
+from fleetbuild.engine.state import one_line
+from fleetbuild.models import now
 
 
 class Journal:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
-from fleetbuild.engine.state import now
 from fleetbuild.kubernetes.labels import check_domain, class_labels, kubernetes_name
 from fleetbuild.kubernetes.served import DEFAULT
 from fleetbuild.models import (
@@ -161,7 +160,6 @@ def tell_labels(
         on_event(
             Event.model_validate(
                 {
-                    "time": now(),
                     "stage": "label",
                     "state": _STATES.get(result.state, "failed"),
                     "node": result.node,

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleetbuild.engine.state import now, one_line
+from fleetbuild.engine.state import one_line
 from fleetbuild.errors import LockedError
+from fleetbuild.models import now
 
 
 @contextmanager

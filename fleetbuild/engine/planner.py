@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from fleetbuild.engine.packages import build_requirements, packages_of
@@ -18,6 +17,7 @@ from fleetbuild.models import (
     OnEvent,
     Plan,
     ignore,
+    now,
 )
 from fleetbuild.planning import (
     Draft,
@@ -83,7 +83,7 @@ def plan_fleet(
         drafted=drafted,
         locks=locking.locks(),
         store=store.floors(),
-        created=_now(),
+        created=now("seconds"),
         facts_source=facts_source,
     )
 
@@ -245,7 +245,7 @@ class _Locking:
         )
 
     def _tell(self, message: str) -> None:
-        self.on_event(Event(time=_now(), stage="plan", state="progress", message=message))
+        self.on_event(Event(stage="plan", state="progress", message=message))
 
 
 def _folder(config: Config, inventory: Inventory) -> Path:
@@ -254,7 +254,3 @@ def _folder(config: Config, inventory: Inventory) -> Path:
         return Path(config.folder)
     source = Path(inventory.source).absolute()
     return source if source.is_dir() else source.parent
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fleetbuild.engine.state import StateDir, now
-from fleetbuild.models import Capture, Facts, Node, OnEvent, Unreachable
+from fleetbuild.engine.state import StateDir
+from fleetbuild.models import Capture, Facts, Node, OnEvent, Unreachable, now
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.probe import probe
 from fleetbuild.probe.captures import load_captures, save_captures

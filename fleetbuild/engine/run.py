@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fleetbuild.engine.journal import Journal
 from fleetbuild.engine.labelling import Files, Labeller
-from fleetbuild.engine.state import StateDir, now
+from fleetbuild.engine.state import StateDir
 from fleetbuild.engine.work import Order
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import (
@@ -31,6 +31,7 @@ from fleetbuild.models import (
     Result,
     Stage,
     WheelResult,
+    now,
 )
 from fleetbuild.models.result import LabelResult
 
@@ -116,7 +117,7 @@ class Run:
 
     def tell(self, stage: Stage, state: Any, message: str = "", **details: Any) -> None:
         """Send an event to whoever listens."""
-        self.on_event(Event(time=now(), stage=stage, state=state, message=message, **details))
+        self.on_event(Event(stage=stage, state=state, message=message, **details))
 
     @contextmanager
     def stage(self, stage: Stage, message: str = "", **details: Any) -> Iterator[Ending]:

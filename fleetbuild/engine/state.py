@@ -6,13 +6,13 @@ import json
 import os
 import tempfile
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fleetbuild.errors import UsageError
-from fleetbuild.models import Result
+from fleetbuild.models import Result, now
 from fleetbuild.models._base import Frozen
 
 
@@ -108,11 +108,6 @@ class StateDir:
             return datetime.fromisoformat(text)
         except (OSError, ValueError):  # or its name is none that a folder could have
             return None
-
-
-def now() -> str:
-    """The time as all our files have it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:

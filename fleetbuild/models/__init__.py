@@ -2,7 +2,7 @@
 
 from fleetbuild.models.capture import Capture, Unreachable
 from fleetbuild.models.config import Config, Install
-from fleetbuild.models.event import Event, OnEvent, Stage, ignore
+from fleetbuild.models.event import Event, OnEvent, Stage, ignore, now
 from fleetbuild.models.facts import Facts, Gpu, Libc, Os, Python
 from fleetbuild.models.node import Become, Inventory, Login, Node
 from fleetbuild.models.plan import (
@@ -62,5 +62,6 @@ __all__ = [
     "Unreachable",
     "WheelResult",
     "ignore",
+    "now",
     "release_root",
 ]

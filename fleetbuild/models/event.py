@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Literal
+
+from pydantic import Field
 
 from fleetbuild.models._base import Frozen
 
@@ -13,10 +16,15 @@ Stage = Literal[
 ]  # fmt: skip
 
 
+def now(precision: Literal["seconds", "milliseconds"] = "milliseconds") -> str:
+    """The time as all our files have it: ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec=precision)
+
+
 class Event(Frozen):
     """One step of one group or node: started, went on, ended."""
 
-    time: str  # ISO 8601, UTC
+    time: str = Field(default_factory=now)
     stage: Stage
     state: Literal["started", "progress", "ok", "failed", "skipped", "unreachable", "warning"]
     group: str | None = None

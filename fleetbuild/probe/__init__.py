@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from importlib import import_module
 from importlib.resources import files
 
@@ -154,7 +153,6 @@ def _late(timeout: float) -> Unreachable:
 def _event(node: Node, outcome: Capture | Unreachable, done: int, total: int) -> Event:
     lost = isinstance(outcome, Unreachable)
     return Event(
-        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
         stage="probe",
         state="unreachable" if lost else "ok",
         node=node.name,

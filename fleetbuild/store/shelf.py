@@ -8,13 +8,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fleetbuild.files import sha256_of
-from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc
+from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning import Floors
 from fleetbuild.store.fetch import Heed, fetch
@@ -90,7 +89,7 @@ class Store:
             environment=wheel.environment,
             compiler=wheel.requires.compiler,
             built_on=built_on,
-            built_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            built_at=now("seconds"),
             seconds=round(seconds, 1),
             source_sha256=wheel.source.identity if wheel.source else None,
             build_lock=wheel.build_dependencies,
