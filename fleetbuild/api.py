@@ -11,18 +11,13 @@ from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.audit import WheelAudit, audit_wheel
 from fleetbuild.cluster import Cluster
 from fleetbuild.cluster.fleet import NO_SSH, read_fleet
-from fleetbuild.config import find_config, load_config
+from fleetbuild.config import base_folder, find_config, load_config
+from fleetbuild.engine import housekeeping
 from fleetbuild.engine.apply import carry_out
 from fleetbuild.engine.check import refuse_without_ssh
 from fleetbuild.engine.cluster_builds import take_in
 from fleetbuild.engine.errand import Errand, run_errand
-from fleetbuild.engine.housekeeping import (
-    Explanation,
-    explained,
-    exported,
-    stored_releases,
-    unneeded,
-)
+from fleetbuild.engine.housekeeping import Explanation, explained, exported
 from fleetbuild.engine.journal import Journal
 from fleetbuild.engine.labelling import names_for, names_in, serving_planned
 from fleetbuild.engine.labelling_api import compare_labels, label_cluster
@@ -217,7 +212,9 @@ def verify(
 ) -> Result:
     """Try on every node what serves there, by the checks that it was installed with."""
     config, state = config or Config(), _state(state_dir)
-    checks = checks_for(_saved(state), Store(state.store), [_folder(inventory, config) / "recipes"])
+    checks = checks_for(
+        _saved(state), Store(state.store), [base_folder(config, inventory) / "recipes"]
+    )
     errand = verification(config.install.path, config.release, checks)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
     return _send(errand, reach, config, cluster, on_event)
@@ -353,11 +350,12 @@ def explain(
 
 
 def collect_garbage(state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:
-    """Remove from the store what neither the last plan nor a release on a node needs."""
+    """Remove from the store what neither the last plan nor a release on a node needs, and what
+    runs left behind: journals, output and delivered wheels after 30 days."""
     state = _state(state_dir)
     saved = read_plan(state.plan_file)
     with locked(state.create().lock_file):
-        return unneeded(saved, stored_releases(state, saved), Store(state.store))
+        return housekeeping.collect_garbage(saved, state)
 
 
 def add_wheels(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tuple[WheelResult, ...]:
@@ -453,13 +451,7 @@ def _indexes(inventory: Inventory, config: Config | None) -> IndexSettings:
     """Where packages come from, and who we are there: a plan says no password."""
     beside = find_config(inventory.source)
     config = config or (load_config(beside) if beside else Config())
-    return index_settings(config.index, _folder(inventory, config), mirrors=config.mirrors)
-
-
-def _folder(inventory: Inventory, config: Config) -> Path:
-    """Where relative paths start: beside fleetbuild.yml, else beside the inventory."""
-    source = Path(inventory.source).absolute()
-    return Path(config.folder or (source if source.is_dir() else source.parent))
+    return index_settings(config.index, base_folder(config, inventory), mirrors=config.mirrors)
 
 
 def _builders(inventory: Inventory, config: Config, secrets: Secrets | None) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def gc(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove what neither the last plan nor a release on a node needs."""
+    """Remove what neither the last plan nor a release on a node needs, and logs after 30 days."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 from fleetbuild.engine.probing import facts_from
 from fleetbuild.engine.state import StateDir
+from fleetbuild.files import remove_old
 from fleetbuild.kubernetes import Wheel
 from fleetbuild.models import Facts, Plan, PlannedGroup
 from fleetbuild.models._base import Frozen
@@ -42,22 +43,33 @@ def _oldest(ages: Iterator[datetime | None] | tuple[()]) -> str | None:
     return min(known).isoformat() if known else None
 
 
-def stored_releases(state: StateDir, plan: Plan) -> dict[str, Facts]:
-    """What the last probe said of the nodes that it reached: their releases are in use."""
-    known = sorted(name for name in plan.nodes if state.probed(name))
-    return facts_from(load_captures(state.facts, known)) if known else {}
-
-
-def unneeded(plan: Plan, facts: Mapping[str, Facts], store: Store) -> tuple[Path, ...]:
-    """Remove from the store what neither the plan nor a release on a node needs."""
+def collect_garbage(plan: Plan, state: StateDir) -> tuple[Path, ...]:
+    """Remove from the store what neither the plan nor a release on a node needs, and from the
+    state directory what runs of long ago have left."""
     keys = {wheel.artifact_key for group in plan.groups for wheel in group.wheels}
     keys |= {
         wheel.artifact_key
-        for node in facts.values()
+        for node in _probed(state).values()
         for manifest in node.release.values()
         for wheel in manifest.wheels
     }
-    return store.gc({key for key in keys if key}, set(_files_of(plan)))
+    removed = Store(state.store).gc({key for key in keys if key}, set(_files_of(plan)))
+    return (*removed, *_outdated(state))
+
+
+def _probed(state: StateDir) -> dict[str, Facts]:
+    """What was last said by every node that was ever reached: the last plan may be one of a few
+    (--limit), and the releases of the others are in use all the same."""
+    folders = state.facts.iterdir() if state.facts.is_dir() else ()
+    known = sorted(folder.name for folder in folders if state.probed(folder.name))
+    return facts_from(load_captures(state.facts, known)) if known else {}
+
+
+def _outdated(state: StateDir) -> Iterator[Path]:
+    """Old journals, what playbooks printed and what builds delivered: no build runs so long."""
+    for folder in (state.journal, state.runs, state.incoming):
+        if folder.is_dir():
+            yield from remove_old(folder.iterdir(), days=30)
 
 
 def _files_of(plan: Plan) -> Iterator[str]:
@@ -66,8 +78,7 @@ def _files_of(plan: Plan) -> Iterator[str]:
         yield from (file.identity for file in group.dependencies or ())
         for wheel in group.wheels:
             yield from (file.identity for file in wheel.build_dependencies)
-            if wheel.source:
-                yield wheel.source.identity
+            yield from (file.identity for file in (wheel.source, wheel.published) if file)
 
 
 def exported(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:

@@ -51,6 +51,11 @@ class StateDir:
         return self.root / "journal"
 
     @property
+    def runs(self) -> Path:
+        """What playbooks printed."""
+        return self.root / "runs"
+
+    @property
     def incoming(self) -> Path:
         """Where wheels from builders lie until they are checked: nothing here is trusted."""
         return self.root / "incoming"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from fleetbuild.files import sha256_of
+from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning import Floors
@@ -173,14 +173,16 @@ class Store:
         return self.root / "files" / sha256 / name, sha256
 
     def gc(self, keep_keys: Collection[str], keep_files: Collection[str] = ()) -> tuple[Path, ...]:
-        """Remove all wheels but those of these keys, all downloads but those of these hashes."""
+        """Remove all wheels but those of these keys, all downloads but those of these hashes, and
+        what a day ago nobody brought to its end: `plan` may be filling what is newer."""
         doomed = (
             *(path for path in self._children("wheels") if path.name not in keep_keys),
             *(path for path in self._children("files") if path.name not in keep_files),
         )
         for path in doomed:
             shutil.rmtree(path)
-        return doomed
+        parts = (*self.root.glob(".part-*"), *self.root.glob("files/*/.part-*"))
+        return (*doomed, *remove_old(parts, days=1))
 
     def _children(self, folder: str) -> tuple[Path, ...]:
         path = self.root / folder

@@ -1,0 +1,76 @@
+"""What store gc takes away, and what it leaves."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from engine_fakes import group, plan
+
+import fleetbuild
+from fleetbuild.engine.probing import keep
+from fleetbuild.engine.state import StateDir
+from fleetbuild.models import Manifest, ManifestWheel
+from fleetbuild.planning.document import sealed
+
+AVX = group("avx", ["a"])
+PLAN = sealed(plan(AVX))
+KEY = "f" * 32
+SERVED = Manifest(
+    release="default", id="r1", group="g", python="/usr/bin/python3", verified=True,
+    wheels=(ManifestWheel(package="x", version="1", sha256="0" * 64, artifact_key=KEY),),
+)  # fmt: skip
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDir:
+    fleetbuild.save_plan(PLAN, tmp_path / "plan.json")
+    return StateDir(tmp_path)
+
+
+def there(path: Path, days: float = 0) -> Path:
+    """A folder that was left so many days ago."""
+    path.mkdir(parents=True)
+    (path / "file").touch()
+    os.utime(path, (time.time() - days * 86400,) * 2)
+    return path
+
+
+def test_what_a_node_beyond_the_last_plan_serves_stays(state: StateDir) -> None:
+    keep(state, {"of-another-plan": {"release": SERVED.model_dump_json()}})
+    kept, gone = (there(state.store / "wheels" / key) for key in (KEY, "e" * 32))
+    assert fleetbuild.collect_garbage(state.root) == (gone,)
+    assert kept.exists()
+    assert not gone.exists()
+
+
+def test_published_wheels_of_the_plan_stay(state: StateDir) -> None:
+    wheel = AVX.wheels[0]
+    made = wheel.model_copy(update={"published": wheel.source, "source": None})
+    other = sealed(plan(AVX.model_copy(update={"wheels": (made,)})))
+    fleetbuild.save_plan(other, state.plan_file)
+    assert wheel.source
+    there(state.store / "files" / wheel.source.identity)
+    assert fleetbuild.collect_garbage(state.root) == ()
+
+
+def test_what_nobody_brought_to_its_end_goes_after_a_day(state: StateDir) -> None:
+    needed = AVX.wheels[0].source
+    assert needed
+    home = there(state.store / "files" / needed.identity)
+    there(state.store / ".part-new", 0.5)
+    old = there(state.store / ".part-old", 1.5)
+    half = home / ".part-x"
+    half.touch()
+    os.utime(half, (0, 0))
+    assert set(fleetbuild.collect_garbage(state.root)) == {old, half}
+    assert sorted(path.name for path in state.store.iterdir()) == [".part-new", "files"]
+    assert [path.name for path in home.iterdir()] == ["file"]
+
+
+def test_journals_logs_and_deliveries_go_after_a_month(state: StateDir) -> None:
+    old = {there(folder / "old", 31) for folder in (state.journal, state.runs, state.incoming)}
+    young = {there(folder / "new", 29) for folder in (state.journal, state.runs, state.incoming)}
+    assert set(fleetbuild.collect_garbage(state.root)) == old
+    assert not any(path.exists() for path in old)
+    assert all(path.exists() for path in young)
