@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from fleetbuild.errors import ConfigError, FleetbuildError
-from fleetbuild.models import Config
+from fleetbuild.models import Config, Inventory
 
 FILE_NAME = "fleetbuild.yml"
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
@@ -41,6 +41,12 @@ def find_config(inventory: str) -> Path | None:
     source = Path(inventory)
     beside = (source if source.is_dir() else source.parent) / FILE_NAME
     return beside if beside.is_file() else None
+
+
+def base_folder(config: Config, inventory: Inventory) -> Path:
+    """Where relative paths start: beside fleetbuild.yml, else beside the inventory."""
+    source = Path(inventory.source).absolute()
+    return Path(config.folder or (source if source.is_dir() else source.parent))
 
 
 def parse_config(text: str, source: str = FILE_NAME) -> Config:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fleetbuild.config import base_folder
 from fleetbuild.engine.packages import build_requirements, packages_of
 from fleetbuild.engine.published import find_published
 from fleetbuild.errors import FleetbuildError, InstallError
@@ -56,7 +57,7 @@ def plan_fleet(
 ) -> Plan:
     """The plan for these nodes. `builders` are the hosts that build.builders names."""
     config = config or Config()
-    folder = _folder(config, inventory)
+    folder = base_folder(config, inventory)
     recipes = known_recipes([folder / "recipes"])
     settings = index_settings(config.index, folder, mirrors=config.mirrors)
     store = Store(state_dir / "store", settings)
@@ -246,11 +247,3 @@ class _Locking:
 
     def _tell(self, message: str) -> None:
         self.on_event(Event(stage="plan", state="progress", message=message))
-
-
-def _folder(config: Config, inventory: Inventory) -> Path:
-    """Where relative paths start: beside fleetbuild.yml, else beside the inventory."""
-    if config.folder:
-        return Path(config.folder)
-    source = Path(inventory.source).absolute()
-    return source if source.is_dir() else source.parent
