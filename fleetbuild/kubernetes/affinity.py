@@ -14,13 +14,19 @@ from typing import Any, Literal
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes.classes import HardwareClass, class_of_target
-from fleetbuild.kubernetes.features import gfd_labels, level_label, rung_labels, untold
+from fleetbuild.kubernetes.features import (
+    GPU,
+    GPU_TOLERATION,
+    gfd_labels,
+    level_label,
+    rung_labels,
+    untold,
+)
 from fleetbuild.kubernetes.labels import class_labels, label_key, selector_labels
 from fleetbuild.models import Plan, PlannedGroup, Target
 
 By = Literal["release", "class", "nfd"]
 
-GPU = "nvidia.com/gpu"
 # What Kubernetes calls the architectures that the kernel names.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _BEST = 100  # a preference weighs 1 to 100
@@ -81,7 +87,7 @@ def pod_fields(target: Target, runtime_class: str | None = None) -> dict[str, An
     """
     if not target.sms:
         return {}
-    fields: dict[str, Any] = {"tolerations": [{"key": GPU, "operator": "Exists"}]}
+    fields: dict[str, Any] = {"tolerations": [GPU_TOLERATION]}
     return {**fields, "runtimeClassName": runtime_class} if runtime_class else fields
 
 

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from fleetbuild.kubernetes.document import Note, dump
+from fleetbuild.kubernetes.features import GPU_TOLERATION
 from fleetbuild.kubernetes.names import dns_label
 from fleetbuild.models import Plan, PlannedWheel
 from fleetbuild.models._base import Frozen
@@ -192,7 +193,7 @@ def _pod(plan: Plan, order: BuildOrder) -> dict[str, Any]:
         "volumes": list(_volumes(order)),
     }
     if wheel.target.sms:
-        pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+        pod["tolerations"] = [GPU_TOLERATION]
     return pod
 
 

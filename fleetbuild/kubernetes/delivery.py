@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes.features import GPU, GPU_TOLERATION
 from fleetbuild.kubernetes.names import is_subdomain
 
 Way = Literal["hostpath", "image", "volume", "init"]
@@ -105,10 +106,10 @@ class Parts:
 
     @property
     def tolerations(self) -> tuple[Mapping[str, str], ...]:
-        """GPU nodes are often tainted with the name of what they offer."""
-        return ({"key": "nvidia.com/gpu", "operator": "Exists"},) if self.gpu else ()
+        """What a pod must bear to be let onto GPU nodes."""
+        return (GPU_TOLERATION,) if self.gpu else ()
 
     @property
     def limits(self) -> Mapping[str, int]:
         """Without a limit a container sees no GPU."""
-        return {"nvidia.com/gpu": 1} if self.gpu else {}
+        return {GPU: 1} if self.gpu else {}

@@ -73,7 +73,7 @@ def _entry(key: str, value: object, indent: str) -> Iterator[str]:
 
 
 def _row(key: str, value: Sequence[object] | Mapping[str, object], indent: str) -> Iterator[str]:
-    whole = f"{key} {_flow(value)}"
+    whole = f"{key} {flow(value)}"
     if len(whole) <= _WIDTH:
         yield whole
         return
@@ -86,19 +86,6 @@ def _row(key: str, value: Sequence[object] | Mapping[str, object], indent: str) 
             line = ""
         line += f" {item}," if line else f"{item},"
     yield from (f"{indent}  {line}", f"{indent}{end}")
-
-
-def _flow(value: object) -> str:
-    if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
-        start, *items, end = _flow_parts(value)
-        return start + ", ".join(items) + end
-    return scalar(value)
-
-
-def _flow_parts(value: Sequence[object] | Mapping[str, object]) -> list[str]:
-    if isinstance(value, Mapping):
-        return ["{", *(f"{scalar(key)}: {_flow(item)}" for key, item in value.items()), "}"]
-    return ["[", *map(_flow, value), "]"]
 
 
 def _item(value: object, indent: str) -> Iterator[str]:
@@ -120,11 +107,16 @@ def flow(value: object) -> str:
     """A value on one line, comments left out."""
     if isinstance(value, Note):
         return flow(value.value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{scalar(key)}: {flow(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
+        start, *items, end = _flow_parts(value)
+        return start + ", ".join(items) + end
     return scalar(value)
+
+
+def _flow_parts(value: Sequence[object] | Mapping[str, object]) -> list[str]:
+    if isinstance(value, Mapping):
+        return ["{", *(f"{scalar(key)}: {flow(item)}" for key, item in value.items()), "}"]
+    return ["[", *map(flow, value), "]"]
 
 
 def scalar(value: object) -> str:

@@ -14,7 +14,7 @@ from fleetbuild.hardware.gpus import SMS, sm_of_device, sm_order
 from fleetbuild.hardware.rungs import ARCHITECTURES, best
 from fleetbuild.kubernetes.affinity import ARCHITECTURES as CALLED
 from fleetbuild.kubernetes.builders import BuilderImage
-from fleetbuild.kubernetes.features import GFD_MAJOR, GFD_MINOR, features_of, shown_flags
+from fleetbuild.kubernetes.features import GFD_MAJOR, GFD_MINOR, GPU, features_of, shown_flags
 from fleetbuild.models import Facts, Gpu, Os
 
 Document = Mapping[str, Any]
@@ -37,7 +37,6 @@ _AS_GPUS = (
     "the device plugin offers those as nvidia.com/gpu under the MIG strategy single, or where it"
     " does not rename shared GPUs"
 )
-_GPU = "nvidia.com/gpu"
 _GPU_CLASSES = ("0300", "0302")  # of labels, as NFD comes
 _NVIDIA = "10de"
 _LONGEST = 200  # of what is told; names and values of labels are shorter
@@ -157,15 +156,15 @@ def _is_gpu_label(key: str) -> bool:
 def _not_offered(node: Document) -> str | None:
     """Why no pod can ask for its GPUs: the manifests' limit is nvidia.com/gpu."""
     offered = _texts(node, "status", "allocatable")
-    if _size(offered.get(_GPU)):
+    if _size(offered.get(GPU)):
         return None
     others = [name for name, number in offered.items() if _is_share(name) and _size(number)]
     instead = f", but {', '.join(sorted(others)[:5])}; {_AS_GPUS}" if others else ""
-    return f"Its GPUs are not used: the cluster offers no {_GPU} there{instead}."
+    return f"Its GPUs are not used: the cluster offers no {GPU} there{instead}."
 
 
 def _is_share(name: str) -> bool:
-    return name.startswith((f"{_GPU}.", "nvidia.com/mig-"))
+    return name.startswith((f"{GPU}.", "nvidia.com/mig-"))
 
 
 def _driver(labels: Mapping[str, str]) -> str | None:
@@ -203,7 +202,7 @@ def _taints(node: Document) -> tuple[str, ...]:
         for each in (taints if isinstance(taints, list) else ())
         if isinstance(each, Mapping)
         and each.get("effect") in ("NoSchedule", "NoExecute")
-        and each.get("key") != _GPU
+        and each.get("key") != GPU
     )
     return (f"Only pods that tolerate {', '.join(keys)} run there.",) if keys else ()
 

@@ -11,6 +11,8 @@ import yaml
 
 from fleetbuild.hardware.rungs import RUNGS, Rung
 
+GPU = "nvidia.com/gpu"  # what the device plugin offers, and pods ask for
+GPU_TOLERATION = {"key": GPU, "operator": "Exists"}  # nodes are often tainted with that name
 GFD_MAJOR = "nvidia.com/gpu.compute.major"
 GFD_MINOR = "nvidia.com/gpu.compute.minor"
 _LABEL = "feature.node.kubernetes.io/cpu-cpuid."
