@@ -254,4 +254,7 @@ def _volumes(order: BuildOrder) -> Iterator[dict[str, Any]]:
 
 
 # The modules of the role build_wheel.
-PROGRAMS = ("memory.py", "stamp_wheel.py", "wheel_build.py", "wheel_inputs.py")
+PROGRAMS = (
+    "build_folder.py", "compilers.py", "memory.py", "source_tree.py", "stamp_wheel.py",
+    "wheel_build.py", "wheel_inputs.py",
+)  # fmt: skip

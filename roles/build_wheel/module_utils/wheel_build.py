@@ -1,4 +1,4 @@
-"""The build of one wheel: its folder, its environment, its steps. Standard library only."""
+"""The build of one wheel: its environment, its steps, its end. Standard library only."""
 
 import contextlib
 import fcntl
@@ -10,11 +10,12 @@ import re
 import shutil
 import signal
 import subprocess
-import tarfile
 import time
-import zipfile
 
+from ansible.module_utils.build_folder import Folder, last_errors
+from ansible.module_utils.compilers import make_wrappers
 from ansible.module_utils.memory import kills, ran_out
+from ansible.module_utils.source_tree import lay_source, sha256, text_of, tree_hash
 from ansible.module_utils.stamp_wheel import StampError, stamp
 from ansible.module_utils.wheel_inputs import (
     BuildFailed,
@@ -25,108 +26,15 @@ from ansible.module_utils.wheel_inputs import (
 )
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-OTHER_COMPILERS = ("clang", "clang++", "nvcc")
-COMPILERS = ("cc", "c++", "gcc", "g++", *OTHER_COMPILERS)
-TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
 NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
-STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
-COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
-ERROR = re.compile(r"\berror\b|\bundefined reference\b|No such file|not found|Error:", re.I)
-PIPS_OWN = re.compile(
-    r"subprocess-exited-with-error|error: Failed|ERROR: Failed|This error originates"
-    r"|Building wheel for|did not run successfully|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\])"
-)
 
 
-class Build:
-    """A build and its folder, the same one for every run with the same key."""
+class Build(Folder):
+    """A build, by what the module was given."""
 
     def __init__(self, params):
+        super().__init__(params["dir"])
         self.params = params
-        self.dir = os.path.abspath(params["dir"])
-        self.log = self.at("build.log")
-
-    def at(self, *names):
-        """A path in the build's folder."""
-        return os.path.join(self.dir, *names)
-
-    # What is there
-
-    def prepare(self):
-        """Make the folder; forget how an earlier build failed."""
-        os.makedirs(self.at("in"), exist_ok=True)
-        if self.status()["state"] == "failed":
-            os.unlink(self.at("status.json"))
-
-    def status(self):
-        """{state: absent|running|failed|done, …}: read from the files and the lock alone."""
-        running = self.is_locked()
-        status = self.read_status()
-        if status.get("state") == "done" and not self.wheel_is_whole(status):
-            status = {}
-        if status.get("state") == "running" and not running and not self.is_locked():
-            status = self.read_status()
-            if status.get("state") == "running":
-                status = {
-                    "state": "failed",
-                    "reason": "The build was ended from outside: a restart or a lack of memory.",
-                    "fix": "Run again; the compiler cache has what was done.",
-                }
-        state = "running" if running else status.get("state", "absent")
-        return dict(
-            {"reason": "", "fix": "", "file": "", "sha256": "", "seconds": 0, "errors": []},
-            **dict(status, state=state, progress=self.progress(status)),
-        )
-
-    def is_locked(self):
-        """Does a build run in this folder?"""
-        try:
-            with open(self.at("lock"), "rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
-
-    def read_status(self):
-        """What status.json says; nothing where it cannot be read."""
-        try:
-            with open(self.at("status.json"), encoding="utf-8") as file:
-                found = json.load(file)
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def write_status(self, **status):
-        """Write status.json in one atomic step."""
-        with open(self.at("status.json.new"), "w", encoding="utf-8") as file:
-            json.dump(status, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.at("status.json.new"), self.at("status.json"))
-        return status
-
-    def wheel_is_whole(self, status):
-        """Is the finished wheel still what it was?"""
-        path = self.at("out", status.get("file", ""))
-        return os.path.isfile(path) and sha256(path) == status.get("sha256")
-
-    def progress(self, status):
-        """How far the compiler is, by the log."""
-        data = tail(self.log, 1 << 22)
-        steps = STEPS.findall(data)
-        lines = data[-2000:].decode("utf-8", "replace").split("\n")
-        seconds = status.get("seconds") or time.time() - status.get("started", time.time())
-        return {
-            "done": int(steps[-1][0]) if steps else None,
-            "total": int(steps[-1][1]) if steps else None,
-            "steps": len(COMPILED.findall(data)),
-            "seconds": round(seconds, 1),
-            "last_line": next((line.strip() for line in reversed(lines) if line.strip()), "")[:200],
-        }
-
-    # Building
 
     def run(self):
         """Build, unless somebody does. How it ends stands in status.json."""
@@ -161,7 +69,7 @@ class Build:
             self.make_source()
             python = self.make_venv(log, deadline)
             environment = self.environment(python)
-            self.make_wrappers(environment)
+            make_wrappers(self.at("bin"), environment, self.params)
             wheel = self.compile(log, python, environment, deadline)
             if self.params["bundle"]:
                 wheel = self.bundle(log, python, environment, wheel, deadline)
@@ -218,30 +126,12 @@ class Build:
         names = ("environment", "python", "config_settings", "files", "patches", "cuda")
         inputs = [tree_hash(source), *(self.params[name] for name in names)]
         mark = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
-        if self.read(self.at("src.mark")) == mark and os.path.isdir(self.at("src")):
+        if text_of(self.at("src.mark")) == mark and os.path.isdir(self.at("src")):
             return
-        for name in ("src", "src.new"):
-            shutil.rmtree(self.at(name), ignore_errors=True)
-        if os.path.isdir(source):
-            shutil.copytree(source, self.at("src"), symlinks=True)
-        else:
-            unpack(source, self.at("src.new"))
-            inside = os.listdir(self.at("src.new"))
-            only = self.at("src.new", inside[0]) if len(inside) == 1 else ""
-            os.rename(only if os.path.isdir(only) else self.at("src.new"), self.at("src"))
-            shutil.rmtree(self.at("src.new"), ignore_errors=True)
+        lay_source(source, self.at("src"))
         apply_patches(self.params["patches"], self.at("src"), PATH)
         with open(self.at("src.mark"), "w", encoding="ascii") as file:
             file.write(mark)
-
-    @staticmethod
-    def read(path):
-        """A small file's text, or nothing."""
-        try:
-            with open(path, encoding="utf-8") as file:
-                return file.read()
-        except OSError:
-            return ""
 
     def make_venv(self, log, deadline):
         """A fresh environment with exactly the planned build requirements."""
@@ -295,64 +185,6 @@ class Build:
         elif self.params["cache"] == "sccache":
             environment["SCCACHE_DIR"] = cache_dir
         return environment
-
-    def make_wrappers(self, environment):
-        """Compilers in `bin`, first in PATH, that ask the cache: any build system finds them."""
-        shutil.rmtree(self.at("bin"), ignore_errors=True)
-        os.makedirs(self.at("bin"))
-        search = environment["PATH"].partition(":")[2]
-        cache = shutil.which(self.params["cache"], path=search)
-        chosen = self.chosen_compilers(search)
-        if cache is None and not chosen:  # slower without a cache, and right all the same
-            return
-        for name in [*COMPILERS, *self.pythons_own_compilers()]:
-            gcc = "" if name in OTHER_COMPILERS else "g++" if "+" in name else "gcc"
-            beside = chosen.get(gcc)
-            compiler = beside or shutil.which(name, path=search)
-            if compiler is None or os.path.lexists(self.at("bin", name)):
-                continue
-            if self.params["cache"] == "ccache" and cache and not beside:
-                os.symlink(cache, self.at("bin", name))
-                continue
-            command = " ".join(f'"{program}"' for program in (cache, compiler) if program)
-            with open(self.at("bin", name), "w", encoding="utf-8") as file:
-                file.write(f'#!/bin/sh\nexec {command} "$@"\n')
-            os.chmod(self.at("bin", name), 0o755)
-        if cache and self.params["cuda"]:
-            # CUDACXX is the toolkit's own, by which CMake finds the toolkit; torch asks CUDA_HOME.
-            environment.setdefault("CMAKE_CUDA_COMPILER_LAUNCHER", cache)
-            environment.setdefault("PYTORCH_NVCC", self.at("bin", "nvcc"))
-        if chosen:  # its own assembler and linker, where it has them
-            path = environment["PATH"].split(":")
-            environment["PATH"] = ":".join([*path[:2], os.path.dirname(chosen["gcc"]), *path[2:]])
-
-    def chosen_compilers(self, search):
-        """What stands for gcc and g++ where it is not simply these: the wanted major version, or
-        clang where there is no gcc."""
-        major = self.params["gcc"]
-        if not major:
-            clang = [shutil.which(name, path=search) for name in ("clang", "clang++")]
-            there = all(shutil.which(name, path=search) for name in ("gcc", "g++"))
-            return {} if there or not all(clang) else dict(zip(("gcc", "g++"), clang))
-        for gcc in ("gcc", f"gcc-{major}", f"gcc{major}-gcc", TOOLSET.format(major)):
-            pair = [shutil.which(name, path=search) for name in (gcc, _plus(gcc))]
-            if all(pair) and first_line(pair[0], "-dumpversion").split(".")[0] == major:
-                return dict(zip(("gcc", "g++"), pair))
-        raise BuildFailed(
-            f"There is no gcc {major} with its g++ here, and this target needs one.",
-            f"Install it; the role toolchain does with toolchain_gccs: ['{major}'].",
-        )
-
-    def pythons_own_compilers(self):
-        """setuptools compiles with what this Python was compiled with: x86_64-linux-gnu-gcc."""
-        ask = "from sysconfig import get_config_vars as v; print(*v('CC', 'CXX'), sep='\\n')"
-        said = subprocess.run(
-            [self.params["python"], "-I", "-c", ask],
-            stdout=subprocess.PIPE,
-            universal_newlines=True,
-        ).stdout
-        commands = [line.split()[0] for line in said.split("\n") if line]
-        return [name for name in commands if "/" not in name]
 
     def compile(self, log, python, environment, deadline):
         """Run the package's build; once more with half the jobs where the compiler was killed."""
@@ -459,99 +291,7 @@ def count(jobs):
     return "one job at a time" if jobs == 1 else f"{jobs} jobs"
 
 
-def _plus(gcc):
-    """gcc-11 to g++-11."""
-    return "g++".join(gcc.rsplit("gcc", 1))
-
-
-def first_line(*command):
-    """The first line of what a command prints; nothing where it fails."""
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    return done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
-
-
 def say(log, line):
     """A line of our own in the log."""
     log.write(("# " + line + "\n").encode("utf-8"))
     log.flush()
-
-
-def sha256(path):
-    """The hash of a file."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            found.update(chunk)
-    return found.hexdigest()
-
-
-def tree_hash(path):
-    """The hash of a file, or of a folder's names and contents."""
-    if os.path.isfile(path):
-        return sha256(path)
-    lines = []
-    for folder, folders, files in os.walk(path):
-        folders.sort()
-        for name in files:
-            full = os.path.join(folder, name)
-            content = os.readlink(full) if os.path.islink(full) else sha256(full)
-            lines.append(f"{os.path.relpath(full, path)} {content}")
-    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8")).hexdigest()
-
-
-def tail(path, size):
-    """The end of a file."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - size))
-            return file.read()
-    except OSError:
-        return b""
-
-
-def last_errors(log):
-    """The few lines that say what went wrong: the compiler's, not pip's words about them."""
-    lines = [line.strip() for line in tail(log, 1 << 18).decode("utf-8", "replace").split("\n")]
-    lines = [line for line in lines if line and not PIPS_OWN.search(line)]
-    errors = [line for line in lines if ERROR.search(line) and not line.startswith("# $")]
-    return [line[:300] for line in (errors or lines)[-5:]]
-
-
-def unpack(archive, dest):
-    """Unpack an archive; nothing may land outside of `dest`."""
-    os.makedirs(dest)
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as found:
-            found.extractall(dest)  # drops leading slashes and ".." itself
-        return
-    try:
-        with tarfile.open(archive) as found:
-            members = [check_member(member, archive) for member in found.getmembers()]
-            kwargs = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            found.extractall(dest, members, **kwargs)
-    except tarfile.TarError as error:
-        raise BuildFailed(
-            f"{os.path.basename(archive)} cannot be unpacked: {error}.",
-            "Get the source again.",
-        ) from error
-
-
-def check_member(member, archive):
-    """The member, if it is a file or folder, or a link, that stays inside."""
-    names = [member.name]
-    if member.issym():
-        names.append(os.path.join(os.path.dirname(member.name), member.linkname))
-    elif member.islnk():
-        names.append(member.linkname)
-    inside = not any(
-        os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == ".." for name in names
-    )
-    if inside and (member.isfile() or member.isdir() or member.issym() or member.islnk()):
-        return member
-    raise BuildFailed(
-        f"{os.path.basename(archive)} holds {member.name}, which would land outside of it.",
-        "Do not trust this archive.",
-    )

@@ -40,8 +40,29 @@ def memory() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def source_tree(wheel_inputs: ModuleType) -> ModuleType:
+    path = ROLES / "build_wheel/module_utils/source_tree.py"
+    return load(path, "ansible.module_utils.source_tree")
+
+
+@pytest.fixture(scope="session")
+def build_folder(source_tree: ModuleType) -> ModuleType:
+    path = ROLES / "build_wheel/module_utils/build_folder.py"
+    return load(path, "ansible.module_utils.build_folder")
+
+
+@pytest.fixture(scope="session")
+def build_compilers(wheel_inputs: ModuleType) -> ModuleType:
+    path = ROLES / "build_wheel/module_utils/compilers.py"
+    return load(path, "ansible.module_utils.compilers")
+
+
+@pytest.fixture(scope="session")
 def wheel_build(
-    stamp_wheel: ModuleType, wheel_inputs: ModuleType, memory: ModuleType
+    stamp_wheel: ModuleType,
+    build_folder: ModuleType,
+    build_compilers: ModuleType,
+    memory: ModuleType,
 ) -> ModuleType:
     return load(ROLES / "build_wheel/module_utils/wheel_build.py", "fleetbuild_test_wheel_build")
 

@@ -39,21 +39,14 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def made(wheel_build: ModuleType, node: Path) -> Any:
+def made(build_compilers: ModuleType, node: Path) -> Any:
     """Has the wrappers made for a gcc and a cache; answers what each name runs."""
 
     def make(gcc: str, cache: str = "none", path: str = f"{node}/bin:/usr/bin:/bin") -> Any:
-        build = wheel_build.Build(
-            {
-                "dir": str(node / "build"),
-                "gcc": gcc,
-                "cache": cache,
-                "cuda": "",
-                "python": "/usr/bin/python3",
-            }
-        )
-        environment = {"PATH": f"{build.at('bin')}:/venv/bin:{path}"}
-        build.make_wrappers(environment)
+        wrappers = str(node / "wrappers")
+        params = {"gcc": gcc, "cache": cache, "cuda": "", "python": "/usr/bin/python3"}
+        environment = {"PATH": f"{wrappers}:/venv/bin:{path}"}
+        build_compilers.make_wrappers(wrappers, environment, params)
 
         def ask(name: str) -> str:
             search = {"PATH": environment["PATH"]}
@@ -108,8 +101,8 @@ def test_clang_stands_for_gcc_where_there_is_none(
 
 
 @pytest.mark.parametrize("major", ["8", "11", "1"])
-def test_one_that_is_not_there_is_told(wheel_build: ModuleType, made: Any, major: str) -> None:
-    with pytest.raises(wheel_build.BuildFailed, match=f"no gcc {major} with its g") as caught:
+def test_one_that_is_not_there_is_told(build_compilers: ModuleType, made: Any, major: str) -> None:
+    with pytest.raises(build_compilers.BuildFailed, match=f"no gcc {major} with its g") as caught:
         made(major)
     assert f"toolchain_gccs: ['{major}']" in caught.value.fix
 
@@ -153,11 +146,11 @@ def test_amazons_name_for_one_is_known(toolchain: ModuleType, made: Any, node: P
 
 
 def test_a_toolset_is_found_by_its_folder(
-    toolchain: ModuleType, wheel_build: ModuleType, made: Any, node: Path,
+    toolchain: ModuleType, build_compilers: ModuleType, made: Any, node: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     compilers(node / "toolset-98", "", "98.2.1")
-    for module in (toolchain, wheel_build):
+    for module in (toolchain, build_compilers):
         monkeypatch.setattr(module, "TOOLSET", f"{node}/toolset-{{}}/gcc")
     assert toolchain.gcc_of("98") == "98.2.1"
     ask = made("98")

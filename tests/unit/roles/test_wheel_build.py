@@ -245,11 +245,11 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
     ids=lambda info: info.name,
 )
 def test_nothing_is_unpacked_outside(
-    wheel_build: ModuleType, tmp_path: Path, bad: tarfile.TarInfo
+    source_tree: ModuleType, tmp_path: Path, bad: tarfile.TarInfo
 ) -> None:
     make_tar(tmp_path / "a.tar.gz", member("a/ok"), bad)
-    with pytest.raises(wheel_build.BuildFailed, match="outside of it"):
-        wheel_build.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "dest"))
+    with pytest.raises(source_tree.BuildFailed, match="outside of it"):
+        source_tree.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "dest"))
     assert not list((tmp_path / "dest").iterdir())
 
 
@@ -377,7 +377,7 @@ def test_libraries_of_the_system_are_put_into_the_wheel(
             assert os.listdir(build.at("out")) == made
 
 
-def test_cuda_code_is_cached_as_well(build: Any, tmp_path: Path) -> None:
+def test_cuda_code_is_cached_as_well(wheel_build: ModuleType, build: Any, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("ccache", "nvcc", "gcc", "g++"):
@@ -385,11 +385,11 @@ def test_cuda_code_is_cached_as_well(build: Any, tmp_path: Path) -> None:
         (tools / name).chmod(0o755)
     build.params.update(cache="ccache", cuda="13.0")
     environment = {"PATH": f"{build.at('bin')}:{tools}"}
-    build.make_wrappers(environment)
+    wheel_build.make_wrappers(build.at("bin"), environment, build.params)
     assert os.readlink(build.at("bin", "nvcc")) == str(tools / "ccache")
     assert environment["PYTORCH_NVCC"] == build.at("bin", "nvcc")
     assert environment["CMAKE_CUDA_COMPILER_LAUNCHER"] == str(tools / "ccache")
     build.params.update(cuda="")
     plain = {"PATH": f"{build.at('bin')}:{tools}"}
-    build.make_wrappers(plain)
+    wheel_build.make_wrappers(build.at("bin"), plain, build.params)
     assert list(plain) == ["PATH"]
