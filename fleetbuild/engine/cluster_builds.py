@@ -12,7 +12,7 @@ from fleetbuild.engine.accept import findings
 from fleetbuild.engine.replies import Seconds
 from fleetbuild.engine.work import about, build_parameters, key_of, source_of
 from fleetbuild.errors import BlockedError, UsageError
-from fleetbuild.kubernetes.builds import PROGRAMS, BuildOrder, build_jobs
+from fleetbuild.kubernetes.builds import PROGRAMS, BuildOrder, build_jobs, builders
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.store import Store
@@ -39,7 +39,7 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
         )
     orders, warnings = [], []
     for wheel, groups in _wheels(plan):
-        if problem := _problem(wheel):
+        if problem := _problem(plan, wheel):
             warnings.append(problem)
         else:
             orders.append(_order(plan, wheel, groups))
@@ -79,8 +79,15 @@ def _wheels(plan: Plan) -> Iterator[tuple[PlannedWheel, tuple[str, ...]]]:
     return ((wheel, tuple(groups[key])) for key, wheel in wheels.items())
 
 
-def _problem(wheel: PlannedWheel) -> str | None:
-    """Why a pod cannot have what goes into a build."""
+def _problem(plan: Plan, wheel: PlannedWheel) -> str | None:
+    """Why no pod can build it: it may run nowhere, or cannot have what goes into the build."""
+    if not builders(plan, wheel):
+        taints = plan.nodes[wheel.built_on or ""].taints
+        return (
+            f"{wheel.package} {wheel.wheel_version}: only pods that tolerate {', '.join(taints)}"
+            f" run on {wheel.built_on}, and no other Node can build it, so no Job does; take the"
+            " taint off while it is built, and plan again."
+        )
     for file in (source_of(wheel), *wheel.build_dependencies):
         if not file.url.startswith(("https://", "http://")) or not file.sha256:
             return (

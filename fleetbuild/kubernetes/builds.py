@@ -39,6 +39,12 @@ An hour in which the wheels can be copied, once the Jobs are done:
     kubectl delete -f shelf.yaml -n NAMESPACE
     fleetbuild store add wheels"""
 
+_GPU_NODES = "Nodes with GPUs build, too, and no build asks for a GPU."
+_REQUESTS = """\
+For one compiler, so that it finds room on each of these nodes, beside what runs there and beside
+builds that wait for this one. It takes the CPU time that others leave, and runs as many compilers
+as job.json has for the node, for which the limit has the memory."""
+
 _USER = {
     "runAsNonRoot": True,
     "runAsUser": NOBODY,
@@ -148,6 +154,7 @@ def _job(plan: Plan, order: BuildOrder) -> str:
         "bases": list(order.wheel.built_against),
         "patience": waiting,
         "downloads": list(order.downloads),
+        "jobs": _jobs(plan, order.wheel),
         "params": order.params,
     }
     text = json.dumps(about, indent=1, sort_keys=True) + "\n"
@@ -181,20 +188,31 @@ def _waiting(plan: Plan, wheel: PlannedWheel) -> int:
 
 def _pod(plan: Plan, order: BuildOrder) -> dict[str, Any]:
     wheel = order.wheel
-    nodes = [*filter(None, [wheel.built_on]), *wheel.fallbacks]
-    called = [plan.nodes[node].kubernetes_node or node for node in nodes]
-    pod: dict[str, Any] = {
+    nodes = list(_jobs(plan, wheel))
+    return {
         "restartPolicy": "Never",
-        "affinity": Note(_one_of(called), "The plan's builder, or one that may stand in for it."),
+        "affinity": Note(_one_of(nodes), "The plan's builder, or one that may stand in for it."),
+        "tolerations": Note([GPU_TOLERATION], _GPU_NODES),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _USER,
         "containers": [_container(plan, wheel)],
         "volumes": list(_volumes(order)),
     }
-    if wheel.target.sms:
-        pod["tolerations"] = [GPU_TOLERATION]
-    return pod
+
+
+def _jobs(plan: Plan, wheel: PlannedWheel) -> dict[str, int]:
+    """The Kubernetes nodes that may build, in order, and how many compilers each has room for."""
+    return {
+        plan.nodes[name].kubernetes_node or name: wheel.build_jobs.get(name, wheel.jobs)
+        for name in builders(plan, wheel)
+    }
+
+
+def builders(plan: Plan, wheel: PlannedWheel) -> tuple[str, ...]:
+    """The plan's nodes that a pod which builds this wheel may run on, in order."""
+    planned = (*filter(None, [wheel.built_on]), *wheel.fallbacks)
+    return tuple(name for name in planned if not plan.nodes[name].taints)
 
 
 def _one_of(nodes: Sequence[str]) -> dict[str, Any]:
@@ -214,7 +232,7 @@ def _one_of(nodes: Sequence[str]) -> dict[str, Any]:
 
 def _container(plan: Plan, wheel: PlannedWheel) -> dict[str, Any]:
     python = next(iter(wheel.build_pythons.values()), "python3")
-    memory = f"{max(1, round(wheel.requires.memory_gb))}Gi"
+    one = wheel.requires.memory_gb
     return {
         "name": "build",
         "image": plan.build_image,
@@ -223,8 +241,8 @@ def _container(plan: Plan, wheel: PlannedWheel) -> dict[str, Any]:
             {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         ],
         "resources": {
-            "requests": {"cpu": str(wheel.jobs), "memory": memory},
-            "limits": {"memory": Note(memory, "What the plan counts for so many jobs.")},
+            "requests": Note({"cpu": "500m", "memory": _memory(one)}, _REQUESTS),
+            "limits": {"memory": _memory(one * max(_jobs(plan, wheel).values()))},
         },
         "securityContext": _CONFINED,
         "volumeMounts": [
@@ -235,6 +253,10 @@ def _container(plan: Plan, wheel: PlannedWheel) -> dict[str, Any]:
             {"name": "wheels", "mountPath": _SHELF},
         ],
     }
+
+
+def _memory(gb: float) -> str:
+    return f"{max(1, round(gb * 1024))}Mi"
 
 
 def _volumes(order: BuildOrder) -> Iterator[dict[str, Any]]:

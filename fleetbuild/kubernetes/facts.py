@@ -29,6 +29,7 @@ _BY_LABELS = (
 _BY_NOTHING = (
     "Of its CPU nothing but the architecture is known: Node Feature Discovery says nothing of it."
 )
+_KEPT_AWAY = "Only pods that tolerate {keys} run there, so it builds nothing."
 _UNKNOWN_GPU = (
     "A GPU's compute capability is unknown ({what}), so none is used; GPU Feature Discovery tells."
 )
@@ -62,8 +63,10 @@ def facts_of_node(node: Document, features: Sequence[Document], image: BuilderIm
     found = frozenset(_BASELINE[arch]) | features_of(flags)
     rung = best(found, arch)
     sms, gpus, unusable = _gpus(node, features, labels)
-    capacity = _at(node, "status", "capacity")
-    free = _size(_at(node, "status", "allocatable").get("ephemeral-storage"))
+    # What pods may have; the rest of the capacity is the system's and the kubelet's.
+    room = {**_at(node, "status", "capacity"), **_at(node, "status", "allocatable")}
+    taints = _taints(node)
+    away = (_KEPT_AWAY.format(keys=", ".join(taints)),) if taints else ()
     return Facts(
         arch=arch,
         isa=rung.name if rung else None,
@@ -74,11 +77,12 @@ def facts_of_node(node: Document, features: Sequence[Document], image: BuilderIm
         os=_os(info, labels),
         libc=image.libc,
         pythons=(image.python(arch),),
-        cpus=_size(capacity.get("cpu")),
-        memory_gb=_gb(_size(capacity.get("memory"))),
-        disk_gb=_gb(free),
+        cpus=_whole(_size(room.get("cpu"))),
+        memory_gb=_gb(_size(room.get("memory"))),
+        disk_gb=_gb(_size(_at(node, "status", "allocatable").get("ephemeral-storage"))),
         toolchain={name: (version,) for name, version in image.toolchain},
-        warnings=(*told, *unusable, *_taints(node)),
+        taints=taints,
+        warnings=(*told, *unusable, *away),
     )
 
 
@@ -196,15 +200,18 @@ def _not_ready(node: Document) -> str | None:
 
 
 def _taints(node: Document) -> tuple[str, ...]:
+    """The keys of those taints that keep pods away; that of GPU nodes our pods tolerate."""
     taints = _at(node, "spec").get("taints") or ()
-    keys = sorted(
+    keys = {
         _text(each.get("key"))
         for each in (taints if isinstance(taints, list) else ())
         if isinstance(each, Mapping)
         and each.get("effect") in ("NoSchedule", "NoExecute")
         and each.get("key") != GPU
-    )
-    return (f"Only pods that tolerate {', '.join(keys)} run there.",) if keys else ()
+    }
+    if _at(node, "spec").get("unschedulable"):  # the taint comes a moment later
+        keys.add("node.kubernetes.io/unschedulable")
+    return tuple(sorted(keys))
 
 
 def _size(text: object) -> int | None:
@@ -214,6 +221,11 @@ def _size(text: object) -> int | None:
         return None
     number = int(match[1])
     return number // 1000 if match[2] == "m" else number * _UNITS.get(match[2] or "", 1)
+
+
+def _whole(cpus: int | None) -> int | None:
+    """Of less than one there is some, too."""
+    return max(1, cpus) if cpus is not None else None
 
 
 def _gb(size: int | None) -> float | None:

@@ -73,4 +73,5 @@ class Facts(Frozen):
     install_filesystem: str | None = None  # type of the file system that holds the install path
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     release: dict[str, Manifest] = {}  # release name -> its current manifest on the node
+    taints: tuple[str, ...] = ()  # of a Node: keys that keep pods away which do not tolerate them
     warnings: tuple[str, ...] = ()

@@ -77,6 +77,7 @@ class PlannedWheel(Frozen):
     build_pythons: dict[str, str] = {}  # built_on and fallbacks -> path of their interpreter
     build_gccs: dict[str, str] = {}  # those that need a gcc beside their default -> its major
     jobs: int = 1
+    build_jobs: dict[str, int] = {}  # built_on and fallbacks -> how many there is room for
     minutes: float | None = None  # an estimate of the build, by its recipe and the jobs
     cuda: str | None = None  # the toolkit that it is built with
     cuda_why: str | None = None  # and why that one
@@ -138,6 +139,7 @@ class PlannedNode(Frozen):
     isa: str | None = None  # fleetbuild_isa, where the inventory keeps it to a rung
     python: str | None = None  # path of the interpreter that the release is made with
     kubernetes_node: str | None = None
+    taints: tuple[str, ...] = ()  # as the cluster says: no build of ours runs there
     current: str | None = None  # release id that serves now
 
 

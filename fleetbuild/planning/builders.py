@@ -89,6 +89,16 @@ def choose_builders(
     )
 
 
+def outsiders(
+    target: Target, serving: Sequence[DraftGroup], facts: Mapping[str, Facts]
+) -> tuple[str, ...]:
+    """Where taints keep pods from every member: nodes of other groups that can build for it."""
+    if not all(facts[name].taints for group in serving for name in group.nodes):
+        return ()
+    open_to_pods = (name for name in sorted(facts) if not facts[name].taints)
+    return tuple(name for name in open_to_pods if isinstance(_fits(name, target, facts), Python))
+
+
 def _strength(name: str, facts: Mapping[str, Facts]) -> tuple[object, ...]:
     known = facts.get(name, Facts(state="unreachable"))
     return (-(known.cpus or 0), -(known.memory_gb or 0), name)

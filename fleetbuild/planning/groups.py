@@ -71,9 +71,11 @@ def group_nodes(
 
 
 def builder_rank(name: str, facts: Facts) -> tuple[object, ...]:
-    """Smaller is better: the oldest libc, then compilers at hand, then memory and cores."""
+    """Smaller is better: the oldest libc, then that pods may run there, then compilers at hand,
+    then memory and cores."""
     return (
         numbers(libc_of(facts)),
+        bool(facts.taints),
         not has_compiler(facts),
         -(facts.memory_gb or 0),
         -(facts.cpus or 0),

@@ -250,6 +250,7 @@ def _nodes(
             isa=node.isa,
             python=lot.python.path if lot.python and group else None,
             kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
+            taints=facts[node.name].taints if node.name in facts else (),
             current=current.id if current else None,
         )
     return nodes

@@ -20,6 +20,7 @@ from fleetbuild.planning.builders import (
     choose_builders,
     expected_minutes,
     jobs_on,
+    outsiders,
     requires_of,
 )
 from fleetbuild.planning.compilers import Need, flags_for
@@ -111,8 +112,9 @@ def draft_wheels(
             lots.setdefault(key, []).append(group)
         for serving in lots.values():
             against = tuple(made[each, serving[0].name] for each in needed)
-            able = [each for each in strong if _runs(facts.get(each), against)]
             target = _shared_target(index, serving)
+            asked = strong or outsiders(target, serving, facts)
+            able = [each for each in asked if _runs(facts.get(each), against)]
             toolkit = _shared_toolkit(index, serving)
             gcc = compiler_needed(versions_of(packages), toolkit)
             builders = choose_builders(
@@ -311,6 +313,7 @@ def plan_wheel(
         build_gccs=builders.gccs,
         evidence=wheel.toolkit.evidence if wheel.toolkit else None,
         jobs=jobs_on(recipe, builder, target),
+        build_jobs={name: jobs_on(recipe, facts[name], target) for name in builders.order},
         minutes=expected_minutes(recipe, target, jobs_on(recipe, builder, target)),
         cuda=job.cuda,
         environment=render_environment(recipe, job),

@@ -28,6 +28,7 @@ def main(job_file: str, work: str, wheels: str) -> int:
         fetch(item, inbox / item["file"])
     bases = [wait_for(Path(wheels, key), job["patience"]) for key in job["bases"]]
     params = dict(job["params"], dir=work, cache_dir=str(Path(work, "cache")))
+    params["jobs"] = job["jobs"].get(os.environ.get("NODE"), params["jobs"])
     params["requirements"] = [copied(base, inbox) for base in bases] + params["requirements"]
     print("Building. The log follows at its end.", flush=True)
     status = builder.Build(params).run()

@@ -28,6 +28,7 @@ class FakeNode:
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     version: int = 1
     status: dict[str, Any] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         managed = [
@@ -50,6 +51,7 @@ class FakeNode:
                 "labels": self.labels,
                 "managedFields": managed,
             },
+            "spec": self.spec,
             "status": self.status,
         }
 

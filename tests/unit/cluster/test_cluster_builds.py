@@ -138,8 +138,34 @@ def test_a_job_runs_on_the_plans_builders_alone() -> None:
     assert preferred["preference"] == required[0]
     (container,) = pod["containers"]
     assert container["image"] == "python:3.11-bookworm"
-    assert container["resources"]["requests"] == {"cpu": "4", "memory": "4Gi"}
-    assert "tolerations" not in pod
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+
+def test_a_job_asks_for_what_each_of_its_nodes_can_give() -> None:
+    """One compiler fits anywhere; how many run at once is known when the node is."""
+    files, _ = cluster_builds(plan_of(wheel(build_jobs={"n1": 15, "n2": 2}, jobs=15)))
+    (container,) = job_of(files)["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "500m", "memory": "3789Mi"},
+        "limits": {"memory": "56832Mi"},  # of 15
+    }
+    (job,) = [each for each in documents(files) if "job.json" in each.get("data", {})]
+    assert json.loads(job["data"]["job.json"])["jobs"] == {"kube-n1": 15, "kube-n2": 2}
+
+
+def test_no_job_runs_where_taints_keep_pods_away() -> None:
+    made = plan_of(wheel())
+    tainted = made.nodes["n1"].model_copy(update={"taints": ("dedicated",)})
+    files, warnings = cluster_builds(
+        made.model_copy(update={"nodes": {**made.nodes, "n1": tainted}})
+    )
+    assert not warnings
+    affinity = job_of(files)["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchFields"][0]["values"] == ["kube-n2"]
+    nodes = dict.fromkeys(made.nodes, tainted)
+    with pytest.raises(BlockedError, match="tolerate dedicated run on n1, and no other Node"):
+        cluster_builds(made.model_copy(update={"nodes": nodes}))
 
 
 def test_each_command_that_is_told_names_the_namespace() -> None:
@@ -151,15 +177,13 @@ def test_each_command_that_is_told_names_the_namespace() -> None:
     assert all("NAMESPACE" in line for line in told), told
 
 
-def test_a_wheel_of_two_groups_is_one_job_and_gpus_are_tolerated() -> None:
+def test_a_wheel_of_two_groups_is_one_job() -> None:
     gpu = wheel(target=TARGET.model_copy(update={"sms": ("8.6",)}))
     first = plan_of(gpu).groups[0]
     two = plan_of(gpu, groups=(first, first.model_copy(update={"name": "other"})))
     files, _ = cluster_builds(two)
     assert len([each for each in documents(files) if each["kind"] == "Job"]) == 1
     assert "for cpu-x86-64" in next(text for name, text in files.items() if "tiny" in name)
-    pod = job_of(files)["spec"]["template"]["spec"]
-    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
 
 @pytest.mark.parametrize(
@@ -206,6 +230,7 @@ BACKEND = """
 import os, subprocess, sys, sysconfig, zipfile
 
 def build_wheel(directory, config_settings=None, metadata_directory=None):
+    print("compilers:", os.environ["MAX_JOBS"])
     module = "tiny" + sysconfig.get_config_var("EXT_SUFFIX")
     include = "-I" + sysconfig.get_path("include")
     subprocess.run(["gcc", "-shared", "-fPIC", *os.environ["CFLAGS"].split(), include, "tiny.c",
@@ -311,6 +336,7 @@ def buildable(index: str, tmp_path: Path) -> Plan:
     return plan_of(
         wheel(
             build_pythons={"n1": sys.executable},
+            build_jobs={"n1": 3, "n2": 1},
             source=sources["tiny-1.0.tar.gz"],
             build_dependencies=(sources["helper-1-py3-none-any.whl"],),
         )
@@ -324,6 +350,7 @@ def test_a_job_builds_the_planned_wheel(buildable: Plan, tmp_path: Path) -> None
     (built,) = (tmp_path / "wheels" / KEY).glob("*.whl")
     assert built.name.startswith("tiny-1.0+cpu.x8664-cp3")
     assert json.loads((built.parent / "build.json").read_text())["node"] == "kube-n1"
+    assert "compilers: 3" in ran.stdout
     again = as_in_a_pod(files, tmp_path)
     assert (again.returncode, "is there already" in again.stdout) == (0, True)
 

@@ -191,8 +191,22 @@ def test_taints_are_told() -> None:
             "?",
         ]
     }
-    warnings = facts(document, feature("n", "AVX")).warnings
-    assert warnings == ("Only pods that tolerate node-role.kubernetes.io/control-plane run there.",)
+    found = facts(document, feature("n", "AVX"))
+    assert found.taints == ("node-role.kubernetes.io/control-plane",)
+    (warning,) = found.warnings
+    assert "tolerate node-role.kubernetes.io/control-plane run there, so it builds" in warning
+    cordoned = node()
+    cordoned["spec"] = {"unschedulable": True}
+    assert facts(cordoned).taints == ("node.kubernetes.io/unschedulable",)
+
+
+def test_a_node_has_what_pods_may_have() -> None:
+    """What is kept for the system is not there to be planned with."""
+    kept = {"cpu": "15900m", "memory": "28Gi"}
+    found = facts(node(allocatable=kept), feature("n", "AVX"))
+    assert (found.cpus, found.memory_gb) == (15, 28.0)
+    small = facts(node(allocatable={"cpu": "940m", "memory": "1500Mi"}), feature("n", "AVX"))
+    assert (small.cpus, small.memory_gb) == (1, 1.5)
 
 
 def test_what_is_told_can_be_shown() -> None:
@@ -344,6 +358,28 @@ def test_plans_for_a_cluster(run: Callable[..., Ran]) -> None:
     applied = CliRunner().invoke(app, ["apply"])
     assert applied.exit_code == 4
     assert "made from a cluster" in applied.output
+
+
+def test_builds_go_where_pods_may_run(run: Callable[..., Ran], fleet: FakeApi) -> None:
+    """Neither the strongest node, whose taint keeps pods away, nor anybody of a tainted group."""
+    avx2 = feature("big", *rung_flags(RUNGS["avx2"]))
+    fleet.features = [*(fleet.features or ()), avx2]
+    taint = [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
+    room = {"capacity": {"cpu": "128", "memory": "512Gi"}}
+    fleet.nodes["big"] = FakeNode("big", {}, status=status(**room), spec={"taints": taint})
+    fleet.nodes["c"] = FakeNode("c", {}, status=status(), spec={"taints": taint})
+    ran = run("--json")
+    assert ran.exit_code == 0, ran.output
+    plan = json.loads(ran.stdout)
+    groups = {group["name"].split("-")[1]: group for group in plan["groups"]}
+    assert (groups["avx2"]["nodes"], groups["avx2"]["representative"]) == (["b", "big"], "b")
+    (wheel,) = groups["avx2"]["wheels"]
+    assert (wheel["built_on"], wheel["fallbacks"]) == ("b", ["big"])
+    assert wheel["build_jobs"] == {"b": 16, "big": 128}
+    assert (groups["avx"]["nodes"], plan["nodes"]["c"]["taints"]) == (["c"], [taint[0]["key"]])
+    (wheel,) = groups["avx"]["wheels"]  # a and b have AVX, too
+    assert wheel["built_on"] in ("a", "b")
+    assert set(wheel["fallbacks"]) == {"a", "b", "c"} - {wheel["built_on"]}
 
 
 @pytest.mark.parametrize("args", [("i.yml",), ("--limit", "a"), ("--facts", "d"), ("--forks", "3")])
