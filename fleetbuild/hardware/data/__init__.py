@@ -7,8 +7,12 @@ from typing import Any
 
 import yaml
 
+# The same, by libyaml where it is there: a tenth of the time, which every command pays.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 def load(name: str) -> dict[str, Any]:
     """A data file of this package."""
-    document: dict[str, Any] = yaml.safe_load(files(__name__).joinpath(name).read_text("utf-8"))
+    text = files(__name__).joinpath(name).read_text("utf-8")
+    document: dict[str, Any] = yaml.load(text, _LOADER)  # noqa: S506 (it is the safe one)
     return document
