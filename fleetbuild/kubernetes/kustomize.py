@@ -8,11 +8,13 @@ from typing import Any
 from fleetbuild.kubernetes.delivery import Kind, Parts
 from fleetbuild.kubernetes.document import Note, dump
 from fleetbuild.kubernetes.labels import label_key
-from fleetbuild.kubernetes.names import dns_label, label_value
+from fleetbuild.kubernetes.names import label_value
 from fleetbuild.kubernetes.workload import (
     CONTAINER,
     KINDS,
     bare_pod,
+    edition,
+    group_name,
     imports,
     object_name,
     python_path,
@@ -47,7 +49,8 @@ def kustomization(plan: Plan, kind: Kind, delivered: Sequence[Delivered]) -> dic
     if delivered:
         files |= _base(plan, kind, delivered[0])
     for folder, (group, needs, image) in overlays.items():
-        files[f"{folder}/kustomization.yaml"] = _overlay(plan, group)
+        ending = edition(group, kind, needs, image)
+        files[f"{folder}/kustomization.yaml"] = _overlay(plan, group, ending)
         files[f"{folder}/patch.yaml"] = _patch(plan, kind, group, needs, image)
     return dict(sorted(files.items()))
 
@@ -73,12 +76,12 @@ def _kustomization(resources: list[str], header: str, **more: Any) -> str:
     return dump(document, header)
 
 
-def _overlay(plan: Plan, group: PlannedGroup) -> str:
+def _overlay(plan: Plan, group: PlannedGroup, ending: str) -> str:
     label = {label_key(plan.label_domain, "group", plan.release): label_value(group.name)}
     return _kustomization(
         ["../../base"],
         _OVERLAY.format(group=group.name),
-        nameSuffix="-" + dns_label(group.name, 40),
+        nameSuffix=f"-{group_name(group, ending)}{ending}",
         labels=[{"pairs": label, "includeSelectors": True, "includeTemplates": True}],
         patches=[{"path": "patch.yaml"}],
     )

@@ -189,6 +189,8 @@ class _Draft:
 def _tell_apart(draft: _Draft, plan: Plan) -> None:
     """A name of its own, and a label that its selector asks for."""
     suffix = dns_label(draft.group.name)
+    if draft.kind == "Job":  # its pod cannot be changed: the next release is another Job
+        suffix += f"-{(draft.group.release_id or '')[:8]}"
     if name := draft.entries("metadata").get("name"):
         longest = _LONGEST.get(draft.kind, 63)
         made = f"{name}-{suffix}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,15 +55,31 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
 def smoke(plan: Plan, group: PlannedGroup, kind: Kind, parts: Parts, image: str) -> str:
     """The manifest of a whole workload."""
-    name = object_name(plan, group)
+    name = object_name(plan, group, edition(group, kind, parts, image))
     pod = _pod(group, kind, parts, image)
     return dump(workload(kind, name, pod), _header(group, kind, parts))
 
 
-def object_name(plan: Plan, group: PlannedGroup | None = None) -> str:
+def edition(group: PlannedGroup, kind: Kind, parts: Parts, image: str) -> str:
+    """What a Job's name ends in. The pod of a Job cannot be changed, so with another one, such as
+    that of the next release, it is another Job.
+    """
+    if kind != "job":
+        return ""
+    pod = dump(_pod(group, kind, parts, image))
+    return "-" + hashlib.sha256(pod.encode()).hexdigest()[:8]
+
+
+def object_name(plan: Plan, group: PlannedGroup | None = None, ending: str = "") -> str:
     """The name of a workload, for one group or for none yet."""
     release = [] if plan.release == "default" else [dns_label(plan.release, 10)]
-    return "-".join(["fleetbuild", *([dns_label(group.name, 40)] if group else []), *release])
+    of_group = [group_name(group, ending)] if group else []
+    return "-".join(["fleetbuild", *of_group, *release]) + ending
+
+
+def group_name(group: PlannedGroup, ending: str) -> str:
+    """A group in the name of a workload that ends in this."""
+    return dns_label(group.name, 40 - len(ending))
 
 
 def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +88,8 @@ def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fleetbuild"}
     spec: dict[str, Any] = {"template": {"metadata": {"labels": labels}, "spec": pod}}
     if kind == "job":  # a Job makes its own selector
-        spec = {"backoffLimit": 2, **spec}
+        gone = Note(86400, "A day. The next release's Job has another name.")
+        spec = {"backoffLimit": 2, "ttlSecondsAfterFinished": gone, **spec}
     else:
         spec = {"selector": {"matchLabels": {"app.kubernetes.io/name": name}}, **spec}
     if kind == "deployment":

@@ -190,6 +190,7 @@ def test_a_job_ends_and_a_deployment_stays():
     pod = job["spec"]["template"]["spec"]
     assert (job["kind"], pod["restartPolicy"]) == ("Job", "Never")
     assert "selector" not in job["spec"]
+    assert job["spec"]["ttlSecondsAfterFinished"] == 86400
     container = pod["containers"][0]
     assert "readinessProbe" not in container
     assert "sigwait" not in container["command"][2]
@@ -200,6 +201,33 @@ def test_a_job_ends_and_a_deployment_stays():
     assert "sigwait" in daemons["spec"]["template"]["spec"]["containers"][0]["command"][2]
     resources = yaml.safe_load(files["kustomization.yaml"])["resources"]
     assert resources == ["daemonset-cpu-avx2-cp311.yaml"]
+
+
+def names_of_jobs(release_id=RELEASE_ID, **changes):
+    """By each writer, for a group and a release of long names."""
+    wide = make_target(sms=("7.5", "8.0", "8.6", "8.9", "9.0"))
+    plan = make_plan((make_group(("a",), wide, release_id=release_id),), release="x" * 30)
+    settings = {"delivery": delivery("hostpath", "job"), **changes}
+    (plain,) = [text for name, text in render(plan, **settings).items() if name.startswith("job")]
+    overlays = render_kustomize(plan, **settings)
+    own = OWN.replace("apps/v1\nkind: Deployment", "batch/v1\nkind: Job")
+    own = own.replace("  selector: {matchLabels: {app: web}}\n", "")
+    files, _ = render_workload(plan, "web.yaml", own, **settings)
+    (mine,) = [text for name, text in files.items() if name.startswith("web")]
+    (overlay,) = [yaml.safe_load(text) for name, text in overlays.items() if "nameSuffix" in text]
+    base = yaml.safe_load(overlays["base/workload.yaml"])["metadata"]["name"]
+    written = [yaml.safe_load(text)["metadata"]["name"] for text in (plain, mine)]
+    return [*written, base + overlay["nameSuffix"]]
+
+
+def test_the_next_release_is_another_job_since_a_job_cannot_be_changed():
+    first = names_of_jobs()
+    assert first == names_of_jobs()
+    assert not set(first) & set(names_of_jobs("fedcba9876543210"))
+    assert max(map(len, first)) <= 63
+    elsewhere = names_of_jobs(delivery=Delivery(kind="job", image="example.com/python:3"))
+    assert elsewhere[0] != first[0]
+    assert elsewhere[2] != first[2]
 
 
 def test_without_wheels_there_is_no_init_container_and_it_is_told():

@@ -68,6 +68,18 @@ def create(api: RealApi, document: dict[str, Any], where: str) -> None:
     api.ask("POST", f"{path}?fieldValidation=Strict", document)
 
 
+def apply(api: RealApi, document: dict[str, Any], where: str) -> None:
+    """Made, or changed to this where it is there: a pod of a Job that differs is refused."""
+    try:
+        create(api, document, where)
+    except HTTPError as error:
+        error.close()
+        if error.code != 409:
+            raise
+        name = document["metadata"]["name"]
+        api.ask("PATCH", f"{PATHS[document['kind']].format(where)}/{name}", document)
+
+
 def pod_of(document: dict[str, Any]) -> dict[str, Any]:
     spec = document["spec"]["template"]["spec"]
     return {
@@ -98,6 +110,18 @@ def test_the_server_takes_every_way_and_kind(api: RealApi) -> None:
         own = namespace(api, f"{way}-own", "privileged")
         for document in documents(way, "deployment", OWN).values():
             create(api, document, own)
+
+
+def test_the_jobs_of_the_next_release_are_taken_beside_those_of_the_last(api: RealApi) -> None:
+    where = namespace(api, "two-releases", "privileged")
+    groups = [group.model_copy(update={"release_id": "fedcba9876543210"}) for group in PLAN.groups]
+    later = PLAN.model_copy(update={"groups": tuple(groups)})
+    for plan in (PLAN, PLAN, later):
+        for text in render(plan, delivery=delivery("hostpath", "job")).values():
+            if "\nkind: Job\n" not in text:
+                continue
+            apply(api, yaml.safe_load(text), where)
+    assert len(api.ask("GET", PATHS["Job"].format(where))["items"]) == 2 * len(PLAN.groups)
 
 
 def test_only_a_host_path_needs_a_privileged_namespace(api: RealApi) -> None:
