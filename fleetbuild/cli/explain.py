@@ -23,11 +23,12 @@ def explain(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps
-        from fleetbuild.report.explanation import ages
+        from fleetbuild.report.text import ago
 
         made = steps.read_plan(run, None)
         story = fleetbuild.explain(made, name, captures=captures, state_dir=state_dir)
         if json:
             run.out.document({"format_version": "1.0", **story.model_dump(mode="json")})
         else:
-            run.out.say(*story.lines, ages(story))
+            read = f"; the facts were read {ago(story.probed)}" if story.probed else ""
+            run.out.say(*story.lines, f"Planned {ago(story.planned)}{read}.")

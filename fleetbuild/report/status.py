@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models import NodeStatus
-from fleetbuild.report.text import age, clean, fold
+from fleetbuild.report.text import ago, clean, fold
 from fleetbuild.words import count
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
     lines = [f"{hosts}, {serving} with a release, {len(drifted)} drifted."]
     oldest = min((node.probed for node in nodes.values() if node.probed), default=None)
     if oldest:
-        passed = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
-        lines.append(f"Read {age(passed)}.")
+        lines.append(f"Read {ago(oldest)}.")
     mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     if mislabelled:
         lines.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fleetbuild.words import count
@@ -104,6 +105,11 @@ def age(seconds: float) -> str:
         if seconds >= size:
             return f"{count(int(seconds // size), noun)} ago"
     return "just now"
+
+
+def ago(moment: str) -> str:
+    """How long ago a moment of ISO 8601 is now."""
+    return age((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
 
 
 def size(number: float) -> str:
