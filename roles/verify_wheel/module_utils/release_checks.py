@@ -22,6 +22,28 @@ for number, step in enumerate(json.load(sys.stdin)):
     exec(compile(step, "<%s>" % step.splitlines()[0], "exec"), {"__name__": "fleetbuild_check"})
 print("\\x1edone", file=sys.stderr, flush=True)
 """
+# Prints each GPU's SM and name, in nvidia-smi's order.
+CUDA = """
+import ctypes, os
+os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+driver = ctypes.CDLL("libcuda.so.1")
+
+def ask(function, *arguments):
+    answer = ctypes.c_size_t()
+    if getattr(driver, function)(ctypes.byref(answer), *arguments):
+        raise OSError(function)
+    return answer.value
+
+driver.cuInit(0)
+for index in range(ask("cuDeviceGetCount")):
+    device = ask("cuDeviceGet", index)
+    name = ctypes.create_string_buffer(100)
+    driver.cuDeviceGetName(name, 100, device)
+    sm = [ask("cuDeviceGetAttribute", key, device) for key in (75, 76)]
+    print("%d.%d, %s" % (*sm, name.value.decode("ascii", "replace").replace(",", " ")))
+"""
+JETSONS = ("5.3", "6.2", "7.2", "8.7", "10.1", "11.0")  # SMs of Jetson modules
 OUTPUT = 4000  # characters of it that count
 GROUP = re.compile(r"(?P<sms>cpu|sm[0-9sm.]+)-(?P<isa>.+)-cp[0-9]+t?(?:-musl)?\Z")
 FAILED = 7  # the exit code of a release that does not work
@@ -209,26 +231,57 @@ def cpu(path):
 
 
 def gpus_fit(known):
-    """Is there code for a GPU that nvidia-smi shows? Others are said to be left out."""
+    """Is there code for a GPU that the driver shows? Others are said to be left out."""
     built = re.findall(r"\d+\.\d", known["sms"])
-    gpus = [line.split(", ") for line in nvidia_smi() if line.count(", ") == 2]
-    fit = not (built and gpus)
-    for number, (name, sm, driver) in enumerate(gpus if built else []):
-        served = any(one.split(".")[0] == sm.split(".")[0] and one <= sm for one in built)
+    shown = gpus() if built else []
+    fit = not shown
+    for number, (name, sm, driver) in enumerate(shown):
+        served = not sm or any(runs_on(one, sm) for one in built)
         fit = fit or served
         note = "" if served else ": no code for it, the wheels have {}".format(known["sms"])
-        tell(f"GPU {number}", f"{name}, SM {sm}, driver {driver}{note}")
-    if built and not gpus:
-        tell("GPU", "none that nvidia-smi shows")
+        said = f"SM {sm}" if sm else "whose SM this driver does not tell"
+        tell(f"GPU {number}", f"{name}, {said}, driver {driver}{note}")
+    if built and not shown:
+        tell("GPU", "none that nvidia-smi or the CUDA driver shows")
     return fit
 
 
-def nvidia_smi():
-    """A line for each GPU: name, compute capability, driver; none where it has nothing to say."""
-    ask = ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
+def runs_on(code, sm):
+    """Does machine code for one SM run on another? A Jetson's and that of others do not."""
+    (major, minor), (its_major, its_minor) = (
+        [int(part) for part in each.split(".")] for each in (code, sm)
+    )
+    apart = code != sm and (code in JETSONS or sm in JETSONS)
+    return major == its_major and minor <= its_minor and not apart
+
+
+def gpus():
+    """Each GPU's name, SM and driver, as nvidia-smi says. One of driver 470 or older knows nothing
+    of SMs, and one of a Jetson little: there the CUDA driver is asked. "" where neither tells."""
+    rows = nvidia_smi("name,compute_cap,driver_version")
+    if not rows:
+        rows = [(name, "", driver) for name, driver in nvidia_smi("name,driver_version")]
+    if rows and all(re.match(r"\d+\.\d\Z", sm) for _, sm, _ in rows):
+        return rows
+    told = [line.split(", ") for line in output([sys.executable, "-I", "-c", CUDA])]
+    if not rows:
+        return [(name, sm, "unknown") for sm, name in told]
+    sms = [sm for sm, _ in told] if len(told) == len(rows) else [""] * len(rows)
+    return [(name, sm, driver) for (name, _, driver), sm in zip(rows, sms)]
+
+
+def nvidia_smi(columns):
+    """A row for each GPU; none where nvidia-smi has nothing to say."""
+    lines = output(["nvidia-smi", "--query-gpu=" + columns, "--format=csv,noheader"])
+    rows = [tuple(line.split(", ")) for line in lines]
+    return [row for row in rows if len(row) == columns.count(",") + 1]
+
+
+def output(command):
+    """What a command prints, by lines; nothing where it fails."""
     try:
         return subprocess.check_output(
-            ask, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=30
+            command, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=30
         ).splitlines()
     except (OSError, subprocess.SubprocessError):
         return []

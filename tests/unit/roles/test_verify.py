@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +16,9 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROLES, load
+
+from fleetbuild.hardware.cuda import runs_on
+from fleetbuild.hardware.gpus import SMS
 
 ROLE = ROLES / "verify_wheel"
 ROWS = yaml.safe_load((ROLE / "vars/main/ailments.yml").read_text())["verify_wheel_ailments"]
@@ -150,17 +155,24 @@ def test_marking_is_done_once(verify: ModuleType, release: Path) -> None:
 # The sanity check
 
 
-def sanity(verify: ModuleType, release: Path, told: dict[str, Any], gpu: str = "") -> Any:
+def sanity(
+    verify: ModuleType, release: Path, told: dict[str, Any], gpu: str = "", says: str = ""
+) -> Any:
     """What a user sees who runs the program that marking has left there."""
     verify.mark(str(release), told, False)
     programs = release.parent / f"{release.name}-programs"
-    programs.mkdir()
-    if gpu:
-        (programs / "nvidia-smi").write_text(f"#!/bin/sh\necho '{gpu}'\n")
+    programs.mkdir(exist_ok=True)
+    says = says or (f"echo '{gpu}'" if gpu else "")
+    if says:
+        (programs / "nvidia-smi").write_text(f"#!/bin/sh\n{says}\n")
         (programs / "nvidia-smi").chmod(0o755)
     return subprocess.run(
         [release / "bin/fleetbuild-sanity"],
-        env={**os.environ, "PATH": f"{programs}:/usr/bin:/bin"},
+        env={
+            **os.environ,
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "LD_LIBRARY_PATH": str(programs),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -187,7 +199,7 @@ def test_the_sanity_check_tells_what_there_is(verify: ModuleType, release: Path)
 def test_the_sanity_check_explains_a_crash(verify: ModuleType, release: Path) -> None:
     done = sanity(verify, release, about("import os\nos.kill(os.getpid(), 4)", imports=["json"]))
     assert done.returncode == 7
-    assert "GPU       none that nvidia-smi shows" in done.stdout
+    assert "GPU       none that nvidia-smi or the CUDA driver shows" in done.stdout
     assert "ok        import json" in done.stdout
     assert "FAILED    `import os`: Illegal instruction" in done.stdout
     assert "          Probe and plan again" in done.stdout
@@ -218,6 +230,58 @@ def test_a_gpu_that_was_left_out_is_told_and_fails_nothing(
     done = sanity(verify, release, about(), f"NVIDIA X, 3.5, 470.1\nNVIDIA Y, {other}, 470.1")
     assert done.returncode == code
     assert "NVIDIA X, SM 3.5, driver 470.1: no code for it, the wheels have SM 8.6" in done.stdout
+
+
+# Enough of libcuda.so.1: an RTX 3060 and a Tesla K40.
+LIBCUDA = """
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGetCount(int *count) { *count = 2; return 0; }
+int cuDeviceGet(int *device, int index) { *device = index; return 0; }
+int cuDeviceGetName(char *name, int size, int device) { name[0] = 'X'; name[1] = 0; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  *value = device == 0 ? (attribute == 75 ? 8 : 6) : (attribute == 75 ? 3 : 5);
+  return 0;
+}
+"""
+OLD_DRIVER = """case $* in
+*compute_cap*) echo 'Field "compute_cap" is not a valid field to query.'; exit 2 ;;
+*) echo 'RTX 3060, 470.2'; echo 'Tesla K40c, 470.2' ;;
+esac"""
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc here")
+@pytest.mark.parametrize(
+    ("says", "first", "second"),
+    [
+        (OLD_DRIVER, "RTX 3060, SM 8.6, driver 470.2", "Tesla K40c, SM 3.5, driver 470.2"),
+        ("exit 1", "X, SM 8.6, driver unknown", "X, SM 3.5, driver unknown"),
+    ],
+)
+def test_where_nvidia_smi_knows_no_sms_the_cuda_driver_tells_them(
+    verify: ModuleType, release: Path, says: str, first: str, second: str
+) -> None:
+    programs = release.parent / f"{release.name}-programs"
+    programs.mkdir()
+    (programs / "cuda.c").write_text(LIBCUDA)
+    made = ["gcc", "-shared", "-fPIC", "cuda.c", "-o", "libcuda.so.1"]
+    subprocess.run(made, cwd=programs, check=True)
+    done = sanity(verify, release, about(), says=says)
+    assert f"GPU 0     {first}\n" in done.stdout
+    assert f"GPU 1     {second}: no code for it, the wheels have SM 8.6\n" in done.stdout
+    assert done.returncode == 0
+
+
+def test_a_driver_that_tells_no_sms_is_said_to(verify: ModuleType, release: Path) -> None:
+    done = sanity(verify, release, about(), says=OLD_DRIVER)
+    assert "GPU 0     RTX 3060, whose SM this driver does not tell, driver 470.2" in done.stdout
+    assert done.returncode == 0
+
+
+def test_code_runs_on_the_gpus_that_the_planner_means(checks: ModuleType) -> None:
+    assert set(checks.JETSONS) == {name for name, sm in SMS.items() if sm.jetson}
+    assert not checks.runs_on("8.6", "8.7")
+    for code, sm in product(SMS, SMS):
+        assert checks.runs_on(code, sm) == runs_on(code, sm), (code, sm)
 
 
 def test_cores_that_differ_have_what_all_have(checks: ModuleType, tmp_path: Path) -> None:
