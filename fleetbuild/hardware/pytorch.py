@@ -61,6 +61,7 @@ class Torch:
     sms: frozenset[str]  # those that the build of its extensions takes
     cxx: int
     gcc: str
+    cudnn: str  # the major version of cuDNN that it is for
     cudnn_from: str | None
     cuda_from: str
     build: str
@@ -113,6 +114,7 @@ def _torch(name: str, row: dict[str, Any]) -> Torch:
         sms=frozenset(row["sms"].split()),
         cxx=row["cxx"],
         gcc=row["gcc"],
+        cudnn=max(str(each["cudnn"] or "0") for each in row["cuda"].values()).split(".")[0],
         cudnn_from=row["cudnn_from"],
         cuda_from=row["cuda_from"],
         build=row["build"],

@@ -14,6 +14,8 @@ from packaging.specifiers import SpecifierSet
 from fleetbuild.errors import RecipeError
 from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.gpus import SMS
+from fleetbuild.hardware.nvidia import wheels_for
+from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.recipes.model import Patch, Recipe, RecipeSource
@@ -51,6 +53,7 @@ class Job(Frozen):
             "sms": target.sms,
             "served": [sm for sm in SMS if any(runs_on(built, sm) for built in target.sms)],
             "cuda": self.cuda,
+            "cuda_wheels": wheels_for(self.cuda, target.arch, target.sms, find_torch(self.version)),
             "python": target.python,
             "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),
             "libc": target.libc.family,
@@ -127,8 +130,8 @@ def _render_all(recipe: Recipe, field: str, values: dict[str, str], job: Job) ->
 
 
 def _render_list(recipe: Recipe, field: str, values: tuple[str, ...], job: Job) -> tuple[str, ...]:
-    rendered = (_render(recipe, field, value, job) for value in values)
-    return tuple(_requirement(recipe, field, value) for value in rendered if value)
+    lines = (line for value in values for line in _render(recipe, field, value, job).splitlines())
+    return tuple(_requirement(recipe, field, line) for line in lines if line.strip())
 
 
 def _requirement(recipe: Recipe, field: str, text: str) -> str:

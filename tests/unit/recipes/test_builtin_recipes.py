@@ -144,7 +144,7 @@ def test_torch_finds_nvidias_wheels_when_it_is_built_and_when_it_runs(
         assert rf",-rpath,\$ORIGIN/../../nvidia/{folder}/lib" in said["LDFLAGS"]
     assert " " not in said["LDFLAGS"]
     text = render_files(recipe, job)["levels.cmake"]
-    assert f"set(CUDNN_LIBRARY_PATH {NVIDIA}/cudnn/lib/libcudnn.so.9 " in text
+    assert f"set(CUDNN_LIBRARY_PATH {NVIDIA}/cudnn/lib/libcudnn.so.9\n" in text
     assert f"set(NCCL_LIBRARIES {NVIDIA}/nccl/lib/libnccl.so.2 " in text
     major = cuda.partition(".")[0]
     needs = [Requirement(each) for each in render_requires(recipe, job) or ()]
@@ -160,7 +160,7 @@ def test_torch_finds_nvidias_wheels_when_it_is_built_and_when_it_runs(
 def test_a_toolkit_without_wheels_is_the_systems(cuda: str, isa: str, published: bool) -> None:
     needs = render_requires(*asked("torch", "2.1.0", isa, cuda=cuda, sms="8.0")) or ()
     assert any("cuda-toolkit" in each for each in needs) is published
-    assert any("nvidia-cudnn-cu12" in each for each in needs)
+    assert "nvidia-nccl-cu12" in needs
 
 
 def test_torch_for_an_old_gpu_takes_what_its_toolkit_has() -> None:
@@ -178,8 +178,37 @@ def test_cudnn_goes_with_the_oldest_gpu() -> None:
         requires = render_requires(*asked("torch", "2.6.0", cuda="12.4", sms=sms)) or ()
         return next(each for each in requires if "cudnn" in each)
 
-    assert cudnn("7.0 8.6") == "nvidia-cudnn-cu12<9.11"
-    assert cudnn("7.5 8.6") == "nvidia-cudnn-cu12"
+    assert cudnn("7.0 8.6") == "nvidia-cudnn-cu12<9.11,>=9"
+    assert cudnn("7.5 8.6") == "nvidia-cudnn-cu12<10,>=9"
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "sms", "cudnn", "soname"),
+    [
+        ("2.0.1", "11.8", "3.7", "nvidia-cudnn-cu11<8.9.1,>=8.5", "libcudnn.so.8"),
+        ("2.2.2", "12.1", "8.6", "nvidia-cudnn-cu12<9,>=8.9", "libcudnn.so.8"),
+        ("2.3.1", "11.8", "8.6", "nvidia-cudnn-cu11<9,>=8.5", "libcudnn.so.8"),
+        ("2.4.1", "12.4", "8.6", "nvidia-cudnn-cu12<10,>=9", "libcudnn.so.9"),
+        ("2.13.0", "13.0", "8.6", "nvidia-cudnn-cu13<10,>=9.12", "libcudnn.so.9"),
+    ],
+)
+def test_torch_gets_the_cudnn_that_it_knows(
+    version: str, cuda: str, sms: str, cudnn: str, soname: str
+) -> None:
+    recipe, job = asked("torch", version, "avx2", cuda=cuda, sms=sms)
+    assert cudnn in (render_requires(recipe, job) or ())
+    assert cudnn in render_requirements(recipe, job)
+    assert f"/{soname}\n" in render_files(recipe, job)["levels.cmake"]
+
+
+@pytest.mark.parametrize("cuda", ["11.7", "11.8"])
+def test_nvidias_wheels_of_cuda_11_are_taken_where_there_are_some(cuda: str) -> None:
+    recipe, job = asked("torch", "2.0.1", "avx2", cuda=cuda, sms="7.5")
+    said, needs = render_environment(recipe, job), render_requires(recipe, job) or ()
+    assert (said["USE_CUDNN"], said["USE_NCCL"]) == ("1", "1")
+    assert "nvidia-nccl-cu11" in needs
+    assert any("cublas" in each for each in needs)
+    assert r"$ORIGIN/../../nvidia/cublas/lib" in said["LDFLAGS"]
 
 
 @pytest.mark.parametrize("package", ["torchvision", "torchaudio"])

@@ -1,0 +1,61 @@
+"""NVIDIA's libraries as wheels: what brings those that a build for GPUs uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+from fleetbuild.hardware.cuda import is_jetson, numbers
+from fleetbuild.hardware.data import load
+from fleetbuild.hardware.gpus import sm_order
+from fleetbuild.hardware.pytorch import Torch
+
+_DATA = load("nvidia.yml")
+
+
+@dataclass(frozen=True)
+class Wheels:
+    """Requirements. Where there is none, no wheel brings it: nodes have it, or do without."""
+
+    toolkit: tuple[str, ...] = ()
+    cudnn: str = ""
+    cudnn_major: str = ""
+    nccl: str = ""
+
+
+def wheels_for(cuda: str | None, arch: str, sms: Sequence[str], torch: Torch | None) -> Wheels:
+    """The wheels for this toolkit, architecture and these GPUs, with a cuDNN for this torch.
+
+    A Jetson has its own libraries: those on PyPI are for other GPUs.
+    """
+    if cuda is None or any(is_jetson(sm) for sm in sms):
+        return Wheels()
+    major = cuda.split(".")[0]
+    toolkit, nccl = (_row(table, cuda, arch) for table in ("toolkits", "nccl"))
+    cudnn = _cudnn(cuda, arch, sms, torch) if torch else ""
+    return Wheels(
+        toolkit=tuple(each.format(cuda=cuda) for each in toolkit["wheels"]) if toolkit else (),
+        cudnn=f"nvidia-cudnn-cu{major}{cudnn}" if cudnn else "",
+        cudnn_major=torch.cudnn if torch and cudnn else "",
+        nccl=f"nvidia-nccl-cu{major}" if nccl else "",
+    )
+
+
+def _row(table: str, cuda: str, arch: str) -> dict[str, Any] | None:
+    rows: list[dict[str, Any]] = _DATA[table]
+    fitting = (row for row in rows if arch in row.get("archs", row))
+    return next((row for row in fitting if SpecifierSet(row["cuda"]).contains(cuda)), None)
+
+
+def _cudnn(cuda: str, arch: str, sms: Sequence[str], torch: Torch) -> str:
+    """The versions of cuDNN that torch is for, have wheels and serve all of these GPUs."""
+    row, oldest = _row("cudnn", cuda, arch), min(sms, key=sm_order)
+    without = (
+        each["from"] for each in _DATA["cudnn_sms"] if sm_order(oldest) < sm_order(each["sm"])
+    )
+    below = min([str(int(torch.cudnn) + 1), *without], key=numbers)
+    since = max(row[arch], torch.cudnn_from or "0", torch.cudnn, key=numbers) if row else below
+    return f">={since},<{below}" if numbers(since) < numbers(below) else ""
