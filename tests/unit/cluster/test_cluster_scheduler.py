@@ -15,11 +15,20 @@ import real_api
 import yaml
 from real_api import RealApi
 
+from fleetbuild.cluster.client import Client
+from fleetbuild.cluster.fleet import read_fleet
+from fleetbuild.cluster.kubeconfig import find_access
+from fleetbuild.engine.cluster_builds import cluster_builds
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes import snippets
 from fleetbuild.kubernetes.affinity import ARCHITECTURES
+from fleetbuild.kubernetes.builders import builder_image
 from fleetbuild.kubernetes.rules import node_feature_rule
+from fleetbuild.models import Config, LockedFile, Plan, PlannedWheel
+from fleetbuild.models.config import Build
+from fleetbuild.planning import Locks, Package, draft, make_plan
+from fleetbuild.recipes import Recipe
 
 # Plans, and what NFD makes of a rule, are the tests' of manifests.
 sys.path.append(str(Path(__file__).parents[1] / "kubernetes"))
@@ -95,6 +104,105 @@ def test_pods_of_every_class_are_scheduled_to_it_alone(api: RealApi) -> None:
     assert {name: got[name] in where for name, where in wanted.items()} == dict.fromkeys(
         wanted, True
     )
+
+
+GPU_TAINT = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
+TAINT = [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
+BUILDERS = {  # allocatable, and taints: no Node has all of its 16 cores to give
+    "cp": ("15900m", "60Gi", TAINT),
+    "big": ("15900m", "60Gi", None),
+    "small": ("1930m", "5Gi", GPU_TAINT),
+}
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_jobs_that_build_find_a_place_among_others(api: RealApi, tmp_path: Path) -> None:
+    """Planned from what the server says of its Nodes: none lands where a taint keeps it away, the
+    strongest builds, and the smaller one does once that is gone."""
+    for name, (cpu, memory, taints) in BUILDERS.items():
+        api.add(name, labels={"kubernetes.io/os": "linux"})
+        get_ready(
+            api, name, {"cpu": "16", "memory": "64Gi"}, {"cpu": cpu, "memory": memory}, taints
+        )
+    plan = planned_from(api, tmp_path, set(BUILDERS))
+    jobs = [wheel_of(plan, package, key) for package, key in (("one", "a" * 32), ("two", "b" * 32))]
+    assert [(job.built_on, job.build_jobs) for job in jobs] == [
+        ("big", {"big": 15, "small": 1, "cp": 15})
+    ] * 2
+    group = plan.groups[0].model_copy(update={"wheels": tuple(jobs)})
+    files, warnings = cluster_builds(
+        plan.model_copy(update={"groups": (group,), "lock": "complete"})
+    )
+    assert not warnings
+    claim(api, yaml.safe_load(files["wheels.yaml"]))
+    for name in ("big", "small"):
+        run(api, f"agent-on-{name}", pinned(name))
+    assert place(api, files, "first") == {"big"}
+    api.ask("PATCH", "/api/v1/nodes/big", {"spec": {"unschedulable": True}})
+    assert place(api, files, "second") == {"small"}
+
+
+def planned_from(api: RealApi, folder: Path, names: set[str]) -> Plan:
+    """A plan for these Nodes, without a lock: no index is asked."""
+    config = Config(build=Build(image="python:3.11-bookworm"))
+    with Client(find_access(api.kubeconfig(folder))) as client:
+        fleet, facts = read_fleet(client, builder_image(config.build, None))
+    ours = tuple(node for node in fleet.nodes if node.name in names)
+    fleet = fleet.model_copy(update={"nodes": ours})
+    recipe = Recipe(name="one", packages=("one",), rungs=("x86-64",), job_memory_gb=2)
+    package = Package(name="one", version="1.0", recipe=recipe, requirement="one==1.0", text="one")
+    drafted = draft(fleet, facts, [package], config)
+    when = "2026-01-01T00:00:00+00:00"
+    return make_plan(
+        fleet, facts, [package], config, drafted=drafted, locks=Locks(), store={}, created=when
+    )
+
+
+def wheel_of(plan: Plan, package: str, key: str) -> PlannedWheel:
+    source = LockedFile(
+        name=package, version="1", file="s.tar.gz", sha256="0" * 64, url="https://i.example.com/s"
+    )
+    changes = {"package": package, "artifact_key": key, "action": "build", "source": source}
+    return plan.groups[0].wheels[0].model_copy(update=changes)
+
+
+def pinned(name: str) -> dict[str, Any]:
+    """What every node runs beside, as a network's agent."""
+    requests = {"cpu": "250m", "memory": "300Mi"}
+    container = {"resources": {"requests": requests}}
+    tolerations = [{"operator": "Exists"}]
+    return {
+        "nodeSelector": {real_api.HOST: name}, "tolerations": tolerations, "containers": [container]
+    }  # fmt: skip
+
+
+def claim(api: RealApi, document: dict[str, Any]) -> None:
+    """The Jobs' claim, bound as a controller would."""
+    name, spec = document["metadata"]["name"], document["spec"]
+    disk = {"hostPath": {"path": "/none"}, "capacity": spec["resources"]["requests"]}
+    volume = {"metadata": {"name": name}, "spec": {**disk, "accessModes": spec["accessModes"]}}
+    api.ask("POST", "/api/v1/persistentvolumes", {**volume, "kind": "PersistentVolume"})
+    bound = {
+        "pv.kubernetes.io/bind-completed": "yes",
+        "pv.kubernetes.io/bound-by-controller": "yes",
+    }
+    metadata = {"name": name, "annotations": bound}
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    bound_to = {**spec, "volumeName": name, "storageClassName": ""}
+    api.ask("POST", claims, {**document, "metadata": metadata, "spec": bound_to})
+    api.ask("PATCH", f"{claims}/{name}/status", {"status": {"phase": "Bound"}})
+
+
+def place(api: RealApi, files: dict[str, str], suffix: str) -> set[str | None]:
+    """Where the pods of all Jobs land; nobody here makes pods of Jobs but we."""
+    documents = [each for text in files.values() for each in yaml.safe_load_all(text)]
+    names = set()
+    for job in (each for each in documents if each["kind"] == "Job"):
+        name = f"{job['metadata']['name'][:50]}-{suffix}"
+        run(api, name, job["spec"]["template"]["spec"])
+        names.add(name)
+    where = placed(api, names)
+    return {where[name] for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -200,12 +308,23 @@ def join(api: RealApi, name: str, rung: str, sms: list[str]) -> None:
     room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
     if sms:
         room["nvidia.com/gpu"] = "8"
+    arch = ARCHITECTURES[RUNGS[rung].arch]
+    get_ready(api, name, room, room, GPU_TAINT if sms else None, arch=arch)
+
+
+def get_ready(
+    api: RealApi, name: str, has: Any, gives: Any, taints: Any, *, arch: str = "amd64"
+) -> None:
+    """As its kubelet would."""
     ready = [{"type": "Ready", "status": "True", "reason": "Test", "message": "a test's"}]
-    status = {"status": {"capacity": room, "allocatable": room, "conditions": ready}}
-    api.ask("PATCH", f"/api/v1/nodes/{name}/status", status)
+    room = {"pods": "110", "ephemeral-storage": "100Gi"}
+    status = {
+        "nodeInfo": {"operatingSystem": "linux", "architecture": arch},
+        "capacity": {**room, **has}, "allocatable": {**room, **gives}, "conditions": ready,
+    }  # fmt: skip
+    api.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
     # The server taints whatever joins until a controller, which is not here, sees it ready.
-    taint = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}] if sms else None
-    api.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taint}})
+    api.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}})
 
 
 def run(api: RealApi, name: str, spec: dict[str, Any]) -> None:
