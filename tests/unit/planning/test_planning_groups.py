@@ -174,6 +174,7 @@ def test_a_strong_machine_builds_for_weaker_ones():
         (facts("amx", libc=Libc(family="musl", version="1.2.4")), "s has musl"),
         (facts("amx", "2.28", pythons=(python("3.12.0"),)), "no interpreter for cp311"),
         (Facts(state="unreachable"), "s was not reached"),
+        (Facts(state="skipped"), "s has fleetbuild_skip"),
     ],
 )
 def test_a_builder_that_does_not_fit_is_named_with_the_reason(builder, reason):
