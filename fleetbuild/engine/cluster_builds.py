@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -37,22 +38,24 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
             f"The plan has no lock of what goes into its builds ({plan.lock_problem}).",
             "Plan again where a package index can be reached.",
         )
-    orders, warnings = [], []
+    orders: list[BuildOrder] = []
+    problems: list[_Problem] = []
     for wheel, groups in _wheels(plan):
         if problem := _problem(plan, wheel):
-            warnings.append(problem)
+            problems.append(problem)
         else:
             orders.append(_order(plan, wheel, groups))
     if not orders:
-        why = " ".join(warnings) or "The plan builds nothing."
-        fix = "Have it all in an index that pods reach, and plan with that." if warnings else ""
+        why = " ".join(f"{problem.what}." for problem in problems) or "The plan builds nothing."
+        fixes = dict.fromkeys(f"{problem.fix}." for problem in problems)
         raise BlockedError(
             f"There is nothing to build in the cluster. {why}",
-            fix or "Go on with: fleetbuild emit k8s",
+            " ".join(fixes) or "Go on with: fleetbuild emit k8s",
         )
     folder = ansible_dir() / "roles" / "build_wheel" / "module_utils"
     programs = {name: (folder / name).read_text(encoding="utf-8") for name in PROGRAMS}
-    return build_jobs(plan, orders, programs), tuple(warnings)
+    told = tuple(f"{problem.what}, so no Job builds it. {problem.fix}." for problem in problems)
+    return build_jobs(plan, orders, programs), told
 
 
 def take_in(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:
@@ -79,20 +82,27 @@ def _wheels(plan: Plan) -> Iterator[tuple[PlannedWheel, tuple[str, ...]]]:
     return ((wheel, tuple(groups[key])) for key, wheel in wheels.items())
 
 
-def _problem(plan: Plan, wheel: PlannedWheel) -> str | None:
+class _Problem(NamedTuple):
+    what: str
+    fix: str
+
+
+def _problem(plan: Plan, wheel: PlannedWheel) -> _Problem | None:
     """Why no pod can build it: it may run nowhere, or cannot have what goes into the build."""
+    name = f"{wheel.package} {wheel.wheel_version}"
     if not builders(plan, wheel):
-        taints = plan.nodes[wheel.built_on or ""].taints
-        return (
-            f"{wheel.package} {wheel.wheel_version}: only pods that tolerate {', '.join(taints)}"
-            f" run on {wheel.built_on}, and no other Node can build it, so no Job does; take the"
-            " taint off while it is built, and plan again."
+        taints = ", ".join(plan.nodes[wheel.built_on or ""].taints)
+        return _Problem(
+            f"{name}: only pods that tolerate {taints} run on {wheel.built_on}, and no other Node"
+            " can build it",
+            "Take the taint off while it is built, and plan again",
         )
     for file in (source_of(wheel), *wheel.build_dependencies):
         if not file.url.startswith(("https://", "http://")) or not file.sha256:
-            return (
-                f"{wheel.package} {wheel.wheel_version}: no pod could fetch {file.file} from where"
-                " it is, so no Job builds it; put it into an index."
+            return _Problem(
+                f"{name}: no pod could fetch {file.file} from {file.url}",
+                "Put such files into an index that pods reach by http or https, name that under"
+                " index: in fleetbuild.yml, and plan again",
             )
     return None
 

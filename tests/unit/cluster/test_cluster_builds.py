@@ -141,6 +141,15 @@ def test_a_job_runs_on_the_plans_builders_alone() -> None:
     assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
 
+def test_with_other_builders_it_is_another_job_since_a_job_cannot_be_changed() -> None:
+    def name(**changes: Any) -> str:
+        return str(job_of(cluster_builds(plan_of(wheel(**changes)))[0])["metadata"]["name"])
+
+    assert name() == name()
+    assert name() != name(built_on="n2", fallbacks=())
+    assert len(name(package="p" * 80)) <= 63
+
+
 def test_a_job_asks_for_what_each_of_its_nodes_can_give() -> None:
     """One compiler fits anywhere; how many run at once is known when the node is."""
     files, _ = cluster_builds(plan_of(wheel(build_jobs={"n1": 15, "n2": 2}, jobs=15)))
@@ -197,10 +206,13 @@ def test_what_no_pod_can_fetch_is_left_out_and_told(source: LockedFile) -> None:
     other = wheel(artifact_key=NEXT, package="other", source=source)
     files, warnings = cluster_builds(plan_of(wheel(), other))
     assert len(warnings) == 1
-    assert "other 1.0+cpu.x8664: no pod could fetch t.tar.gz" in warnings[0]
+    what, _, fix = warnings[0].partition(", so no Job builds it. ")
+    assert what == f"other 1.0+cpu.x8664: no pod could fetch t.tar.gz from {source.url}"
+    assert "name that under index: in fleetbuild.yml" in fix
     assert not any("other" in name for name in files)
-    with pytest.raises(BlockedError, match="no pod could fetch"):
+    with pytest.raises(BlockedError, match="no pod could fetch") as problem:
         cluster_builds(plan_of(other))
+    assert problem.value.fix == fix
 
 
 @pytest.mark.parametrize(
