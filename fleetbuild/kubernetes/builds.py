@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -74,7 +75,7 @@ def build_jobs(
     plan: Plan, orders: Sequence[BuildOrder], programs: Mapping[str, str]
 ) -> dict[str, str]:
     """File name to text. `programs` are the modules of the role build_wheel, by file name."""
-    jobs = {f"{_name(order)}.yaml": _job(plan, order) for order in orders}
+    jobs = {f"{_name(plan, order)}.yaml": _job(plan, order) for order in orders}
     made = {
         "wheels.yaml": dump(_claim(), _CLAIM),
         "builder.yaml": dump(_programs(programs), _PROGRAM_HEADER),
@@ -115,8 +116,10 @@ def _shelf(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _name(order: BuildOrder) -> str:
-    return f"fleetbuild-build-{dns_label(order.wheel.package, 30)}-{order.key[:12]}"
+def _name(plan: Plan, order: BuildOrder) -> str:
+    """A Job cannot be changed: with another pod, such as one for other builders, it is another."""
+    pod = hashlib.sha256(dump(_pod(plan, order, "")).encode()).hexdigest()[:6]
+    return f"fleetbuild-build-{dns_label(order.wheel.package, 26)}-{order.key[:12]}-{pod}"
 
 
 def _claim() -> dict[str, Any]:
@@ -147,7 +150,7 @@ def _config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _job(plan: Plan, order: BuildOrder) -> str:
-    name = _name(order)
+    name = _name(plan, order)
     waiting = _waiting(plan, order.wheel)
     about = {
         "key": order.key,
@@ -168,7 +171,7 @@ def _job(plan: Plan, order: BuildOrder) -> str:
             "activeDeadlineSeconds": Note(
                 waiting + order.wheel.patience, "What it is built against has its time before it."
             ),
-            "template": {"metadata": {"labels": labels}, "spec": _pod(plan, order)},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(plan, order, name)},
         },
     }
     header = _JOB_HEADER.format(
@@ -186,7 +189,7 @@ def _waiting(plan: Plan, wheel: PlannedWheel) -> int:
     return max((base.patience + _waiting(plan, base) for base in bases), default=0)
 
 
-def _pod(plan: Plan, order: BuildOrder) -> dict[str, Any]:
+def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
     wheel = order.wheel
     nodes = list(_jobs(plan, wheel))
     return {
@@ -197,7 +200,7 @@ def _pod(plan: Plan, order: BuildOrder) -> dict[str, Any]:
         "enableServiceLinks": False,
         "securityContext": _USER,
         "containers": [_container(plan, wheel)],
-        "volumes": list(_volumes(order)),
+        "volumes": list(_volumes(order, name)),
     }
 
 
@@ -259,7 +262,7 @@ def _memory(gb: float) -> str:
     return f"{max(1, round(gb * 1024))}Mi"
 
 
-def _volumes(order: BuildOrder) -> Iterator[dict[str, Any]]:
+def _volumes(order: BuildOrder, name: str) -> Iterator[dict[str, Any]]:
     modules = "ansible/module_utils"
     items = [
         {"key": "run.py", "path": "run.py"},
@@ -268,7 +271,7 @@ def _volumes(order: BuildOrder) -> Iterator[dict[str, Any]]:
         *({"key": name, "path": f"{modules}/{name}"} for name in PROGRAMS),
     ]
     yield {"name": "builder", "configMap": {"name": _PROGRAMS, "items": items}}
-    yield {"name": "job", "configMap": {"name": _name(order)}}
+    yield {"name": "job", "configMap": {"name": name}}
     disk = max(1, round(order.wheel.requires.disk_gb))
     yield {"name": "work", "emptyDir": {"sizeLimit": f"{disk}Gi"}}
     yield {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}
