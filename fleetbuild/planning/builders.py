@@ -184,8 +184,8 @@ def _short_of_disk(recipe: Recipe, builder: str, facts: Facts) -> tuple[str, ...
 
 
 def job_memory(recipe: Recipe, target: Target) -> float:
-    """What one compiler may need, in GB: more for each further SM."""
-    return recipe.job_memory_gb + recipe.sm_job_memory_gb * max(0, len(target.sms) - 1)
+    """What one compiler may need, in GB: more for each SM."""
+    return recipe.job_memory_gb + recipe.sm_job_memory_gb * len(target.sms)
 
 
 def expected_minutes(recipe: Recipe, target: Target, jobs: int) -> float:

@@ -113,7 +113,7 @@ class Recipe(Frozen):
     files: dict[str, Template] = {}  # laid beside the source; {{ files }} is their folder
     patches: tuple[Patch, ...] = ()
     job_memory_gb: float = Field(1.0, gt=0)  # what one compiler process may need
-    sm_job_memory_gb: float = Field(0.0, ge=0)  # and for each SM beyond the first
+    sm_job_memory_gb: float = Field(0.0, ge=0)  # and for each SM
     disk_gb: float = Field(1.0, gt=0)  # of the workspace, while it builds
     cost: Cost = Cost()
     import_names: tuple[str, ...] = ()  # default: the top-level names of the wheel

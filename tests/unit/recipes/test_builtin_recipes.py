@@ -173,6 +173,13 @@ def test_torch_for_an_old_gpu_takes_what_its_toolkit_has() -> None:
     assert not patches_for(*asked("torch", "2.13.0"))
 
 
+def test_flash_attention_is_not_compiled_by_all_cores_at_once() -> None:
+    name = "FLASH_ATTENTION_MAX_JOBS"
+    assert environment("torch", "2.13.0", cuda="12.6", sms="7.5 9.0")[name] == "4"
+    assert name not in environment("torch", "2.13.0", cuda="12.6", sms="7.5")
+    assert name not in environment("torch", "2.13.0")
+
+
 def test_cudnn_goes_with_the_oldest_gpu() -> None:
     def cudnn(sms: str) -> str:
         requires = render_requires(*asked("torch", "2.6.0", cuda="12.4", sms=sms)) or ()
