@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.audit import WheelAudit, audit_wheel
@@ -50,6 +49,7 @@ from fleetbuild.models import (
     ignore,
     now,
 )
+from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled, LabelResult
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning import read_plan as plan_of_text
@@ -148,7 +148,7 @@ def plan(
     *,
     config: Config | None = None,
     state_dir: Path | str = STATE_DIR,
-    facts_source: Literal["probe", "captures", "cluster"] = "probe",
+    facts_source: FactsSource = "probe",
     secrets: Secrets | None = None,
     on_event: OnEvent = ignore,
 ) -> Plan:

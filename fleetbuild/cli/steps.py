@@ -9,23 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.cli.session import Session
 from fleetbuild.cluster import Cluster
 from fleetbuild.config import find_config
+from fleetbuild.engine.state import StateDir
 from fleetbuild.errors import UsageError, worst
 from fleetbuild.models import Config, Facts, Install, Inventory, NodeStatus, OnEvent, Plan, Result
 from fleetbuild.models.config import Kubernetes
+from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
 from fleetbuild.report import plan as plan_report
 from fleetbuild.report import result as result_report
 from fleetbuild.report.progress import listening, waiting
 from fleetbuild.words import count
-
-Source = Literal["probe", "captures", "cluster"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Probed:
 
     facts: dict[str, Facts]
     seconds: float
-    source: Source
+    source: FactsSource
 
 
 def read(run: Session, source: str, *, limit: str | None, secrets: Secrets) -> Inventory:
@@ -66,7 +66,7 @@ def settings(source: str, config: Path | None) -> Config:
 
 def settings_of_last_plan(run: Session, source: str, config: Path | None) -> Config:
     """The same for what is installed already: as the last plan for this inventory had it."""
-    last = run.state_dir / "plan.json"
+    last = StateDir(run.state_dir).plan_file
     if config is None and last.exists():
         made = fleetbuild.read_plan(last)
         if made.inventory == source:
@@ -137,7 +137,7 @@ def probe(
             fleet, config=config, captures=captures, save=save, state_dir=run.state_dir,
             on_event=on_event, **how,
         )  # fmt: skip
-    source: Source = "captures" if captures else "probe"
+    source: FactsSource = "captures" if captures else "probe"
     return Probed(facts, time.monotonic() - began, source)
 
 
@@ -188,7 +188,7 @@ def plan(
 
 def save_plan(run: Session, plan: Plan, file: Path | None) -> Path:
     """Write the plan where `apply` looks for it, or where the user wants it."""
-    path = file or run.state_dir / "plan.json"
+    path = file or StateDir(run.state_dir).plan_file
     fleetbuild.save_plan(plan, path)
     return path
 
@@ -257,7 +257,7 @@ def is_plan(what: str) -> bool:
 
 def read_plan(run: Session, what: str | None) -> Plan:
     """The saved plan; the one of the last `plan` where none is named."""
-    return fleetbuild.read_plan(Path(what) if what else run.state_dir / "plan.json")
+    return fleetbuild.read_plan(Path(what) if what else StateDir(run.state_dir).plan_file)
 
 
 def showing(

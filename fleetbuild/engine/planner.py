@@ -20,6 +20,7 @@ from fleetbuild.models import (
     ignore,
     now,
 )
+from fleetbuild.models.plan import FactsSource
 from fleetbuild.planning import (
     Draft,
     LockRequest,
@@ -52,7 +53,7 @@ def plan_fleet(
     *,
     state_dir: Path = Path(".fleetbuild"),
     builders: Sequence[str] = (),
-    facts_source: str = "probe",
+    facts_source: FactsSource = "probe",
     on_event: OnEvent = ignore,
 ) -> Plan:
     """The plan for these nodes. `builders` are the hosts that build.builders names."""

@@ -8,6 +8,7 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.models.config import LabelsBy, Rollout
 from fleetbuild.models.target import Target
 
+FactsSource = Literal["probe", "captures", "cluster"]
 FORMAT_VERSION = "1.0"  # minor: fields added; major: older readers must refuse
 
 
@@ -185,7 +186,7 @@ class Plan(Frozen):
     digest: str = ""  # sha256 over the document with this field empty
     inventory: str
     limit: str | None = None
-    facts_source: str  # "probe" or "captures"
+    facts_source: FactsSource
     lock: Literal["complete", "missing"] = "complete"
     lock_problem: str | None = None
     release: str = "default"

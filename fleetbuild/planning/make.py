@@ -21,6 +21,7 @@ from fleetbuild.models import (
     PlannedWheel,
     Summary,
 )
+from fleetbuild.models.plan import FactsSource
 from fleetbuild.planning.document import sealed
 from fleetbuild.planning.drafting import Draft, lock_request
 from fleetbuild.planning.fates import kubernetes_node
@@ -89,7 +90,7 @@ def make_plan(
     locks: Locks,
     store: StoreView,
     created: str,
-    facts_source: str = "probe",
+    facts_source: FactsSource = "probe",
 ) -> Plan:
     """The plan for this draft, with these locks and this store."""
     known = _Known(inventory, facts, packages, config, drafted, locks, store)

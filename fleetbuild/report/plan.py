@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetbuild.engine.state import StateDir
 from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedWheel
 from fleetbuild.report.text import clean, duration, fold, state_option, troubles
 from fleetbuild.words import count
@@ -75,7 +76,7 @@ def summary_line(plan: Plan) -> str:
 
 def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = None) -> str:
     """Where the plan is and the command to run next."""
-    elsewhere = "" if saved == state_dir / "plan.json" else f" {saved}"
+    elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {saved}"
     state = state_option(state_dir)
     words = [f"Saved {saved}."]
     if plan.lock == "missing":
