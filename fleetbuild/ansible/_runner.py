@@ -50,28 +50,33 @@ def private_dir() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-# What ansible-runner adds to hear of tasks. Programs without tasks would print its marks.
-_LISTENERS = ("ANSIBLE_STDOUT_CALLBACK", "ANSIBLE_CALLBACK_PLUGINS")
-
-
 def capture(
-    program: str, arguments: Sequence[str], *, private: Path, env: Mapping[str, str] = {}
+    program: str,
+    arguments: Sequence[str],
+    *,
+    private: Path,
+    env: Mapping[str, str] = {},
+    begun: Callable[[], None] = lambda: None,
 ) -> Finished:
-    """Run an ansible program that asks nothing, and take what it prints."""
-    import ansible_runner  # noqa: PLC0415 (takes 0.1 s, and --help needs none of it)
-
-    folder = Path(tempfile.mkdtemp(dir=private))
-    out, err = folder / "out", folder / "err"
-    with out.open("wb") as out_file, err.open("wb") as err_file:
-        *_, code = ansible_runner.run_command(
-            **_command(program, arguments, undo=_LISTENERS),
-            **_place(folder, env),
-            runner_mode="subprocess",
-            input_fd=subprocess.DEVNULL,
-            output_fd=out_file,
-            error_fd=err_file,
-        )
-    return Finished(code, *(path.read_text("utf-8", "replace") for path in (out, err)))
+    """Run an ansible program that asks nothing and has no tasks, and take what it prints; `begun`
+    is called once it runs. ansible-runner would have to be loaded first, which takes 0.1 s.
+    """
+    with subprocess.Popen(
+        [find_program(program), *arguments],
+        env={**os.environ, **_variables(private, env)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        try:
+            begun()
+            out, err = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+    return Finished(process.returncode, out, err)
 
 
 def stream(
@@ -89,7 +94,7 @@ def stream(
 
     `passwords` answers its prompts: what is asked (a pattern) to what is said.
     """
-    import ansible_runner  # noqa: PLC0415
+    import ansible_runner  # noqa: PLC0415 (takes 0.1 s, and --help needs none of it)
 
     # ansible-runner takes its settings from this file alone.
     (private / "env").mkdir(mode=0o700)
@@ -113,11 +118,10 @@ def stream(
     return int(code)
 
 
-def _command(program: str, arguments: Sequence[str], undo: Sequence[str] = ()) -> dict[str, Any]:
+def _command(program: str, arguments: Sequence[str]) -> dict[str, Any]:
     """For ansible-runner; `env` undoes what that would set over the ansible.cfg of the user."""
     own = "ANSIBLE_HOST_KEY_CHECKING"
-    undone = [*undo, *(() if own in os.environ else (own,))]
-    flags = [word for name in undone for word in ("-u", name)]
+    flags = [] if own in os.environ else ["-u", own]
     return {
         "executable_cmd": "env",
         "cmdline_args": [*flags, find_program(program), *arguments],
@@ -129,10 +133,14 @@ def _place(private: Path, env: Mapping[str, str]) -> dict[str, Any]:
         "private_data_dir": str(private),
         "ident": "run",
         "host_cwd": str(Path.cwd()),  # so that ./ansible.cfg and relative paths are the user's
-        "envvars": {**_QUIET, "PATH": _path(), "FLEETBUILD_RUN": str(private), **env},
+        "envvars": _variables(private, env),
         "fact_cache_type": "as configured",
         "quiet": True,
     }
+
+
+def _variables(private: Path, env: Mapping[str, str]) -> dict[str, str]:
+    return {**_QUIET, "PATH": _path(), "FLEETBUILD_RUN": str(private), **env}
 
 
 def _scripts() -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from fleetbuild.ansible._runner import Finished, capture, private_dir
 from fleetbuild.ansible.messages import messages, plain, sentence
@@ -37,14 +35,19 @@ class Listing:
 
 
 def list_inventory(
-    source: str, *, limit: str | None = None, secrets: Secrets | None = None
+    source: str,
+    *,
+    limit: str | None = None,
+    secrets: Secrets | None = None,
+    begun: Callable[[], None] = lambda: None,
 ) -> Listing:
-    """Have Ansible read an inventory; `limit` is an Ansible pattern or @file."""
+    """Have Ansible read an inventory; `limit` is an Ansible pattern or @file. `begun` is called
+    once Ansible runs: it takes its time."""
     if not is_host_list(source) and not Path(source).exists():
         raise InventoryError(f"{source}: no such inventory", "name an inventory file or directory")
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # beside the inventory: both take a start-up
-        ended = _run(source, limit, secrets or Secrets())
+        ended = _run(source, limit, secrets or Secrets(), begun)
         if ended.code != 0:
             raise _problem(source, ended)
         listing = _listing(json.loads(ended.out), settings.result(), ended.err)
@@ -58,13 +61,13 @@ def is_host_list(source: str) -> bool:
     return "," in source and not Path(source).exists()
 
 
-def _run(source: str, limit: str | None, secrets: Secrets) -> Finished:
+def _run(source: str, limit: str | None, secrets: Secrets, begun: Callable[[], None]) -> Finished:
     with private_dir() as private:
         arguments = ["-i", source, "--list", *vault_arguments(secrets, private)]
         if limit is not None:
             arguments += ["--limit", limit]
         env = {"ANSIBLE_INVENTORY_UNPARSED_FAILED": "True"}
-        return capture("ansible-inventory", arguments, private=private, env=env)
+        return capture("ansible-inventory", arguments, private=private, env=env, begun=begun)
 
 
 def _listing(document: dict[str, Any], settings: Settings, said: str) -> Listing:
@@ -162,6 +165,8 @@ def _file_problem(path: Path) -> InventoryError | None:
 
 def _yaml_problem(path: Path) -> InventoryError | None:
     """Where a YAML file breaks off; our own look, since Ansible's wording changes."""
+    import yaml  # noqa: PLC0415 (only where something is wrong)
+
     try:
         yaml.compose(path.read_bytes(), yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:

@@ -21,8 +21,8 @@ def read_inventory(
     # Ansible takes its time to read, so it is begun before anything else is loaded; what nodes are
     # made of, and a probe needs, is loaded meanwhile. No daemon: to end Python within an extension
     # module that is being loaded may crash.
-    threading.Thread(target=_load).start()
-    listing = list_inventory(str(source), limit=limit, secrets=secrets)
+    loading = threading.Thread(target=_load)
+    listing = list_inventory(str(source), limit=limit, secrets=secrets, begun=loading.start)
     wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
     rendered = render(str(source), wanted, secrets=secrets)
     from fleetbuild.inventory.nodes import node_of  # noqa: PLC0415
@@ -46,7 +46,7 @@ def read_inventory(
 
 
 def _load() -> None:
-    for module in ("fleetbuild.inventory.nodes", "fabric"):
+    for module in ("fleetbuild.inventory.nodes", "fleetbuild.probe", "fabric"):
         import_module(module)
 
 
