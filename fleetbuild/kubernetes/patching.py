@@ -28,8 +28,9 @@ TEMPLATES: dict[str, Path] = {
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 _SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
-# A CronJob adds eleven characters to the names of its Jobs.
-_LONGEST = {"CronJob": 52}
+# A CronJob adds eleven characters to the names of its Jobs, a StatefulSet to its pods' label of the
+# revision.
+_LONGEST = {"CronJob": 52, "StatefulSet": 52}
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _GPU = "nvidia.com/"
 

@@ -201,8 +201,9 @@ def test_every_kind_of_workload_gives_manifests_that_are_valid(kind, way):
         assert "fleetbuild.dev/group" in text
 
 
-def test_names_stay_within_what_their_kind_allows():
-    long = EVERY_KIND["CronJob"].replace("name: web", "name: " + "nightly-" * 5 + "report", 1)
+@pytest.mark.parametrize("kind", ["CronJob", "StatefulSet"])
+def test_names_stay_within_what_their_kind_allows(kind):
+    long = EVERY_KIND[kind].replace("name: web", "name: " + "nightly-" * 5 + "report", 1)
     names = [
         yaml.safe_load(text)["metadata"]["name"] for text in variants(long, gpu_fleet())[0].values()
     ]
