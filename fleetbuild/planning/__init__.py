@@ -4,6 +4,7 @@ from fleetbuild.planning.document import dump_plan, read_plan
 from fleetbuild.planning.drafting import Draft, draft, hindering, lock_request, source_request
 from fleetbuild.planning.explain import explain_group, explain_node
 from fleetbuild.planning.fingerprint import fingerprint, stale
+from fleetbuild.planning.inputs import build_request
 from fleetbuild.planning.lock import LockRequest, Locks, Resolution, Source
 from fleetbuild.planning.make import make_plan
 from fleetbuild.planning.packages import (
@@ -13,7 +14,7 @@ from fleetbuild.planning.packages import (
     parse_package,
     parse_packages,
 )
-from fleetbuild.planning.wheels import Floors, StoreView, build_request
+from fleetbuild.planning.planned import Floors, StoreView
 
 __all__ = [
     "Draft",

@@ -10,12 +10,13 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.planning.equipment import equip
 from fleetbuild.planning.fates import Fate, fates
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets
+from fleetbuild.planning.inputs import plain, stand_ins
 from fleetbuild.planning.lock import LockRequest, Locks
 from fleetbuild.planning.packages import Package
 from fleetbuild.planning.published import Choices
 from fleetbuild.planning.sharing import one_toolkit
 from fleetbuild.planning.tradeoffs import Merged, merge_targets
-from fleetbuild.planning.wheels import DraftWheel, draft_wheels, plain, published_in, stand_ins
+from fleetbuild.planning.wheels import DraftWheel, draft_wheels, published_in
 from fleetbuild.words import numbers
 
 Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix

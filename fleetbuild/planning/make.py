@@ -27,15 +27,12 @@ from fleetbuild.planning.drafting import Draft, lock_request
 from fleetbuild.planning.fates import kubernetes_node
 from fleetbuild.planning.fingerprint import fingerprint
 from fleetbuild.planning.groups import DraftGroup
+from fleetbuild.planning.inputs import build_problem
 from fleetbuild.planning.keys import release_id
 from fleetbuild.planning.lock import Locks, Resolution
 from fleetbuild.planning.packages import Package, versions_of
-from fleetbuild.planning.wheels import (
-    DraftWheel,
-    StoreView,
-    build_problem,
-    plan_wheel,
-)
+from fleetbuild.planning.planned import StoreView, plan_wheel
+from fleetbuild.planning.wheels import DraftWheel
 
 _FALLBACKS = 4
 
