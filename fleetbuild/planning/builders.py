@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from fleetbuild.hardware.cuda import Gcc
+from fleetbuild.hardware.cuda import Gcc, is_jetson
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Python, Requires, Target
 from fleetbuild.models._base import Frozen
@@ -149,7 +149,7 @@ def requires_of(
         memory_gb=job_memory(recipe, target),
         to_supply=(
             *compiler_to_supply(need, builder, facts, toolkit.instead if toolkit else ()),
-            *_toolkit_to_supply(builder, toolkit),
+            *_toolkit_to_supply(builder, toolkit, target),
             *_short_of_disk(recipe, builder, facts),
         ),
     )
@@ -162,15 +162,20 @@ def _cuda(builder: str, toolkit: Toolkit | None) -> str | None:
     return f"{toolkit.version} ({'present' if there else 'to be supplied'})"
 
 
-def _toolkit_to_supply(builder: str, toolkit: Toolkit | None) -> tuple[str, ...]:
+def _toolkit_to_supply(builder: str, toolkit: Toolkit | None, target: Target) -> Iterator[str]:
     if toolkit is None or builder in toolkit.installed_on:
-        return ()
+        return
+    if any(map(is_jetson, target.sms)):
+        yield (
+            f"{builder} has no CUDA: install what its JetPack brings (apt install nvidia-jetpack), "
+            "and plan again, for a Jetson runs no other."
+        )
+        return
     package = "cuda-toolkit-" + toolkit.version.replace(".", "-")
-    sentence = (
+    yield (
         f"{builder} has no CUDA toolkit {toolkit.version}: install it there ({package} of NVIDIA's "
         "repository)."
     )
-    return (sentence,)
 
 
 def _short_of_disk(recipe: Recipe, builder: str, facts: Facts) -> tuple[str, ...]:

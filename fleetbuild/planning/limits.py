@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetbuild.hardware.cuda import TOOLKITS, minor, newest_for_driver
+from fleetbuild.hardware.cuda import TOOLKITS, is_jetson, minor, newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_order
 from fleetbuild.hardware.pytorch import EVIDENCE, Evidence, Torch, find_torch, python_of
 from fleetbuild.models import Facts
@@ -24,7 +24,7 @@ class Limit:
 
     version: str
     says: str
-    cause: str  # sm, torch, driver, pin, table
+    cause: str  # sm, torch, driver, pin, jetpack, table
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Case:
     driver: str | None  # the oldest of those that are known
     archs: tuple[str, ...]
     pin: str | None
+    jetpacks: tuple[str, ...] = ()  # the CUDA that Jetsons have
 
     def allowed(self) -> list[str]:
         """The toolkits that go with all of it, oldest first."""
@@ -89,7 +90,13 @@ def case_of(
         driver=min(drivers, key=numbers, default=None),
         archs=tuple(sorted({member.arch for member in members if member.arch})) or ("x86_64",),
         pin=minor(pin) if pin else None,
+        jetpacks=_jetpacks(members) if any(map(is_jetson, sms)) else (),
     )
+
+
+def _jetpacks(jetsons: Sequence[Facts]) -> tuple[str, ...]:
+    have = filter(None, (jetson.toolchain.get("nvcc") for jetson in jetsons))
+    return tuple(sorted({minor(max(nvccs, key=numbers)) for nvccs in have}, key=numbers))
 
 
 def wrong_python(case: Case) -> str:
@@ -175,8 +182,11 @@ def _of_sms(limits: Mapping[str, str], *, newer: bool) -> Iterator[Limit]:
 
 
 def _pinned(case: Case) -> Iterator[Limit]:
+    """What leaves one toolkit alone, and so holds it up and down."""
     if case.pin:
         yield Limit(case.pin, f"fleetbuild.yml asks for CUDA {case.pin}", "pin")
+    for cuda in case.jetpacks:
+        yield Limit(cuda, f"a Jetson runs the CUDA of its JetPack alone, here {cuda}", "jetpack")
 
 
 def sm_list(sms: Sequence[str]) -> str:

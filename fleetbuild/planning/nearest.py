@@ -86,12 +86,25 @@ def _freed(case: Case) -> Iterator[str]:
         return
     unpinned, updated = replace(case, pin=None), replace(case, driver=None)
     both = replace(unpinned, driver=None)
+    yield from _jetpack(case)
     if not no_toolkit(unpinned):
         yield _unpin(unpinned)
     if not no_toolkit(updated):
         yield _update(updated)
     if no_toolkit(unpinned) and no_toolkit(updated) and not no_toolkit(both):
         yield f"take cuda: out of fleetbuild.yml and {_update(both)}"
+
+
+def _jetpack(case: Case) -> Iterator[str]:
+    """What another JetPack would change, if there is one for the module."""
+    any_of_them = replace(case, jetpacks=())
+    if not case.jetpacks or no_toolkit(any_of_them):
+        return
+    oldest = any_of_them.allowed()[0]
+    if numbers(case.jetpacks[0]) < numbers(oldest):
+        yield f"update JetPack, where there is one with CUDA {oldest} or newer for the module"
+    elif len(case.jetpacks) > 1:
+        yield "give them all the same JetPack"
 
 
 def _unpin(case: Case) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from planning_fleets import facts, python
+from planning_fleets import facts, package, planned, python
 
 from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, serves
 from fleetbuild.hardware.gpus import SMS
@@ -189,12 +189,6 @@ def test_packages_without_torch_ask_for_nothing_but_sms_and_drivers() -> None:
     assert (choice.version, choice.evidence) == ("11.8", "buildable")
     assert choice.why == "CUDA 11.8 is installed on n0; CUDA 11.8 compiles for SM 8.6."
     assert chosen({"hnswlib": "0.8.0"}, gpu("8.6")).version == list(TOOLKITS)[-1]
-
-
-def test_a_jetson_is_told() -> None:
-    choice = chosen(TORCH, gpu("8.7", driver=None, rung="armv8.2"))
-    assert choice.evidence == "buildable"
-    assert choice.why.endswith("; on a Jetson, CUDA comes with JetPack.")
 
 
 def test_the_architecture_decides_what_is_released() -> None:
@@ -529,6 +523,10 @@ def allowed(
             return False
         if torch.known and not {sm for each in members for sm in each.sms} <= torch.sms:
             return False
+    if any(SMS[sm].jetson for each in members for sm in each.sms):
+        theirs = [each.toolchain["nvcc"] for each in members if each.toolchain.get("nvcc")]
+        if any(toolkit != max(nvccs, key=numbers) for nvccs in theirs):
+            return False
     return all(
         compiles_for(toolkit, sm) and (member.driver is None or serves(member.driver, toolkit))
         for member in members
@@ -648,3 +646,54 @@ def test_the_seed_fleet_with_torch() -> None:
         "zen3-a40": "12.4 buildable",
         "zen3-l40s": "12.4 buildable",
     }
+
+
+# Jetsons
+
+
+def test_a_jetson_gets_the_toolkit_that_is_on_it_and_no_other() -> None:
+    orin = gpu("8.7", driver=None, rung="armv8.2", cuda="12.6.68")
+    choice = chosen(TORCH, orin)
+    assert (choice.version, choice.evidence, choice.installed_on) == ("12.6", "buildable", ("n0",))
+    assert choice.why.endswith("; on a Jetson, CUDA comes with JetPack.")
+    bare = gpu("8.7", driver=None, rung="armv8.2")
+    assert chosen(TORCH, bare).installed_on == ()
+    plan = planned({"a": bare}, packages=[package("torch", "2.13.0")])
+    (said,) = plan.groups[0].wheels[0].requires.to_supply
+    assert "apt install nvidia-jetpack" in said
+
+
+@pytest.mark.parametrize(
+    ("sm", "cuda", "reason", "fix"),
+    [
+        (
+            "7.2",
+            "11.4.315",
+            "A Jetson runs the CUDA of its JetPack alone, here 11.4; torch 2.13 needs CUDA 12.1 or",
+            "Update JetPack, where there is one with CUDA 12.1 or newer for the module; torch 2.8",
+        ),
+        (
+            "11.0",
+            "12.6.68",
+            "A Jetson runs the CUDA of its JetPack alone, here 12.6; SM 11.0 needs CUDA 13.0 or",
+            "Update JetPack, where there is one with CUDA 13.0 or newer for the module",
+        ),
+    ],
+)
+def test_a_jetson_whose_cuda_will_not_do_is_blocked(
+    sm: str, cuda: str, reason: str, fix: str
+) -> None:
+    unfit = problem(TORCH, gpu(sm, driver=None, rung="armv8.2", cuda=cuda))
+    assert unfit.reason.startswith(reason)
+    assert unfit.fix.startswith(fix)
+
+
+def test_jetsons_of_one_group_have_one_jetpack() -> None:
+    old, new = (
+        gpu("8.7", driver=None, rung="armv8.2", cuda=cuda) for cuda in ("12.2.140", "12.6.68")
+    )
+    unfit = choose(TORCH, old, new)
+    assert isinstance(unfit, Unfit)
+    assert "here 12.2" in unfit.reason
+    assert "here 12.6" in unfit.reason
+    assert "give them all the same JetPack" in unfit.fix.lower().replace("jetpack", "JetPack")

@@ -173,6 +173,16 @@ def test_torch_for_an_old_gpu_takes_what_its_toolkit_has() -> None:
     assert not patches_for(*asked("torch", "2.13.0"))
 
 
+def test_a_jetson_has_its_own_libraries_and_nothing_of_nvidias_wheels() -> None:
+    recipe, job = asked("torch", "2.13.0", "armv8.2", cuda="12.6", sms="8.7")
+    said = render_environment(recipe, job)
+    assert (said["USE_CUDA"], said["USE_CUDNN"], said["USE_NCCL"]) == ("1", "0", "0")
+    assert not {"USE_SYSTEM_NCCL", "NCCL_LIB_DIR", "CUDNN_LIB_DIR", "LDFLAGS"} & set(said)
+    needs = (*(render_requires(recipe, job) or ()), *render_requirements(recipe, job))
+    assert not [each for each in needs if "nvidia" in each or "cuda" in each]
+    assert "nvidia" not in render_files(recipe, job)["levels.cmake"]
+
+
 def test_flash_attention_is_not_compiled_by_all_cores_at_once() -> None:
     name = "FLASH_ATTENTION_MAX_JOBS"
     assert environment("torch", "2.13.0", cuda="12.6", sms="7.5 9.0")[name] == "4"
