@@ -212,12 +212,11 @@ def verify(
 ) -> Result:
     """Try on every node what serves there, by the checks that it was installed with."""
     config, state = config or Config(), _state(state_dir)
-    checks = checks_for(
-        _saved(state), Store(state.store), [base_folder(config, inventory) / "recipes"]
-    )
+    made = _saved(state)
+    checks = checks_for(made, Store(state.store), [base_folder(config, inventory) / "recipes"])
     errand = verification(config.install.path, config.release, checks)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return _send(errand, reach, config, cluster, on_event)
+    return _send(errand, reach, config, made, cluster, on_event=on_event)
 
 
 def rollback(
@@ -235,7 +234,7 @@ def rollback(
     config, state = config or Config(), _state(state_dir)
     errand = going_back(config.install.path, config.release)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return _send(errand, reach, config, cluster, on_event)
+    return _send(errand, reach, config, _saved(state), cluster, on_event=on_event)
 
 
 def status(
@@ -410,16 +409,21 @@ def _state(state_dir: Path | str) -> StateDir:
 
 
 def _send(
-    errand: Errand, reach: Reach, config: Config, cluster: Cluster | None, on_event: OnEvent
+    errand: Errand,
+    reach: Reach,
+    config: Config,
+    made: Plan | None,
+    cluster: Cluster | None,
+    *,
+    on_event: OnEvent,
 ) -> Result:
-    made = _saved(reach.state)
     names = names_for(reach.inventory, config, made)
     with labeller(config.kubernetes.labels, names, reach, cluster or Cluster()) as labels:
         return run_errand(
             errand,
             reach.inventory,
             release=config.release,
-            left=_left(reach.state, config.release),
+            left=_left(reach.state, made, config.release),
             state=reach.state,
             probe=reach.probe,
             playbook=reach.playbooks,
@@ -432,12 +436,11 @@ def _saved(state: StateDir) -> Plan | None:
     return read_plan(state.plan_file) if state.plan_file.exists() else None
 
 
-def _left(state: StateDir, release: str) -> dict[str, str]:
+def _left(state: StateDir, made: Plan | None, release: str) -> dict[str, str]:
     """What the last apply left on the nodes, if it was of this release."""
     last = state.last_result()
-    if last is None or not state.plan_file.exists():
+    if last is None or made is None:
         return {}
-    made = read_plan(state.plan_file)
     if (made.release, made.digest) != (release, last.result.plan_digest):
         return {}
     return {

@@ -17,9 +17,11 @@ from fleetbuild.models import (
     ManifestWheel,
     Node,
     NodeResult,
+    Plan,
     Result,
     Unreachable,
 )
+from fleetbuild.planning import read_plan as plan_of_text
 from fleetbuild.planning.document import sealed
 from fleetbuild.store import Store
 
@@ -143,3 +145,30 @@ def test_who_is_not_in_the_plan_has_no_story(tmp_path: Path, name: str, captures
         fleetbuild.explain(
             PLAN, name, captures=state.facts if captures else None, state_dir=tmp_path
         )
+
+
+@pytest.mark.parametrize("errand", ["verify", "rollback"])
+def test_an_errand_reads_the_plan_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errand: str
+) -> None:
+    fleetbuild.save_plan(PLAN, tmp_path / "plan.json")
+    done = Result(
+        plan_digest=PLAN.digest, nodes=(NodeResult(node="a", state="installed", release_id="r1"),)
+    )
+    StateDir(tmp_path).save_result(done, started="2026-01-01T00:00:00+00:00")
+    read: list[str] = []
+    left: list[dict[str, str]] = []
+
+    def reading(text: str, name: str) -> Plan:
+        read.append(name)
+        return plan_of_text(text, name)
+
+    def sent(*_: object, **given: dict[str, str]) -> Result:
+        left.append(given["left"])
+        return done
+
+    monkeypatch.setattr("fleetbuild.api.plan_of_text", reading)
+    monkeypatch.setattr("fleetbuild.api.run_errand", sent)
+    getattr(fleetbuild, errand)(FLEET, state_dir=tmp_path)
+    assert read == [str(tmp_path / "plan.json")]
+    assert left == [{"a": "r1"}]
