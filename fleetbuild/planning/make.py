@@ -30,6 +30,7 @@ from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.inputs import build_problem
 from fleetbuild.planning.keys import release_id
 from fleetbuild.planning.lock import Locks, Resolution
+from fleetbuild.planning.overrides import beyond_target, sm_problem
 from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.planning.planned import StoreView, plan_wheel
 from fleetbuild.planning.wheels import DraftWheel
@@ -63,7 +64,7 @@ class _Known:
         for wheel in self.drafted.wheels:
             if self.config.build.policy == "published" and not wheel.taken:
                 found |= dict.fromkeys(wheel.groups, _unpublished(wheel))
-            if problem := build_problem(wheel, self.facts, self.locks):
+            if problem := sm_problem(wheel) or build_problem(wheel, self.facts, self.locks):
                 for name in wheel.groups:
                     found.setdefault(name, (problem[0], problem[1] or ""))
         return found
@@ -260,6 +261,9 @@ def _warnings(known: _Known, groups: Sequence[PlannedGroup]) -> tuple[str, ...]:
     warnings += filter(
         None, (_short_of_memory(wheel, known.facts) for group in groups for wheel in group.wheels)
     )
+    warnings += [
+        each for group in groups for wheel in group.wheels for each in beyond_target(wheel)
+    ]
     torch = find_torch(versions_of(known.packages).get("torch", ""))
     if torch and not torch.known:
         warnings.append(

@@ -131,7 +131,10 @@ def _complete(layer: Sequence[_File], below: Mapping[str, Recipe]) -> dict[str, 
 
 
 def _over(base: Recipe, own: dict[str, Any]) -> dict[str, Any]:
-    return _merged(base.model_dump(), own)
+    values, source = base.model_dump(), own.get("source")
+    if isinstance(source, dict) and values["source"] and {"git", "archive"} & source.keys():
+        values["source"] |= {"git": None, "archive": None}  # the new one replaces the other
+    return _merged(values, own)
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

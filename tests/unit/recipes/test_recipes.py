@@ -233,6 +233,14 @@ def test_a_recipe_may_extend_another(tmp_path):
     assert ours.rungs == theirs.rungs
 
 
+def test_a_source_of_ones_own_replaces_the_other_kind(tmp_path):
+    (tmp_path / "torch.yml").write_text("extends: torch\nsource: {archive: 'https://x/t.tgz'}\n")
+    (tmp_path / "a.yml").write_text("name: a\nextends: torch\nsource: {git: 'https://x/y'}\n")
+    known = known_recipes([tmp_path])
+    assert (known["torch"].source.git, known["torch"].source.archive) == (None, "https://x/t.tgz")
+    assert (known["a"].source.git, known["a"].source.archive) == ("https://x/y", None)
+
+
 def test_a_recipe_that_extends_may_serve_other_packages(tmp_path):
     (tmp_path / "patches").mkdir()
     (tmp_path / "patches" / "a.patch").write_text("--- a\n")

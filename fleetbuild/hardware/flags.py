@@ -1,0 +1,53 @@
+"""What a compiler's flags turn on, read the other way round: from `-march=haswell` to features.
+
+Of the features that rungs are made of, and as far as it is known: a flag that is not turns on
+nothing here.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from archspec.cpu import TARGETS
+
+from fleetbuild.hardware.data import load
+from fleetbuild.hardware.rungs import RUNGS
+
+_DATA = load("rungs.yml")
+_FLAG = re.compile(r"(?<![\w-])-m(?:(arch|cpu)=([\w.+-]+)|([\w.-]+)(?![\w.=-]))", re.ASCII)
+_WHOLE = re.compile(r"-m(?:arch|cpu)=(\S+)(?: -mtune=\S+)?")
+_KERNELS = {"sse3": "pni"}  # archspec's spelling to the kernel's
+
+
+@cache
+def _named() -> dict[str, frozenset[str]]:
+    """What compilers call processors and architectures, and what all that go by a name have."""
+    found = {name: frozenset[str](has) for name, has in _DATA["implied"].items()}
+    for target in TARGETS.values():
+        features = frozenset(_KERNELS.get(feature, feature) for feature in target.features)
+        for row in (*target.compilers.get("gcc", ()), *target.compilers.get("clang", ())):
+            name = row.get("name", target.name)
+            match = _WHOLE.fullmatch(row["flags"].replace("{name}", name))
+            if match and match[1] not in _DATA["implied"] and "+" not in match[1]:
+                found[match[1]] = features & found.get(match[1], features)
+    return found
+
+
+_OPTIONS = {row["option"]: feature for feature, row in _DATA["features"].items()}
+_OF_RUNGS = frozenset[str]().union(*(rung.features for rung in RUNGS.values()))
+
+
+def asked_for(text: str) -> dict[str, frozenset[str]]:
+    """Each flag in this text that says what the CPU has, and the features that it turns on. Of
+    several -march the last one counts."""
+    flags = {match[1] or match[0]: match for match in _FLAG.finditer(text)}
+    found = {match[0]: _turned_on(match) for match in flags.values()}
+    return {flag: features for flag, features in found.items() if features}
+
+
+def _turned_on(match: re.Match[str]) -> frozenset[str]:
+    base, *more = (match[2] or "").split("+")
+    options = [*more, match[3] or ""]
+    features = {_OPTIONS[option] for option in options if option in _OPTIONS}
+    return _OF_RUNGS & (_named().get(base, frozenset()) | features)

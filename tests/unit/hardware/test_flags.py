@@ -1,0 +1,60 @@
+"""Compilers' flags, read as the features that they turn on."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetbuild.hardware.flags import asked_for
+from fleetbuild.hardware.rungs import RUNGS, flags
+
+
+@pytest.mark.parametrize(
+    ("text", "flag", "features"),
+    [
+        ("-O3 -march=skylake-avx512", "-march=skylake-avx512", RUNGS["avx512"].features),
+        ("-march=haswell", "-march=haswell", RUNGS["avx2"].features),
+        ("-march=x86-64-v3", "-march=x86-64-v3", RUNGS["avx2"].features),
+        ("-DCMAKE_C_FLAGS=-mavx512f", "-mavx512f", {"avx512f"}),
+        ("-march=x86-64 -msse4.2", "-msse4.2", {"sse4_2"}),
+        ("-march=armv8.2-a+sve", "-march=armv8.2-a+sve", {"atomics", "sve"}),
+        ("-march=armv9-a -DX", "-march=armv9-a", RUNGS["armv9"].features - {"asimd"} | {"sve"}),
+    ],
+)
+def test_what_a_flag_turns_on(text: str, flag: str, features: frozenset[str]) -> None:
+    assert asked_for(text)[flag] == features
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-O3",
+        "-mno-avx2 -mtune=haswell",
+        "-march=mystery",
+        "-mfpmath=sse",
+        "x-mavx2",
+        "a/-march",
+        "",
+    ],
+)
+def test_what_is_no_flag_of_the_cpus_turns_on_nothing(text: str) -> None:
+    assert asked_for(text) == {}
+
+
+def test_the_last_march_counts() -> None:
+    assert asked_for("-march=haswell -march=x86-64") == {}
+    assert set(asked_for("-march=x86-64 -mavx -march=haswell")) == {"-mavx", "-march=haswell"}
+
+
+def test_a_core_of_arm_is_known_by_its_name() -> None:
+    assert {"sve", "bf16"} <= asked_for("-mcpu=neoverse-v1")["-mcpu=neoverse-v1"]
+
+
+@pytest.mark.parametrize("rung", RUNGS.values(), ids=str)
+@pytest.mark.parametrize("version", ["8", "9.3", "12", "15", None])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_flags_of_a_rung_turn_on_nothing_beyond_it(
+    rung: object, compiler: str, version: str | None
+) -> None:
+    known = RUNGS[str(rung)]
+    for features in asked_for(flags(known, compiler, version)).values():
+        assert features <= known.features
