@@ -11,7 +11,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import capstone
 import yaml
 
 from fleetbuild.audit.models import FeatureUse
@@ -66,6 +65,8 @@ def _words(data: bytes) -> array[int]:
 
 
 def _text(word: int, address: int) -> str:
+    import capstone  # noqa: PLC0415 (14 ms, for one sentence of a few wheels)
+
     decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     for _, _, mnemonic, operands in decoder.disasm_lite(struct.pack("<I", word), address):
         return f"{mnemonic} {operands}".strip()
