@@ -22,7 +22,13 @@ from fleetbuild.kubernetes.labels import (
 )
 from fleetbuild.kubernetes.names import is_subdomain, label_value
 from fleetbuild.kubernetes.nfd import feature_file, feature_files
-from fleetbuild.kubernetes.patching import DoesNotFit, dangling, variant, variant_name
+from fleetbuild.kubernetes.patching import (
+    DoesNotFit,
+    dangling,
+    running_before,
+    variant,
+    variant_name,
+)
 from fleetbuild.kubernetes.rules import node_feature_rule
 from fleetbuild.kubernetes.snippets import snippets
 from fleetbuild.kubernetes.ways import parts
@@ -109,7 +115,8 @@ def render_workload(
     """The user's own workload in a variant for each group, with the labels that they wait for; and
     a sentence for each group that has none.
     """
-    told = [*warnings(plan, delivery=delivery, wheels=wheels), *dangling(name, text)]
+    remarks = (*dangling(name, text), *running_before(name, text))
+    told = [*warnings(plan, delivery=delivery, wheels=wheels), *remarks]
     made: dict[str, str] = {}
     refused: list[str] = []
     for group, needs, _ in deliveries(plan, delivery, wheels):
@@ -118,7 +125,7 @@ def render_workload(
         except DoesNotFit as reason:
             refused.append(str(reason))
     if refused and not made:
-        raise UsageError(refused[0], "take that nodeSelector out of the workload")
+        raise UsageError(refused[0], "take that out of the workload")
     return dict(sorted({**_nodes(plan, verified), **made}.items())), (*told, *refused)
 
 

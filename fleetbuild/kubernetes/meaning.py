@@ -90,6 +90,8 @@ def meaning(node: Any) -> Any:
     own: dict[str, Any] = {}
     merged: dict[str, Any] = {}
     for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise yaml.YAMLError("a key is no plain text")
         if key.tag == _MERGE:
             below = meaning(value)
             for each in reversed(below if isinstance(below, list) else [below]):

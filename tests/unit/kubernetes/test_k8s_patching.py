@@ -1,6 +1,7 @@
 """The user's own workloads: what is added, what stays, and what contradicts."""
 
 import difflib
+import json
 
 import kubernetes_validate
 import pytest
@@ -233,6 +234,50 @@ spec:
     assert pod["runtimeClassName"] == "nvidia"
 
 
+GPU_PLAN = make_plan((make_group(("g",), make_target(sms=("8.6",))),))
+ASKING = "resources: {limits: {nvidia.com/gpu: 2}}"
+SIDE = f"{{name: s, restartPolicy: Always, {ASKING}}}"
+
+
+@pytest.mark.parametrize(
+    ("beside", "limits"),
+    [
+        (f"containers: [{{name: c}}, {{name: side, {ASKING}}}]", None),
+        (f"containers: [{{name: c}}], initContainers: [{SIDE}]", None),
+        # It is done before the container begins: what they ask for does not add up.
+        (
+            f"containers: [{{name: c}}], initContainers: [{{name: s, {ASKING}}}]",
+            {"nvidia.com/gpu": 1},
+        ),
+    ],
+)
+def test_a_gpu_of_a_sidecar_is_one_of_the_pods(beside, limits):
+    text = EVERY_KIND["Pod"].replace("containers: [{name: c, image: i}]", beside)
+    container = yaml.safe_load(variant(text, plan=GPU_PLAN))["spec"]["containers"][0]
+    assert container.get("resources", {}).get("limits") == limits
+
+
+OURS = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "added"),
+    [
+        ({"key": "nvidia.com/gpu", "operator": "Equal", "value": "other"}, True),
+        ({"key": "nvidia.com/gpu", "value": "other"}, True),
+        ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"}, True),
+        ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, False),
+        ({"operator": "Exists"}, False),
+        (OURS, False),
+        ({"key": "other", "operator": "Exists"}, True),
+    ],
+)
+def test_only_a_toleration_that_is_wide_enough_takes_the_place_of_ours(theirs, added):
+    text = EVERY_KIND["Pod"].replace("spec: {", f"spec: {{tolerations: [{json.dumps(theirs)}], ")
+    tolerations = yaml.safe_load(variant(text, plan=GPU_PLAN))["spec"]["tolerations"]
+    assert tolerations == ([theirs, OURS] if added else [theirs])
+
+
 def environment(text, **settings):
     return yaml.safe_load(variant(text, **settings))["spec"]["containers"][0]["env"]
 
@@ -285,6 +330,75 @@ def test_a_workload_for_other_nodes_has_no_variant_for_these():
     )
     with pytest.raises(UsageError):
         variants(text)
+
+
+def wanting(*terms):
+    """A pod whose required affinity has these terms, of which each is a list of expressions."""
+    required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return EVERY_KIND["Pod"].replace("spec: {", f"spec: {{affinity: {json.dumps(affinity)}, ")
+
+
+def expression(operator, *values, key="kubernetes.io/arch"):
+    return {"key": key, "operator": operator, **({"values": values} if values else {})}
+
+
+ARM, NOT_AMD = expression("In", "arm64"), expression("NotIn", "amd64")
+ANY, ELSE = expression("Exists"), expression("In", "a", key="zone")
+
+
+@pytest.mark.parametrize(
+    ("terms", "fits"),
+    [
+        ([[ARM]], False),
+        ([[NOT_AMD]], False),
+        ([[ELSE, ARM]], False),
+        ([[ARM], [NOT_AMD]], False),
+        ([[ARM], [ELSE]], True),
+        ([[expression("In", "arm64", "amd64")]], True),
+        ([[expression("NotIn", "arm64"), ANY, ELSE]], True),
+        ([], True),
+    ],
+)
+def test_an_affinity_for_other_nodes_leaves_no_variant_for_these(terms, fits):
+    made, told = variants(wanting(*terms), gpu_fleet())
+    assert ("web-cpu-avx2-cp311.yaml" in made) == fits
+    if not fits:
+        assert "the group cpu-avx2-cp311 have amd64, so it has no variant" in "".join(told)
+
+
+def test_what_an_affinity_asks_for_is_said():
+    _, (sentence,) = variants(wanting([ARM]), gpu_fleet())
+    assert "wants nodes with kubernetes.io/arch In [arm64], and those of" in sentence
+    with pytest.raises(UsageError, match="arch DoesNotExist, and"):
+        variants(wanting([expression("DoesNotExist")]))
+
+
+def test_init_containers_that_do_not_see_the_packages_are_told():
+    text = EVERY_KIND["Pod"].replace("spec: {", "spec: {initContainers: [{name: a, image: i}], ")
+    _, (sentence,) = variants(text)
+    assert sentence.startswith("web.yaml: Pod web: its init containers are left as they are")
+    assert variants(EVERY_KIND["Pod"])[1] == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EVERY_KIND["Pod"].replace("name: web", "name: {{ .Release.Name }}"),
+        EVERY_KIND["Pod"].replace("name: web", 'name: "{{ .Release.Name }}"'),
+        EVERY_KIND["Pod"].replace("image: i", "image: {{ .Values.image }}"),
+        "{{- if .Values.web }}\n" + EVERY_KIND["Pod"] + "{{- end }}\n",
+    ],
+)
+def test_a_template_has_to_be_rendered_first(text):
+    with pytest.raises(UsageError, match="is a template") as refused:
+        variants(text)
+    assert "helm template" in refused.value.fix
+
+
+def test_braces_in_a_value_make_no_template():
+    text = EVERY_KIND["Pod"].replace("image: i", "image: i, args: ['{{ left to the program }}']")
+    assert "{{ left to the program }}" in variant(text)
 
 
 def test_who_scales_a_workload_by_its_name_is_told():
