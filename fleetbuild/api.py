@@ -6,31 +6,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fleetbuild.ansible import Secrets, list_inventory
+from fleetbuild.ansible import Secrets
 from fleetbuild.audit import WheelAudit, audit_wheel
 from fleetbuild.cluster import Cluster
-from fleetbuild.cluster.fleet import NO_SSH, read_fleet
-from fleetbuild.config import base_folder, find_config, load_config
+from fleetbuild.cluster.fleet import read_fleet
+from fleetbuild.config import base_folder, load_config
 from fleetbuild.engine import housekeeping
 from fleetbuild.engine.apply import carry_out
 from fleetbuild.engine.check import refuse_without_ssh
 from fleetbuild.engine.cluster_builds import take_in
-from fleetbuild.engine.errand import Errand, run_errand
 from fleetbuild.engine.housekeeping import Explanation, explained, exported
 from fleetbuild.engine.journal import Journal
 from fleetbuild.engine.labelling import names_for, names_in, serving_planned
 from fleetbuild.engine.labelling_api import compare_labels, label_cluster
 from fleetbuild.engine.lock import locked
-from fleetbuild.engine.manifests import Emission, What
-from fleetbuild.engine.planner import plan_fleet
+from fleetbuild.engine.manifests import Emission, What, read_workload
+from fleetbuild.engine.planner import named_builders, plan_fleet
+from fleetbuild.engine.plans import last_plan, read_plan, save_plan
 from fleetbuild.engine.probing import probe_nodes, stored_facts
 from fleetbuild.engine.rollback import going_back
 from fleetbuild.engine.run import Run
-from fleetbuild.engine.state import StateDir, write_atomically
+from fleetbuild.engine.state import StateDir
 from fleetbuild.engine.status import compare
-from fleetbuild.engine.tools import Reach, checks_for, connect, labeller
+from fleetbuild.engine.tools import Reach, checks_for, connect, labeller, send
 from fleetbuild.engine.verify import verification
-from fleetbuild.errors import ConfigError, FleetbuildError, PlanFileError, UsageError
+from fleetbuild.errors import FleetbuildError, UsageError
 from fleetbuild.inventory import read_inventory
 from fleetbuild.kubernetes import Delivery
 from fleetbuild.kubernetes.builders import builder_image
@@ -51,9 +51,7 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled, LabelResult
-from fleetbuild.planning import dump_plan
-from fleetbuild.planning import read_plan as plan_of_text
-from fleetbuild.store import IndexSettings, Store, index_settings
+from fleetbuild.store import Store
 
 __all__ = [
     "Cluster",
@@ -163,7 +161,7 @@ def plan(
         config,
         packages,
         state_dir=_state(state_dir).create().root,
-        builders=_builders(inventory, config, secrets),
+        builders=named_builders(inventory, config, secrets),
         facts_source=facts_source,
         on_event=on_event,
     )
@@ -192,7 +190,7 @@ def apply(
     refuse_without_ssh(plan)
     state = _state(state_dir)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, plan.install_path)
-    tools = connect(reach, _indexes(inventory, config))
+    tools = connect(reach, config)
     journal = Journal(state.journal / f"{plan.digest[:16]}.jsonl")
     with labeller(plan.labels, names_in(plan), reach, cluster or Cluster()) as labels:
         tools = replace(tools, labels=labels)
@@ -212,11 +210,11 @@ def verify(
 ) -> Result:
     """Try on every node what serves there, by the checks that it was installed with."""
     config, state = config or Config(), _state(state_dir)
-    made = _saved(state)
+    made = last_plan(state)
     checks = checks_for(made, Store(state.store), [base_folder(config, inventory) / "recipes"])
     errand = verification(config.install.path, config.release, checks)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return _send(errand, reach, config, made, cluster, on_event=on_event)
+    return send(errand, reach, config, made, cluster, on_event=on_event)
 
 
 def rollback(
@@ -234,7 +232,7 @@ def rollback(
     config, state = config or Config(), _state(state_dir)
     errand = going_back(config.install.path, config.release)
     reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return _send(errand, reach, config, _saved(state), cluster, on_event=on_event)
+    return send(errand, reach, config, last_plan(state), cluster, on_event=on_event)
 
 
 def status(
@@ -271,7 +269,7 @@ def status(
     )
     if cluster is None and config.kubernetes.labels != "api":
         return found
-    called = names_for(inventory, config, _saved(state))
+    called = names_for(inventory, config, last_plan(state))
     limited = inventory.limit is not None
     return compare_labels(found, facts, called, cluster or Cluster(), limited=limited)
 
@@ -301,7 +299,7 @@ def render_manifests(
         verified=serving_planned(plan, result) if result else None,
         delivery=delivery or Delivery(image=image),
         store=Store(_state(state_dir).store) if state_dir is not None else None,
-        workload=_own_workload(Path(workload)) if workload is not None else None,
+        workload=read_workload(Path(workload)) if workload is not None else None,
     )
     written = emission.write(kind)
     for sentence in written.warnings:
@@ -325,15 +323,6 @@ def label(
     if result is None and state_dir is not None and (last := _state(state_dir).last_result()):
         result = last.result
     return label_cluster(plan, result, cluster or Cluster(), force=force)
-
-
-def _own_workload(path: Path) -> tuple[str, str]:
-    """Name and text, with line ends as they are."""
-    try:
-        return path.name, path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = getattr(problem, "strerror", None) or "it is not UTF-8"
-        raise UsageError(f"{path} cannot be read: {reason}", "name another file") from None
 
 
 def explain(
@@ -379,93 +368,5 @@ def export_store(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tu
         ) from None
 
 
-def read_plan(path: Path | str) -> Plan:
-    """The plan in a file, if it is one, whole and as it was saved."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise PlanFileError(
-            f"There is no plan {path}.", "Make one with: fleetbuild plan INVENTORY"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanFileError(
-            f"The plan {path} cannot be read: {error}", "Make a new one: fleetbuild plan INVENTORY"
-        ) from None
-    return plan_of_text(text, str(path))
-
-
-def save_plan(plan: Plan, path: Path | str) -> None:
-    """Write a plan, whole or not at all."""
-    try:
-        write_atomically(Path(path), dump_plan(plan), mode=0o644)
-    except OSError as error:
-        raise PlanFileError(
-            f"The plan cannot be saved as {path}: {error.strerror}", "Name another file."
-        ) from None
-
-
 def _state(state_dir: Path | str) -> StateDir:
     return StateDir(Path(state_dir).absolute())
-
-
-def _send(
-    errand: Errand,
-    reach: Reach,
-    config: Config,
-    made: Plan | None,
-    cluster: Cluster | None,
-    *,
-    on_event: OnEvent,
-) -> Result:
-    names = names_for(reach.inventory, config, made)
-    with labeller(config.kubernetes.labels, names, reach, cluster or Cluster()) as labels:
-        return run_errand(
-            errand,
-            reach.inventory,
-            release=config.release,
-            left=_left(reach.state, made, config.release),
-            state=reach.state,
-            probe=reach.probe,
-            playbook=reach.playbooks,
-            labels=labels,
-            on_event=on_event,
-        )
-
-
-def _saved(state: StateDir) -> Plan | None:
-    return read_plan(state.plan_file) if state.plan_file.exists() else None
-
-
-def _left(state: StateDir, made: Plan | None, release: str) -> dict[str, str]:
-    """What the last apply left on the nodes, if it was of this release."""
-    last = state.last_result()
-    if last is None or made is None:
-        return {}
-    if (made.release, made.digest) != (release, last.result.plan_digest):
-        return {}
-    return {
-        node.node: node.release_id
-        for node in last.result.nodes
-        if node.release_id and node.state in ("installed", "up_to_date")
-    }
-
-
-def _indexes(inventory: Inventory, config: Config | None) -> IndexSettings:
-    """Where packages come from, and who we are there: a plan says no password."""
-    beside = find_config(inventory.source)
-    config = config or (load_config(beside) if beside else Config())
-    return index_settings(config.index, base_folder(config, inventory), mirrors=config.mirrors)
-
-
-def _builders(inventory: Inventory, config: Config, secrets: Secrets | None) -> tuple[str, ...]:
-    """The nodes that build.builders names; Ansible reads its pattern."""
-    pattern = config.build.builders
-    if pattern == "representative":
-        return ()
-    if inventory.nodes and inventory.nodes[0].login.connection == NO_SSH:
-        raise ConfigError(
-            f"build.builders is {pattern!r}, and the Nodes of a cluster have no Ansible groups.",
-            "Leave it out for this plan: each group's own Nodes build.",
-        )
-    named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
-    return tuple(node.name for node in inventory.nodes if node.name in named)

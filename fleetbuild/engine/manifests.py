@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from fleetbuild.engine.cluster_builds import cluster_builds
@@ -36,6 +37,15 @@ class Written:
 
     files: Mapping[str, str]
     warnings: tuple[str, ...] = ()
+
+
+def read_workload(path: Path) -> tuple[str, str]:
+    """Name and text of the user's own workload, with line ends as they are."""
+    try:
+        return path.name, path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is not UTF-8"
+        raise UsageError(f"{path} cannot be read: {reason}", "name another file") from None
 
 
 @dataclass(frozen=True, kw_only=True)

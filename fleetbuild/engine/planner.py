@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fleetbuild.ansible import Secrets, list_inventory
+from fleetbuild.cluster.fleet import NO_SSH
 from fleetbuild.config import base_folder
 from fleetbuild.engine.packages import build_requirements, packages_of
 from fleetbuild.engine.published import find_published
-from fleetbuild.errors import FleetbuildError, InstallError
+from fleetbuild.errors import ConfigError, FleetbuildError, InstallError
 from fleetbuild.models import (
     Config,
     Event,
@@ -88,6 +90,22 @@ def plan_fleet(
         created=now("seconds"),
         facts_source=facts_source,
     )
+
+
+def named_builders(
+    inventory: Inventory, config: Config, secrets: Secrets | None
+) -> tuple[str, ...]:
+    """The nodes that build.builders names; Ansible reads its pattern."""
+    pattern = config.build.builders
+    if pattern == "representative":
+        return ()
+    if inventory.nodes and inventory.nodes[0].login.connection == NO_SSH:
+        raise ConfigError(
+            f"build.builders is {pattern!r}, and the Nodes of a cluster have no Ansible groups.",
+            "Leave it out for this plan: each group's own Nodes build.",
+        )
+    named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
+    return tuple(node.name for node in inventory.nodes if node.name in named)
 
 
 class _Locking:

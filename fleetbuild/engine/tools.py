@@ -10,11 +10,15 @@ from pathlib import Path
 
 from fleetbuild.ansible import Secrets
 from fleetbuild.cluster import Cluster
+from fleetbuild.config import base_folder, find_config, load_config
 from fleetbuild.engine.accept import findings
+from fleetbuild.engine.errand import Errand, run_errand
+from fleetbuild.engine.housekeeping import release_files
 from fleetbuild.engine.imports import import_names
-from fleetbuild.engine.labelling import Files, Labeller, Names
+from fleetbuild.engine.labelling import Files, Labeller, Names, names_for
 from fleetbuild.engine.labelling_api import Api
 from fleetbuild.engine.labelling_nfd import Nfd
+from fleetbuild.engine.plans import left_on_nodes
 from fleetbuild.engine.playbooks import AnsiblePlaybooks, interpreter_for_modules
 from fleetbuild.engine.probing import probe_nodes
 from fleetbuild.engine.run import Tools
@@ -22,6 +26,7 @@ from fleetbuild.engine.state import StateDir
 from fleetbuild.engine.verify import Checks
 from fleetbuild.kubernetes import render
 from fleetbuild.models import (
+    Config,
     Facts,
     Inventory,
     Manifest,
@@ -29,11 +34,12 @@ from fleetbuild.models import (
     Node,
     OnEvent,
     Plan,
+    Result,
 )
 from fleetbuild.models.config import LabelsBy
 from fleetbuild.planning import stale
 from fleetbuild.recipes import choose_recipe, known_recipes
-from fleetbuild.store import IndexSettings, Store
+from fleetbuild.store import Store, index_settings
 
 
 @dataclass(frozen=True)
@@ -76,16 +82,23 @@ class Reach:
         )
 
 
-def connect(reach: Reach, indexes: IndexSettings) -> Tools:
-    """The tools of an apply."""
+def connect(reach: Reach, config: Config | None) -> Tools:
+    """The tools of an apply. A plan says no password: where packages come from, and who we are
+    there, is in fleetbuild.yml, the one beside the inventory where none is given."""
+    if config is None:
+        beside = find_config(reach.inventory.source)
+        config = load_config(beside) if beside else Config()
+    folder = base_folder(config, reach.inventory)
+    indexes = index_settings(config.index, folder, mirrors=config.mirrors)
+    store = Store(reach.state.store, indexes)
     return Tools(
         probe=reach.probe,
         differences=stale,
         playbook=reach.playbooks,
-        wheels=Store(reach.state.store, indexes),
+        wheels=store,
         findings=findings,
         imports=import_names,
-        manifests=_manifests,
+        manifests=partial(_manifests, store),
     )
 
 
@@ -101,8 +114,33 @@ def labeller(by: LabelsBy, names: Names, reach: Reach, cluster: Cluster) -> Iter
             yield Api(names, client)
 
 
-def _manifests(plan: Plan, verified: Collection[str]) -> dict[str, str]:
-    return render(plan, verified=verified)
+def _manifests(store: Store, plan: Plan, verified: Collection[str]) -> dict[str, str]:
+    return render(plan, verified=verified, wheels=release_files(plan, store))
+
+
+def send(
+    errand: Errand,
+    reach: Reach,
+    config: Config,
+    made: Plan | None,
+    cluster: Cluster | None,
+    *,
+    on_event: OnEvent,
+) -> Result:
+    """Run an errand on the nodes, and keep their labels to what serves there."""
+    names = names_for(reach.inventory, config, made)
+    with labeller(config.kubernetes.labels, names, reach, cluster or Cluster()) as labels:
+        return run_errand(
+            errand,
+            reach.inventory,
+            release=config.release,
+            left=left_on_nodes(reach.state, made, config.release),
+            state=reach.state,
+            probe=reach.probe,
+            playbook=reach.playbooks,
+            labels=labels,
+            on_event=on_event,
+        )
 
 
 def checks_for(
