@@ -8,10 +8,11 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
-from fleetbuild.hardware.cuda import is_jetson, numbers
+from fleetbuild.hardware.cuda import is_jetson
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.pytorch import Torch
+from fleetbuild.words import numbers
 
 _DATA = load("nvidia.yml")
 

@@ -167,8 +167,8 @@ def test_an_errand_reads_the_plan_once(
         left.append(given["left"])
         return done
 
-    monkeypatch.setattr("fleetbuild.api.plan_of_text", reading)
-    monkeypatch.setattr("fleetbuild.api.run_errand", sent)
+    monkeypatch.setattr("fleetbuild.engine.plans.plan_of_text", reading)
+    monkeypatch.setattr("fleetbuild.engine.tools.run_errand", sent)
     getattr(fleetbuild, errand)(FLEET, state_dir=tmp_path)
     assert read == [str(tmp_path / "plan.json")]
     assert left == [{"a": "r1"}]
