@@ -111,12 +111,14 @@ def compiler_to_supply(
     objection = need.objection(compiler)
     if not objection:
         return ()
-    taken = "" if Need(need.rung).objection(compiler) else joined(toolkits, "or")
-    newer = f"a CUDA toolkit that takes it ({taken}), or " if taken else ""
+    ways = [f"have {need} as gcc and g++ there", "let another node build (build.builders)"]
+    if Need(need.rung).objection(compiler):
+        ways.append("take a lower rung (fleetbuild_isa)")
+    elif toolkits:
+        ways.append(f"have a CUDA toolkit there that takes it ({joined(toolkits, 'or')})")
     sentence = (
         f"{builder} compiles with {compiler}, which {objection}, and no other is known to be in "
-        f"its distribution: have {need} as gcc and g++ there, or {newer}let another node build "
-        "(build.builders); for a rung that it does not know, fleetbuild_isa names a lower one."
+        f"its distribution: {joined(ways, 'or')}."
     )
     return (sentence,)
 
