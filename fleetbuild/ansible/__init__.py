@@ -1,6 +1,6 @@
 """Ansible, across a process boundary: inventories, effective settings, rendering, playbooks.
 
-`_runner` alone knows ansible-runner, and imports it only when something is run.
+`_runner` alone knows ansible-runner, and imports it only when a playbook is run.
 """
 
 from fleetbuild.ansible._runner import find_program
