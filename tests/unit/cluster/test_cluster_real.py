@@ -194,6 +194,23 @@ def test_a_client_certificate_lets_in(api: RealApi, tmp_path: Path) -> None:
         assert label(someone, ALL).state == "labelled"
 
 
+def test_who_acts_as_another_has_their_rights_and_name(api: RealApi, tmp_path: Path) -> None:
+    api.add("a")
+    another = {
+        "token": real_api.ADMIN,
+        "as": "Jürgen",
+        "as-uid": "7",
+        "as-user-extra": {"example.com/scope": ["x", "y"]},
+    }
+    with (
+        connect(api, tmp_path, **another) as client,
+        pytest.raises(ForbiddenError, match='User "Jürgen" cannot list'),
+    ):
+        list_nodes(client)
+    with connect(api, tmp_path, **another, **{"as-groups": ["a", "system:masters"]}) as client:
+        assert list(list_nodes(client)) == ["a"]
+
+
 def test_a_command_lets_in(api: RealApi, tmp_path: Path) -> None:
     api.add("a")
     said = '{"apiVersion": "%s", "kind": "ExecCredential", "status": {"token": "admin-token"}}'
