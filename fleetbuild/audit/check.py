@@ -17,6 +17,7 @@ from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.models import ElfAudit, WheelAudit
 from fleetbuild.audit.wheel import audit_wheel
+from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target
 from fleetbuild.words import numbers
@@ -149,9 +150,7 @@ def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iter
     if not machine and not ptx:  # a package of the release that has no GPU code
         return
     for sm in target.sms:
-        if not any(_runs(built, sm) for built in machine) and not any(
-            sm_order(built) <= sm_order(sm) for built in ptx
-        ):
+        if not any(_runs(code, sm) for code in (*machine, *(f"{each}+PTX" for each in ptx))):
             yield f"{audit.file} has no code for SM {sm}; it has {_sorted(machine | ptx)}"
     if "." in version.partition("+")[2]:  # one of ours: its version says for which SMs it is
         for elf in own:
@@ -190,12 +189,11 @@ def _table(name: str) -> dict[str, Any]:
     return table
 
 
-def _runs(built: str, sm: str) -> bool:
-    """Machine code runs on its own SM and on later ones of the same major version."""
-    (major, minor, suffix), (node_major, node_minor, _) = sm_order(built), sm_order(sm)
-    if suffix:
-        return (major, minor) == (node_major, node_minor)
-    return major == node_major and minor <= node_minor
+def _runs(code: str, sm: str) -> bool:
+    try:
+        return runs_on(code, sm)
+    except ValueError:  # the file says an SM that there is none of
+        return False
 
 
 def _either(texts: Iterable[str]) -> str:

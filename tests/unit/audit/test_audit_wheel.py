@@ -194,6 +194,10 @@ def test_tags(tmp_path, tag, changes, fits):
         ([(1, 90, 0)], "8.6", False),
         ([(2, 90, 0x100000)], "9.0", True),
         ([(2, 100, 0x100000)], "10.3", False),
+        ([(2, 100, 0x200000)], "10.3", True),
+        ([(2, 86, 0)], "8.7", False),
+        ([(1, 90, 0x100000)], "9.0", True),
+        ([(2, 12345, 0)], "9.0", False),
     ],
 )
 def test_gpu_code(tmp_path, built, sm, fits):
