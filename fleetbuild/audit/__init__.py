@@ -6,7 +6,7 @@ never a traceback.
 
 from fleetbuild.audit.check import check_wheel
 from fleetbuild.audit.models import ElfAudit, FeatureUse, WheelAudit
-from fleetbuild.audit.wheel import audit_wheel
+from fleetbuild.audit.wheel import audit_wheel, file_names, needed_libraries
 
 __all__ = [
     "ElfAudit",
@@ -14,4 +14,6 @@ __all__ = [
     "WheelAudit",
     "audit_wheel",
     "check_wheel",
+    "file_names",
+    "needed_libraries",
 ]

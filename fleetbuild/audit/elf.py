@@ -108,6 +108,14 @@ def read_elf(data: bytes) -> Elf:
         raise BrokenElf("it ends before its headers do") from error
 
 
+def needed_by(data: bytes) -> tuple[str, ...]:
+    """The libraries that an ELF file is linked with, and nothing else of it."""
+    try:
+        return _Reader(data).needed()
+    except struct.error as error:
+        raise BrokenElf("it ends before its headers do") from error
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -120,6 +128,24 @@ class _Reader:
     def elf(self) -> Elf:
         if not self._native:  # 32 bits or big-endian: nothing that fleetbuild builds for
             return Elf(arch=self._arch)
+        names = self._read_headers()
+        return Elf(
+            arch=self._arch,
+            needed=tuple(self._needed()),
+            versions=tuple(self._versions()),
+            code=tuple(self._code()),
+            fatbins=tuple(self._named(".nv_fatbin", names)),
+            functions=tuple(sorted(islice(self._functions(), _MOST_FUNCTIONS))),
+        )
+
+    def needed(self) -> tuple[str, ...]:
+        if not self._native:
+            return ()
+        self._read_headers()
+        return tuple(self._needed())
+
+    def _read_headers(self) -> int:
+        """Find segments and sections; where the sections' names are."""
         header = _HEADER.unpack_from(self._data)
         self._segments = self._table(_SEGMENT, header[5], header[10], header[9])
         rows = self._table(_SECTION, header[6], header[12], header[11])
@@ -127,14 +153,8 @@ class _Reader:
         self._all = [_Section(*row[:7]) for row in rows]
         if sum(section.size for section in self._sections) > 2 * len(self._data):
             raise BrokenElf("its sections are larger than the file")
-        return Elf(
-            arch=self._arch,
-            needed=tuple(self._needed()),
-            versions=tuple(self._versions()),
-            code=tuple(self._code()),
-            fatbins=tuple(self._named(".nv_fatbin", header[13])),
-            functions=tuple(sorted(islice(self._functions(), _MOST_FUNCTIONS))),
-        )
+        names: int = header[13]
+        return names
 
     def _table(
         self, row: struct.Struct, offset: int, count: int, size: int

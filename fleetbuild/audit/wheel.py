@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.archive import BROKEN, Archive
-from fleetbuild.audit.elf import MAGIC, BrokenElf, Elf, read_elf
+from fleetbuild.audit.elf import MAGIC, BrokenElf, Elf, needed_by, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_code
 from fleetbuild.audit.metadata import Metadata, read_metadata
 from fleetbuild.audit.models import ElfAudit, FeatureUse, WheelAudit
@@ -44,6 +44,27 @@ def audit_wheel(path: Path | str) -> WheelAudit:
         return audit.model_copy(
             update={"problems": (*audit.problems, f"it is not a zip archive: {error}")}
         )
+
+
+def file_names(path: Path) -> frozenset[str]:
+    """What the files in a wheel are called, without their folders; none where it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return frozenset(PurePosixPath(name).name for name in file.namelist())
+    except BROKEN:
+        return frozenset()
+
+
+def needed_libraries(path: Path) -> tuple[str, ...]:
+    """The libraries that a wheel is linked with and does not bring; none where it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            archive = Archive(file)
+            elfs = (name for name in archive.names if archive.head(name) == MAGIC)
+            needed = {library for name in elfs for library in needed_by(archive.read(name))}
+    except (*BROKEN, BrokenElf):
+        return ()
+    return tuple(sorted(needed - file_names(path)))
 
 
 def _file_name(name: str) -> dict[str, object]:

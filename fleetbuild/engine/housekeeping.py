@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
+from fleetbuild.audit import file_names
 from fleetbuild.engine.probing import facts_from
 from fleetbuild.engine.state import StateDir
 from fleetbuild.files import remove_old
@@ -86,28 +88,42 @@ def exported(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
     return tuple(
         write_index(folder / group.name, files, copy=True)
         for group in plan.groups
-        if (files := list(_index_files(group, store)))
+        if (files := [held.file for held in _held(group, store)])
     )
 
 
 def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
     """The files of each group's release, where the store holds all of them."""
-    releases = {group.name: tuple(_index_files(group, store)) for group in plan.groups}
+    releases = {group.name: tuple(_held(group, store)) for group in plan.groups}
     return {
-        group.name: tuple(
-            Wheel(file.name, file.path.name.split("-")[1], file.sha256)
-            for file in releases[group.name]
-        )
+        group.name: tuple(_wheels(releases[group.name]))
         for group in plan.groups
         if len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
     }
 
 
-def _index_files(group: PlannedGroup, store: Store) -> Iterator[IndexFile]:
+def _wheels(release: Sequence[_Held]) -> Iterator[Wheel]:
+    """With the libraries that each is linked with and none of them brings."""
+    wanted = {name for held in release for name in held.needs}
+    brought = {name for held in release for name in file_names(held.file.path)} if wanted else set()
+    for file, needs in release:
+        version = file.path.name.split("-")[1]
+        left = tuple(name for name in needs if name not in brought)
+        yield Wheel(file.name, version, file.sha256, left)
+
+
+class _Held(NamedTuple):
+    file: IndexFile
+    needs: tuple[str, ...] = ()
+
+
+def _held(group: PlannedGroup, store: Store) -> Iterator[_Held]:
+    """The files of a group's release that the store holds."""
     for wheel in group.wheels:
         if stored := store.find(wheel):
-            yield IndexFile(name=wheel.package, path=stored.path, sha256=stored.sha256)
-    for file in group.dependencies or ():
-        path = store.path_of(file)
+            file = IndexFile(name=wheel.package, path=stored.path, sha256=stored.sha256)
+            yield _Held(file, stored.provenance.needs)
+    for locked in group.dependencies or ():
+        path = store.path_of(locked)
         if path.is_file():
-            yield IndexFile(name=file.name, path=path, sha256=file.sha256)
+            yield _Held(IndexFile(name=locked.name, path=path, sha256=locked.sha256))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from fleetbuild.kubernetes import (
     warnings,
 )
 from fleetbuild.kubernetes.containerfile import index_warnings
+from fleetbuild.kubernetes.libraries import library_warnings
 from fleetbuild.kubernetes.rules import FILE as RULES
 from fleetbuild.models import Plan
 from fleetbuild.store import Store
@@ -71,28 +72,25 @@ class Emission:
         }[what]()
 
     def _workloads(self) -> Written:
-        wheels = self._wheels() if self.delivery.way == "init" else {}
+        wheels = self._known_wheels()
         if self.workload:
-            return Written(
-                *render_workload(
-                    self.plan,
-                    *self.workload,
-                    verified=self.verified,
-                    delivery=self.delivery,
-                    wheels=wheels,
-                )
+            files, told = render_workload(
+                self.plan,
+                *self.workload,
+                verified=self.verified,
+                delivery=self.delivery,
+                wheels=wheels,
             )
-        return Written(
-            render(self.plan, verified=self.verified, delivery=self.delivery, wheels=wheels),
-            warnings(self.plan, delivery=self.delivery, wheels=wheels),
-        )
+        else:
+            files = render(self.plan, verified=self.verified, delivery=self.delivery, wheels=wheels)
+            told = warnings(self.plan, delivery=self.delivery, wheels=wheels)
+        return Written(files, (*told, *self._libraries(wheels)))
 
     def _kustomize(self) -> Written:
-        wheels = self._wheels() if self.delivery.way == "init" else {}
-        return Written(
-            render_kustomize(self.plan, delivery=self.delivery, wheels=wheels),
-            warnings(self.plan, delivery=self.delivery, wheels=wheels),
-        )
+        wheels = self._known_wheels()
+        told = warnings(self.plan, delivery=self.delivery, wheels=wheels)
+        files = render_kustomize(self.plan, delivery=self.delivery, wheels=wheels)
+        return Written(files, (*told, *self._libraries(wheels)))
 
     def _labels(self) -> Written:
         files = render(self.plan, verified=self.verified)
@@ -115,10 +113,22 @@ class Emission:
                 "build them first: fleetbuild apply",
             )
         told = index_warnings(self.plan, self.delivery, wheels)
-        return Written(containers(self.plan, self.delivery, wheels), told)
+        files = containers(self.plan, self.delivery, wheels)
+        return Written(files, (*told, *self._libraries(wheels)))
 
     def _builds(self) -> Written:
         return Written(*cluster_builds(self.plan))
+
+    def _libraries(self, wheels: Mapping[str, Sequence[Wheel]]) -> tuple[str, ...]:
+        """What the image that runs lacks; for one of --image, and in one of ours, that is said in
+        a comment."""
+        if self.delivery.image or self.delivery.way == "image":
+            return ()
+        return library_warnings(self.plan, wheels, official=self.workload is None)
+
+    def _known_wheels(self) -> dict[str, tuple[Wheel, ...]]:
+        """Only an init container cannot do without them."""
+        return self._wheels() if self.store or self.delivery.way == "init" else {}
 
     def _wheels(self) -> dict[str, tuple[Wheel, ...]]:
         if self.store is None:

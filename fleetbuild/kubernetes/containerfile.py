@@ -10,8 +10,9 @@ from fleetbuild.kubernetes.delivery import Delivery, Wheel
 from fleetbuild.kubernetes.document import comment
 from fleetbuild.kubernetes.images import default_image, image_name, index_name
 from fleetbuild.kubernetes.indexes import Index, indexes
+from fleetbuild.kubernetes.libraries import library_note
+from fleetbuild.kubernetes.security import NOBODY
 from fleetbuild.kubernetes.ways import PACKAGES, python_of, requirements
-from fleetbuild.kubernetes.workload import NOBODY
 from fleetbuild.models import Plan, PlannedGroup
 
 _HEADER = """\
@@ -105,7 +106,8 @@ def containers(
     built = _built(plan, delivery, wheels)
     for group in built:
         base = delivery.image or default_image(group.target) or ""
-        files[f"{group.name}/Containerfile"] = _containerfile(plan, group, base)
+        note = library_note(group, wheels[group.name], delivery.image)
+        files[f"{group.name}/Containerfile"] = _containerfile(plan, group, base, note)
         files[f"{group.name}/requirements.txt"] = requirements(wheels[group.name])
     return dict(sorted({**files, "build.sh": _script(plan, delivery, built)}.items()))
 
@@ -128,7 +130,7 @@ def _built(
     ]
 
 
-def _containerfile(plan: Plan, group: PlannedGroup, base: str) -> str:
+def _containerfile(plan: Plan, group: PlannedGroup, base: str, note: str) -> str:
     target = group.target
     header = _HEADER.format(
         group=group.name,
@@ -148,7 +150,7 @@ def _containerfile(plan: Plan, group: PlannedGroup, base: str) -> str:
         release=group.release_id,
         nobody=NOBODY,
     )
-    return "\n".join(comment(header)) + "\n" + body
+    return "\n".join(comment(header + note)) + "\n" + body
 
 
 def _script(plan: Plan, delivery: Delivery, groups: Sequence[PlannedGroup]) -> str:

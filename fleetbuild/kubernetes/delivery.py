@@ -27,6 +27,7 @@ class Wheel(NamedTuple):
     name: str
     version: str
     sha256: str
+    needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,12 @@ from typing import Any
 import yaml
 from packaging.version import InvalidVersion, Version
 
+from fleetbuild.kubernetes.delivery import Wheel
 from fleetbuild.kubernetes.names import label_value
 from fleetbuild.models import PlannedGroup, Target
 
 _ABI = re.compile(r"cp(3)(\d{1,2})")
+_OWN_PYTHON = "libpython3."  # the image's Python brings its own
 
 
 def default_image(target: Target) -> str | None:
@@ -23,10 +25,21 @@ def default_image(target: Target) -> str | None:
     abi = _ABI.fullmatch(target.python)
     if abi is None:  # free-threaded or not CPython: there is no official image
         return None
-    for row in _table()[target.libc.family]:
+    for row in _table()["images"][target.libc.family]:
         if _at_least(row["libc"], target.libc.floor):
             return str(row["image"]).format(python=f"{abi[1]}.{abi[2]}")
     return None
+
+
+def lacking(target: Target, wheels: Sequence[Wheel], *, official: bool) -> tuple[str, ...]:
+    """The libraries that wheels are linked with, and neither they nor an official image bring; of
+    other images only what every pod has is known."""
+    table, family = _table(), target.libc.family
+    there = {*table["everywhere"], *table["base"][family]}
+    if official:
+        there.update(table["official"][family])
+    needed = {name for wheel in wheels for name in wheel.needs}
+    return tuple(sorted(name for name in needed - there if not name.startswith(_OWN_PYTHON)))
 
 
 def image_name(repository: str, group: PlannedGroup, what: str = "") -> str:
@@ -49,7 +62,7 @@ def _at_least(version: str, floor: str) -> bool:
 
 
 @cache
-def _table() -> dict[str, list[dict[str, Any]]]:
+def _table() -> dict[str, Any]:
     text = files("fleetbuild.kubernetes").joinpath("data/images.yml").read_text("utf-8")
-    loaded: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
+    loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fleetbuild.kubernetes import security
 from fleetbuild.kubernetes.affinity import selector
 from fleetbuild.kubernetes.delivery import Delivery, Parts, Way, Wheel
 from fleetbuild.kubernetes.document import Note
 from fleetbuild.kubernetes.images import image_name
+from fleetbuild.kubernetes.libraries import library_note
 from fleetbuild.models import Plan, PlannedGroup, release_root
 
 # Where the packages lie in a pod that does not mount them from its node.
@@ -90,14 +92,17 @@ def parts(
 ) -> Parts:
     """What a pod needs to get the group's release by this way.
 
-    `image` is what an init container runs in, `wheels` what it installs.
+    `image` is what runs, and an init container too; `wheels` are the release's, where known.
     """
     made = (
         _init(plan, group, delivery, image or "", wheels)
         if delivery.way == "init"
         else _WAYS[delivery.way](plan, group, delivery)
     )
-    return replace(made, runtime_class=delivery.runtime_class if made.gpu else None)
+    # An image of the group's own has them by its Containerfile, or is told there.
+    note = "" if made.image else library_note(group, wheels, delivery.image)
+    runtime = delivery.runtime_class if made.gpu else None
+    return replace(made, about=made.about + note, runtime_class=runtime)
 
 
 def release_path(plan: Plan, group: PlannedGroup) -> str:
@@ -203,11 +208,7 @@ def _installer(
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"memory": "1Gi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": security.CONTAINER,
         "volumeMounts": [{"name": VOLUME, "mountPath": _home()}],
     }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from fleetbuild.audit import needed_libraries
 from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
 from fleetbuild.models._base import Frozen
@@ -44,6 +45,7 @@ class Provenance(Frozen):
     seconds: float
     source_sha256: str | None
     build_lock: tuple[LockedFile, ...]
+    needs: tuple[str, ...] = ()  # libraries that it is linked with and does not bring
 
 
 class StoredWheel(Frozen):
@@ -93,6 +95,7 @@ class Store:
             seconds=round(seconds, 1),
             source_sha256=wheel.source.identity if wheel.source else None,
             build_lock=wheel.build_dependencies,
+            needs=needed_libraries(path),
         )
         home = self.root / "wheels" / key / sha256
         with self._whole(home) as part:

@@ -1,0 +1,140 @@
+"""Libraries that wheels are linked with: an image is not the node on which they were tried."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from k8s_plans import make_group, make_plan, make_target, make_wheel
+
+import fleetbuild
+from fleetbuild.engine.housekeeping import release_files
+from fleetbuild.engine.state import StateDir
+from fleetbuild.kubernetes import Delivery, Wheel, render
+from fleetbuild.kubernetes.libraries import library_warnings
+from fleetbuild.models import LockedFile, TargetLibc
+from fleetbuild.store import Store
+
+# Wheels and ELF files are the audit's.
+sys.path.append(str(Path(__file__).parents[1] / "audit"))
+
+from audit_wheels import make_elf
+from audit_wheels import make_wheel as wheel_file
+
+GROUP, IMAGE = "cpu-avx2-cp311", "docker.io/library/python:3.11-bookworm"
+CUDA11 = ("libcudart.so.11.0", "libcublas.so.11")
+
+
+def wheels(*needs):
+    return {GROUP: (Wheel("torch", "2.1.0", "0" * 64, needs),)}
+
+
+def elf(*needed):
+    return make_elf(b"\xc3", needed=("libc.so.6", *needed))
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    """A state with a plan's release in its store: a wheel of two modules, and one of PyPI's."""
+    nvidia = wheel_file(
+        tmp_path, {"nvidia/cublas/lib/libcublas.so.12": elf()}, name="nvidia_cublas"
+    )
+    state = StateDir(tmp_path / "state").create()
+    store = Store(state.store)
+    path, sha256 = store.add_file(lambda made: made.write_bytes(nvidia.read_bytes()), nvidia.name)
+    locked = LockedFile(name="nvidia-cublas", version="1", file=path.name, sha256=sha256, url="u")
+    plan = make_plan([make_group(("a",), dependencies=(locked,))])
+    linked = elf("libopenblas.so.0", "libown.so", "libcublas.so.12", "libcuda.so.1")
+    built = wheel_file(tmp_path, {"a/_a.so": linked, "a/libown.so": elf("libgomp.so.1")})
+    store.add(built, plan.groups[0].wheels[0], built_on="a", seconds=1)
+    return plan, store, state.root
+
+
+def test_what_the_release_brings_itself_is_not_asked_for(shelf):
+    plan, store, _ = shelf
+    ours, theirs = release_files(plan, store)[GROUP]
+    assert ours.needs == ("libc.so.6", "libcuda.so.1", "libgomp.so.1", "libopenblas.so.0")
+    assert theirs.needs == ()
+
+
+@pytest.mark.parametrize("kind", ["k8s", "kustomize", "containers"])
+def test_what_an_official_image_lacks_is_told_and_written_down(shelf, kind):
+    plan, _, state = shelf
+    told = []
+    files = fleetbuild.render_manifests(
+        plan, kind=kind, delivery=Delivery(image_prefix="r/x"), state_dir=state,
+        on_warning=told.append,
+    )  # fmt: skip
+    (sentence,) = told
+    assert f"{GROUP}: its wheels are linked with libopenblas.so.0, which {IMAGE} lacks" in sentence
+    assert sentence.endswith("with --image, or set libraries: bundle in the recipe.")
+    noted = [text for text in files.values() if "#   libopenblas.so.0\n" in text]
+    assert len(noted) == 1
+    assert "libgomp" not in noted[0]
+
+
+def test_an_image_of_the_users_is_theirs_to_answer_for(shelf):
+    plan, _, state = shelf
+    told = []
+    files = fleetbuild.render_manifests(
+        plan, delivery=Delivery(image="mine:1"), state_dir=state, on_warning=told.append
+    )
+    assert not told
+    text = files[f"deployment-{GROUP}.yaml"]
+    assert "mine:1 has to have:\n#   libgomp.so.1\n#   libopenblas.so.0\n" in text
+
+
+def test_so_is_that_of_a_workload_but_its_text_is_theirs(shelf, tmp_path):
+    plan, _, state = shelf
+    workload = tmp_path / "w.yaml"
+    workload.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: w}\n"
+        "spec: {containers: [{name: c, image: python:3.11-slim}]}\n"
+    )
+    told = []
+    fleetbuild.render_manifests(plan, workload=workload, state_dir=state, on_warning=told.append)
+    (sentence,) = told
+    assert "libgomp.so.1, libopenblas.so.0, which the image of the workload has to" in sentence
+
+
+def test_in_the_groups_own_image_the_containerfile_tells(shelf):
+    plan, _, state = shelf
+    told = []
+    files = fleetbuild.render_manifests(
+        plan, delivery=Delivery(way="image", image_prefix="r/x"), state_dir=state,
+        on_warning=told.append,
+    )  # fmt: skip
+    assert not told
+    assert not any("libopenblas" in text for text in files.values())
+
+
+@pytest.mark.parametrize("needs", [(), ("libc.so.6", "libstdc++.so.6", "libgomp.so.1"),
+                                   ("ld-linux-x86-64.so.2", "libpython3.11.so.1.0")])  # fmt: skip
+def test_what_an_official_image_has_is_not_told(needs):
+    assert library_warnings(make_plan(), wheels(*needs), official=True) == ()
+    plain = render(make_plan())
+    assert render(make_plan(), wheels=wheels(*needs)) == plain
+
+
+def test_musls_images_have_less():
+    target = make_target(libc=TargetLibc(family="musl", floor="1.2.4"))
+    plan = make_plan([make_group(target=target, wheels=(make_wheel(target=target),))])
+    name = plan.groups[0].name
+    linked = ("libstdc++.so.6", "libc.musl-x86_64.so.1", "libz.so.1")
+    (told,) = library_warnings(plan, {name: wheels(*linked)[GROUP]}, official=True)
+    assert "linked with libstdc++.so.6, which docker.io/library/python:3.11-alpine" in told
+
+
+def test_all_are_named_in_order():
+    (told,) = library_warnings(make_plan(), wheels(*CUDA11), official=True)
+    assert "libcublas.so.11, libcudart.so.11.0, which" in told
+
+
+def test_a_wheel_that_cannot_be_read_needs_nothing(tmp_path):
+    plan, store = make_plan(), Store(tmp_path)
+    for content in (b"no zip", b""):
+        damaged = tmp_path / "hnswlib-0.8.0-py3-none-any.whl"
+        damaged.write_bytes(content)
+        stored = store.add(damaged, plan.groups[0].wheels[0], built_on="a", seconds=1)
+        assert stored.provenance.needs == ()
+    odd = wheel_file(tmp_path, {"a.so": b"\x7fELF" + b"\xff" * 60, "b.so": b"\x7fELF"})
+    assert store.add(odd, plan.groups[0].wheels[0], built_on="a", seconds=1).provenance.needs == ()
