@@ -20,6 +20,10 @@ _OF_A_CALLER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 _SETTINGS = ("core.autocrlf=false", "core.hooksPath=/dev/null", "advice.detachedHead=false")
 
 
+class _Ended(InstallError):
+    """git was ended by a signal, as by Ctrl-C: it is not tried in another way."""
+
+
 def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
     """The commit that a tag or branch of a repository is now."""
     if _COMMIT.fullmatch(ref):
@@ -62,6 +66,8 @@ def pack_commit(
 def _fetch(git: _Git, commit: str) -> None:
     try:
         git.run("fetch", "--quiet", "--depth", "1", "origin", commit)
+    except _Ended:
+        raise
     except InstallError:
         # Some servers give out what has a name only.
         git.run(
@@ -98,6 +104,12 @@ class _Git:
             ) from None
         except subprocess.TimeoutExpired:
             raise _unreachable(self.address, f"no answer within {within} s") from None
+        if done.returncode < 0:
+            raise _Ended(
+                f"The source in {without_login(self.address)} was not fetched: git was ended by "
+                f"signal {-done.returncode}.",
+                "Run this again.",
+            )
         if done.returncode != 0:
             raise _unreachable(self.address, done.stderr)
         return done.stdout

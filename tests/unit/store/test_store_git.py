@@ -115,6 +115,22 @@ def test_a_server_that_gives_out_names_only(forge, tmp_path, monkeypatch):
     assert any("+refs/tags/*:refs/tags/*" in command for command in ran)
 
 
+def test_git_that_is_ended_is_not_tried_in_another_way(forge, tmp_path, monkeypatch):
+    commit = git(forge / "pkg", "rev-parse", "HEAD")
+    ran = []
+    real = subprocess.run
+
+    def interrupted(command, **more):
+        ran.append(command)
+        return real(["sh", "-c", "kill -INT $$"] if "fetch" in command else command, **more)
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    address = (forge / "pkg").as_uri()
+    with pytest.raises(InstallError, match="git was ended by signal 2"):
+        pack_commit(address, commit, tmp_path / "x", "p", submodules=False, mirrors={})
+    assert sum("fetch" in command for command in ran) == 1
+
+
 def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
     gone = f"file://me:secret@{tmp_path}/gone"
     with pytest.raises(InstallError, match="cannot be fetched") as caught:
