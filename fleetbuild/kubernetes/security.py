@@ -1,4 +1,4 @@
-"""What our pods and their containers may do: as little as the restricted standard asks, and less."""
+"""What our pods and their containers may do: no more than the restricted standard lets them."""
 
 from __future__ import annotations
 

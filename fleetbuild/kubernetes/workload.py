@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from fleetbuild.kubernetes import security
 from fleetbuild.kubernetes.delivery import Kind, Parts
 from fleetbuild.kubernetes.document import Note, dump
 from fleetbuild.kubernetes.names import dns_label
 from fleetbuild.models import Plan, PlannedGroup
 
-NOBODY = 65534
 CONTAINER = "smoke"
 KINDS: dict[Kind, tuple[str, str]] = {
     "deployment": ("apps/v1", "Deployment"),
@@ -165,22 +165,13 @@ def bare_pod(kind: Kind, image: str, modules: list[str]) -> dict[str, Any]:
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"memory": "2Gi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": security.CONTAINER,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 the pod's own /tmp
     }
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": NOBODY,
-            "runAsGroup": NOBODY,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": security.POD,
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
     }
