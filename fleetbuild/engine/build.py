@@ -91,6 +91,8 @@ def _build(run: Run, progress: Progress, order: Order) -> dict[str, Any]:
         **build_parameters(run.plan, wheel, order.node),
         "python": wheel.build_pythons[order.node],
         "cache": run.plan.cache,
+        # The toolkit is no package of the distribution's: whether it is there was asked before.
+        "libraries": [name for name in wheel.requires.libraries if name != "cuda"],
         "dest": str(incoming(run, order)),
     }
 

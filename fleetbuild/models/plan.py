@@ -55,6 +55,7 @@ class Requires(Frozen):
     cuda: str | None = None
     disk_gb: float = 1
     memory_gb: float = 1
+    libraries: dict[str, str] = {}  # the system's, that every node must have, too: name -> words
     to_supply: tuple[
         str, ...
     ] = ()  # sentences; apply stops before the first build where any is here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from fleetbuild.hardware.cuda import Gcc, is_jetson
 from fleetbuild.hardware.rungs import RUNGS
@@ -139,6 +140,7 @@ def requires_of(
     *,
     toolkit: Toolkit | None = None,
     gcc: Gcc | None = None,
+    libraries: Mapping[str, str] = MappingProxyType({}),
 ) -> Requires:
     """What the builder must have, and whether it has."""
     need = Need(RUNGS[target.isa], gcc)
@@ -147,6 +149,7 @@ def requires_of(
         cuda=_cuda(builder, toolkit),
         disk_gb=recipe.disk_gb,
         memory_gb=job_memory(recipe, target),
+        libraries=dict(libraries),
         to_supply=(
             *compiler_to_supply(need, builder, facts, toolkit.instead if toolkit else ()),
             *_toolkit_to_supply(builder, toolkit, target),

@@ -165,7 +165,8 @@ def _wheel_lines(wheel: PlannedWheel) -> list[str]:
     ]
     if wheel.cuda:
         lines.append(f"    CUDA {wheel.requires.cuda}: {wheel.cuda_why}")
-    return lines
+    words = wheel.requires.libraries.values()
+    return lines + [f"    on every node: {each}, which no wheel brings" for each in words]
 
 
 def _build_lines(wheel: PlannedWheel) -> list[str]:

@@ -264,6 +264,12 @@ def _warnings(known: _Known, groups: Sequence[PlannedGroup]) -> tuple[str, ...]:
     warnings += [
         each for group in groups for wheel in group.wheels for each in beyond_target(wheel)
     ]
+    warnings += [
+        f"{wheel.package} for {group.name}: every node needs {words}, which no wheel brings."
+        for group in groups
+        for wheel in group.wheels
+        for words in wheel.requires.libraries.values()
+    ]
     torch = find_torch(versions_of(known.packages).get("torch", ""))
     if torch and not torch.known:
         warnings.append(

@@ -18,6 +18,7 @@ from fleetbuild.recipes import (
     render_checks,
     render_environment,
     render_files,
+    render_libraries,
     render_settings,
 )
 from fleetbuild.words import numbers
@@ -106,7 +107,13 @@ def plan_wheel(
         built_against=bases,
         cuda_why=wheel.toolkit.why if wheel.toolkit else None,
         requires=requires_of(
-            recipe, builders.first, builder, target, toolkit=wheel.toolkit, gcc=wheel.gcc
+            recipe,
+            builders.first,
+            builder,
+            target,
+            toolkit=wheel.toolkit,
+            gcc=wheel.gcc,
+            libraries=render_libraries(recipe, job),
         ),
         source=source.file if source else None,
         source_path=source.path if source else None,

@@ -97,6 +97,9 @@ class Recipe(Frozen):
     requires: tuple[Template, ...] | None = None
     # Those that it is linked with beyond the C and C++ library: the system's, or copies in it.
     libraries: Literal["system", "bundle"] = "system"
+    # Those of the system that no wheel brings, by what the role toolchain calls them (cuda: part of
+    # the toolkit): the builder has them with their headers, and every node has them.
+    system_libraries: dict[str, Template] = {}
     # Packages of the same release whose wheels are in the environment that it is built in, and
     # to whose exact versions its wheel is pinned.
     built_against: tuple[str, ...] = ()

@@ -95,6 +95,11 @@ def render_requires(recipe: Recipe, job: Job) -> tuple[str, ...] | None:
     return _render_list(recipe, "requires", recipe.requires, job)
 
 
+def render_libraries(recipe: Recipe, job: Job) -> dict[str, str]:
+    """The system's libraries that the builder and every node must have, as people call them."""
+    return _render_all(recipe, "system_libraries", recipe.system_libraries, job)
+
+
 def render_source(recipe: Recipe, package: str, version: str) -> RecipeSource | None:
     """Where the recipe says that the source of this version is, whatever it is built for."""
     if recipe.source is None:

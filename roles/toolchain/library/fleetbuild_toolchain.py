@@ -16,11 +16,13 @@ options:
   python: {description: The interpreter to build for., type: path, required: true}
   cache: {description: Compiler cache, choices: [ccache, sccache, none], type: str, default: ccache}
   tools: {description: Other programs to have, type: list, elements: str, default: []}
+  libraries: {description: Libraries to have with headers, type: list, elements: str, default: []}
   gccs: {description: Major versions of gcc to have, type: list, elements: str, default: []}
 author: The fleetbuild authors
 """
 
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -47,6 +49,7 @@ INSTALL = {
 }
 PATIENCE = 3600  # seconds for one command of a package manager, over a slow line
 COMPILERS = (("gcc", "g++"), ("clang", "clang++"))
+LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib", "/usr/local/lib64")
 TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
 PROBE = """
 import os, sys, sysconfig
@@ -69,6 +72,7 @@ def main():
             "python": {"type": "path", "required": True},
             "cache": {"choices": ["ccache", "sccache", "none"], "default": "ccache"},
             "tools": {"type": "list", "elements": "str", "default": []},
+            "libraries": {"type": "list", "elements": "str", "default": []},
             "gccs": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
@@ -124,10 +128,10 @@ def os_family():
 
 def wanted_of(module):
     """What is asked for, as look() takes it."""
-    return {name: module.params[name] for name in ("python", "cache", "tools", "gccs")}
+    return {name: module.params[name] for name in ("python", "cache", "tools", "gccs", "libraries")}
 
 
-def look(python, cache, tools, gccs):
+def look(python, cache, tools, gccs, libraries=()):
     """({tool: version}, [needs that are not met])."""
     all_of_them = [*(tool for pair in COMPILERS for tool in pair), "make", *tools, cache]
     found = {tool: version(tool) for tool in all_of_them if shutil.which(tool)}
@@ -137,12 +141,18 @@ def look(python, cache, tools, gccs):
     if cache != "none" and cache not in found:
         missing.append("cache")
     missing += [tool for tool in tools if tool not in found]
+    missing += [name for name in libraries if not any(map(glob.glob, places(name)))]
     found.update({f"gcc-{major}": gcc_of(major) for major in gccs if gcc_of(major)})
     missing += [f"gcc-{major}" for major in gccs if f"gcc-{major}" not in found]
     said = output([python, "-I", "-c", PROBE]).split()
     if said:
         found["python"] = said[0]
     return found, missing + [need for need in ("venv", "headers") if need not in said]
+
+
+def places(library):
+    """Where the linker looks for it: the name without a version comes with the headers."""
+    return [f"{folder}/lib{library}.so" for folder in LIBRARIES]
 
 
 def gcc_of(major):

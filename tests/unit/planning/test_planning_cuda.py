@@ -87,6 +87,26 @@ def test_older_gpus_beside_newer_ones_get_no_code_of_it_and_are_told():
     assert plan.nodes["a"].warnings == ("flash-attn has no code for its GPUs of SM 7.5.",)
 
 
+def test_libraries_that_no_wheel_brings_are_told():
+    torch = package("torch", "2.0.1")
+    old = gpu("3.5", driver="470.82.01", toolchain={**NVCC_126, "nvcc": ("11.4.120",)})
+    arm = facts("armv8.2", pythons=(python("3.10.2"),))
+    plan = planned(
+        {"a": old.model_copy(update={"pythons": arm.pythons}), "b": arm}, packages=[torch]
+    )
+    needs = {group.name: group.wheels[0].requires.libraries for group in plan.groups}
+    assert needs == {
+        "cpu-armv8.2-cp310": {"openblas": "OpenBLAS (Debian: libopenblas0, others: openblas)"},
+        "sm35-avx2-cp310": {"cuda": "the libraries of CUDA 11.4"},
+    }
+    assert (
+        "torch for sm35-avx2-cp310: every node needs the libraries of CUDA 11.4, which no wheel "
+        "brings."
+    ) in plan.warnings
+    story = explain_node(plan, old, "a")
+    assert "    on every node: the libraries of CUDA 11.4, which no wheel brings" in story
+
+
 def test_the_story_of_a_node_whose_sms_the_inventory_says():
     known = gpu("8.6", "12.0")
     plan = planned({"a": known}, packages=(TORCH,), nodes=(node("a", sms=("8.6",)),))

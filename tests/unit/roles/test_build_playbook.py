@@ -16,8 +16,9 @@ PLAYBOOK = ROLES.parent / "playbooks" / "build.yml"
 
 def said(tmp_path: Path, builds: list[dict[str, object]]) -> list[str]:
     """The sentences of the roles, in their order."""
+    wanted = "{{ (toolchain_gccs + toolchain_libraries) | join(',') }}"
     for role, words in (
-        ("toolchain", "{{ toolchain_python }} {{ toolchain_gccs | join(',') }}"),
+        ("toolchain", "{{ toolchain_python }} " + wanted),
         ("build_wheel", "{{ build_wheel_package }} {{ build_wheel_python }}"),
     ):
         tasks = tmp_path / role / "tasks"
@@ -48,11 +49,11 @@ def test_a_builder_has_a_toolchain_for_each_python_that_it_builds_for(tmp_path: 
     builds = [
         about | {"package": "a", "python": "/usr/bin/python3.11"},
         about | {"package": "b", "python": "/usr/bin/python3.11", "gcc": "12"},
-        about | {"package": "c", "python": "/usr/bin/python3.12"},
+        about | {"package": "c", "python": "/usr/bin/python3.12", "libraries": ["openblas"]},
     ]
     assert said(tmp_path, builds) == [
-        "toolchain: /usr/bin/python3.11 12",
-        "toolchain: /usr/bin/python3.12 12",
+        "toolchain: /usr/bin/python3.11 12,openblas",
+        "toolchain: /usr/bin/python3.12 12,openblas",
         "build_wheel: a /usr/bin/python3.11",
         "build_wheel: b /usr/bin/python3.11",
         "build_wheel: c /usr/bin/python3.12",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
+from conftest import ROLES
 
 
 @pytest.fixture
@@ -32,3 +35,26 @@ def test_one_that_is_not_there_is_told(
 ) -> None:
     monkeypatch.setitem(toolchain.INSTALL, "odd", ["/no/such/command"])
     assert toolchain.install("odd", ["x"]) == "/no/such/command: No such file or directory."
+
+
+def test_a_library_is_there_with_its_headers_or_to_be_installed(
+    toolchain: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(toolchain, "LIBRARIES", (str(tmp_path), str(tmp_path / "*-linux-gnu")))
+    folder = tmp_path / "aarch64-linux-gnu"
+    folder.mkdir()
+    (folder / "libopenblas.so.0").touch()  # what a node runs with alone
+
+    def missing() -> bool:
+        return "openblas" in toolchain.look("/none", "none", [], [], ["openblas"])[1]
+
+    assert missing()
+    (folder / "libopenblas.so").touch()
+    assert not missing()
+
+
+def test_every_family_has_a_package_for_openblas(toolchain: ModuleType) -> None:
+    packages = yaml.safe_load((ROLES / "toolchain/defaults/main.yml").read_text())
+    for family in toolchain.FAMILIES:
+        named = toolchain.names(packages["toolchain_packages"][family], ["openblas"], "", {})
+        assert "openblas" in named["openblas"][0]
