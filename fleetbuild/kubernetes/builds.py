@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from fleetbuild.kubernetes import security
 from fleetbuild.kubernetes.document import Note, dump
 from fleetbuild.kubernetes.features import GPU_TOLERATION
 from fleetbuild.kubernetes.names import dns_label
 from fleetbuild.models import Plan, PlannedWheel
 from fleetbuild.models._base import Frozen
 
-NOBODY = 65534
 _PROGRAMS, _WHEELS = "fleetbuild-builder", "fleetbuild-wheels"
 _BUILDER, _JOB, _WORK, _SHELF = "/builder", "/job", "/work", "/wheels"  # in the pod
 
@@ -46,18 +46,6 @@ For one compiler, so that it finds room on each of these nodes, beside what runs
 builds that wait for this one. It takes the CPU time that others leave, and runs as many compilers
 as job.json has for the node, for which the limit has the memory."""
 
-_USER = {
-    "runAsNonRoot": True,
-    "runAsUser": NOBODY,
-    "runAsGroup": NOBODY,
-    "fsGroup": NOBODY,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-_CONFINED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 _WHEELS_VOLUME = {"name": "wheels", "persistentVolumeClaim": {"claimName": _WHEELS}}
 
 
@@ -100,14 +88,14 @@ def _shelf(plan: Plan) -> dict[str, Any]:
         "metadata": {"name": "fleetbuild-shelf"},
         "spec": {
             "automountServiceAccountToken": False,
-            "securityContext": _USER,
+            "securityContext": {**security.POD, "fsGroup": security.NOBODY},
             "containers": [
                 {
                     "name": "shelf",
                     "image": plan.build_image,
                     "command": ["sleep", "3600"],
                     "resources": {"limits": {"memory": "256Mi"}},
-                    "securityContext": _CONFINED,
+                    "securityContext": security.CONTAINER,
                     "volumeMounts": [{"name": "wheels", "mountPath": _SHELF, "readOnly": True}],
                 }
             ],
@@ -198,7 +186,7 @@ def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
         "tolerations": Note([GPU_TOLERATION], _GPU_NODES),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": _USER,
+        "securityContext": {**security.POD, "fsGroup": security.NOBODY},
         "containers": [_container(plan, wheel)],
         "volumes": list(_volumes(order, name)),
     }
@@ -247,7 +235,7 @@ def _container(plan: Plan, wheel: PlannedWheel) -> dict[str, Any]:
             "requests": Note({"cpu": "500m", "memory": _memory(one)}, _REQUESTS),
             "limits": {"memory": _memory(one * max(_jobs(plan, wheel).values()))},
         },
-        "securityContext": _CONFINED,
+        "securityContext": security.CONTAINER,
         "volumeMounts": [
             {"name": "builder", "mountPath": _BUILDER, "readOnly": True},
             {"name": "job", "mountPath": _JOB, "readOnly": True},
