@@ -41,7 +41,7 @@ def test_our_recipes_stay_within_their_targets(name: str) -> None:
     fleet = {rung: facts(rung) for rung in ("x86-64", "avx", "avx2", "amx", "armv8.2", "armv9")}
     plan = planned(fleet, packages=(package(name, "2.13.0"),), sources=())
     assert plan.groups
-    assert plan.warnings == ()
+    assert not [warning for warning in plan.warnings if "turns on" in warning]
 
 
 @pytest.mark.parametrize(
