@@ -19,44 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleetbuild.api import (
-        Cluster,
-        Config,
-        Delivery,
-        Event,
-        Explanation,
-        Facts,
-        FleetbuildError,
-        Inventory,
-        Labelled,
-        LabelResult,
-        Node,
-        NodeResult,
-        NodeStatus,
-        Plan,
-        Result,
-        Secrets,
-        WheelAudit,
-        WheelResult,
-        add_wheels,
-        apply,
-        audit_wheel,
-        collect_garbage,
-        explain,
-        export_store,
-        label,
-        load_config,
-        plan,
-        probe,
-        read_cluster,
-        read_inventory,
-        read_plan,
-        render_manifests,
-        rollback,
-        save_plan,
-        status,
-        verify,
-    )
+    from fleetbuild.api import *
 
 __all__ = [
     "Cluster",
