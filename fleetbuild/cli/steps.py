@@ -260,6 +260,31 @@ def read_plan(run: Session, what: str | None) -> Plan:
     return fleetbuild.read_plan(Path(what) if what else StateDir(run.state_dir).plan_file)
 
 
+def errand(
+    run: Session,
+    call: Callable[..., Result],
+    source: str,
+    *,
+    limit: str | None,
+    config: Path | None,
+    secrets: Secrets,
+    kubeconfig: Path | None,
+    context: str | None,
+    **reach: Unpack[Reach],
+) -> None:
+    """A call of the library that goes to every node of an inventory, and how it ended."""
+    fleet = read(run, source, limit=limit, secrets=secrets)
+    settings = settings_of_last_plan(run, source, config)
+    named = cluster(settings.kubernetes.labels, kubeconfig, context)
+    showing(
+        run,
+        lambda on_event: call(
+            fleet, config=settings, state_dir=run.state_dir, secrets=secrets, cluster=named,
+            on_event=on_event, **reach,
+        ),
+    )  # fmt: skip
+
+
 def showing(
     run: Session, work: Callable[[OnEvent], Result], groups: Mapping[str, int] | None = None
 ) -> Result:

@@ -29,18 +29,7 @@ def verify(
         from fleetbuild.cli import steps
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        fleet = steps.read(run, inventory, limit=limit, secrets=keys)
-        settings = steps.settings_of_last_plan(run, inventory, config)
-        cluster = steps.cluster(settings.kubernetes.labels, kubeconfig, context)
-        steps.showing(
-            run,
-            lambda on_event: fleetbuild.verify(
-                fleet,
-                config=settings,
-                state_dir=state_dir,
-                secrets=keys,
-                cluster=cluster,
-                on_event=on_event,
-                **steps.reach(timeout, forks),
-            ),
-        )
+        steps.errand(
+            run, fleetbuild.verify, inventory, limit=limit, config=config, secrets=keys,
+            kubeconfig=kubeconfig, context=context, **steps.reach(timeout, forks),
+        )  # fmt: skip
