@@ -38,7 +38,7 @@ def workloads(name: str, text: str) -> list[int]:
     holding = [
         index
         for index, document in enumerate(documents)
-        if isinstance(document, dict) and document.get("kind") in TEMPLATES
+        if isinstance(document, dict) and str(document.get("kind")) in TEMPLATES
     ]
     if not holding:
         kinds = ", ".join(TEMPLATES)

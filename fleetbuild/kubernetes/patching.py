@@ -66,7 +66,7 @@ def variant(name: str, text: str, plan: Plan, group: PlannedGroup, parts: Parts)
 def dangling(name: str, text: str) -> Iterator[str]:
     """What else in the file speaks of a workload by its name, which no variant has."""
     holding, documents = workloads(name, text), read(text)
-    named = {(documents[index]["kind"], plain_name(documents[index])) for index in holding}
+    named = [(documents[index]["kind"], plain_name(documents[index])) for index in holding]
     for document in documents:
         spec = document.get("spec") if isinstance(document, dict) else None
         target = spec.get("scaleTargetRef") if isinstance(spec, dict) else None

@@ -410,7 +410,8 @@ spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, n
 """
     _, (sentence,) = variants(WEB + scaler)
     assert "HorizontalPodAutoscaler web-scaler scales Deployment web" in sentence
-    assert variants(WEB + scaler.replace("name: web}", "name: other}"))[1] == ()
+    for other in ("name: other}", "name: [web]}"):
+        assert variants(WEB + scaler.replace("name: web}", other))[1] == ()
 
 
 def test_line_ends_and_byte_order_marks_stay():
@@ -427,6 +428,7 @@ def test_line_ends_and_byte_order_marks_stay():
         ("a: &a [*a]\nkind: Pod", "cannot be read as YAML"),
         ("", "holds no workload"),
         ("kind: List\nitems: []\n", "holds no workload"),
+        ("kind: [Pod]\n", "holds no workload"),
         ("kind: Pod\nmetadata: {name: web}\nspec: {}\n", "has no containers"),
         ("kind: Pod\nmetadata: {name: web}\nspec: {containers: 3}\n", "no list of mappings"),
         ("kind: Pod\nmetadata: {name: web}\nspec: {containers: [3]}\n", "no list of mappings"),
