@@ -7,11 +7,13 @@ import pytest
 from k8s_plans import make_group, make_plan, make_target, make_wheel
 
 import fleetbuild
+from fleetbuild.ansible import Secrets
 from fleetbuild.engine.housekeeping import release_files
 from fleetbuild.engine.state import StateDir
+from fleetbuild.engine.tools import Reach, connect
 from fleetbuild.kubernetes import Delivery, Wheel, render
 from fleetbuild.kubernetes.libraries import library_warnings
-from fleetbuild.models import LockedFile, TargetLibc
+from fleetbuild.models import Config, Inventory, LockedFile, TargetLibc
 from fleetbuild.store import Store
 
 # Wheels and ELF files are the audit's.
@@ -70,6 +72,19 @@ def test_what_an_official_image_lacks_is_told_and_written_down(shelf, kind):
     noted = [text for text in files.values() if "#   libopenblas.so.0\n" in text]
     assert len(noted) == 1
     assert "libgomp" not in noted[0]
+
+
+def test_an_apply_writes_what_emit_writes(shelf):
+    plan, _, state = shelf
+    reach = Reach(
+        inventory=Inventory(source=str(state / "i.yml"), nodes=()), state=StateDir(state),
+        secrets=Secrets(), timeout=1, forks=1, install_path="/opt/fleetbuild",
+    )  # fmt: skip
+    applied = connect(reach, Config()).manifests(plan, {"a"})
+    emitted = fleetbuild.render_manifests(plan, state_dir=state)
+    name = f"deployment-{GROUP}.yaml"
+    assert "libopenblas" in applied[name]
+    assert applied[name] == emitted[name]
 
 
 def test_an_image_of_the_users_is_theirs_to_answer_for(shelf):
