@@ -1,48 +1,80 @@
-"""The captured fleet for torch 2.13.0: which group, toolkit and wheel each node gets."""
+"""The captured fleet for torch: which group, toolkit, wheel, flags and libraries each node gets.
+
+After a change that is meant, write the golden plans anew and read the difference:
+    python tests/unit/planning/test_seed_fleet_torch.py && git diff tests/unit/planning
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from planning_fleets import package, planned
+from planning_fleets import drafted, package, planned
 
+from fleetbuild.models import Facts
+from fleetbuild.planning.wheels import job_of
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.parse import facts_of
+from fleetbuild.recipes import render_requirements, render_requires
 
 FLEET = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
-pytestmark = pytest.mark.skipif(not FLEET.is_dir(), reason="the captured fleet is not here")
-
-GOLDEN = {
-    "cpu-armv8.2-cp311": (["g2"], "2.13.0+cpu.armv8.2", None),
-    "cpu-armv8.4sve-cp311": (["g3"], "2.13.0+cpu.armv8.4sve", None),
-    "cpu-avx2-cp311": (["hsw-nodriver"], "2.13.0+cpu.avx2", None),
-    "cpu-avx512-cp311": (["clx-cpu"], "2.13.0+cpu.avx512", None),
-    "sm75-avx512-cp311": (["skx-t4"], "2.13.0+cu126.sm75.avx512", "released"),
-    "sm75.sm80-avx512-cp311": (
-        ["clx-a100-t4"], "2.13.0+cu126.sm75.sm80.avx512", "released"
-    ),
-    "sm86-avx-cp311": (["e5v2-a", "e5v2-b"], "2.13.0+cu124.sm86.avx", "buildable"),
-    "sm86-avx2-cp311": (["hsw-3090", "zen3-a40"], "2.13.0+cu124.sm86.avx2", "buildable"),
-    "sm89-avx2-cp311": (["zen3-l40s"], "2.13.0+cu126.sm89.avx2", "released"),
-    "sm90-avx512-cp311": (["skx-h100"], "2.13.0+cu130.sm90.avx512", "released"),
-}  # fmt: skip
+GOLDEN = Path(__file__).with_name("seed_fleet_torch.json")
+KEPLER = "hsw-k40"
 
 
-def test_the_plan_for_torch_is_the_golden_one() -> None:
-    names = sorted(folder.name for folder in FLEET.iterdir() if folder.is_dir())
-    captures = load_captures(FLEET, names)
-    facts = {name: facts_of(capture) for name, capture in captures.items()}
-    plan = planned(facts, packages=[package("torch", "2.13.0")])
-    found = {
-        group.name: (list(group.nodes), group.wheels[0].wheel_version, group.wheels[0].evidence)
+def golden(version: str, fleet: dict[str, Facts]) -> dict[str, Any]:
+    """The plan of torch for these nodes, as far as it hangs on hardware and recipe."""
+    torch = package("torch", version)
+    plan = planned(fleet, packages=[torch])
+    jobs = {wheel.groups[0]: job_of(wheel) for wheel in drafted(fleet, [torch]).wheels}
+    groups = {
+        group.name: {
+            "nodes": list(group.nodes),
+            "wheel": group.wheels[0].wheel_version,
+            "evidence": group.wheels[0].evidence,
+            "jobs": group.wheels[0].jobs,
+            "environment": group.wheels[0].environment,
+            "settings": group.wheels[0].config_settings,
+            "levels": group.wheels[0].files["levels.cmake"].splitlines(),
+            "patches": list(group.wheels[0].patches),
+            "builder": group.wheels[0].requires.model_dump(mode="json"),
+            "build_needs": list(render_requirements(torch.recipe, jobs[group.name])),
+            "needs": list(render_requires(torch.recipe, jobs[group.name]) or ()),
+        }
         for group in plan.groups
     }
-    assert found == GOLDEN
-    blocked = plan.nodes["hsw-k40"]
-    assert blocked.state == "blocked"
-    assert blocked.reason == "SM 3.5 needs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer."
-    assert "torch 2.0.1 with CUDA 11.7 or 11.8" in (blocked.fix or "")
-    ivy = next(group for group in plan.groups if group.name == "sm86-avx-cp311").wheels[0]
-    assert ivy.environment["USE_FBGEMM"] == "0"
-    assert "CXX_AVX2_FOUND FALSE" in ivy.files["levels.cmake"]
+    blocked = {name: [node.reason, node.fix] for name, node in plan.nodes.items() if node.reason}
+    return {"groups": groups, "blocked": blocked, "warnings": list(plan.warnings)}
+
+
+def found() -> dict[str, Any]:
+    """The plans as they are now: of the newest torch for all, of an old one for Kepler."""
+    names = sorted(folder.name for folder in FLEET.iterdir() if folder.is_dir())
+    captures = load_captures(FLEET, names)
+    fleet = {name: facts_of(dict(capture)) for name, capture in captures.items()}
+    return {
+        "torch 2.13.0": golden("2.13.0", fleet),
+        "torch 2.0.1": golden("2.0.1", {KEPLER: fleet[KEPLER]}),
+    }
+
+
+@pytest.mark.skipif(not FLEET.is_dir(), reason="the captured fleet is not here")
+def test_the_plans_for_torch_are_the_golden_ones() -> None:
+    assert found() == json.loads(GOLDEN.read_text())
+
+
+def test_the_golden_plans_say_what_matters_most() -> None:
+    plan = json.loads(GOLDEN.read_text())["torch 2.13.0"]
+    assert plan["blocked"][KEPLER][0] == (
+        "SM 3.5 needs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer."
+    )
+    ivy = plan["groups"]["sm86-avx-cp311"]
+    assert ivy["environment"]["CXXFLAGS"] == "-O3 -march=x86-64-v2 -mavx"
+    assert ivy["environment"]["USE_FBGEMM"] == "0"
+    assert any("CXX_AVX2_FOUND FALSE" in line for line in ivy["levels"])
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(found(), indent=1, sort_keys=True) + "\n")
