@@ -23,6 +23,7 @@ from urllib.request import Request, urlopen
 import yaml
 
 ASSETS = os.environ.get("KUBEBUILDER_ASSETS")
+SCHEDULER = Path(ASSETS or "", "kube-scheduler")
 HOST = "kubernetes.io/hostname"
 ADMIN, NOBODY = "admin-token", "nobody-token"
 
@@ -93,6 +94,7 @@ class RealApi:
 def serving(folder: Path) -> Iterator[RealApi]:
     """Run both programs, on the loopback alone, until the block ends."""
     assert ASSETS
+    _authority(folder)
     etcd, peer, port = _free_port(), _free_port(), _free_port()
     (folder / "tokens").write_text(
         f'{ADMIN},admin,1,"system:masters"\n{NOBODY},nobody,2\n', encoding="utf-8"
@@ -115,6 +117,20 @@ def serving(folder: Path) -> Iterator[RealApi]:
         for program in reversed(programs):
             program.kill()
             program.wait()
+
+
+@contextmanager
+def scheduling(kubeconfig: Path) -> Iterator[None]:
+    """Run the scheduler of such an API server until the block ends."""
+    command = [str(SCHEDULER), f"--kubeconfig={kubeconfig}", "--leader-elect=false"]
+    program = subprocess.Popen(
+        [*command, "--secure-port=0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield
+    finally:
+        program.kill()
+        program.wait()
 
 
 def client_certificate(folder: Path) -> tuple[str, str]:
@@ -156,7 +172,7 @@ def _apiserver(etcd: int, port: int) -> list[str]:
     ]
 
 
-def authority(folder: Path) -> None:
+def _authority(folder: Path) -> None:
     """The authority for certificates of clients."""
     _openssl(folder, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key",
              "-out", "ca.crt", "-days", "2", "-subj", "/CN=test")  # fmt: skip

@@ -38,7 +38,6 @@ OURS, FORCED = Labelling(DOMAIN), Labelling(DOMAIN, force=True)
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
     folder = tmp_path_factory.mktemp("api")
-    real_api.authority(folder)
     with real_api.serving(folder) as api:
         yield api
 

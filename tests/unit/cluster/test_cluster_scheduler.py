@@ -37,9 +37,8 @@ from nfd_master import labels_of
 from nfd_worker import report
 from test_rules import CRDS, plan_of
 
-SCHEDULER = Path(real_api.ASSETS or "", "kube-scheduler")
 pytestmark = pytest.mark.skipif(
-    not real_api.ASSETS or not SCHEDULER.exists(),
+    not real_api.ASSETS or not real_api.SCHEDULER.exists(),
     reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver and a kube-scheduler",
 )
 
@@ -71,21 +70,14 @@ RULES = f"{NFD}/nodefeaturerules"
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
     folder = tmp_path_factory.mktemp("api")
-    real_api.authority(folder)
     with real_api.serving(folder) as running:
         yield running
 
 
 @pytest.fixture
 def scheduler(api: RealApi, tmp_path: Path) -> Iterator[None]:
-    kubeconfig = api.kubeconfig(tmp_path)
-    command = [str(SCHEDULER), f"--kubeconfig={kubeconfig}", "--leader-elect=false"]
-    program = subprocess.Popen(
-        [*command, "--secure-port=0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    yield
-    program.kill()
-    program.wait()
+    with real_api.scheduling(api.kubeconfig(tmp_path)):
+        yield
 
 
 @pytest.mark.usefixtures("scheduler")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,9 +20,8 @@ from test_k8s_delivery import KINDS, OWN, WAYS, cluster, delivery, six_nodes, wh
 
 from fleetbuild.kubernetes import render, render_workload
 
-SCHEDULER = Path(real_api.ASSETS or "", "kube-scheduler")
 pytestmark = pytest.mark.skipif(
-    not real_api.ASSETS or not SCHEDULER.exists(),
+    not real_api.ASSETS or not real_api.SCHEDULER.exists(),
     reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver and a kube-scheduler",
 )
 
@@ -40,20 +38,14 @@ PATHS = {
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
     folder = tmp_path_factory.mktemp("api")
-    real_api.authority(folder)
     with real_api.serving(folder) as running:
         yield running
 
 
 @pytest.fixture
 def scheduler(api: RealApi, tmp_path: Path) -> Iterator[None]:
-    command = [str(SCHEDULER), f"--kubeconfig={api.kubeconfig(tmp_path)}", "--leader-elect=false"]
-    program = subprocess.Popen(
-        [*command, "--secure-port=0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    yield
-    program.kill()
-    program.wait()
+    with real_api.scheduling(api.kubeconfig(tmp_path)):
+        yield
 
 
 def namespace(api: RealApi, name: str, level: str) -> str:
