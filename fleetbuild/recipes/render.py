@@ -79,8 +79,9 @@ def render_files(recipe: Recipe, job: Job) -> dict[str, str]:
 
 
 def render_checks(recipe: Recipe, job: Job) -> tuple[str, ...]:
-    """The snippets that must run on every node."""
-    return tuple(_render(recipe, "checks", snippet, job) for snippet in recipe.checks)
+    """The snippets that must run on every node, without what renders to nothing."""
+    rendered = (_render(recipe, "checks", snippet, job) for snippet in recipe.checks)
+    return tuple(filter(None, rendered))
 
 
 def render_requirements(recipe: Recipe, job: Job) -> tuple[str, ...]:

@@ -150,6 +150,31 @@ def test_torchvision_leaves_out_the_same_gpus(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
+    ("package", "call", "right"),
+    [
+        ("torch-scatter", "scatter_max", [[3.0, 5.0]]),
+        ("torch-cluster", "knn", [[0], [2]]),
+    ],
+)
+def test_extensions_compute_on_every_gpu_that_there_is_code_for(
+    monkeypatch: pytest.MonkeyPatch, package: str, call: str, right: list[list[float]]
+) -> None:
+    torch = fake("2.1.2", gpus=[(7, 5), (8, 0)])
+    monkeypatch.setitem(sys.modules, package.replace("-", "_"), torch.extension)
+    (snippet,) = checks("avx", "2.1.2+cu130.sm80.avx", "8.0", package=package)
+    answer = getattr(torch.extension, call).return_value
+    answer.tolist.return_value = right
+    answer.__getitem__.return_value.tolist.return_value = right[0]
+    run(monkeypatch, snippet, torch)
+    devices = [each.args for each in torch.tensor.return_value.to.call_args_list]
+    assert devices == [("cpu",)] * 2 + [("cuda:1",)] * 2
+    answer.tolist.return_value = answer.__getitem__.return_value.tolist.return_value = []
+    with pytest.raises(RuntimeError, match="what it computes on cpu is wrong"):
+        run(monkeypatch, snippet, torch)
+    assert checks("avx", "1.0+cpu.avx", package="torch-sparse") == ()
+
+
+@pytest.mark.parametrize(
     ("gpus", "right", "says"),
     [
         ([(7, 5), (8, 0)], True, None),
