@@ -93,7 +93,8 @@ def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
     # Of a merged group another line says why its rung is no better.
     if detected and node.group and not node.merged_from:
         rung = _group(plan, node.group).target.isa
-        why = "as the inventory says" if node.isa == rung else "since no package can use more"
+        best = "the best that its recipes build for (grouping: rungs, optimize_for)"
+        why = "as the inventory says" if node.isa == rung else best
         if rung != detected.name:
             lines.append(f"  planned for: {rung}, {why}")
     return lines

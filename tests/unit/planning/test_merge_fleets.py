@@ -351,7 +351,7 @@ def test_the_plan_tells_the_tradeoff_and_each_nodes_loss():
     told = "\n".join(explain_node(plan, fleet["b"], "b"))
     assert "merged: by itself it would be in cpu-avx2-cp311" in told
     assert "without avx2" in told
-    assert "since no package can use more" not in told
+    assert "the best that its recipes build for" not in told
     whole = "\n".join(explain_group(plan, fleet, "cpu-avx-cp311"))
     assert "merged: cpu-avx2-cp311 (1 node)" in whole
     assert "2 wheel sets (chosen): 2 min, 1 MB" in whole

@@ -126,7 +126,7 @@ def test_the_story_of_a_node():
     assert "detected rung: avx512vnni" in story
     assert "not better: avx512bf16 needs avx512_bf16" in story
     assert "hidden by its firmware or kernel: amx_tile (its model has them)" in story
-    assert "planned for: avx512, since no package can use more" in story
+    assert "planned for: avx512, the best that its recipes build for (grouping" in story
     assert "T4 (SM 7.5), driver 535" in story
     assert "warning: careful" in story
     assert "none is current" in story
