@@ -55,7 +55,14 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
     folder = ansible_dir() / "roles" / "build_wheel" / "module_utils"
     programs = {name: (folder / name).read_text(encoding="utf-8") for name in PROGRAMS}
     told = tuple(f"{problem.what}, so no Job builds it. {problem.fix}." for problem in problems)
-    return build_jobs(plan, orders, programs), told
+    wanted = (
+        f"{order.wheel.package} {order.wheel.wheel_version} is built with {words}: "
+        f"{plan.build_image} has to hold it, with its headers."
+        for order in orders
+        for name, words in order.wheel.requires.libraries.items()
+        if name != "cuda"  # part of the toolkit
+    )
+    return build_jobs(plan, orders, programs), (*told, *wanted)
 
 
 def take_in(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:

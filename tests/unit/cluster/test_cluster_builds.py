@@ -391,6 +391,16 @@ def test_a_job_has_the_time_that_its_build_and_what_comes_before_it_may_take() -
     assert limits == [72_000, 86_400]
 
 
+def test_libraries_that_the_image_has_to_hold_are_told() -> None:
+    libraries = {"openblas": "OpenBLAS", "cuda": "the libraries of CUDA 11.4"}
+    needs = Requires(compiler="gcc", libraries=libraries)
+    _, (warning,) = cluster_builds(plan_of(wheel(requires=needs)))
+    assert warning == (
+        "tiny 1.0+cpu.x8664 is built with OpenBLAS: python:3.11-bookworm has to hold it, with its "
+        "headers."
+    )
+
+
 def test_a_job_waits_for_what_it_is_built_against(buildable: Plan, tmp_path: Path) -> None:
     first = buildable.groups[0].wheels[0]
     second = first.model_copy(update={"artifact_key": NEXT, "built_against": (KEY,)})
