@@ -6,6 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is, and nothing of the code.
+settings.register_profile("fleetbuild", deadline=None)
+settings.load_profile("fleetbuild")
 
 _TESTS = Path(__file__).parent
 if str(_TESTS.parent) not in sys.path:

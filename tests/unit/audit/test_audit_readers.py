@@ -5,7 +5,7 @@ import struct
 
 import pytest
 from audit_wheels import make_elf, make_fatbin
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.audit.elf import BrokenElf, read_elf
@@ -87,7 +87,6 @@ def test_more_versions_than_there_are():
     assert read_elf(bytes(elf)).highest("GLIBC") == "2.34"
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=8))
 def test_a_damaged_file_is_read_or_refused(changes):
     data = bytearray(WHOLE)
@@ -117,7 +116,6 @@ def test_a_broken_fat_binary_is_told(cut):
         list(gpu_code(bytes(section)))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_as_a_fat_binary(data):
     with contextlib.suppress(BrokenFatbin):

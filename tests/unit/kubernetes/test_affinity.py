@@ -72,7 +72,7 @@ def group_named(plan, name):
 # By fleetbuild's labels ------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(targets, min_size=1, max_size=4),
     rungs_of,

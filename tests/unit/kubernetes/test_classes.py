@@ -1,6 +1,6 @@
 """Hardware classes: an order among them, and one for each node."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from k8s_plans import make_target
 from test_rules import class_of, hardware, meets, plan_of, target_of, targets
@@ -33,7 +33,6 @@ def test_a_plan_has_the_classes_of_its_groups():
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(targets, max_size=8), hardware())
 def test_no_class_that_a_node_meets_is_better_than_its_own(built, node):
     arch, features, sms, _, _ = node

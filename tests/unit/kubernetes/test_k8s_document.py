@@ -1,6 +1,6 @@
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.kubernetes.document import Note, Row, dump
@@ -20,19 +20,16 @@ def without_notes(value):
     return [without_notes(item) for item in value] if isinstance(value, list) else value
 
 
-@settings(deadline=None)
 @given(values, st.text())
 def test_what_goes_in_comes_out_of_another_reader(value, header):
     assert yaml.safe_load(dump(value, header)) == value
 
 
-@settings(deadline=None)
 @given(st.dictionaries(keys, st.builds(Note, values, st.text())))
 def test_comments_change_nothing(value):
     assert yaml.safe_load(dump(value)) == without_notes(value)
 
 
-@settings(deadline=None)
 @given(st.lists(values) | st.dictionaries(keys, values))
 def test_side_by_side_means_the_same(value):
     assert yaml.safe_load(dump({"row": Row(value)})) == {"row": value}
@@ -46,7 +43,6 @@ def test_what_stands_side_by_side_fits_the_page():
     assert text.endswith("map: {op: Exists}\n")
 
 
-@settings(deadline=None)
 @given(st.lists(st.builds(Note, values, st.text())))
 def test_comments_in_lists_change_nothing(value):
     assert yaml.safe_load(dump(value)) == without_notes(value)

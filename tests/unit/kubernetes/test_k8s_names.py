@@ -1,6 +1,6 @@
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.kubernetes.names import dns_label, is_label_value, is_subdomain, label_value
@@ -35,7 +35,6 @@ def test_node_names():
         assert not is_subdomain(bad), bad
 
 
-@settings(deadline=None)
 @given(st.text(), st.text())
 def test_any_text_becomes_a_value_and_no_two_become_one(one, other):
     value = label_value(one)
@@ -45,7 +44,6 @@ def test_any_text_becomes_a_value_and_no_two_become_one(one, other):
     assert one == other or label_value(one) != label_value(other)
 
 
-@settings(deadline=None)
 @given(st.text(), st.integers(10, 63))
 def test_any_text_becomes_a_dns_label(text, limit):
     assert len(dns_label(text, limit)) <= limit

@@ -5,7 +5,7 @@ import subprocess
 import kubernetes_validate
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from k8s_plans import RELEASE_ID, gpu_fleet, make_group, make_plan, make_target, make_wheel
 
@@ -207,7 +207,6 @@ versions = st.from_regex(
 )
 
 
-@settings(deadline=None)
 @given(
     package=st.text(min_size=1, max_size=100),
     version=versions | st.text(max_size=100),

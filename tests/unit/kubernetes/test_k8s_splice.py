@@ -5,7 +5,7 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.kubernetes.document import block
@@ -173,7 +173,6 @@ def paths(value, path=()):
             yield from paths(item, (*path, index))
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(names, trees, min_size=1, max_size=3),
     st.sampled_from(["ours", "block", "flow", "json", "wide"]),

@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from k8s_plans import make_group, make_plan, make_wheel
 from packaging.version import Version
@@ -48,7 +48,6 @@ versions = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     versions | st.text(max_size=200),
     st.text(min_size=1, max_size=200),
@@ -67,7 +66,6 @@ def test_any_version_package_group_node_and_release(version, package, group, nod
         assert taken(dict.fromkeys(labels.off, ""))
 
 
-@settings(deadline=None)
 @given(versions, versions)
 def test_no_two_versions_have_one_label(one, other):
     values = []
@@ -113,7 +111,6 @@ def related(name):
     return st.sampled_from([parts[-1], parts[0], f"{name}.{name}"[:63], label_part(name, 40)])
 
 
-@settings(deadline=None)
 @given(st.data(), st.just("default") | release_names, st.lists(packages, max_size=3))
 def test_no_label_of_one_release_is_taken_for_one_of_another(data, one, names):
     other = data.draw(st.just("default") | release_names | related(one).filter(bool))

@@ -55,7 +55,7 @@ pairs = st.frozensets(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 8), st.integers(), pairs)
 def test_no_way_is_cheaper(number: int, seed: int, forbidden: frozenset[frozenset[int]]) -> None:
     price = prices(seed, forbidden)

@@ -62,7 +62,7 @@ recipe_sets = st.sampled_from(
 kinds = st.sampled_from([Config(), Config.model_validate({"grouping": {"rungs": "detected"}})])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(fleets, recipe_sets, kinds)
 def test_every_plannable_node_is_in_exactly_one_group(fleet, packages, config):
     plan = planned(fleet, packages=packages, config=config, sources=())
@@ -73,7 +73,7 @@ def test_every_plannable_node_is_in_exactly_one_group(fleet, packages, config):
     assert all(name in by_name[fate.group] for name, fate in plan.nodes.items() if fate.group)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(fleets, recipe_sets, kinds)
 def test_no_group_asks_more_than_any_member_has(fleet, packages, config):
     plan = planned(fleet, packages=packages, config=config, sources=())
@@ -90,7 +90,7 @@ def test_no_group_asks_more_than_any_member_has(fleet, packages, config):
         assert all(wheel.built_on for wheel in group.wheels)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(fleets, recipe_sets, kinds, st.randoms(use_true_random=False))
 def test_the_plan_is_the_same_for_any_order(fleet, packages, config, random):
     names = list(fleet)
@@ -102,7 +102,7 @@ def test_the_plan_is_the_same_for_any_order(fleet, packages, config, random):
     assert dump_plan(one) == dump_plan(other)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(fleets, recipe_sets, kinds)
 def test_a_groups_name_does_not_depend_on_other_groups(fleet, packages, config):
     together = planned(fleet, packages=packages, config=config, sources=())
