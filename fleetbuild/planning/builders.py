@@ -108,10 +108,9 @@ def _strength(name: str, facts: Mapping[str, Facts]) -> tuple[object, ...]:
 def _fits(name: str, target: Target, facts: Mapping[str, Facts]) -> Python | str:
     """Its interpreter for the target, or why it cannot build for it."""
     known = facts.get(name)
-    if known is not None and known.state == "skipped":
-        return f"{name} has fleetbuild_skip"
     if known is None or known.state != "ok" or known.libc is None:
-        return f"{name} was not reached"
+        skipped = known is not None and known.state == "skipped"
+        return f"{name} has fleetbuild_skip" if skipped else f"{name} was not reached"
     if known.arch != target.arch:
         return f"{name} is {known.arch}"
     if not set(target.features) <= set(known.features):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
 from fleetbuild.models import (
     Config,
     Facts,
@@ -22,6 +21,7 @@ from fleetbuild.models import (
     Summary,
 )
 from fleetbuild.models.plan import FactsSource
+from fleetbuild.planning.cautions import cautions
 from fleetbuild.planning.document import sealed
 from fleetbuild.planning.drafting import Draft, lock_request
 from fleetbuild.planning.fates import kubernetes_node
@@ -30,8 +30,8 @@ from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.inputs import build_problem
 from fleetbuild.planning.keys import release_id
 from fleetbuild.planning.lock import Locks, Resolution
-from fleetbuild.planning.overrides import beyond_target, sm_problem
-from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.overrides import sm_problem
+from fleetbuild.planning.packages import Package
 from fleetbuild.planning.planned import StoreView, plan_wheel
 from fleetbuild.planning.wheels import DraftWheel
 
@@ -133,7 +133,7 @@ def make_plan(
         groups=groups,
         tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
-        warnings=_warnings(known, groups),
+        warnings=cautions(drafted.wheels, groups, facts, packages, config),
         summary=_summary(nodes, groups),
     )
     return sealed(plan)
@@ -253,53 +253,6 @@ def _nodes(
             current=current.id if current else None,
         )
     return nodes
-
-
-def _warnings(known: _Known, groups: Sequence[PlannedGroup]) -> tuple[str, ...]:
-    wheels, config = known.drafted.wheels, known.config
-    warnings = [warning for wheel in wheels for warning in wheel.builders.warnings]
-    warnings += filter(
-        None, (_short_of_memory(wheel, known.facts) for group in groups for wheel in group.wheels)
-    )
-    warnings += [
-        each for group in groups for wheel in group.wheels for each in beyond_target(wheel)
-    ]
-    warnings += [
-        f"{wheel.package} for {group.name}: every node needs {words}, which no wheel brings."
-        for group in groups
-        for wheel in group.wheels
-        for words in wheel.requires.libraries.values()
-    ]
-    torch = find_torch(versions_of(known.packages).get("torch", ""))
-    if torch and not torch.known:
-        warnings.append(
-            f"torch {torch.name} is newer than all that is known, which ends with {NEWEST.name}: "
-            "it is taken to ask for no older Python, CUDA or compiler than that does."
-        )
-    if torch:
-        warnings += [
-            f"PyTorch calls torch {torch.name} for Python {version} an experiment: {group.name} "
-            "may not build, and python: or fleetbuild_python can name an older one."
-            for group in groups
-            if (version := python_of(group.target.python)) in torch.python.experimental
-        ]
-    if config.cuda and not any(wheel.package.recipe.cuda for wheel in wheels):
-        warnings.append(f"cuda: {config.cuda} has no effect: no package of this release uses CUDA.")
-    return tuple(dict.fromkeys(warnings))
-
-
-def _short_of_memory(wheel: PlannedWheel, facts: Mapping[str, Facts]) -> str | None:
-    """Fewer jobs than one there cannot be: what is left is to say so."""
-    builder = facts.get(wheel.built_on or "")
-    if wheel.action != "build" or not builder or not builder.memory_gb:
-        return None
-    if builder.memory_gb >= wheel.requires.memory_gb:
-        return None
-    return (
-        f"{wheel.built_on} has {builder.memory_gb:g} GB of memory, and one compiler of "
-        f"{wheel.package} may need {wheel.requires.memory_gb:g} GB: name a stronger machine under "
-        "build.builders, or give it swap."
-    )
 
 
 def _summary(nodes: Mapping[str, PlannedNode], groups: Sequence[PlannedGroup]) -> Summary:
