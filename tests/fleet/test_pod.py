@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fleetbuild import Delivery
 from fleetbuild.kubernetes import render
 from tests.lab import image as lab_image
 from tests.lab.podman import as_root, podman, ulimits
@@ -91,7 +92,8 @@ def pod(image: str) -> dict[str, Any]:
     """The pod that the Deployment describes."""
     wheel = make_wheel("fleetdemo", "1.0+cpu.avx2", import_names=("fleetdemo",))
     plan = make_plan((make_group(("maker",), wheels=(wheel,)),))
-    text = render(plan, verified={"maker"}, image=image)["deployment-cpu-avx2-cp311.yaml"]
+    files = render(plan, delivery=Delivery(image=image), verified={"maker"})
+    text = files["deployment-cpu-avx2-cp311.yaml"]
     spec: dict[str, Any] = yaml.safe_load(text)["spec"]["template"]["spec"]
     return spec
 
