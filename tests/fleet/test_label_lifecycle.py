@@ -57,7 +57,7 @@ def fleet(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
 
 
 def test_labels_follow_the_release_through_apply_and_rollback(fleet: Fleet) -> None:
-    first = fleet.plan("hnswlib==0.7.0")
+    first = fleet.plan("xxhash==3.5.0")
     assert fleet.apply(first).exit_code == 0
     (group,) = first.groups
     assert fleet.meanwhile == [HARDWARE, HARDWARE]
@@ -67,7 +67,7 @@ def test_labels_follow_the_release_through_apply_and_rollback(fleet: Fleet) -> N
     again = fleet.apply(first)
     assert (again.exit_code, again.changed, fleet.runs()) == (0, False, runs)
 
-    second = fleet.plan("hnswlib==0.8.0")
+    second = fleet.plan("xxhash==3.6.0")
     fleet.meanwhile.clear()
     result = fleet.apply(second)
     assert {each.state for each in result.labels} == {"labelled"}
@@ -85,7 +85,7 @@ def test_labels_follow_the_release_through_apply_and_rollback(fleet: Fleet) -> N
 
 
 def test_a_release_that_no_longer_works_loses_its_labels(fleet: Fleet) -> None:
-    broken = "rm -rf /opt/fleetbuild/current/lib/python3.11/site-packages/hnswlib*"
+    broken = "rm -rf /opt/fleetbuild/current/lib/python3.11/site-packages/xxhash*"
     fleet.lab.exec("two", broken, check=True)
     inventory = fleetbuild.read_inventory(fleet.lab.inventory)
     result = fleetbuild.verify(inventory, config=CONFIG, state_dir=fleet.state)

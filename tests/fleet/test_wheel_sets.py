@@ -18,7 +18,7 @@ def test_a_cap_gives_two_kinds_of_node_one_wheel(
     inventory = fleetbuild.read_inventory(lab.inventory)
 
     def plan(**grouping: Any) -> Plan:
-        config = Config.model_validate({"packages": ["hnswlib==0.8.0"], "grouping": grouping})
+        config = Config.model_validate({"packages": ["xxhash==3.6.0"], "grouping": grouping})
         facts = fleetbuild.probe(inventory, state_dir=tmp_path)
         return fleetbuild.plan(inventory, facts, config=config, state_dir=tmp_path)
 

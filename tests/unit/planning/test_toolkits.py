@@ -505,7 +505,7 @@ packages = st.one_of(
 )
 pins = st.one_of(st.none(), st.sampled_from([*TOOLKITS, "12.7", "99.0"]))
 fleets = st.lists(nodes(), min_size=1, max_size=3)
-many = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 def allowed(
