@@ -160,7 +160,7 @@ def class_of(arch, features, sms, among):
     return next((each for each in among if meets(each, arch, features, sms)), None)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.lists(targets, max_size=8), st.lists(hardware(), min_size=1, max_size=4))
 def test_any_node_gets_the_best_class_that_it_meets_and_no_other(built, nodes):
     plan = make_plan([make_group((f"n{n}",), each) for n, each in enumerate(built)] or None)
@@ -209,7 +209,7 @@ def as_a_cluster_tells(features, arch, served):
     return node, [{"spec": {"features": reported}}]
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.lists(targets, max_size=8), st.lists(told_nodes(), min_size=1, max_size=4))
 def test_a_plan_from_the_cluster_sees_each_node_as_the_rules_do(built, nodes):
     built += [target for *_, target in nodes]

@@ -108,7 +108,7 @@ def parts_of(fleet: dict[str, Facts], chosen: Any, settings_: Config) -> list[Pa
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(alike, packages, wishes)
 def test_merging_is_optimal_up_to_eight_groups(fleet, chosen, wish):
     settings_ = config(**wish)
@@ -127,7 +127,7 @@ def test_merging_is_optimal_up_to_eight_groups(fleet, chosen, wish):
         assert len({pricing.target(each) for each in way.sets}) == number
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(fleets | alike, packages, wishes)
 def test_what_must_not_be_merged_never_is(fleet, chosen, wish):
     try:
