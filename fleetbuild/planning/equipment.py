@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetbuild.models import Config, Facts
-from fleetbuild.planning.builders import choose_builders
-from fleetbuild.planning.fates import Fate
+from fleetbuild.planning.compatibility.toolkits import Toolkit, Unfit, choose_toolkit
+from fleetbuild.planning.eligibility.assess import Eligibility
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.packages import Package, versions_of
-from fleetbuild.planning.toolkits import Toolkit, Unfit, choose_toolkit
+from fleetbuild.planning.wheels.builders import choose_builders
 
 
-def equip(
+def choose_toolkits(
     groups: Sequence[DraftGroup],
     packages: Sequence[Package],
-    fates: Mapping[str, Fate],
+    fates: Mapping[str, Eligibility],
     *,
     facts: Mapping[str, Facts],
     strong: Sequence[str],

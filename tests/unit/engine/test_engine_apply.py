@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from engine_fakes import FakeFleet, FakeStore, facts, group, locked_file, plan, wheel
 
-from fleetbuild.engine.apply import carry_out
+from fleetbuild.apply.stages import carry_out
 from fleetbuild.errors import BlockedError, Interrupted, LockedError, StalePlanError
 from fleetbuild.models import Event, Plan, PlannedNode, Requires, Result
 

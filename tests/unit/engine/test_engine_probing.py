@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.engine import probing
-from fleetbuild.engine.probing import probe_nodes, stored_facts
 from fleetbuild.models import Capture, Login, Node, ignore
+from fleetbuild.planner import facts as probing
+from fleetbuild.planner.facts import probe_nodes, stored_facts
 from fleetbuild.report.facts import facts_ending
 
 CAPTURE = {"uname": "Linux 6.1 x86_64", "cpuinfo": "flags : lm avx"}

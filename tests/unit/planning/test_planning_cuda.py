@@ -12,7 +12,7 @@ from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planning import explain_node
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
 TORCH = package(
@@ -231,6 +231,6 @@ def test_no_plan_asks_for_what_the_tables_forbid(fleet, version):
             assert all(compiles_for(wheel.cuda, sm) for sm in group.target.sms)
             drivers = [driver for name in group.nodes if (driver := fleet[name].driver)]
             assert all(serves(driver, wheel.cuda) for driver in drivers)
-            assert numbers(known.cuda_from) <= numbers(wheel.cuda)
+            assert version_key(known.cuda_from) <= version_key(wheel.cuda)
     for fate in plan.nodes.values():
         assert fate.state == "ok" or (fate.reason and fate.fix)
