@@ -44,10 +44,11 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store
-from fleetbuild.tasks import housekeeping
+from fleetbuild.tasks import garbage
 from fleetbuild.tasks.cluster_builds import add_built_wheels
 from fleetbuild.tasks.emit import Emission, What, read_workload
-from fleetbuild.tasks.housekeeping import Explanation, explained, exported
+from fleetbuild.tasks.explain import Explanation, explained
+from fleetbuild.tasks.export import exported
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.verify import verify_task
@@ -351,7 +352,7 @@ def collect_garbage(state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:
     state = _state(state_dir)
     saved = read_plan(state.plan_file)
     with hold_run_lock(state.create().lock_file):
-        return housekeeping.collect_garbage(saved, state)
+        return garbage.collect_garbage(saved, state)
 
 
 def add_wheels(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tuple[WheelResult, ...]:

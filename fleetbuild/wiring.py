@@ -37,8 +37,8 @@ from fleetbuild.planning import stale
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store, index_settings
+from fleetbuild.tasks.export import release_files
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
-from fleetbuild.tasks.housekeeping import release_files
 from fleetbuild.tasks.verify import Checks
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from packaging.version import InvalidVersion, Version
 
@@ -16,6 +16,19 @@ from fleetbuild.models import Facts, Node
 # What the modules of every supported ansible-core run under.
 _OLDEST, _NEWEST = Version("3.9"), Version("3.14")
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._+/-]+")
+
+
+class Playbooks(Protocol):
+    """Runs a playbook on some hosts of the run's inventory."""
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[TaskEvent], None],
+    ) -> Mapping[str, HostRun]: ...
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What roles say at their end, and why tasks fail. It comes from nodes, so all of it is doubted."""
+"""Results that roles report and reasons why tasks failed. Nodes send them, so each is validated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fleetbuild.models import NodeResult
+
 if TYPE_CHECKING:
-    from fleetbuild.ansible import TaskEvent
+    from fleetbuild.ansible import HostRun, TaskEvent
 
 # What can be shown to people and counted with: no infinity, and nothing of three hundred digits.
 Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
@@ -19,6 +21,7 @@ _FACTS: dict[str, Literal["build", "install", "verify"]] = {
     "install_wheel_result": "install",
     "verify_wheel_result": "verify",
 }
+AGAIN = "Once it answers, run the same command again; what is done stays done."
 
 
 class RoleResult(BaseModel):
@@ -85,3 +88,31 @@ def _read(kind: Literal["build", "install", "verify"], said: dict[str, Any]) -> 
 def more_severe(before: RoleResult | None, now: RoleResult) -> RoleResult:
     """The later reply, unless it is only the failure that a role ends with after its result."""
     return before if before and not before.ok and now.of == "failure" else now
+
+
+def result_without_reply(
+    name: str, group: str | None, host: HostRun | None, failure: RoleResult | None
+) -> NodeResult:
+    """The result of a node that was lost, or on which a task failed."""
+    if host and host.state == "unreachable":
+        return NodeResult(
+            node=name,
+            group=group,
+            state="unreachable",
+            reason=host.message or "The connection was lost.",
+            fix=AGAIN,
+        )
+    said = (failure.reason if failure else "") or (host.message if host else "")
+    return NodeResult(
+        node=name,
+        group=group,
+        state="install_failed",
+        reason=said or "Ansible stopped there without a reason.",
+        fix=(failure.fix if failure else "") or "Mend it and run the same command again.",
+    )
+
+
+def failure_reason(reply: RoleResult) -> str:
+    """The reason, and the end of the traceback where it does not say that already."""
+    last = next(reversed(reply.output.strip().splitlines()), "")[:500]
+    return reply.reason if last in reply.reason else f"{reply.reason} {last}".strip()

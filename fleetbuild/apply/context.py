@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from fleetbuild.ansible.fleet_playbooks import Playbooks
 from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.labelling.labeller import Labeller, ManualLabels
@@ -21,7 +22,6 @@ from fleetbuild.models import (
     Facts,
     Inventory,
     LockedFile,
-    Node,
     NodeResult,
     OnEvent,
     Plan,
@@ -32,11 +32,9 @@ from fleetbuild.models import (
     now,
 )
 from fleetbuild.models.result import LabelResult
+from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
-
-if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, TaskEvent
 
 
 class StoredFile(Protocol):
@@ -47,22 +45,6 @@ class StoredFile(Protocol):
 
     @property
     def sha256(self) -> str: ...
-
-
-Prober = Callable[[Sequence[Node], OnEvent], dict[str, Facts]]
-
-
-class Playbooks(Protocol):
-    """Runs a playbook on some hosts of the run's inventory."""
-
-    def __call__(
-        self,
-        name: str,
-        *,
-        limit: Sequence[str],
-        extravars: Mapping[str, Any],
-        on_event: Callable[[TaskEvent], None],
-    ) -> Mapping[str, HostRun]: ...
 
 
 class Wheels(Protocol):

@@ -10,7 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
+from fleetbuild.ansible.role_results import (
+    RoleResult,
+    failure_reason,
+    more_severe,
+    result_without_reply,
+    role_result_of,
+)
 from fleetbuild.apply.context import Progress, Run, results_by_node
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import canaries, key_of, pending_groups, pending_nodes
@@ -23,8 +29,6 @@ from fleetbuild.models import (
     PlannedWheel,
     Stage,
 )
-from fleetbuild.tasks.fleet_task import result_without_reply
-from fleetbuild.tasks.verify import failure_reason
 from fleetbuild.text import count
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from fleetbuild.state.directory import StateDir, one_line, write_atomically
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
-    from fleetbuild.apply.context import Playbooks
+    from fleetbuild.ansible.fleet_playbooks import Playbooks
 
 
 class NfdLabeller:

@@ -1,8 +1,8 @@
-"""From nodes, or from captures on disk, to facts; what a probe brings is kept with its age."""
+"""Facts of nodes, probed by SSH or read from captures. A probe saves its captures and their age."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fleetbuild.models import Capture, Facts, Node, OnEvent, Unreachable, now
@@ -11,6 +11,8 @@ from fleetbuild.probe import probe
 from fleetbuild.probe.captures import load_captures, save_captures
 from fleetbuild.probe.parsing.facts import facts_of, unreachable
 from fleetbuild.state.directory import StateDir
+
+Prober = Callable[[Sequence[Node], OnEvent], dict[str, Facts]]
 
 
 def probe_nodes(

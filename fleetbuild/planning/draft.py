@@ -7,14 +7,15 @@ from types import MappingProxyType
 
 from fleetbuild.models import Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
+from fleetbuild.planning.compatibility.toolkits import Toolkit, Unfit, choose_toolkit
 from fleetbuild.planning.eligibility.assess import Eligibility, assess_nodes
-from fleetbuild.planning.equipment import choose_toolkits
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets
-from fleetbuild.planning.merging.sharing import one_toolkit
+from fleetbuild.planning.merging.costs import one_toolkit
 from fleetbuild.planning.merging.tradeoffs import Merged, merge_targets
-from fleetbuild.planning.packages import Package
+from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.planning.resolution import LockRequest, Locks
 from fleetbuild.planning.wheels.build_requirements import plain, stand_ins
+from fleetbuild.planning.wheels.builders import choose_builders
 from fleetbuild.planning.wheels.draft import DraftWheel, draft_wheels, published_in
 from fleetbuild.planning.wheels.published import Choices
 from fleetbuild.text import version_key
@@ -123,3 +124,44 @@ def nodes_blocking_dependencies(
             problem = (answer.problem, answer.fix or "")
             culprits.update(dict.fromkeys(oldest, problem))
     return culprits
+
+
+def choose_toolkits(
+    groups: Sequence[DraftGroup],
+    packages: Sequence[Package],
+    fates: Mapping[str, Eligibility],
+    *,
+    facts: Mapping[str, Facts],
+    strong: Sequence[str],
+    config: Config,
+) -> tuple[tuple[DraftGroup, ...], dict[str, tuple[str, str]]]:
+    """The groups with their toolkits; and the nodes that are out, each with reason and fix."""
+    fit: list[DraftGroup] = []
+    unfit: dict[str, tuple[str, str]] = {}
+    for group in groups:
+        builders = choose_builders(group.target, [group], fates, facts, strong).able
+        answer = _toolkit(group, versions_of(packages), facts, builders, config.cuda)
+        if isinstance(answer, Unfit):
+            unfit |= dict.fromkeys(group.nodes, (answer.reason, answer.fix))
+        else:
+            fit.append(group.model_copy(update={"toolkit": answer}))
+    return tuple(fit), unfit
+
+
+def _toolkit(
+    group: DraftGroup,
+    versions: Mapping[str, str],
+    facts: Mapping[str, Facts],
+    builders: Sequence[str],
+    pin: str | None,
+) -> Toolkit | Unfit | None:
+    if not group.target.sms:
+        return None
+    return choose_toolkit(
+        versions,
+        group.target.sms,
+        group.target.python,
+        [facts[name] for name in group.nodes],
+        {name: facts[name] for name in builders},
+        pin=pin,
+    )

@@ -27,7 +27,7 @@ from fleetbuild.kubernetes.labels.rules import FILE as RULES
 from fleetbuild.models import Plan
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
-from fleetbuild.tasks.housekeeping import release_files
+from fleetbuild.tasks.export import release_files
 
 What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds"]
 

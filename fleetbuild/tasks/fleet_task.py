@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
-from fleetbuild.apply.context import Playbooks, Prober
+from fleetbuild.ansible.fleet_playbooks import Playbooks
+from fleetbuild.ansible.role_results import (
+    AGAIN,
+    RoleResult,
+    more_severe,
+    result_without_reply,
+    role_result_of,
+)
 from fleetbuild.labelling.labeller import (
     OFF,
     Labeller,
@@ -28,13 +34,13 @@ from fleetbuild.models import (
     Stage,
     ignore,
 )
+from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, TaskEvent
+    from fleetbuild.ansible import TaskEvent
 
-_AGAIN = "Once it answers, run the same command again; what is done stays done."
 Jobs = Mapping[str, Mapping[str, Any]]  # node -> what its playbook is given
 
 
@@ -117,7 +123,7 @@ def _without_release(
     for name, known in facts.items():
         if known.state == "unreachable":
             results[name] = NodeResult(
-                node=name, state="unreachable", reason=known.reason, fix=known.fix or _AGAIN
+                node=name, state="unreachable", reason=known.reason, fix=known.fix or AGAIN
             )
         elif known.state == "ok" and release not in known.release and name in left:
             results[name] = NodeResult(
@@ -176,28 +182,6 @@ def _run(
             results[name] = result_without_reply(name, current[name].group, host, reply)
             _tell(on_event, errand, results[name])
     return results
-
-
-def result_without_reply(
-    name: str, group: str | None, host: HostRun | None, failure: RoleResult | None
-) -> NodeResult:
-    """The result of a node that was lost, or on which a task failed."""
-    if host and host.state == "unreachable":
-        return NodeResult(
-            node=name,
-            group=group,
-            state="unreachable",
-            reason=host.message or "The connection was lost.",
-            fix=_AGAIN,
-        )
-    said = (failure.reason if failure else "") or (host.message if host else "")
-    return NodeResult(
-        node=name,
-        group=group,
-        state="install_failed",
-        reason=said or "Ansible stopped there without a reason.",
-        fix=(failure.fix if failure else "") or "Mend it and run the same command again.",
-    )
 
 
 def _tell(on_event: OnEvent, errand: FleetTask, result: NodeResult) -> None:

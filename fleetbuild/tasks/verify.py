@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.ansible.role_results import RoleResult, failure_reason
 from fleetbuild.models import Manifest, NodeResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.tasks.fleet_task import FleetTask
@@ -53,9 +53,3 @@ def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
         fix=reply.fix or f"Go back with: fleetbuild rollback INVENTORY --limit {name}",
         **about,
     )
-
-
-def failure_reason(reply: RoleResult) -> str:
-    """The reason, and the end of the traceback where it does not say that already."""
-    last = next(reversed(reply.output.strip().splitlines()), "")[:500]
-    return reply.reason if last in reply.reason else f"{reply.reason} {last}".strip()

@@ -10,16 +10,21 @@ each: a sum over sets can be made least exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+from packaging.utils import canonicalize_name
 
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best
-from fleetbuild.models import Config, Target
+from fleetbuild.models import Config, Facts, Target
+from fleetbuild.planning.compatibility.constraints import case_of, no_toolkit
 from fleetbuild.planning.eligibility.assess import allowed_rungs, wheel_rung
+from fleetbuild.planning.packages import Package
 from fleetbuild.recipes import Recipe
+from fleetbuild.text import version_key
 
 _DATA = load("speeds.yml")
 
@@ -154,3 +159,35 @@ class Pricing:
     @cached_property
     def _allowed(self) -> tuple[str, ...]:
         return allowed_rungs(self.recipes, self.config)
+
+
+def one_toolkit(
+    targets: Mapping[str, Target],
+    facts: Mapping[str, Facts],
+    packages: Sequence[Package],
+    config: Config,
+) -> Sharing:
+    """A judge of groups with these nodes: by all of their SMs and the oldest of their drivers."""
+    versions: dict[str, str] = {
+        canonicalize_name(package.name): package.version for package in packages
+    }
+    oldest: dict[Target, Facts] = {}  # of each group, the member with the oldest driver
+    for name, target in targets.items():
+        oldest[target] = min(oldest.get(target, facts[name]), facts[name], key=_driver)
+
+    def reason(together: Sequence[Target]) -> str | None:
+        case = case_of(
+            versions,
+            {sm for target in together for sm in target.sms},
+            together[0].python,
+            [oldest[target] for target in together],
+            config.cuda,
+        )
+        return "; ".join(no_toolkit(case)) or None
+
+    return reason
+
+
+def _driver(facts: Facts) -> tuple[object, ...]:
+    # One that is unknown holds nobody down.
+    return facts.driver is None, version_key(facts.driver or "")

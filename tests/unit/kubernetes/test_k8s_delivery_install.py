@@ -14,7 +14,7 @@ from k8s_plans import make_plan
 from k8s_store import stocked
 
 from fleetbuild.kubernetes import Delivery, Wheel, render
-from fleetbuild.tasks.housekeeping import exported, release_files
+from fleetbuild.tasks.export import exported, release_files
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -13,7 +13,7 @@ from fleetbuild.kubernetes.delivery.libraries import library_warnings
 from fleetbuild.models import Config, Inventory, LockedFile, TargetLibc
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
-from fleetbuild.tasks.housekeeping import release_files
+from fleetbuild.tasks.export import release_files
 from fleetbuild.wiring import FleetAccess, apply_tools
 
 # Wheels and ELF files are the audit's.
