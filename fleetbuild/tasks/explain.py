@@ -1,4 +1,4 @@
-"""`fleetbuild explain`: why a node or group is planned as it is, by the last probe or by captures."""
+"""`fleetbuild explain`: why a node or group is planned so, by the last probe or by captures."""
 
 from __future__ import annotations
 
