@@ -56,9 +56,9 @@ app.add_typer(store.app, name="store")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        import fleetbuild
 
-        typer.echo(f"fleetbuild {version('fleetbuild')}")
+        typer.echo(f"fleetbuild {fleetbuild.__version__}")
         raise typer.Exit
 
 

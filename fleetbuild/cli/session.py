@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from fleetbuild.errors import FleetbuildError, Interrupted, UsageError
+from fleetbuild import FleetbuildError, Interrupted, UsageError
 from fleetbuild.report import Output
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import Secrets
+    from fleetbuild import Secrets
 
 PROMPT = "@prompt"
 
@@ -87,7 +87,7 @@ def secrets(
     vault_ids: Sequence[str] | None,
 ) -> Secrets:
     """The passwords that the options ask for, typed at the terminal and kept nowhere."""
-    from fleetbuild.ansible import Secrets
+    from fleetbuild import Secrets
 
     prompted = [vault_id for vault_id in vault_ids or () if vault_id.endswith(PROMPT)]
     labels = [vault_id.removesuffix(PROMPT) for vault_id in prompted]

@@ -20,7 +20,7 @@ from fleetbuild.models.plan import (
     Tradeoff,
 )
 from fleetbuild.models.release import Manifest, ManifestWheel, release_root
-from fleetbuild.models.result import NodeResult, Result, WheelResult
+from fleetbuild.models.result import Labelled, LabelResult, NodeResult, Result, WheelResult
 from fleetbuild.models.status import NodeStatus
 from fleetbuild.models.target import Target, TargetLibc
 
@@ -36,6 +36,8 @@ __all__ = [
     "Install",
     "Installs",
     "Inventory",
+    "LabelResult",
+    "Labelled",
     "Libc",
     "LockedFile",
     "Login",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from fleetbuild.errors import BlockedError, worst
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.config import LabelsBy, Rollout
 from fleetbuild.models.target import Target
@@ -206,3 +207,35 @@ class Plan(Frozen):
     rollout: Rollout = Rollout()
     warnings: tuple[str, ...] = ()
     summary: Summary = Summary()
+
+    def require_ssh(self) -> None:
+        """Raise BlockedError if the plan's nodes were read from a cluster."""
+        if self.facts_source == "cluster":
+            raise BlockedError(
+                "This plan was made with --from-cluster; apply needs SSH access to the nodes.",
+                "Build in the cluster: fleetbuild emit builds. To apply, plan from an inventory.",
+            )
+
+    @property
+    def exit_code(self) -> int:
+        """0, 3 if nodes are unreachable, or 4 if a node or wheel is blocked."""
+        blocked = self.summary.nodes_blocked or any(
+            wheel.action == "blocked" for group in self.groups for wheel in group.wheels
+        )
+        return worst([3 if self.summary.nodes_unreachable else 0, 4 if blocked else 0])
+
+    @property
+    def detailed_exit_code(self) -> int:
+        """The exit code, but 10 where it would be 0 and there is something to do."""
+        if self.exit_code == 0 and (self.summary.wheels_to_build or self.summary.nodes_to_change):
+            return 10
+        return self.exit_code
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """The groups with nodes to change, and how many nodes that are."""
+        numbers = {
+            group.name: len(group.installs.install) + len(group.installs.upgrade)
+            for group in self.groups
+        }
+        return {name: number for name, number in numbers.items() if number}

@@ -18,6 +18,11 @@ FORMAT_VERSION = "1.0"
 HEADINGS = ("node", "isa", "SM", "GPUs", "driver", "system", "libc", "python", "CPUs", "GB")
 
 
+def probing(nodes: int) -> str:
+    """What is going on while nodes are probed: Probing 5 nodes."""
+    return f"Probing {count(nodes, 'node')}"
+
+
 def facts_document(facts: Mapping[str, Facts]) -> dict[str, Any]:
     """The document of `facts --json`."""
     return {

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from fleetbuild import UsageError
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session, secrets
-from fleetbuild.errors import UsageError
 
 What = Annotated[
     str | None,
@@ -44,35 +44,28 @@ def apply(
     """Build, distribute, install and verify, as the plan says."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
-        from fleetbuild.apply.check import refuse_without_ssh
         from fleetbuild.cli import steps
         from fleetbuild.report import result as report
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
+        given = steps.fleet_options(
+            config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
+        )
         if what is None or steps.is_plan(what):
             _refuse_planning_options(config=config, package=package, limit=limit, yes=yes)
-            made = steps.read_plan(run, what)
-            refuse_without_ssh(made)
-            fleet = steps.read(run, made.inventory, limit=made.limit, secrets=keys)
+            made = fleetbuild.read_plan(what or steps.plan_file(run))
+            made.require_ssh()
+            fleet = steps.open_fleet(run, made.inventory, limit=made.limit, secrets=keys, **given)
         else:
-            fleet = steps.read(run, what, limit=limit, secrets=keys)
-            settings = steps.settings(what, config)
-            probed = steps.probe(run, fleet, settings, **steps.probe_options(timeout, forks))
-            made = steps.plan(run, fleet, probed, settings, packages=package, secrets=keys)
-            saved = steps.save_plan(run, made, None)
-            steps.show_plan(run, made, probed.seconds, saved, next_step=False)
+            fleet = steps.open_fleet(run, what, limit=limit, secrets=keys, **given)
+            facts, seconds = steps.probe(run, fleet)
+            made = steps.plan(run, fleet, facts, packages=package)
+            fleet.save_plan(made)
+            steps.show_plan(run, made, seconds)
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
                 run.out.say("Nothing was changed.")
                 return
-        cluster = steps.cluster(made.labels, kubeconfig, context)
-        result = steps.showing(
-            run,
-            lambda on_event: fleetbuild.apply(
-                made, fleet, state_dir=state_dir, secrets=keys, cluster=cluster,
-                on_event=on_event, **steps.probe_options(timeout, forks),
-            ),
-            steps.to_change(made),
-        )  # fmt: skip
+        result = steps.run_task(run, fleet, lambda: fleet.apply(made), made.changes)
         run.out.say(
             *report.places(made, result, state_dir),
             report.next_command(made, result, state_dir),

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fleetbuild import UsageError
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
-from fleetbuild.errors import UsageError
 
 
 class What(StrEnum):
@@ -156,6 +156,8 @@ def emit(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps
+        from fleetbuild.report.progress import waiting
+        from fleetbuild.report.result import labelled_lines
 
         _refuse_unused(
             _wanted(what, way, workload),
@@ -180,25 +182,28 @@ def emit(
             index_url=index_url,
             runtime_class=runtime_class,
         )
-        made = steps.read_plan(run, None)
-        told: list[str] = []
-        files = fleetbuild.render_manifests(
-            made, kind=what.value, delivery=delivery, workload=workload, state_dir=state_dir,
-            on_warning=told.append,
-        )  # fmt: skip
-        folder = out or state_dir / "manifests" / what.value
-        written = [str(_write(folder / name, text)) for name, text in files.items()]
-        if what is What.CONTAINERS:  # the wheels lie beside the Containerfiles
-            written += map(str, fleetbuild.export_store(folder, state_dir=state_dir))
+        fleet = fleetbuild.Fleet(
+            state_dir=state_dir, **steps.fleet_options(kubeconfig=kubeconfig, context=context)
+        )
+        emitted = fleet.emit(
+            what.value,
+            delivery=delivery,
+            workload=workload,
+            out=out or state_dir / "manifests" / what.value,
+        )
+        written = [str(path) for path in emitted.paths]
         document: dict[str, Any] = {
-            "format_version": "1.0", "files": written, "warnings": told
+            "format_version": "1.0", "files": written, "warnings": list(emitted.warnings)
         }  # fmt: skip
         if not json:
             run.out.say(*(f"Wrote {file}" for file in written))
-            for sentence in told:
+            for sentence in emitted.warnings:
                 run.out.warn(f"warning: {sentence}")
         if apply:
-            labelled = steps.label(run, made, kubeconfig, context, force=force_conflicts)
+            with waiting(run.out, "Labelling"):
+                labelled = fleet.label(force=force_conflicts)
+            run.out.say(*labelled_lines(labelled))
+            run.exit_code = labelled.exit_code
             document |= labelled.model_dump(mode="json")
         if json:
             run.out.document(document)
@@ -229,14 +234,3 @@ def _refuse_unused(wanted: str, given: Mapping[str, object]) -> None:
                 f"{option} does not go with emit {wanted}",
                 f"leave it out; it goes with: {', '.join(f'emit {each}' for each in fitting)}",
             )
-
-
-def _write(file: Path, text: str) -> Path:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text.encode())  # line ends as they are
-    except OSError as problem:
-        raise UsageError(
-            f"{file} cannot be written: {problem.strerror}", "name another folder with --out"
-        ) from problem
-    return file

@@ -22,11 +22,9 @@ def explain(
     """Say why a node or group is what it is, and what blocks more."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
-        from fleetbuild.cli import steps
         from fleetbuild.report.text import ago
 
-        made = steps.read_plan(run, None)
-        story = fleetbuild.explain(made, name, captures=captures, state_dir=state_dir)
+        story = fleetbuild.Fleet(state_dir=state_dir).explain(name, captures=captures)
         if json:
             run.out.document({"format_version": "1.0", **story.model_dump(mode="json")})
         else:

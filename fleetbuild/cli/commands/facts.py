@@ -38,20 +38,15 @@ def facts(
         from fleetbuild.cli import steps
         from fleetbuild.report import facts as report
 
+        if captures:
+            steps.refuse_without_ssh("--facts", save=save, timeout=timeout, forks=forks)
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        fleet = steps.read(run, inventory, limit=limit, secrets=keys)
-        settings = steps.settings(inventory, config)
-        probed = steps.probe(
-            run,
-            fleet,
-            settings,
-            captures=captures,
-            save=save,
-            **steps.probe_options(timeout, forks),
-        )
+        given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
+        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        found, seconds = steps.probe(run, fleet, captures=captures, save=save)
         if json:
-            run.out.document(report.facts_document(probed.facts))
+            run.out.document(report.facts_document(found))
         else:
-            run.out.show(report.facts_table(probed.facts, every_node=verbose))
-            run.out.say("", *report.facts_ending(probed.facts, probed.seconds))
-        run.exit_code = 3 if any(f.state == "unreachable" for f in probed.facts.values()) else 0
+            run.out.show(report.facts_table(found, every_node=verbose))
+            run.out.say("", *report.facts_ending(found, seconds))
+        run.exit_code = 3 if any(f.state == "unreachable" for f in found.values()) else 0

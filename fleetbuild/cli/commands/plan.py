@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from fleetbuild import UsageError
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session, secrets
-from fleetbuild.errors import UsageError
 
 Out = Annotated[
     Path | None,
@@ -59,25 +59,34 @@ def plan(
 ) -> None:
     """Probe the nodes, or ask the cluster about them, group them and save a plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+        import fleetbuild
         from fleetbuild.cli import steps
+        from fleetbuild.report import plan as report
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        how = steps.probe_options(timeout, forks)
         if from_cluster:
             _refuse_with_cluster(
                 INVENTORY=inventory, limit=limit, facts=captures, timeout=timeout, forks=forks
             )
-            settings = steps.settings(".", config)
-            fleet, probed = steps.read_cluster(run, settings, kubeconfig, context)
+            named = fleetbuild.Cluster(kubeconfig, context)
+            fleet = fleetbuild.Fleet.from_cluster(named, config=config, state_dir=state_dir)
+            facts, seconds = steps.read_cluster(run, fleet)
         else:
             source = _given(inventory, kubeconfig, context)
-            fleet = steps.read(run, source, limit=limit, secrets=keys)
-            settings = steps.settings(source, config)
-            probed = steps.probe(run, fleet, settings, captures=captures, **how)
-        made = steps.plan(run, fleet, probed, settings, packages=package, secrets=keys)
-        saved = steps.save_plan(run, made, out)
-        steps.show_plan(run, made, probed.seconds, saved, captures=captures)
-        run.exit_code = steps.plan_exit_code(made, detailed=detailed_exitcode)
+            if captures:
+                steps.refuse_without_ssh("--facts", timeout=timeout, forks=forks)
+            given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
+            fleet = steps.open_fleet(run, source, limit=limit, secrets=keys, **given)
+            facts, seconds = steps.probe(run, fleet, captures=captures)
+        made = steps.plan(run, fleet, facts, packages=package, captures=captures)
+        fleet.save_plan(made, out)
+        saved = out or steps.plan_file(run)
+        if json:
+            run.out.text(saved.read_text(encoding="utf-8"))
+        else:
+            steps.show_plan(run, made, seconds)
+            run.out.say(report.next_line(made, saved, state_dir, captures))
+        run.exit_code = made.detailed_exit_code if detailed_exitcode else made.exit_code
 
 
 def _given(inventory: str | None, kubeconfig: Path | None, context: str | None) -> str:

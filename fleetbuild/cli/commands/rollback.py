@@ -25,11 +25,11 @@ def rollback(
 ) -> None:
     """Go back to the previous release on every node."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
-        import fleetbuild
         from fleetbuild.cli import steps
 
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        steps.errand(
-            run, fleetbuild.rollback, inventory, limit=limit, config=config, secrets=keys,
-            kubeconfig=kubeconfig, context=context, **steps.probe_options(timeout, forks),
-        )  # fmt: skip
+        given = steps.fleet_options(
+            config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
+        )
+        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        steps.run_task(run, fleet, fleet.rollback)

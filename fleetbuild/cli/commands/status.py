@@ -35,21 +35,16 @@ def status(
     """Show what runs where, and drift from the last apply; with a kubeconfig, of labels too."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         from fleetbuild.cli import steps
-        from fleetbuild.cluster import Cluster
         from fleetbuild.report import status as report
 
+        if offline:
+            steps.refuse_without_ssh("--offline", timeout=timeout, forks=forks)
         keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        fleet = steps.read(run, inventory, limit=limit, secrets=keys)
-        settings = steps.settings_of_last_plan(run, inventory, config)
-        cluster = Cluster(kubeconfig, context) if kubeconfig or context else None
-        found = steps.status(
-            run,
-            fleet,
-            settings,
-            offline=offline,
-            cluster=cluster,
-            **steps.probe_options(timeout, forks),
+        given = steps.fleet_options(
+            config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
         )
+        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        found = steps.status(run, fleet, offline=offline)
         if json:
             run.out.document(report.status_document(found))
         else:

@@ -27,10 +27,10 @@ def list_wheels(
 ) -> None:
     """List the wheels."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+        import fleetbuild
         from fleetbuild.report import store as report
-        from fleetbuild.store import Store
 
-        wheels = Store(state_dir / "store").list()
+        wheels = fleetbuild.Fleet(state_dir=state_dir).store.list()
         if json:
             run.out.document(report.store_document(wheels))
         else:
@@ -49,7 +49,7 @@ def gc(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
-        removed = [str(path) for path in fleetbuild.collect_garbage(state_dir)]
+        removed = [str(path) for path in fleetbuild.Fleet(state_dir=state_dir).store.gc()]
         if json:
             run.out.document({"format_version": "1.0", "removed": removed})
         else:
@@ -67,7 +67,8 @@ def export(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
-        written = [str(path) for path in fleetbuild.export_store(folder, state_dir=state_dir)]
+        store = fleetbuild.Fleet(state_dir=state_dir).store
+        written = [str(path) for path in store.export(folder)]
         if json:
             run.out.document({"format_version": "1.0", "indexes": written})
         else:
@@ -86,7 +87,7 @@ def add(
         import fleetbuild
         from fleetbuild.report.result import wheel_lines
 
-        results = fleetbuild.add_wheels(folder, state_dir=state_dir)
+        results = fleetbuild.Fleet(state_dir=state_dir).store.add(folder)
         if json:
             wheels = [result.model_dump(mode="json") for result in results]
             run.out.document({"format_version": "1.0", "wheels": wheels})
