@@ -84,7 +84,9 @@ def test_older_gpus_beside_newer_ones_get_no_code_of_it_and_are_told():
         "2.8.3+cu130.sm80.avx2",
     ]
     assert group.wheels[1].environment["TORCH_CUDA_ARCH_LIST"] == "8.0"
-    assert plan.nodes["a"].warnings == ("The wheel of flash-attn has no code for this node's GPUs of SM 7.5.",)
+    assert plan.nodes["a"].warnings == (
+        "The wheel of flash-attn has no code for this node's GPUs of SM 7.5.",
+    )
 
 
 def test_libraries_that_no_wheel_brings_are_told():

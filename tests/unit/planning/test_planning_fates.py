@@ -122,9 +122,9 @@ def test_overrides_lower_a_node_and_never_raise_it():
     assert fate_of(facts("avx512"), isa="avx2").group == "cpu-avx2-cp311"
     fate = fate_of(facts("avx"), isa="avx2")
     assert "fleetbuild_isa is avx2, but avx2 needs abm" in fate.reason
-    assert "avx or less" in fate.fix
-    assert "no rung" in fate_of(facts(), isa="haswell").reason
-    assert "of aarch64; the node is x86_64" in fate_of(facts(), isa="armv8").reason
+    assert "avx or a lower rung" in fate.fix
+    assert "not a rung" in fate_of(facts(), isa="haswell").reason
+    assert "of aarch64, but the node is x86_64" in fate_of(facts(), isa="armv8").reason
 
 
 def test_sms_must_be_compute_capabilities():
