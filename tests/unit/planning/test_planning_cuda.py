@@ -71,7 +71,7 @@ def test_a_package_for_newer_gpus_blocks_a_node_without_one(known, says):
     plan = planned({"a": known, "b": gpu("8.6")}, packages=FLASH)
     blocked = plan.nodes["a"]
     assert blocked.state == "blocked"
-    assert blocked.reason == f"flash-attn needs a GPU of SM 8.0 or newer, {says}."
+    assert blocked.reason == f"flash-attn needs a GPU of SM 8.0 or newer, and {says}."
     assert "without flash-attn" in blocked.fix
     assert plan.nodes["b"].state == "ok"
 
