@@ -8,7 +8,7 @@ import re
 from pydantic import ValidationError
 
 from fleetbuild.models import Capture, Manifest
-from fleetbuild.probe._text import MAX_SECTION, short
+from fleetbuild.probe._text import is_too_long, short
 
 MAX_RELEASES = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -17,15 +17,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 def read_release(capture: Capture) -> tuple[dict[str, Manifest], list[str]]:
     """The manifests by the name of their release, and a warning where one is damaged."""
     text = capture.get("release", "").strip()
-    if len(text) > MAX_SECTION:
+    if is_too_long("release", text):
         return {}, []
     manifests: dict[str, Manifest] = {}
     warnings: list[str] = []
-    while text and len(manifests) + len(warnings) < MAX_RELEASES:
+    at, decoder = 0, json.JSONDecoder()
+    while at < len(text) and len(manifests) + len(warnings) < MAX_RELEASES:
         try:
-            document, end = json.JSONDecoder().raw_decode(text)
+            document, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            warnings.append(_damaged("is no JSON", text))
+            warnings.append(_damaged("is no JSON", text[at : at + 240]))
             break
         try:
             manifest = Manifest.model_validate(document)
@@ -34,9 +35,15 @@ def read_release(capture: Capture) -> tuple[dict[str, Manifest], list[str]]:
         if manifest and _harmless(manifest):
             manifests[manifest.release] = manifest
         else:
-            warnings.append(_damaged("is not one of ours", text))
-        text = text[end:].strip()
+            warnings.append(_damaged("is not one of ours", text[at : at + 240]))
+        at = _after_space(text, end)
     return manifests, warnings
+
+
+def _after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
 
 
 def _harmless(manifest: Manifest) -> bool:
