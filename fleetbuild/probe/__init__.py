@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
+from typing import Generic, TypeVar
 
-from fleetbuild.models import Capture, Event, Login, Node, OnEvent, Unreachable, ignore
+from fleetbuild.models import Capture, Event, Facts, Login, Node, OnEvent, Unreachable, ignore
 from fleetbuild.probe import openssh, reasons
+from fleetbuild.probe.apart import read_facts
 from fleetbuild.probe.local import LocalTransport
 from fleetbuild.probe.pool import run_all
 from fleetbuild.probe.sections import split
@@ -18,6 +21,15 @@ from fleetbuild.probe.ssh import FabricTransport, beyond
 from fleetbuild.probe.transport import Answer, Deadline, NoAnswer, Transport
 
 WORKSPACE = "~/.cache/fleetbuild"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A node that answered: what it printed, and the facts in that."""
+
+    capture: Capture
+    facts: Facts
 
 
 def probe(
@@ -28,7 +40,7 @@ def probe(
     install_path: str = "/opt/fleetbuild",
     workspace: str = WORKSPACE,
     on_event: OnEvent = ignore,
-) -> dict[str, Capture | Unreachable]:
+) -> dict[str, Probed | Unreachable]:
     """Ask every node what it is; in the order of `nodes`."""
     nonce = f"fleetbuild-{secrets.token_hex(16)}"
     answers = ask(
@@ -52,19 +64,19 @@ def ask(
     nodes: Sequence[Node],
     text: bytes,
     arguments: Sequence[str],
-    read: Callable[[Answer, Login], Capture],
+    read: Callable[[Answer, Login], T],
     *,
     timeout: float = 30,
     forks: int = 64,
     on_event: OnEvent = ignore,
-) -> dict[str, Capture | Unreachable]:
+) -> dict[str, T | Unreachable]:
     """Run one sh script on every node and read the answers; `read` may raise NoAnswer."""
     if any(node.login.connection == "ssh" for node in nodes):
         # Here, and not by fifty threads at once: Python's import locks have hung on that.
         import_module("fabric")
     way = functools.partial(way_to, settle=Settling(node.login for node in nodes).settle)
     jobs = [_Visit(node, text, arguments, timeout, read, way=way) for node in nodes]
-    found: dict[str, Capture | Unreachable] = {}
+    found: dict[str, T | Unreachable] = {}
     for number, outcome in run_all(
         jobs, at_once=forks, timeout=timeout, late=lambda: _late(timeout)
     ):
@@ -76,7 +88,7 @@ def ask(
     return found
 
 
-class _Visit:
+class _Visit(Generic[T]):
     """One node: find the way there, ask, read the answer."""
 
     def __init__(
@@ -85,7 +97,7 @@ class _Visit:
         text: bytes,
         arguments: Sequence[str],
         timeout: float,
-        read: Callable[[Answer, Login], Capture],
+        read: Callable[[Answer, Login], T],
         *,
         way: Callable[[Login, float], tuple[Transport, str | None]],
     ) -> None:
@@ -97,7 +109,7 @@ class _Visit:
         self._way = way
         self._transport: Transport | None = None
 
-    def run(self, admitted: Callable[[str | None], None]) -> Capture | Unreachable:
+    def run(self, admitted: Callable[[str | None], None]) -> T | Unreachable:
         """See Job."""
         try:
             self._transport, gate = self._way(self._login, self._timeout)
@@ -136,11 +148,11 @@ def way_to(
     return FabricTransport(login, settings), gate
 
 
-def _read(answer: Answer, login: Login, *, nonce: str) -> Capture:
+def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
     capture = split(answer.out.decode(errors="replace"), nonce)
     if not capture:
         raise reasons.unusable(answer, login)
-    return capture
+    return Probed(capture, read_facts(capture))
 
 
 def _late(timeout: float) -> Unreachable:
@@ -150,7 +162,7 @@ def _late(timeout: float) -> Unreachable:
     )
 
 
-def _event(node: Node, outcome: Capture | Unreachable, done: int, total: int) -> Event:
+def _event(node: Node, outcome: object, done: int, total: int) -> Event:
     lost = isinstance(outcome, Unreachable)
     return Event(
         stage="probe",
