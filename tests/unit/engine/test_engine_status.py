@@ -7,7 +7,9 @@ from fleetbuild.engine.labelling import Names
 from fleetbuild.engine.status import compare, with_labels
 from fleetbuild.models import Facts, Manifest, ManifestWheel, NodeResult, NodeStatus, Result
 
-WHEEL = ManifestWheel(package="hnswlib", version="0.8.0+cpu.avx", artifact_key="k", sha256="s")
+WHEEL = ManifestWheel(
+    package="hnswlib", version="0.8.0+cpu.avx", artifact_key="0" * 32, sha256="0" * 64
+)
 MANIFEST = Manifest(
     release="default", id="r1", group="g", python="/p", wheels=(WHEEL,), verified=True
 )
