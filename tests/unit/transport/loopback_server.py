@@ -65,10 +65,16 @@ class Everybody(paramiko.ServerInterface):
         self.answer = answer
 
     def get_allowed_auths(self, username: str) -> str:
-        return "password,publickey"
+        return "password,publickey,keyboard-interactive"
 
     def check_auth_password(self, username: str, password: str) -> int:
-        return paramiko.AUTH_SUCCESSFUL
+        return paramiko.AUTH_SUCCESSFUL if password == "p" else paramiko.AUTH_FAILED
+
+    def check_auth_interactive(self, username: str, submethods: str) -> paramiko.InteractiveQuery:
+        return paramiko.InteractiveQuery("", "", ("Password: ", False))
+
+    def check_auth_interactive_response(self, responses: list[str]) -> int:
+        return paramiko.AUTH_SUCCESSFUL if responses == ["p"] else paramiko.AUTH_FAILED
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         return paramiko.OPEN_SUCCEEDED

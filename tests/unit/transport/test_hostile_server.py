@@ -11,12 +11,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from pydantic import SecretStr
 
 from fleetbuild.models import Event, Login, Node, Unreachable
 from fleetbuild.probe import Probed, ask, probe
+from fleetbuild.probe.openssh import ProgramTransport, settle
+from fleetbuild.probe.transport import Deadline
 
 
 def packet(payload: bytes) -> bytes:
@@ -53,14 +56,14 @@ def test_names_that_are_no_text_cost_one_node(port: int) -> None:
 
 
 @contextmanager
-def servers(*answers: str) -> Iterator[list[Node]]:
+def servers(*answers: str, stderr: IO[str] | int = subprocess.DEVNULL) -> Iterator[list[Node]]:
     """A node for each of these answers of loopback_server.py."""
     program = Path(__file__).with_name("loopback_server.py")
     with subprocess.Popen(
         [sys.executable, program, *answers],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         text=True,
     ) as running:
         assert running.stdout
@@ -134,3 +137,30 @@ def test_a_node_that_sends_the_worst_delays_no_other(
             if last - usual < 1:
                 break
         assert min(runs) - usual < 1
+
+
+def test_neither_agent_nor_display_is_forwarded(tmp_path: Path) -> None:
+    """By paramiko; what the ssh program does with such settings is in test_openssh.py."""
+    config = tmp_path / "config"
+    config.write_text("ForwardAgent yes\nForwardX11 yes\nUserKnownHostsFile /dev/null\n")
+    log = tmp_path / "log"
+    with log.open("w") as heard, servers("good", stderr=heard) as (node,):
+        login = node.login.model_copy(update={"ssh_args": ("-F", str(config))})
+        found = probe([node.model_copy(update={"login": login})])
+    assert isinstance(found[node.name], Probed)
+    assert "asked for" not in log.read_text()
+
+
+@pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
+@pytest.mark.parametrize("user", ["u", "u" * 40])
+@pytest.mark.parametrize("alias", [(), ("-o", "HostKeyAlias=N1")])
+def test_ssh_is_given_the_password_when_it_asks_for_this_login(
+    good: list[Node], method: str, user: str, alias: tuple[str, ...]
+) -> None:
+    preferred = ("-o", f"PreferredAuthentications={method}", "-o", "LogLevel=ERROR", *alias)
+    login = good[0].login
+    login = login.model_copy(update={"ssh_args": (*login.ssh_args, *preferred), "user": user})
+    settings = settle(login, Deadline(10))
+    words = ("fleetbuild-0",)
+    answer = ProgramTransport(login, settings).run(b"", words, Deadline(20))
+    assert b"fleetbuild-0 end uname 0" in answer.out
