@@ -9,7 +9,7 @@ PY := .venv/bin/python
 SETUP_PACKAGES := g++ git openssh-client
 DEBIAN_PYTHON_PACKAGES := python3-venv python3-dev
 COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
-PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetbuild/planning/*,fleetbuild/probe/parse.py,fleetbuild/recipes/*
+PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetbuild/planning/*,fleetbuild/probe/parsing/facts.py,fleetbuild/recipes/*
 
 .PHONY: help setup demo test test-unit test-fleet test-molecule test-long lint lab lab-down bench docs dist clean test-packages
 

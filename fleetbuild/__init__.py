@@ -77,7 +77,7 @@ class _Package(ModuleType):
     """`probe` is a call here and also the name of a package below; the call is what one gets."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (name == "probe" and isinstance(value, ModuleType)):
+        if not (name in ("apply", "probe") and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
 

@@ -7,33 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetbuild.ansible import Secrets
+from fleetbuild.apply.check import refuse_without_ssh
+from fleetbuild.apply.context import Run
+from fleetbuild.apply.stages import carry_out
 from fleetbuild.audit import WheelAudit, audit_wheel
 from fleetbuild.cluster import Cluster
-from fleetbuild.cluster.fleet import read_fleet
+from fleetbuild.cluster.read_fleet import read_fleet
 from fleetbuild.config import base_folder, load_config
-from fleetbuild.engine import housekeeping
-from fleetbuild.engine.apply import carry_out
-from fleetbuild.engine.check import refuse_without_ssh
-from fleetbuild.engine.cluster_builds import take_in
-from fleetbuild.engine.housekeeping import Explanation, explained, exported
-from fleetbuild.engine.journal import Journal
-from fleetbuild.engine.labelling import names_for, names_in, serving_planned
-from fleetbuild.engine.labelling_api import compare_labels, label_cluster
-from fleetbuild.engine.lock import locked
-from fleetbuild.engine.manifests import Emission, What, read_workload
-from fleetbuild.engine.planner import named_builders, plan_fleet
-from fleetbuild.engine.plans import last_plan, read_plan, save_plan
-from fleetbuild.engine.probing import probe_nodes, stored_facts
-from fleetbuild.engine.rollback import going_back
-from fleetbuild.engine.run import Run
-from fleetbuild.engine.state import StateDir
-from fleetbuild.engine.status import compare
-from fleetbuild.engine.tools import Reach, checks_for, connect, labeller, send
-from fleetbuild.engine.verify import verification
 from fleetbuild.errors import FleetbuildError, UsageError
 from fleetbuild.inventory import read_inventory
 from fleetbuild.kubernetes import Delivery
-from fleetbuild.kubernetes.builders import builder_image
+from fleetbuild.kubernetes.builds.builder_image import builder_image
+from fleetbuild.labelling.api import compare_labels, label_cluster
+from fleetbuild.labelling.labeller import label_targets, nodes_serving_plan, targets_of_plan
 from fleetbuild.models import (
     Config,
     Event,
@@ -51,7 +37,28 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled, LabelResult
+from fleetbuild.planner.facts import probe_nodes, stored_facts
+from fleetbuild.planner.plan_files import last_plan, read_plan, save_plan
+from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
+from fleetbuild.state.directory import StateDir
+from fleetbuild.state.journal import Journal
+from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store
+from fleetbuild.tasks import garbage
+from fleetbuild.tasks.cluster_builds import add_built_wheels
+from fleetbuild.tasks.emit import Emission, What, read_workload
+from fleetbuild.tasks.explain import Explanation, explained
+from fleetbuild.tasks.export import exported
+from fleetbuild.tasks.rollback import rollback_task
+from fleetbuild.tasks.status import compare_releases
+from fleetbuild.tasks.verify import verify_task
+from fleetbuild.wiring import (
+    FleetAccess,
+    apply_tools,
+    checks_by_manifest,
+    open_labeller,
+    run_on_fleet,
+)
 
 __all__ = [
     "Cluster",
@@ -189,10 +196,10 @@ def apply(
     """
     refuse_without_ssh(plan)
     state = _state(state_dir)
-    reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, plan.install_path)
-    tools = connect(reach, config)
+    reach = FleetAccess(inventory, state, secrets or Secrets(), timeout, forks, plan.install_path)
+    tools = apply_tools(reach, config)
     journal = Journal(state.journal / f"{plan.digest[:16]}.jsonl")
-    with labeller(plan.labels, names_in(plan), reach, cluster or Cluster()) as labels:
+    with open_labeller(plan.labels, targets_of_plan(plan), reach, cluster or Cluster()) as labels:
         tools = replace(tools, labels=labels)
         return carry_out(Run(plan, inventory, state, tools, journal, on_event))
 
@@ -211,10 +218,12 @@ def verify(
     """Try on every node what serves there, by the checks that it was installed with."""
     config, state = config or Config(), _state(state_dir)
     made = last_plan(state)
-    checks = checks_for(made, Store(state.store), [base_folder(config, inventory) / "recipes"])
-    errand = verification(config.install.path, config.release, checks)
-    reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return send(errand, reach, config, made, cluster, on_event=on_event)
+    checks = checks_by_manifest(
+        made, Store(state.store), [base_folder(config, inventory) / "recipes"]
+    )
+    errand = verify_task(config.install.path, config.release, checks)
+    reach = FleetAccess(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
+    return run_on_fleet(errand, reach, config, made, cluster, on_event=on_event)
 
 
 def rollback(
@@ -230,9 +239,9 @@ def rollback(
 ) -> Result:
     """Switch every node back to the release that served before."""
     config, state = config or Config(), _state(state_dir)
-    errand = going_back(config.install.path, config.release)
-    reach = Reach(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return send(errand, reach, config, last_plan(state), cluster, on_event=on_event)
+    errand = rollback_task(config.install.path, config.release)
+    reach = FleetAccess(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
+    return run_on_fleet(errand, reach, config, last_plan(state), cluster, on_event=on_event)
 
 
 def status(
@@ -264,12 +273,12 @@ def status(
         )  # fmt: skip
         ages = dict.fromkeys(names, now())
     last = state.last_result()
-    found = compare(
+    found = compare_releases(
         names, facts, release=config.release, last=last.result if last else None, probed=ages
     )
     if cluster is None and config.kubernetes.labels != "api":
         return found
-    called = names_for(inventory, config, last_plan(state))
+    called = label_targets(inventory, config, last_plan(state))
     limited = inventory.limit is not None
     return compare_labels(found, facts, called, cluster or Cluster(), limited=limited)
 
@@ -296,7 +305,7 @@ def render_manifests(
         result = last.result
     emission = Emission(
         plan=plan,
-        verified=serving_planned(plan, result) if result else None,
+        verified=nodes_serving_plan(plan, result) if result else None,
         delivery=delivery or Delivery(image=image),
         store=Store(_state(state_dir).store) if state_dir is not None else None,
         workload=read_workload(Path(workload)) if workload is not None else None,
@@ -342,8 +351,8 @@ def collect_garbage(state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:
     runs left behind: journals, output and delivered wheels after 30 days."""
     state = _state(state_dir)
     saved = read_plan(state.plan_file)
-    with locked(state.create().lock_file):
-        return housekeeping.collect_garbage(saved, state)
+    with hold_run_lock(state.create().lock_file):
+        return garbage.collect_garbage(saved, state)
 
 
 def add_wheels(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tuple[WheelResult, ...]:
@@ -351,8 +360,8 @@ def add_wheels(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tupl
     target first, as one that comes from a node is."""
     state = _state(state_dir)
     saved = read_plan(state.plan_file)
-    with locked(state.create().lock_file):
-        return take_in(saved, Path(folder), Store(state.store))
+    with hold_run_lock(state.create().lock_file):
+        return add_built_wheels(saved, Path(folder), Store(state.store))
 
 
 def export_store(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:

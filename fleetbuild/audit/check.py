@@ -20,7 +20,7 @@ from fleetbuild.audit.wheel import audit_wheel
 from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 _PERENNIAL = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
@@ -115,8 +115,8 @@ def _platform_fits(tag: Tag, target: Target) -> bool:
         return True
     family = "musl" if platform["musl"] else "glibc"
     needs = platform["musl"] or platform["glibc"] or _PERENNIAL.get(platform["name"], "")
-    floor = numbers(target.libc.floor)
-    return family == target.libc.family and numbers(needs.replace("_", ".")) <= floor
+    floor = version_key(target.libc.floor)
+    return family == target.libc.family and version_key(needs.replace("_", ".")) <= floor
 
 
 def _elf(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _elf(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
         return
     if elf.libc and elf.libc != target.libc.family:
         yield f"{elf.path} is linked with {elf.libc}, and the nodes have {target.libc.family}"
-    elif elf.glibc and numbers(elf.glibc) > numbers(target.libc.floor):
+    elif elf.glibc and version_key(elf.glibc) > version_key(target.libc.floor):
         yield f"{elf.path} needs glibc {elf.glibc}, and the oldest node has {target.libc.floor}"
     if elf.path in _table("cpu_code")["packages"].get(canonicalize_name(package), ()):
         return
@@ -139,7 +139,7 @@ def _cxx(audit: WheelAudit, oldest: str | None) -> Iterator[str]:
     if oldest is None or any("libstdc++" in elf.path for elf in audit.elfs):  # it brings its own
         return
     for elf in audit.elfs:
-        if elf.glibcxx and numbers(elf.glibcxx) > numbers(oldest):
+        if elf.glibcxx and version_key(elf.glibcxx) > version_key(oldest):
             yield f"{elf.path} needs GLIBCXX_{elf.glibcxx}, and the oldest libstdc++ has {oldest}"
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 MAGIC = b"\x7fELF"
 _64_BIT_LITTLE_ENDIAN = b"\x02\x01"
@@ -85,7 +85,7 @@ class Elf:
     def highest(self, prefix: str) -> str | None:
         """The highest version asked for of GLIBC or GLIBCXX."""
         found = [v.removeprefix(prefix + "_") for v in self.versions if v.startswith(prefix + "_")]
-        return max((v for v in found if v[:1].isdigit()), key=numbers, default=None)
+        return max((v for v in found if v[:1].isdigit()), key=version_key, default=None)
 
     def symbol_at(self, address: int) -> str | None:
         """The function that an address lies in."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models._base import Frozen
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 
 class FeatureUse(Frozen):
@@ -70,4 +70,4 @@ class WheelAudit(Frozen):
     def libc_floor(self) -> str | None:
         """The oldest glibc that all of its files load with, None where they ask for none."""
         versions = [elf.glibc for elf in self.elfs if elf.glibc]
-        return max(versions, key=numbers, default=None)
+        return max(versions, key=version_key, default=None)

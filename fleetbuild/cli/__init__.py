@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from fleetbuild.cli import (
+from fleetbuild.cli.commands import (
     apply,
     audit,
     doctor,

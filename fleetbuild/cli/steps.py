@@ -16,7 +16,6 @@ from fleetbuild.ansible import Secrets
 from fleetbuild.cli.session import Session
 from fleetbuild.cluster import Cluster
 from fleetbuild.config import find_config
-from fleetbuild.engine.state import StateDir
 from fleetbuild.errors import UsageError, worst
 from fleetbuild.models import Config, Facts, Install, Inventory, NodeStatus, OnEvent, Plan, Result
 from fleetbuild.models.config import Kubernetes
@@ -25,7 +24,8 @@ from fleetbuild.models.result import Labelled
 from fleetbuild.report import plan as plan_report
 from fleetbuild.report import result as result_report
 from fleetbuild.report.progress import listening, waiting
-from fleetbuild.words import count
+from fleetbuild.state.directory import StateDir
+from fleetbuild.text import count
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,16 @@ def label(
     return labelled
 
 
-class Reach(TypedDict, total=False):
+class ProbeOptions(TypedDict, total=False):
     """How nodes are asked, where the command line says so."""
 
     timeout: float
     forks: int
 
 
-def reach(timeout: float | None, forks: int | None) -> Reach:
+def probe_options(timeout: float | None, forks: int | None) -> ProbeOptions:
     """What was given of both; the library knows the rest."""
-    given: Reach = {}
+    given: ProbeOptions = {}
     if timeout is not None:
         given["timeout"] = timeout
     if forks is not None:
@@ -126,7 +126,7 @@ def probe(
     *,
     captures: Path | None = None,
     save: Path | None = None,
-    **how: Unpack[Reach],
+    **how: Unpack[ProbeOptions],
 ) -> Probed:
     """The facts of all nodes, by SSH or from captures."""
     if captures:
@@ -148,7 +148,7 @@ def status(
     *,
     offline: bool,
     cluster: Cluster | None,
-    **how: Unpack[Reach],
+    **how: Unpack[ProbeOptions],
 ) -> dict[str, NodeStatus]:
     """What runs where, by a new probe or by the last one."""
     if offline:
@@ -270,7 +270,7 @@ def errand(
     secrets: Secrets,
     kubeconfig: Path | None,
     context: str | None,
-    **reach: Unpack[Reach],
+    **reach: Unpack[ProbeOptions],
 ) -> None:
     """A call of the library that goes to every node of an inventory, and how it ended."""
     fleet = read(run, source, limit=limit, secrets=secrets)

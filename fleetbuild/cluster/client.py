@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
+from fleetbuild.cluster.api_errors import NoResponse, Refusal, no_api, untrusted
 from fleetbuild.cluster.connection import connect
 from fleetbuild.cluster.credentials import Credentials, log_in, renewable
 from fleetbuild.cluster.kubeconfig import Access
-from fleetbuild.cluster.problems import Refusal, Unanswered, no_api, untrusted
 
 TIMEOUT = 15.0  # seconds, for each answer
 WAITS = (0.5, 1.0, 2.0)  # seconds before asking again
@@ -121,7 +121,7 @@ class Client:
                 if isinstance(problem, ssl.SSLCertVerificationError):
                     raise untrusted(self.access, problem) from None
                 if wait is None:
-                    raise Unanswered(_reason(problem, self._timeout), number + 1) from None
+                    raise NoResponse(_reason(problem, self._timeout), number + 1) from None
                 self._sleep(wait)
                 continue
             if answer.code == 401 and not renewed and renewable(self.access.user):

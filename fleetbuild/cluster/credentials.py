@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from fleetbuild.cluster.kubeconfig import Access, User
-from fleetbuild.cluster.written import Exec
+from fleetbuild.cluster.kubeconfig_schema import Exec
 from fleetbuild.errors import ClusterError, KubeconfigError
 
 PATIENCE = 120.0  # seconds that a command may take: some open a browser

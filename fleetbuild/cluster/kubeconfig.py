@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, quote, urlsplit
 
-from fleetbuild.cluster.written import FIX, Context, Exec, Kubeconfig, Login, Server, parse
+from fleetbuild.cluster.kubeconfig_schema import (
+    FIX,
+    Context,
+    Exec,
+    Kubeconfig,
+    Login,
+    Server,
+    parse,
+)
 from fleetbuild.errors import KubeconfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

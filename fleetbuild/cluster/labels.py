@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+from fleetbuild.cluster.api_errors import NoResponse, Refusal, as_error, expired, forbidden
 from fleetbuild.cluster.client import Client, path_of
 from fleetbuild.cluster.nodes import NODES, ClusterNode, read
-from fleetbuild.cluster.problems import Refusal, Unanswered, expired, forbidden, told
-from fleetbuild.kubernetes.labels import field_manager
-from fleetbuild.kubernetes.served import DEFAULT, is_label_of, is_release_label
+from fleetbuild.kubernetes.labels.node_labels import field_manager
+from fleetbuild.kubernetes.labels.release_labels import DEFAULT, is_label_of, is_release_label
 
 AT_ONCE = 8
 _AGAIN = "Run the same command again; what is labelled stays so."
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedLabels:
     """The labels of ours that a node should have, and no other."""
 
     release: Mapping[str, str] | None = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Labelling:
 def label_nodes(
     client: Client,
     nodes: Mapping[str, ClusterNode],
-    wanted: Mapping[str, Wanted],
+    wanted: Mapping[str, WantedLabels],
     labelling: Labelling,
 ) -> dict[str, Outcome]:
     """Give each of these Nodes the labels that are wanted of it; a trouble stops no other."""
@@ -80,11 +80,11 @@ def may_label(client: Client, node: ClusterNode, labelling: Labelling) -> None:
         client.apply(
             path_of(*NODES, node.name), body, manager=labelling.manager, force=True, dry_run=True
         )
-    except Unanswered as problem:
-        raise told(problem, client.access, "patch", "/nodes") from None
+    except NoResponse as problem:
+        raise as_error(problem, client.access, "patch", "/nodes") from None
     except Refusal as problem:
         if problem.code in (401, 403):
-            raise told(problem, client.access, "patch", "/nodes") from None
+            raise as_error(problem, client.access, "patch", "/nodes") from None
 
 
 class _Patience:
@@ -103,13 +103,17 @@ class _Patience:
 
 
 def _label(
-    client: Client, labelling: Labelling, patience: _Patience, node: ClusterNode, wanted: Wanted
+    client: Client,
+    labelling: Labelling,
+    patience: _Patience,
+    node: ClusterNode,
+    wanted: WantedLabels,
 ) -> Outcome:
     if patience.lost:
         return _silent(client, "it had stopped answering before")
     try:
         outcome = _applied(client, labelling, node, wanted)
-    except Unanswered as problem:
+    except NoResponse as problem:
         patience.note(answered=False)
         return _silent(client, f"{problem.reason}, {problem.times} times asked")
     except Refusal as problem:
@@ -118,7 +122,9 @@ def _label(
     return outcome
 
 
-def _applied(client: Client, labelling: Labelling, node: ClusterNode, wanted: Wanted) -> Outcome:
+def _applied(
+    client: Client, labelling: Labelling, node: ClusterNode, wanted: WantedLabels
+) -> Outcome:
     labels = _labels(node, wanted, labelling)
     path = path_of(*NODES, node.name)
     made = read(
@@ -143,7 +149,7 @@ def _body(node: ClusterNode, labels: Mapping[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
-def _labels(node: ClusterNode, wanted: Wanted, labelling: Labelling) -> dict[str, str]:
+def _labels(node: ClusterNode, wanted: WantedLabels, labelling: Labelling) -> dict[str, str]:
     owned = node.owned(labelling.manager)
     release = {key for key in owned if is_release_label(key, labelling.domain)}
     kept_hardware = {key: owned[key] for key in owned if key not in release}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetbuild.cluster.api_errors import NoResponse, Refusal, as_error
 from fleetbuild.cluster.client import Client, path_of
-from fleetbuild.cluster.problems import Refusal, Unanswered, told
 
 NODES = ("api", "v1", "nodes")
 
@@ -36,8 +36,8 @@ def list_nodes(client: Client) -> dict[str, ClusterNode]:
     """Every Node, by name."""
     try:
         return {node.name: node for item in client.all(path_of(*NODES)) if (node := read(item))}
-    except (Refusal, Unanswered) as problem:
-        raise told(problem, client.access, "list", "/nodes") from None
+    except (Refusal, NoResponse) as problem:
+        raise as_error(problem, client.access, "list", "/nodes") from None
 
 
 def read(document: Mapping[str, Any]) -> ClusterNode:

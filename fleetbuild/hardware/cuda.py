@@ -8,7 +8,7 @@ from typing import Any
 
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import SMS, sm_order
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,15 @@ class Gcc:
 
     def fits(self, version: str) -> bool:
         """Whether this gcc will do."""
-        return numbers(self.least) <= numbers(version) and (
-            self.below is None or numbers(version) < numbers(self.below)
+        return version_key(self.least) <= version_key(version) and (
+            self.below is None or version_key(version) < version_key(self.below)
         )
 
     def __and__(self, other: Gcc) -> Gcc:
         bounds = [gcc.below for gcc in (self, other) if gcc.below]
         return Gcc(
-            max(self.least, other.least, key=numbers), min(bounds, key=numbers, default=None)
+            max(self.least, other.least, key=version_key),
+            min(bounds, key=version_key, default=None),
         )
 
     def __str__(self) -> str:
@@ -65,8 +66,10 @@ TOOLKITS: dict[str, CudaToolkit] = {  # oldest first
 def compiles_for(toolkit: str, sm: str) -> bool:
     """Whether this toolkit has the SM among its targets."""
     known = SMS[sm]
-    since_first = numbers(known.first_cuda) <= numbers(toolkit)
-    return since_first and (known.last_cuda is None or numbers(toolkit) <= numbers(known.last_cuda))
+    since_first = version_key(known.first_cuda) <= version_key(toolkit)
+    return since_first and (
+        known.last_cuda is None or version_key(toolkit) <= version_key(known.last_cuda)
+    )
 
 
 def serves(driver: str, toolkit: str, *, ptx: bool = False) -> bool:
@@ -77,7 +80,7 @@ def serves(driver: str, toolkit: str, *, ptx: bool = False) -> bool:
     """
     known = TOOLKITS[toolkit]
     needed = known.own_driver if ptx else known.driver
-    return needed is not None and numbers(needed) <= numbers(driver)
+    return needed is not None and version_key(needed) <= version_key(driver)
 
 
 def newest_for_driver(driver: str) -> str | None:

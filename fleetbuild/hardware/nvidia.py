@@ -12,7 +12,7 @@ from fleetbuild.hardware.cuda import is_jetson
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.pytorch import Torch
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 _DATA = load("nvidia.yml")
 
@@ -57,6 +57,6 @@ def _cudnn(cuda: str, arch: str, sms: Sequence[str], torch: Torch) -> str:
     without = (
         each["from"] for each in _DATA["cudnn_sms"] if sm_order(oldest) < sm_order(each["sm"])
     )
-    below = min([str(int(torch.cudnn) + 1), *without], key=numbers)
-    since = max(row[arch], torch.cudnn_from or "0", torch.cudnn, key=numbers) if row else below
-    return f">={since},<{below}" if numbers(since) < numbers(below) else ""
+    below = min([str(int(torch.cudnn) + 1), *without], key=version_key)
+    since = max(row[arch], torch.cudnn_from or "0", torch.cudnn, key=version_key) if row else below
+    return f">={since},<{below}" if version_key(since) < version_key(below) else ""

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from fleetbuild.hardware.cuda import TOOLKITS, minor, runs_on
 from fleetbuild.hardware.data import load
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 Evidence = Literal["released", "reported", "buildable"]
 EVIDENCE: tuple[Evidence, ...] = ("released", "reported", "buildable")  # the best first
@@ -41,9 +41,9 @@ class Pythons:
         version = python_of(tag)
         if tag.endswith("t") and self.newest is not None:
             return version in self.free_threaded
-        return numbers(self.oldest) <= numbers(version) and (
+        return version_key(self.oldest) <= version_key(version) and (
             self.newest is None
-            or numbers(version) <= numbers(self.newest)
+            or version_key(version) <= version_key(self.newest)
             or version in self.experimental
         )
 
@@ -76,8 +76,8 @@ class Torch:
         alone, so the last one of the newest major version that PyTorch releases it with."""
         if not self.releases:
             return None
-        major = max(numbers(cuda)[0] for cuda in self.releases)
-        return [cuda for cuda in TOOLKITS if numbers(cuda)[0] == major][-1]
+        major = max(version_key(cuda)[0] for cuda in self.releases)
+        return [cuda for cuda in TOOLKITS if version_key(cuda)[0] == major][-1]
 
     def strangers(self, sms: Iterable[str]) -> list[str]:
         """The SMs that it does not know. What one newer than the table knows is not known."""
@@ -150,7 +150,7 @@ def find_torch(version: str) -> Torch | None:
     name = f"{plain.major}.{plain.minor}"
     if name in TORCHES:
         return TORCHES[name]
-    if numbers(name) < numbers(NEWEST.name):
+    if version_key(name) < version_key(NEWEST.name):
         return None
     return replace(
         NEWEST,
@@ -197,7 +197,7 @@ def companion_for(companion: str, torch: str) -> str | None:
     table = COMPANIONS.get(companion, {})
     fitting = [version for version, wanted in table.items() if _accepts(wanted, torch)]
     exact = [version for version in fitting if str(table[version]).startswith("==")]
-    return max(exact or fitting, key=numbers, default=None)
+    return max(exact or fitting, key=version_key, default=None)
 
 
 def fits_companion(companion: str, version: str, torch: str) -> bool:

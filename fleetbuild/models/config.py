@@ -89,7 +89,7 @@ class Rollout(Frozen):
         """How many of so many nodes go at a time."""
         return max(1, int(_part(self.serial, nodes)))
 
-    def bearable(self, failures: int, nodes: int) -> bool:
+    def tolerates(self, failures: int, nodes: int) -> bool:
         """May the rollout go on after so many failures in a group of so many nodes?"""
         return failures <= _part(self.max_fail, nodes)
 

@@ -100,7 +100,7 @@ class PlannedWheel(Frozen):
     import_names: tuple[str, ...] = ()
 
     @property
-    def patience(self) -> int:
+    def timeout_seconds(self) -> int:
         """The seconds that its build may take: 4 hours, or three times what is estimated."""
         return max(4 * 3600, round(3 * 60 * (self.minutes or 0)))
 

@@ -1,12 +1,16 @@
 """Groups, representatives and the plan: pure functions from what is known to what will be done."""
 
-from fleetbuild.planning.document import dump_plan, read_plan
-from fleetbuild.planning.drafting import Draft, draft, hindering, lock_request, source_request
+from fleetbuild.planning.document.fingerprint import fingerprint, stale
+from fleetbuild.planning.document.make_plan import make_plan
+from fleetbuild.planning.document.serialize import dump_plan, read_plan
+from fleetbuild.planning.draft import (
+    PlanDraft,
+    draft_plan,
+    lock_request,
+    nodes_blocking_dependencies,
+    source_request,
+)
 from fleetbuild.planning.explain import explain_group, explain_node
-from fleetbuild.planning.fingerprint import fingerprint, stale
-from fleetbuild.planning.inputs import build_request
-from fleetbuild.planning.lock import LockRequest, Locks, Resolution, Source
-from fleetbuild.planning.make import make_plan
 from fleetbuild.planning.packages import (
     Package,
     PackageSpec,
@@ -14,28 +18,30 @@ from fleetbuild.planning.packages import (
     parse_package,
     parse_packages,
 )
-from fleetbuild.planning.planned import Floors, StoreView
+from fleetbuild.planning.resolution import LockRequest, Locks, Resolution, Source
+from fleetbuild.planning.wheels.build_requirements import build_request
+from fleetbuild.planning.wheels.plan_wheel import Floors, StoreView
 
 __all__ = [
-    "Draft",
     "Floors",
     "LockRequest",
     "Locks",
     "Package",
     "PackageSpec",
+    "PlanDraft",
     "Resolution",
     "Source",
     "StoreView",
     "build_request",
     "choose_packages",
-    "draft",
+    "draft_plan",
     "dump_plan",
     "explain_group",
     "explain_node",
     "fingerprint",
-    "hindering",
     "lock_request",
     "make_plan",
+    "nodes_blocking_dependencies",
     "parse_package",
     "parse_packages",
     "read_plan",

@@ -10,10 +10,10 @@ from fleetbuild.hardware.cuda import newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_of_device
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
 from fleetbuild.models import Facts, Gpu, Plan, PlannedGroup, PlannedNode, PlannedWheel
-from fleetbuild.planning.compilers import compiler_of
-from fleetbuild.planning.limits import OLDEST, sm_list
-from fleetbuild.planning.tradeoffs import group_story, node_story
-from fleetbuild.words import count
+from fleetbuild.planning.compatibility.compilers import compiler_of
+from fleetbuild.planning.compatibility.constraints import OLDEST, sm_list
+from fleetbuild.planning.merging.tradeoffs import group_story, node_story
+from fleetbuild.text import count
 
 
 def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Target, TargetLibc
 from fleetbuild.models._base import Frozen
-from fleetbuild.planning.fates import Fate, wheel_rung
-from fleetbuild.planning.lock import StandIn
-from fleetbuild.planning.toolkits import Toolkit
+from fleetbuild.planning.compatibility.toolkits import Toolkit
+from fleetbuild.planning.eligibility.assess import Eligibility, wheel_rung
+from fleetbuild.planning.resolution import StandIn
 from fleetbuild.recipes import Recipe
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 
 class DraftGroup(Frozen):
@@ -31,7 +31,7 @@ class DraftGroup(Frozen):
         return self.target.name
 
 
-def node_targets(fates: Mapping[str, Fate], facts: Mapping[str, Facts]) -> dict[str, Target]:
+def node_targets(fates: Mapping[str, Eligibility], facts: Mapping[str, Facts]) -> dict[str, Target]:
     """The target of each node that can be planned for, were it for that node alone."""
     return {
         name: _target_of(fates[name], facts[name])
@@ -74,7 +74,7 @@ def builder_rank(name: str, facts: Facts) -> tuple[object, ...]:
     """Smaller is better: the oldest libc, then that pods may run there, then compilers at hand,
     then memory and cores."""
     return (
-        numbers(libc_of(facts)),
+        version_key(libc_of(facts)),
         bool(facts.taints),
         not has_compiler(facts),
         -(facts.memory_gb or 0),
@@ -95,10 +95,10 @@ def has_compiler(facts: Facts) -> bool:
 
 def lowest_libc(facts: Iterable[Facts]) -> str:
     """The oldest C library among these nodes."""
-    return min((each.libc.version for each in facts if each.libc), key=numbers)
+    return min((each.libc.version for each in facts if each.libc), key=version_key)
 
 
-def _target_of(fate: Fate, facts: Facts) -> Target:
+def _target_of(fate: Eligibility, facts: Facts) -> Target:
     rung = RUNGS[fate.rung or ""]
     assert fate.python and facts.libc  # it is ok, so it has them  # noqa: S101, PT018
     return Target(
@@ -133,7 +133,7 @@ def _wheel_floors(
     lowest: dict[tuple[int, Target], str] = {}
     for group, targets in wheels.items():
         for key in enumerate(targets):
-            lowest[key] = min(floors[group], lowest.get(key, floors[group]), key=numbers)
+            lowest[key] = min(floors[group], lowest.get(key, floors[group]), key=version_key)
     return lowest
 
 

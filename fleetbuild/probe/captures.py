@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fleetbuild.errors import CaptureError
 from fleetbuild.models import Capture, Unreachable
-from fleetbuild.probe._text import MAX_SECTION
-from fleetbuild.probe.sections import SECTIONS
+from fleetbuild.probe.parsing.framing import SECTIONS
+from fleetbuild.probe.parsing.text import MAX_SECTION
 
 
 def save_captures(directory: Path, captures: Mapping[str, Capture | Unreachable]) -> None:

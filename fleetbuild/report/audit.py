@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetbuild.audit import WheelAudit
-from fleetbuild.words import count
+from fleetbuild.text import count
 
 
 def audit_document(wheel: WheelAudit) -> dict[str, Any]:

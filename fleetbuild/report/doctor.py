@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.report.text import clean
-from fleetbuild.words import count
+from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fleetbuild.engine.doctor import Finding
+    from fleetbuild.tasks.doctor import Finding
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models import Facts
 from fleetbuild.report.text import clean, duration, fold, troubles
-from fleetbuild.words import count
+from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetbuild.engine.state import StateDir
 from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedWheel
 from fleetbuild.report.text import clean, duration, fold, state_option, troubles
-from fleetbuild.words import count
+from fleetbuild.state.directory import StateDir
+from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

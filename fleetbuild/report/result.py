@@ -8,7 +8,7 @@ from pathlib import Path
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
 from fleetbuild.models.result import Labelled, LabelResult
 from fleetbuild.report.text import clean, duration, fold, state_option, troubles
-from fleetbuild.words import count
+from fleetbuild.text import count
 
 GOOD = {
     "installed": "installed",

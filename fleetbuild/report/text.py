@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fleetbuild.words import count
+from fleetbuild.text import count
 
 # Escape sequences first, as a whole: CSI (colours, cursor), OSC (titles, links), then the rest.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetbuild.models import Plan, Tradeoff
-from fleetbuild.planning.tradeoffs import estimate, told
+from fleetbuild.planning.merging.tradeoffs import estimate, told
 from fleetbuild.report.text import clean
 
 if TYPE_CHECKING:

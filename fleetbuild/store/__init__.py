@@ -1,8 +1,8 @@
 """The controller's side of packages: what to resolve and fetch, and the wheels that were built."""
 
 from fleetbuild.store.index import IndexFile, write_index
-from fleetbuild.store.settings import IndexSettings, index_settings
-from fleetbuild.store.shelf import Provenance, Store, StoredWheel
+from fleetbuild.store.index_config import IndexSettings, index_settings
+from fleetbuild.store.wheels import Provenance, Store, StoredWheel
 
 __all__ = [
     "IndexFile",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetbuild.errors import InstallError, ResolutionError
+from fleetbuild.store.index_config import without_login
 from fleetbuild.store.pack import pack_checkout
-from fleetbuild.store.settings import without_login
 
 _ANSWER_WITHIN, _FETCH_WITHIN = 60, 4 * 3600
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

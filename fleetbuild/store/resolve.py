@@ -26,9 +26,9 @@ from fleetbuild.errors import ResolutionError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.planning import LockRequest, Resolution
-from fleetbuild.planning.lock import StandIn
-from fleetbuild.store.settings import IndexSettings, without_login
-from fleetbuild.store.tags import best_wheel
+from fleetbuild.planning.resolution import StandIn
+from fleetbuild.store.index_config import IndexSettings, without_login
+from fleetbuild.store.wheel_tags import best_wheel
 
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
 _DEADLINE = 300

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fleetbuild.engine.housekeeping import exported, release_files
 from fleetbuild.kubernetes import Delivery, Way, containers, render
+from fleetbuild.tasks.export import exported, release_files
 from tests.lab import image as lab_image
 from tests.lab.podman import _base, as_root, podman, ulimits
 from tests.unit.kubernetes.k8s_plans import make_plan

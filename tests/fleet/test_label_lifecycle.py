@@ -9,8 +9,8 @@ import pytest
 
 import fleetbuild
 from fleetbuild import Config, Event, Plan, Result
-from fleetbuild.engine.labelling import OFF
 from fleetbuild.kubernetes import node_labels
+from fleetbuild.labelling.labeller import OFF
 from tests.fleet.conftest import MakeLab
 from tests.lab import Lab
 

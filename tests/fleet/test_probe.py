@@ -23,8 +23,8 @@ from fleetbuild.ansible import Secrets
 from fleetbuild.inventory import read_inventory
 from fleetbuild.models import Event, Inventory, Login, Node, Unreachable
 from fleetbuild.probe import ask, probe, way_to
-from fleetbuild.probe.openssh import ProgramTransport
-from fleetbuild.probe.transport import Answer
+from fleetbuild.probe.transport.base import Answer
+from fleetbuild.probe.transport.openssh import ProgramTransport
 from tests.lab import Lab
 
 MakeLab = Callable[[dict[str, Any]], Lab]

@@ -40,7 +40,6 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 
 

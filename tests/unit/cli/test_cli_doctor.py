@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from fleetbuild.engine import doctor
+from fleetbuild.tasks import doctor
 
 Run = Callable[..., Result]
 Programs = dict[str, int | Exception | None]

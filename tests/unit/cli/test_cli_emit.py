@@ -9,7 +9,7 @@ import yaml
 from typer.testing import Result
 
 import fleetbuild
-from fleetbuild.planning.document import sealed
+from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.store import Store
 from tests.unit.kubernetes.k8s_plans import make_plan
 
@@ -28,7 +28,7 @@ spec:
 @pytest.fixture
 def planned(here: Path) -> Path:
     """A state directory with a plan of one group."""
-    fleetbuild.save_plan(sealed(make_plan()), here / ".fleetbuild" / "plan.json")
+    fleetbuild.save_plan(with_digest(make_plan()), here / ".fleetbuild" / "plan.json")
     return here / ".fleetbuild"
 
 

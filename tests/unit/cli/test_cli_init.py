@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 from typer.testing import Result
 
-from fleetbuild.cli.templates import CONFIG
+from fleetbuild.cli.commands.templates import CONFIG
 from fleetbuild.models import Config
 
 Run = Callable[..., Result]

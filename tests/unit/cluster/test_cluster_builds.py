@@ -24,8 +24,6 @@ import yaml
 from typer.testing import CliRunner
 
 from fleetbuild.cli import app
-from fleetbuild.engine.cluster_builds import cluster_builds, take_in
-from fleetbuild.engine.state import StateDir
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.models import (
     Installs,
@@ -39,8 +37,10 @@ from fleetbuild.models import (
     TargetLibc,
 )  # fmt: skip
 from fleetbuild.planning import dump_plan
-from fleetbuild.planning.document import sealed
+from fleetbuild.planning.document.serialize import with_digest
+from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
+from fleetbuild.tasks.cluster_builds import add_built_wheels, cluster_builds
 
 TARGET = Target(
     arch="x86_64",
@@ -90,7 +90,7 @@ def plan_of(*wheels: PlannedWheel, **changes: Any) -> Plan:
         name: PlannedNode(state="ok", group=group.name, kubernetes_node=f"kube-{name}")
         for name in group.nodes
     }
-    return sealed(
+    return with_digest(
         Plan(
             **{
                 "created": "2026-01-01T00:00:00+00:00", "inventory": "cluster:c",
@@ -455,15 +455,15 @@ def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
 def test_what_is_no_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
     made, store = plan_of(wheel()), Store(tmp_path / "store")
     with pytest.raises(UsageError, match="no folder"):
-        take_in(made, tmp_path / "nowhere", store)
-    assert take_in(made, tmp_path, store) == ()
+        add_built_wheels(made, tmp_path / "nowhere", store)
+    assert add_built_wheels(made, tmp_path, store) == ()
     home = tmp_path / KEY
     home.mkdir()
-    (empty,) = take_in(made, tmp_path, store)
+    (empty,) = add_built_wheels(made, tmp_path, store)
     assert "holds 0 wheels" in str(empty.reason)
     (home / "helper-1-py3-none-any.whl").write_bytes(a_wheel("helper"))
     (home / "build.json").write_text("{")
-    (refused,) = take_in(made, tmp_path, store)
+    (refused,) = add_built_wheels(made, tmp_path, store)
     assert refused.state == "refused"
     assert "tiny" in str(refused.reason)
 

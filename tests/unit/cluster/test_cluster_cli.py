@@ -14,9 +14,8 @@ from typer.testing import Result as Ran
 
 from fleetbuild.cli import app
 from fleetbuild.cluster import Cluster
-from fleetbuild.engine.labelling import Names
-from fleetbuild.engine.labelling_api import compare_labels
-from fleetbuild.engine.state import StateDir
+from fleetbuild.labelling.api import compare_labels
+from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import (
     Facts,
     Installs,
@@ -33,8 +32,9 @@ from fleetbuild.models import (
     TargetLibc,
 )  # fmt: skip
 from fleetbuild.planning import dump_plan
-from fleetbuild.planning.document import sealed
+from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.report.status import status_ending
+from fleetbuild.state.directory import StateDir
 
 TARGET = Target(
     arch="x86_64",
@@ -55,7 +55,7 @@ def plan_of(*names: str, called: dict[str, str] | None = None, **changes: Any) -
         name=TARGET.name, nodes=names, representative=names[0], target=TARGET, wheels=(wheel,),
         release_id=RELEASE, dependencies=(), installs=Installs(install=names),
     )  # fmt: skip
-    return sealed(
+    return with_digest(
         Plan(
             created="2026-01-01T00:00:00+00:00", inventory="i.yml", facts_source="probe",
             packages=("p==1",), fingerprint={}, groups=(group,),
@@ -112,7 +112,7 @@ def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
 ) -> None:
     made = plan_of("a", "b", "c", called={"a": "kube-a"})
     other = made.nodes["c"].model_copy(update={"current": "of-before"})
-    made = sealed(made.model_copy(update={"nodes": {**made.nodes, "c": other}}))
+    made = with_digest(made.model_copy(update={"nodes": {**made.nodes, "c": other}}))
     save(made, a="installed", b="verify_failed")
     api.add("kube-a", "b", "c", "control-plane")
     for name in ("b", "c"):
@@ -141,7 +141,7 @@ def test_a_blocked_node_on_which_nothing_serves_loses_the_labels_of_the_release(
     }
     away = PlannedNode(state="unreachable", kubernetes_node="away")
     nodes = {**made.nodes, **blocked, "away": away}
-    save(sealed(made.model_copy(update={"nodes": nodes})), a="installed")
+    save(with_digest(made.model_copy(update={"nodes": nodes})), a="installed")
     labels = {"fleetbuild.dev/release": RELEASE, "fleetbuild.dev/class": "cpu-avx2"}
     api.add("a", "bare", "serving", "away")
     for name in ("bare", "serving", "away"):
@@ -245,7 +245,7 @@ def test_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
     api.set("b", {"fleetbuild.dev/release": "r0"}, by="kubectl-label")
     found = {name: NodeStatus(node=name, state="ok") for name in "abc"}
     compared = compare_labels(
-        found, dict.fromkeys("abc", facts), Names("fleetbuild.dev"),
+        found, dict.fromkeys("abc", facts), LabelTargets("fleetbuild.dev"),
         Cluster(api.kubeconfig(tmp_path)),
     )  # fmt: skip
     assert {name: status.labels for name, status in compared.items()} == {
@@ -263,7 +263,9 @@ def test_a_node_that_left_the_inventory_with_its_labels_is_told(
     api.add("gone", labels={"fleetbuild.dev/release": "r1", "fleetbuild.dev/class": "cpu-avx2"})
     api.add("other", labels={"fleetbuild.dev/release.staging": "r1"})
     found = {"a": NodeStatus(node="a", state="ok")}
-    names = Names("fleetbuild.dev", nodes={"a": "a", "gone": "gone"})  # the last plan knows it
+    names = LabelTargets(
+        "fleetbuild.dev", nodes={"a": "a", "gone": "gone"}
+    )  # the last plan knows it
     cluster = Cluster(api.kubeconfig(tmp_path))
     compared = compare_labels(found, {}, names, cluster)
     assert list(compared) == ["a", "node/gone"]

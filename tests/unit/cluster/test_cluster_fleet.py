@@ -14,12 +14,12 @@ from typer.testing import Result as Ran
 
 from fleetbuild.cli import app
 from fleetbuild.cluster.client import Client
-from fleetbuild.cluster.fleet import read_fleet
+from fleetbuild.cluster.read_fleet import read_fleet
 from fleetbuild.errors import ConfigError, InventoryError
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.kubernetes.builders import BuilderImage, builder_image
-from fleetbuild.kubernetes.facts import facts_of_node
-from fleetbuild.kubernetes.features import rung_flags
+from fleetbuild.kubernetes.builds.builder_image import BuilderImage, builder_image
+from fleetbuild.kubernetes.labels.features import rung_flags
+from fleetbuild.kubernetes.labels.node_facts import facts_of_node
 from fleetbuild.models import Facts
 from fleetbuild.models.config import Build
 

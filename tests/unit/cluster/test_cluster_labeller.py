@@ -6,13 +6,13 @@ import pytest
 from cluster_fakes import FakeApi, Say
 
 from fleetbuild.cluster.client import Client
-from fleetbuild.engine.labelling import Names
-from fleetbuild.engine.labelling_api import Api
 from fleetbuild.errors import BlockedError, ClusterError, ForbiddenError
+from fleetbuild.labelling.api import ApiLabeller
+from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Manifest
 
 HARDWARE = {"x.dev/class": "cpu-avx2"}
-NAMES = Names(
+NAMES = LabelTargets(
     "x.dev", nodes={"a": "kube-a", "b": "b", "c": "c"}, hardware={"a": HARDWARE, "b": HARDWARE}
 )
 SERVED = Manifest(release="default", id="r1", group="g", python="/p", wheels=(), verified=True)
@@ -20,9 +20,9 @@ RELEASE = {"x.dev/group": "g", "x.dev/release": "r1"}
 
 
 @pytest.fixture
-def labels(client: Client, api: FakeApi) -> Api:
+def labels(client: Client, api: FakeApi) -> ApiLabeller:
     api.add("kube-a", "b")
-    return Api(NAMES, client)
+    return ApiLabeller(NAMES, client)
 
 
 def ours(api: FakeApi, name: str) -> dict[str, str]:
@@ -30,7 +30,7 @@ def ours(api: FakeApi, name: str) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key.startswith("x.dev/")}
 
 
-def test_release_labels_come_and_go_and_hardware_stays(labels: Api, api: FakeApi) -> None:
+def test_release_labels_come_and_go_and_hardware_stays(labels: ApiLabeller, api: FakeApi) -> None:
     labels.prepare()
     assert not ours(api, "kube-a")
     done = labels.publish({"a": SERVED, "b": SERVED, "c": SERVED})
@@ -46,24 +46,24 @@ def test_release_labels_come_and_go_and_hardware_stays(labels: Api, api: FakeApi
 
 
 def test_what_this_controller_does_not_know_of_the_hardware_stays(
-    labels: Api, api: FakeApi, client: Client
+    labels: ApiLabeller, api: FakeApi, client: Client
 ) -> None:
     labels.publish({"a": SERVED})
-    stranger = Api(Names("x.dev", nodes=NAMES.nodes), client)
+    stranger = ApiLabeller(LabelTargets("x.dev", nodes=NAMES.nodes), client)
     stranger.withdraw(["a"])
     assert ours(api, "kube-a") == HARDWARE
     stranger.publish({"a": SERVED})
     assert ours(api, "kube-a") == {**HARDWARE, **RELEASE}
 
 
-def test_nodes_are_listed_once(labels: Api, api: FakeApi) -> None:
+def test_nodes_are_listed_once(labels: ApiLabeller, api: FakeApi) -> None:
     labels.prepare()
     labels.withdraw(["a"])
     labels.publish({"a": SERVED})
     assert [asked.path for asked in api.asked if asked.verb == "GET"] == ["/api/v1/nodes"]
 
 
-def test_strangers_are_nodes_that_no_host_is_called_like(labels: Api, api: FakeApi) -> None:
+def test_strangers_are_nodes_that_no_host_is_called_like(labels: ApiLabeller, api: FakeApi) -> None:
     api.add("a", "control-plane")  # the host a is called kube-a there
     assert labels.strangers() == ("a", "control-plane")
 
@@ -72,7 +72,7 @@ def test_strangers_are_nodes_that_no_host_is_called_like(labels: Api, api: FakeA
     ("code", "error"), [(401, ClusterError), (403, ForbiddenError), (503, None), (409, None)]
 )
 def test_what_every_node_would_be_refused_is_told_first(
-    labels: Api, api: FakeApi, code: int, error: type[Exception] | None
+    labels: ApiLabeller, api: FakeApi, code: int, error: type[Exception] | None
 ) -> None:
     def refuse(asked: object) -> None:
         if getattr(asked, "verb", "") == "PATCH":
@@ -89,5 +89,5 @@ def test_what_every_node_would_be_refused_is_told_first(
 def test_another_cluster_is_told(client: Client, api: FakeApi) -> None:
     api.add("x")
     with pytest.raises(BlockedError, match="None of the 3 hosts"):
-        Api(NAMES, client).prepare()
-    Api(Names("x.dev"), client).prepare()  # nobody to be labelled
+        ApiLabeller(NAMES, client).prepare()
+    ApiLabeller(LabelTargets("x.dev"), client).prepare()  # nobody to be labelled

@@ -9,18 +9,20 @@ import pytest
 from cluster_fakes import Asked, FakeApi, Say
 
 from fleetbuild.cluster.client import Client
-from fleetbuild.cluster.labels import AT_ONCE, Labelling, Outcome, Wanted, label_nodes
+from fleetbuild.cluster.labels import AT_ONCE, Labelling, Outcome, WantedLabels, label_nodes
 from fleetbuild.cluster.nodes import list_nodes
 
 DOMAIN = "fleetbuild.dev"
 HARDWARE = {f"{DOMAIN}/class": "cpu-avx2", f"{DOMAIN}/isa": "avx2"}
 RELEASE = {f"{DOMAIN}/group": "cpu-avx2-cp311", f"{DOMAIN}/release": "0123456789abcdef"}
 OTHER = {f"{DOMAIN}/release.staging": "fedcba9876543210"}
-ALL = Wanted(RELEASE, HARDWARE)
+ALL = WantedLabels(RELEASE, HARDWARE)
 OURS = Labelling(DOMAIN)
 
 
-def label(client: Client, labelling: Labelling = OURS, **wanted: Wanted) -> dict[str, Outcome]:
+def label(
+    client: Client, labelling: Labelling = OURS, **wanted: WantedLabels
+) -> dict[str, Outcome]:
     return label_nodes(client, list_nodes(client), wanted, labelling)
 
 
@@ -64,14 +66,14 @@ def test_the_second_time_changes_nothing(client: Client, api: FakeApi) -> None:
 def test_what_is_no_longer_wanted_goes_and_hardware_stays(client: Client, api: FakeApi) -> None:
     api.add("a", labels={"team": "vision"})
     label(client, a=ALL)
-    assert states(label(client, a=Wanted(hardware=HARDWARE))) == {"a": "labelled"}
+    assert states(label(client, a=WantedLabels(hardware=HARDWARE))) == {"a": "labelled"}
     assert api.nodes["a"].labels == {"kubernetes.io/hostname": "a", "team": "vision", **HARDWARE}
 
 
 def test_hardware_labels_that_nobody_here_knows_stay(client: Client, api: FakeApi) -> None:
     api.add("a")
     label(client, a=ALL)
-    label(client, a=Wanted())
+    label(client, a=WantedLabels())
     assert api.nodes["a"].labels.keys() == {"kubernetes.io/hostname", *HARDWARE}
 
 
@@ -79,9 +81,9 @@ def test_releases_side_by_side_keep_their_labels(client: Client, api: FakeApi) -
     api.add("a")
     staging = Labelling(DOMAIN, "staging")
     label(client, a=ALL)
-    label(client, staging, a=Wanted(OTHER, HARDWARE))
+    label(client, staging, a=WantedLabels(OTHER, HARDWARE))
     assert api.nodes["a"].labels.items() >= {**HARDWARE, **RELEASE, **OTHER}.items()
-    label(client, a=Wanted(hardware=HARDWARE))
+    label(client, a=WantedLabels(hardware=HARDWARE))
     assert api.nodes["a"].labels.items() >= OTHER.items()
     assert not api.nodes["a"].labels.keys() & RELEASE.keys()
 
@@ -111,10 +113,10 @@ def test_a_label_that_another_owns_too_outlives_us_and_is_told(
     api.add("a")
     api.set("a", RELEASE, by="kubectl-label")
     assert states(label(client, a=ALL)) == {"a": "labelled"}  # the same value is no conflict
-    outcome = label(client, a=Wanted(hardware=HARDWARE))["a"]
+    outcome = label(client, a=WantedLabels(hardware=HARDWARE))["a"]
     assert outcome.state == "kept"
     assert "kubectl-label" in str(outcome.reason)
-    forced = label(client, Labelling(DOMAIN, force=True), a=Wanted(hardware=HARDWARE))["a"]
+    forced = label(client, Labelling(DOMAIN, force=True), a=WantedLabels(hardware=HARDWARE))["a"]
     assert forced.state == "labelled"
     assert not api.nodes["a"].labels.keys() & RELEASE.keys()
 

@@ -13,14 +13,14 @@ import real_api
 from real_api import NOBODY, RealApi
 
 from fleetbuild.cluster.client import Client
-from fleetbuild.cluster.fleet import read_fleet
 from fleetbuild.cluster.kubeconfig import find_access
-from fleetbuild.cluster.labels import Labelling, Outcome, Wanted, label_nodes
+from fleetbuild.cluster.labels import Labelling, Outcome, WantedLabels, label_nodes
 from fleetbuild.cluster.nodes import list_nodes
+from fleetbuild.cluster.read_fleet import read_fleet
 from fleetbuild.errors import ClusterError, ForbiddenError
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.kubernetes.builders import builder_image
-from fleetbuild.kubernetes.features import rung_flags
+from fleetbuild.kubernetes.builds.builder_image import builder_image
+from fleetbuild.kubernetes.labels.features import rung_flags
 from fleetbuild.models.config import Build
 
 pytestmark = pytest.mark.skipif(
@@ -31,7 +31,7 @@ DOMAIN = "fleetbuild.dev"
 HARDWARE = {f"{DOMAIN}/class": "cpu-avx2", f"{DOMAIN}/isa": "avx2"}
 RELEASE = {f"{DOMAIN}/group": "cpu-avx2-cp311", f"{DOMAIN}/release": "0123456789abcdef"}
 OTHER = {f"{DOMAIN}/release.staging": "fedcba9876543210"}
-ALL, HARDWARE_ALONE = Wanted(RELEASE, HARDWARE), Wanted(hardware=HARDWARE)
+ALL, HARDWARE_ALONE = WantedLabels(RELEASE, HARDWARE), WantedLabels(hardware=HARDWARE)
 OURS, FORCED = Labelling(DOMAIN), Labelling(DOMAIN, force=True)
 
 
@@ -58,7 +58,7 @@ def connect(api: RealApi, folder: Path, **user: Any) -> Client:
     return Client(find_access(api.kubeconfig(folder, **user)))
 
 
-def label(client: Client, wanted: Wanted, labelling: Labelling = OURS) -> Outcome:
+def label(client: Client, wanted: WantedLabels, labelling: Labelling = OURS) -> Outcome:
     return label_nodes(client, list_nodes(client), {"a": wanted}, labelling)["a"]
 
 
@@ -70,7 +70,7 @@ def test_labels_come_stay_and_go(client: Client, api: RealApi) -> None:
     assert label(client, HARDWARE_ALONE).state == "labelled"
     assert api.labels("a") == {"team": "vision", **HARDWARE}
     label(client, ALL)
-    label(client, Wanted())
+    label(client, WantedLabels())
     assert api.labels("a") == {"team": "vision", **HARDWARE}
 
 
@@ -86,7 +86,7 @@ def test_the_second_time_changes_nothing_even_a_while_later(client: Client, api:
 def test_releases_side_by_side_keep_their_labels(client: Client, api: RealApi) -> None:
     api.add("a")
     label(client, ALL)
-    label(client, Wanted(OTHER, HARDWARE), Labelling(DOMAIN, "staging"))
+    label(client, WantedLabels(OTHER, HARDWARE), Labelling(DOMAIN, "staging"))
     assert api.labels("a") == {**HARDWARE, **RELEASE, **OTHER}
     label(client, HARDWARE_ALONE)
     assert api.labels("a") == {**HARDWARE, **OTHER}
@@ -135,7 +135,7 @@ def test_a_node_that_another_took_the_name_of_is_left_alone(client: Client, api:
 
 def test_a_label_that_no_node_can_have_is_refused(client: Client, api: RealApi) -> None:
     api.add("a")
-    outcome = label(client, Wanted({f"{DOMAIN}/release": "not+a label"}, HARDWARE))
+    outcome = label(client, WantedLabels({f"{DOMAIN}/release": "not+a label"}, HARDWARE))
     assert outcome.state == "refused"
     assert "not+a label" in str(outcome.reason)
 
@@ -171,7 +171,7 @@ def test_the_role_of_the_docs_is_enough(api: RealApi, tmp_path: Path) -> None:
     try:
         with connect(api, tmp_path, token=NOBODY) as nobody:
             assert label(nobody, ALL, FORCED).state == "labelled"
-            assert label(nobody, Wanted(), FORCED).state == "labelled"
+            assert label(nobody, WantedLabels(), FORCED).state == "labelled"
     finally:
         api.ask("DELETE", f"{roles}/clusterrolebindings/fleetbuild")
 

@@ -16,19 +16,19 @@ import yaml
 from real_api import RealApi
 
 from fleetbuild.cluster.client import Client
-from fleetbuild.cluster.fleet import read_fleet
 from fleetbuild.cluster.kubeconfig import find_access
-from fleetbuild.engine.cluster_builds import cluster_builds
+from fleetbuild.cluster.read_fleet import read_fleet
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes import snippets
-from fleetbuild.kubernetes.affinity import ARCHITECTURES
-from fleetbuild.kubernetes.builders import builder_image
-from fleetbuild.kubernetes.rules import node_feature_rule
+from fleetbuild.kubernetes.builds.builder_image import builder_image
+from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
+from fleetbuild.kubernetes.labels.rules import node_feature_rule
 from fleetbuild.models import Config, LockedFile, Plan, PlannedWheel
 from fleetbuild.models.config import Build
-from fleetbuild.planning import Locks, Package, draft, make_plan
+from fleetbuild.planning import Locks, Package, draft_plan, make_plan
 from fleetbuild.recipes import Recipe
+from fleetbuild.tasks.cluster_builds import cluster_builds
 
 # Plans, and what NFD makes of a rule, are the tests' of manifests.
 sys.path.append(str(Path(__file__).parents[1] / "kubernetes"))
@@ -143,7 +143,7 @@ def planned_from(api: RealApi, folder: Path, names: set[str]) -> Plan:
     fleet = fleet.model_copy(update={"nodes": ours})
     recipe = Recipe(name="one", packages=("one",), rungs=("x86-64",), job_memory_gb=2)
     package = Package(name="one", version="1.0", recipe=recipe, requirement="one==1.0", text="one")
-    drafted = draft(fleet, facts, [package], config)
+    drafted = draft_plan(fleet, facts, [package], config)
     when = "2026-01-01T00:00:00+00:00"
     return make_plan(
         fleet, facts, [package], config, drafted=drafted, locks=Locks(), store={}, created=when

@@ -9,12 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fleetbuild.engine.journal import Journal
-from fleetbuild.engine.labelling import Files, Labeller
-from fleetbuild.engine.run import Run, Tools
-from fleetbuild.engine.state import StateDir
+from fleetbuild.apply.context import Run, Tools
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.labelling.labeller import Labeller, ManualLabels
 from fleetbuild.models import (
     Event,
     Facts,
@@ -33,6 +31,8 @@ from fleetbuild.models import (
     Target,
     TargetLibc,
 )
+from fleetbuild.state.directory import StateDir
+from fleetbuild.state.journal import Journal
 
 PYTHON = "/usr/bin/python3.11"
 
@@ -174,7 +174,7 @@ class FakeFleet:
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
     extravars: list[dict[str, Any]] = field(default_factory=list)
     during: Callable[[str], None] = lambda _: None
-    labels: Labeller = field(default_factory=Files)
+    labels: Labeller = field(default_factory=ManualLabels)
 
     def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
         return {node.name: self.facts[node.name] for node in nodes}

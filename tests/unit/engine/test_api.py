@@ -6,9 +6,6 @@ import pytest
 from engine_fakes import group, plan, wheel
 
 import fleetbuild
-from fleetbuild.engine.probing import keep
-from fleetbuild.engine.state import StateDir
-from fleetbuild.engine.tools import checks_for
 from fleetbuild.errors import PlanFileError, UsageError
 from fleetbuild.models import (
     Inventory,
@@ -21,11 +18,14 @@ from fleetbuild.models import (
     Result,
     Unreachable,
 )
+from fleetbuild.planner.facts import keep
 from fleetbuild.planning import read_plan as plan_of_text
-from fleetbuild.planning.document import sealed
+from fleetbuild.planning.document.serialize import with_digest
+from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
+from fleetbuild.wiring import checks_by_manifest
 
-PLAN = sealed(plan(group("avx", ["a", "b"])))
+PLAN = with_digest(plan(group("avx", ["a", "b"])))
 FLEET = Inventory(
     source="i.yml", nodes=tuple(Node(name=name, login=Login(host=name)) for name in "ab")
 )
@@ -44,7 +44,7 @@ def test_probe_is_a_call_whatever_was_imported_first() -> None:
     code = (
         "import sys, fleetbuild\n"
         "assert 'pydantic' not in sys.modules\n"
-        "from fleetbuild.probe.parse import facts_of\n"
+        "from fleetbuild.probe.parsing.facts import facts_of\n"
         "from fleetbuild import probe\n"
         "assert callable(probe) and callable(fleetbuild.probe)\n"
         "from fleetbuild.probe import captures\n"
@@ -126,12 +126,12 @@ def test_checks_come_from_the_plan_else_from_the_recipe(tmp_path: Path) -> None:
     planned = wheel("avx", checks=("planned",), import_names=("one",))
     the_plan = plan(group("avx", ["a"], wheels=(planned,)))
     store = Store(tmp_path)
-    of_plan = checks_for(the_plan, store, [])
+    of_plan = checks_by_manifest(the_plan, store, [])
     assert of_plan(manifest("hnswlib", str(planned.artifact_key))).snippets == ("planned",)
-    of_recipe = checks_for(None, store, [])(manifest("hnswlib", "f" * 32))
+    of_recipe = checks_by_manifest(None, store, [])(manifest("hnswlib", "f" * 32))
     assert of_recipe.imports == ("hnswlib",)
     assert of_recipe.snippets
-    nobody = checks_for(None, store, [])(manifest("unheard-of", "f" * 32))
+    nobody = checks_by_manifest(None, store, [])(manifest("unheard-of", "f" * 32))
     assert not nobody.imports
     assert not nobody.snippets
 
@@ -167,8 +167,8 @@ def test_an_errand_reads_the_plan_once(
         left.append(given["left"])
         return done
 
-    monkeypatch.setattr("fleetbuild.engine.plans.plan_of_text", reading)
-    monkeypatch.setattr("fleetbuild.engine.tools.run_errand", sent)
+    monkeypatch.setattr("fleetbuild.planner.plan_files.plan_of_text", reading)
+    monkeypatch.setattr("fleetbuild.wiring.run_fleet_task", sent)
     getattr(fleetbuild, errand)(FLEET, state_dir=tmp_path)
     assert read == [str(tmp_path / "plan.json")]
     assert left == [{"a": "r1"}]

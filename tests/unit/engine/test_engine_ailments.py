@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.ansible import ansible_dir
-from fleetbuild.engine.ailments import explain_failure
-from fleetbuild.engine.apply import carry_out
+from fleetbuild.apply.known_failures import explain_failure
+from fleetbuild.apply.stages import carry_out
 from fleetbuild.models import Event
 
 TABLE: list[dict[str, Any]] = yaml.safe_load(

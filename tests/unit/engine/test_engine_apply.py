@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from engine_fakes import FakeFleet, FakeStore, facts, group, locked_file, plan, wheel
 
-from fleetbuild.engine.apply import carry_out
+from fleetbuild.apply.stages import carry_out
 from fleetbuild.errors import BlockedError, Interrupted, LockedError, StalePlanError
 from fleetbuild.models import Event, Plan, PlannedNode, Requires, Result
 
@@ -502,7 +502,7 @@ def test_nothing_is_built_against_a_wheel_that_did_not_come_to_be(
     assert [name for name, _ in fleet.calls] == ["build.yml"]
     reasons = {each.package: each.reason for each in result.wheels}
     assert reasons["vision"] == (
-        "It is built against hnswlib 0.8.0+cpu.avx, which did not come to be."
+        "Skipped: it is built against hnswlib 0.8.0+cpu.avx, which failed to build."
     )
     assert {node.reason for node in result.nodes} == {"hnswlib 0.8.0+cpu.avx: the compiler failed"}
     assert (result.exit_code, set(states(result).values())) == (5, {"build_failed"})

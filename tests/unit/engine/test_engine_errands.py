@@ -3,19 +3,19 @@ from typing import Any
 
 from engine_fakes import answer, ended, event, facts
 
-from fleetbuild.engine.errand import Errand, run_errand
-from fleetbuild.engine.labelling import Files, Labeller
-from fleetbuild.engine.replies import Reply
-from fleetbuild.engine.rollback import going_back
-from fleetbuild.engine.state import StateDir
-from fleetbuild.engine.verify import Checks, verification, why
+from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.labelling.labeller import Labeller, ManualLabels
 from fleetbuild.models import Event, Facts, Inventory, Login, Manifest, Node, Result
+from fleetbuild.state.directory import StateDir
+from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
+from fleetbuild.tasks.rollback import rollback_task
+from fleetbuild.tasks.verify import Checks, failure_reason, verify_task
 
 MANIFEST = Manifest(
     release="default", id="r1", group="cpu-avx-cp311", python="/usr/bin/python3", wheels=()
 )
 CHECKS = Checks(imports=("hnswlib",), snippets=("import hnswlib",))
-VERIFY = verification("/opt/fleetbuild", "default", lambda _: CHECKS)
+VERIFY = verify_task("/opt/fleetbuild", "default", lambda _: CHECKS)
 
 
 class Fleet:
@@ -25,7 +25,7 @@ class Fleet:
         self.asked: dict[str, Any] = {}
         self.left: dict[str, str] = {}
         self.told: list[Event] = []
-        self.labels: Labeller = Files()
+        self.labels: Labeller = ManualLabels()
         self.facts: dict[str, Facts] = {
             name: facts("avx", release={"default": MANIFEST}) for name in replies
         }
@@ -45,9 +45,9 @@ class Fleet:
                     on_event(event(host, "Stop", {"fix": "?"}, "failed", "Stopped."))
         return hosts
 
-    def run(self, errand: Errand) -> Result:
+    def run(self, errand: FleetTask) -> Result:
         nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
-        return run_errand(
+        return run_fleet_task(
             errand,
             Inventory(source="i", nodes=nodes),
             release="default",
@@ -95,7 +95,7 @@ def test_verifies_what_serves(tmp_path: Path) -> None:
 
 def test_what_nobody_knows_how_to_verify_is_not_called_verified(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, a={"ok": True})
-    result = fleet.run(verification("/opt/fleetbuild", "default", lambda _: Checks()))
+    result = fleet.run(verify_task("/opt/fleetbuild", "default", lambda _: Checks()))
     assert result.nodes[0].state == "skipped"
     assert not fleet.asked
 
@@ -112,7 +112,7 @@ def test_a_release_that_is_gone_does_not_pass(tmp_path: Path) -> None:
 
 def test_goes_back(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, a={"ok": True, "release_id": "r0"}, b={"ok": False})
-    result = fleet.run(going_back("/opt/fleetbuild", "default"))
+    result = fleet.run(rollback_task("/opt/fleetbuild", "default"))
     assert [(node.state, node.release_id) for node in result.nodes] == [
         ("rolled_back", "r0"),
         ("install_failed", "r1"),
@@ -124,8 +124,8 @@ def test_goes_back(tmp_path: Path) -> None:
 def test_the_end_of_a_traceback_is_told_once() -> None:
     told = {"ok": False, "output": "Traceback\nAssertionError: too big"}
     once = "`f()`: AssertionError: too big"
-    assert why(Reply(of="verify", reason=once, **told)) == once
-    assert why(Reply(of="verify", reason="It failed.", **told)).endswith(
+    assert failure_reason(RoleResult(of="verify", reason=once, **told)) == once
+    assert failure_reason(RoleResult(of="verify", reason="It failed.", **told)).endswith(
         "d. AssertionError: too big"
     )
-    assert why(Reply(of="verify", ok=False, reason="It failed.")) == "It failed."
+    assert failure_reason(RoleResult(of="verify", ok=False, reason="It failed.")) == "It failed."

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from engine_fakes import FakeFleet, FakeStore, facts, group, locked_file, plan
 
-from fleetbuild.engine.fetch import fetch
-from fleetbuild.engine.run import Progress
+from fleetbuild.apply.context import Progress
+from fleetbuild.apply.fetch import fetch
 from fleetbuild.models import LockedFile
 
 FILES = tuple(locked_file(f"file{number}") for number in range(20))

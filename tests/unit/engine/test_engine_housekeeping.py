@@ -8,13 +8,13 @@ import pytest
 from engine_fakes import group, plan
 
 import fleetbuild
-from fleetbuild.engine.probing import keep
-from fleetbuild.engine.state import StateDir
 from fleetbuild.models import Manifest, ManifestWheel
-from fleetbuild.planning.document import sealed
+from fleetbuild.planner.facts import keep
+from fleetbuild.planning.document.serialize import with_digest
+from fleetbuild.state.directory import StateDir
 
 AVX = group("avx", ["a"])
-PLAN = sealed(plan(AVX))
+PLAN = with_digest(plan(AVX))
 KEY = "f" * 32
 SERVED = Manifest(
     release="default", id="r1", group="g", python="/usr/bin/python3", verified=True,
@@ -47,7 +47,7 @@ def test_what_a_node_beyond_the_last_plan_serves_stays(state: StateDir) -> None:
 def test_published_wheels_of_the_plan_stay(state: StateDir) -> None:
     wheel = AVX.wheels[0]
     made = wheel.model_copy(update={"published": wheel.source, "source": None})
-    other = sealed(plan(AVX.model_copy(update={"wheels": (made,)})))
+    other = with_digest(plan(AVX.model_copy(update={"wheels": (made,)})))
     fleetbuild.save_plan(other, state.plan_file)
     assert wheel.source
     there(state.store / "files" / wheel.source.identity)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.engine.imports import import_names, top_level
+from fleetbuild.audit.import_names import import_names, top_level
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from fleetbuild.engine.journal import Journal
+from fleetbuild.state.journal import Journal
 
 
 def test_knows_which_builds_were_left_running(tmp_path: Path) -> None:

@@ -9,19 +9,21 @@ from typing import Any
 import pytest
 from engine_fakes import FakeFleet, FakeStore, answer, ended, event, facts, group, plan
 
+from fleetbuild.apply.context import Progress
+from fleetbuild.apply.rollout import release_manifest
+from fleetbuild.apply.stages import carry_out
 from fleetbuild.cluster.labels import Labelling
-from fleetbuild.engine.apply import carry_out
-from fleetbuild.engine.errand import Errand, run_errand
-from fleetbuild.engine.labelling import Files, Names, names_for, names_in, serving_planned
-from fleetbuild.engine.labelling_nfd import Nfd
-from fleetbuild.engine.rollback import going_back
-from fleetbuild.engine.rollout import manifest
-from fleetbuild.engine.run import Progress
-from fleetbuild.engine.state import StateDir
-from fleetbuild.engine.verify import Checks, verification
 from fleetbuild.kubernetes import render
-from fleetbuild.kubernetes.labels import node_labels
-from fleetbuild.kubernetes.served import is_release_label, served_labels
+from fleetbuild.kubernetes.labels.node_labels import node_labels
+from fleetbuild.kubernetes.labels.release_labels import is_release_label, served_labels
+from fleetbuild.labelling.labeller import (
+    LabelTargets,
+    ManualLabels,
+    label_targets,
+    nodes_serving_plan,
+    targets_of_plan,
+)
+from fleetbuild.labelling.nfd import NfdLabeller
 from fleetbuild.models import (
     Config,
     Event,
@@ -35,6 +37,10 @@ from fleetbuild.models import (
     Result,
 )  # fmt: skip
 from fleetbuild.models.result import LabelResult
+from fleetbuild.state.directory import StateDir
+from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
+from fleetbuild.tasks.rollback import rollback_task
+from fleetbuild.tasks.verify import Checks, verify_task
 
 AVX = group("avx", ["avx-1", "avx-2", "avx-3"])
 PLAN = plan(AVX)
@@ -195,9 +201,9 @@ class Servants:
                 self.facts[host] = facts("avx", release={"default": back})
         return hosts
 
-    def run(self, errand: Errand) -> Result:
+    def run(self, errand: FleetTask) -> Result:
         nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
-        return run_errand(
+        return run_fleet_task(
             errand,
             Inventory(source="i", nodes=nodes),
             release="default",
@@ -213,7 +219,7 @@ class Servants:
 def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_path: Path) -> None:
     good, bad = {"ok": True, "release_id": "older"}, {"ok": False}
     told.trouble["off c"] = "kept"
-    result = Servants(told, tmp_path, a=good, b=bad, c=good).run(going_back("/opt/f", "default"))
+    result = Servants(told, tmp_path, a=good, b=bad, c=good).run(rollback_task("/opt/f", "default"))
     assert told.log == [
         "prepare", "off a", "off b", "off c", "rollback.yml", "on a=older", "on b=old"
     ]  # fmt: skip
@@ -223,7 +229,7 @@ def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_p
 
 def test_a_verification_confirms_or_takes_off(told: Told, tmp_path: Path) -> None:
     servants = Servants(told, tmp_path, good={"ok": True}, bad={"ok": False}, away="unreachable")
-    servants.run(verification("/opt/f", "default", lambda _: Checks(imports=("x",))))
+    servants.run(verify_task("/opt/f", "default", lambda _: Checks(imports=("x",))))
     assert told.log == ["prepare", "verify.yml", "on good=old", "off bad"]
 
 
@@ -235,10 +241,10 @@ def test_a_manifest_makes_the_labels_of_its_plan(fleet: FakeFleet, tmp_path: Pat
     for release in ("default", "staging"):
         renamed = PLAN.model_copy(update={"release": release})
         run = fleet.run(renamed, tmp_path / "state")
-        shelved = dict(fleet.store.shelf)
-        made = manifest(run, Progress(shelved=shelved), AVX, "avx-1")
+        stored_wheels = dict(fleet.store.shelf)
+        made = release_manifest(run, Progress(stored_wheels=stored_wheels), AVX, "avx-1")
         labels = node_labels(renamed, AVX)
-        known = names_in(renamed).hardware["avx-1"]
+        known = targets_of_plan(renamed).hardware["avx-1"]
         assert {**served_labels(made, PLAN.label_domain), **known} == labels
         assert not any(is_release_label(key, PLAN.label_domain) for key in known)
         assert known
@@ -250,11 +256,11 @@ def test_hosts_that_the_plan_does_not_know_are_called_as_configured() -> None:
     inventory = Inventory(source="i", nodes=tuple(nodes))
     known = PLAN.nodes["avx-1"].model_copy(update={"kubernetes_node": "k"})
     made = PLAN.model_copy(update={"nodes": {**PLAN.nodes, "avx-1": known}})
-    names = names_for(inventory, config, made)
+    names = label_targets(inventory, config, made)
     assert (names.in_cluster("avx-1"), names.in_cluster("new")) == ("k", "n-new")
-    assert names_for(inventory, config, None).in_cluster("avx-1") == "n-avx-1"
+    assert label_targets(inventory, config, None).in_cluster("avx-1") == "n-avx-1"
     other = config.model_copy(update={"release": "staging"})
-    assert not names_for(inventory, other, made).hardware
+    assert not label_targets(inventory, other, made).hardware
 
 
 def test_only_what_serves_this_plans_release_is_labelled_with_it() -> None:
@@ -262,10 +268,10 @@ def test_only_what_serves_this_plans_release_is_labelled_with_it() -> None:
         node = NodeResult(node="avx-1", state=state, release_id=release)
         return Result(plan_digest="", nodes=(node,))
 
-    assert serving_planned(PLAN, result("installed", AVX.release_id)) == {"avx-1"}
-    assert not serving_planned(PLAN, result("installed", "of an older plan"))
-    assert not serving_planned(PLAN, result("verify_failed", AVX.release_id))
-    assert not serving_planned(PLAN, None)
+    assert nodes_serving_plan(PLAN, result("installed", AVX.release_id)) == {"avx-1"}
+    assert not nodes_serving_plan(PLAN, result("installed", "of an older plan"))
+    assert not nodes_serving_plan(PLAN, result("verify_failed", AVX.release_id))
+    assert not nodes_serving_plan(PLAN, None)
 
 
 # Feature files.
@@ -291,7 +297,7 @@ class Ansible:
         return {host: ended(self.state.get(host, "ok")) for host in wanted}
 
 
-NAMES = Names("fleetbuild.dev", hardware={"a": {"fleetbuild.dev/isa": "avx"}})
+NAMES = LabelTargets("fleetbuild.dev", hardware={"a": {"fleetbuild.dev/isa": "avx"}})
 SERVED = Manifest(
     release="default",
     id="r1",
@@ -313,7 +319,7 @@ ON = {
 
 def test_a_feature_file_holds_the_hardware_alone_and_then_all(tmp_path: Path) -> None:
     ansible, state = Ansible(), StateDir(tmp_path)
-    labels = Nfd(NAMES, ansible, state)
+    labels = NfdLabeller(NAMES, ansible, state)
     labels.prepare()
     assert labels.withdraw(["a", "b"])["a"].state == "labelled"
     assert labels.publish({"a": SERVED})["a"].labels == ON
@@ -328,22 +334,22 @@ def test_a_feature_file_holds_the_hardware_alone_and_then_all(tmp_path: Path) ->
 
 def test_a_file_that_lies_there_is_not_written_again(tmp_path: Path) -> None:
     ansible, state = Ansible(), StateDir(tmp_path)
-    Nfd(NAMES, ansible, state).publish({"a": SERVED})
-    assert not Nfd(NAMES, ansible, state).publish({"a": SERVED})
-    staging = Nfd(Names("fleetbuild.dev", "staging"), ansible, state)
+    NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
+    assert not NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
+    staging = NfdLabeller(LabelTargets("fleetbuild.dev", "staging"), ansible, state)
     staging.publish({"a": SERVED.model_copy(update={"release": "staging"})})
     assert ansible.asked[1]["a"]["file"] == f"{FILE}-staging"
-    assert not Nfd(NAMES, ansible, state).publish({"a": SERVED})
-    Nfd(NAMES, ansible, state).withdraw(["a"])
-    assert Nfd(NAMES, ansible, state).publish({"a": SERVED})
+    assert not NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
+    NfdLabeller(NAMES, ansible, state).withdraw(["a"])
+    assert NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
     state.labels_file.write_text("damaged")
-    assert Nfd(NAMES, ansible, state).publish({"a": SERVED})
-    assert not Nfd(NAMES, ansible, state).publish({})
+    assert NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
+    assert not NfdLabeller(NAMES, ansible, state).publish({})
 
 
 def test_a_file_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None:
     ansible, state = Ansible(), StateDir(tmp_path)
-    labels = Nfd(NAMES, ansible, state)
+    labels = NfdLabeller(NAMES, ansible, state)
     ansible.state = {"a": "unreachable", "b": "failed"}
     results = labels.publish({"a": SERVED, "b": SERVED})
     assert [results[name].state for name in "ab"] == ["unreachable", "failed"]
@@ -358,7 +364,7 @@ def test_a_file_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None
 
 
 def test_files_are_the_users() -> None:
-    files = Files()
+    files = ManualLabels()
     files.prepare()
     assert files.withdraw(["a"]) == files.publish({"a": SERVED}) == {}
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.engine.lock import locked
 from fleetbuild.errors import LockedError
+from fleetbuild.state.run_lock import hold_run_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from fleetbuild.engine.lock import locked
-with locked(Path(sys.argv[1])):
+from fleetbuild.state.run_lock import hold_run_lock
+with hold_run_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -22,9 +22,9 @@ with locked(Path(sys.argv[1])):
 def test_says_who_holds_it_and_since_when(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
-        locked(path),
+        hold_run_lock(path),
         pytest.raises(LockedError, match=rf"process {os.getpid()} on \S+ since 20") as caught,
-        locked(path),
+        hold_run_lock(path),
     ):
         pass
     assert caught.value.exit_code == 8
@@ -33,9 +33,9 @@ def test_says_who_holds_it_and_since_when(tmp_path: Path) -> None:
 
 def test_is_given_back_also_when_the_run_fails(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with pytest.raises(ZeroDivisionError), locked(path):
+    with pytest.raises(ZeroDivisionError), hold_run_lock(path):
         _ = 1 / 0
-    with locked(path):
+    with hold_run_lock(path):
         assert json.loads(path.read_text())["pid"] == os.getpid()
     assert path.read_text() == ""
 
@@ -47,18 +47,18 @@ def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout
         holder.stdout.readline()
-        with pytest.raises(LockedError, match=f"process {holder.pid} "), locked(path):
+        with pytest.raises(LockedError, match=f"process {holder.pid} "), hold_run_lock(path):
             pass
         holder.kill()
     assert path.read_text()  # it still names the dead one
-    with locked(path):
+    with hold_run_lock(path):
         pass
 
 
 @pytest.mark.parametrize("signature", ["", "{", "[]", "{}"])
 def test_an_unreadable_signature_is_another_run(tmp_path: Path, signature: str) -> None:
     path = tmp_path / "lock"
-    with locked(path):
+    with hold_run_lock(path):
         path.write_text(signature)
-        with pytest.raises(LockedError, match="another run"), locked(path):
+        with pytest.raises(LockedError, match="another run"), hold_run_lock(path):
             pass

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.ansible import find_program
-from fleetbuild.engine.playbooks import interpreter_for_modules, literally
+from fleetbuild.ansible.fleet_playbooks import as_literal, interpreter_for_modules
 from fleetbuild.models import Facts, Login, Node, Python
 
 PLAY = """
@@ -19,14 +19,14 @@ PLAY = """
 
 def test_plain_values_stay_as_they_are() -> None:
     value = {"a": ["b", 1, None, True], "c": {"d": ()}}
-    assert literally(value) == {"a": ["b", 1, None, True], "c": {"d": []}}
+    assert as_literal(value) == {"a": ["b", 1, None, True], "c": {"d": []}}
 
 
 def test_what_a_node_says_is_never_a_template(tmp_path: Path) -> None:
     """A template from a node would run on the controller."""
     (tmp_path / "play.yml").write_text(PLAY)
     evil = {"a": [{"python": "/usr/bin/python{{ 20 + 3 }}"}]}
-    (tmp_path / "vars.json").write_text(json.dumps({"given": literally(evil)}))
+    (tmp_path / "vars.json").write_text(json.dumps({"given": as_literal(evil)}))
     said = subprocess.run(
         [find_program("ansible-playbook"), "-i", "a,", "-e", "@vars.json", "play.yml"],
         cwd=tmp_path,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.engine import probing
-from fleetbuild.engine.probing import probe_nodes, stored_facts
 from fleetbuild.models import Login, Node, ignore
-from fleetbuild.probe import Probed
-from fleetbuild.probe.parse import facts_of
+from fleetbuild.planner import facts as probing
+from fleetbuild.planner.facts import probe_nodes, stored_facts
+from fleetbuild.probe.parsing.facts import facts_of
+from fleetbuild.probe.probing import Probed
 from fleetbuild.report.facts import facts_ending
 
 CAPTURE = {"uname": "Linux 6.1 x86_64", "cpuinfo": "flags : lm avx"}

@@ -5,25 +5,31 @@ import pytest
 from engine_fakes import event
 from pydantic import ValidationError
 
-from fleetbuild.engine.cluster_builds import Handed
-from fleetbuild.engine.replies import News, Reply, news_of, reply_of, weightier
+from fleetbuild.ansible.role_results import (
+    BuildProgress,
+    RoleResult,
+    build_progress_of,
+    more_severe,
+    role_result_of,
+)
+from fleetbuild.tasks.cluster_builds import BuildInputs
 
 
-def said(what: Any) -> Reply | None:
+def said(what: Any) -> RoleResult | None:
     facts = {"other": {"ok": True}, "build_wheel_result": what}
-    return reply_of(event("n", "Result", {"ansible_facts": facts}))
+    return role_result_of(event("n", "Result", {"ansible_facts": facts}))
 
 
 def test_reads_what_a_role_says() -> None:
     reply = said({"ok": True, "key": "k", "seconds": 2.5, "log": "", "file": None, "more": 1})
-    assert reply == Reply(of="build", ok=True, key="k", seconds=2.5)
+    assert reply == RoleResult(of="build", ok=True, key="k", seconds=2.5)
 
 
 @pytest.mark.parametrize("what", [None, "ok", [1]])
 def test_what_is_no_answer_is_none(what: Any) -> None:
     assert said(what) is None
-    assert reply_of(event("n", "Result", {})) is None
-    assert reply_of(event("n", "Result", {"ansible_facts": {"other": {"ok": True}}})) is None
+    assert role_result_of(event("n", "Result", {})) is None
+    assert role_result_of(event("n", "Result", {"ansible_facts": {"other": {"ok": True}}})) is None
 
 
 @pytest.mark.parametrize(
@@ -43,18 +49,18 @@ def test_an_answer_without_sense_is_a_failure(what: Any) -> None:
 
 @pytest.mark.parametrize(("fix", "read"), [("Do this.", "Do this."), (["no", "text"], "")])
 def test_a_failed_task_says_why_and_what_to_do(fix: Any, read: str) -> None:
-    reply = reply_of(event("n", "Copy", {"fix": fix}, "failed", "The disk is full."))
-    assert reply == Reply(of="failure", ok=False, reason="The disk is full.", fix=read)
+    reply = role_result_of(event("n", "Copy", {"fix": fix}, "failed", "The disk is full."))
+    assert reply == RoleResult(of="failure", ok=False, reason="The disk is full.", fix=read)
 
 
 def test_a_result_outweighs_the_failure_that_ends_it() -> None:
-    bad = Reply(of="verify", ok=False, reason="Illegal instruction")
-    good = Reply(of="install", ok=True)
-    failure = Reply(of="failure", ok=False)
-    assert weightier(bad, failure) is bad
-    assert weightier(good, failure) is failure
-    assert weightier(failure, good) is good
-    assert weightier(None, failure) is failure
+    bad = RoleResult(of="verify", ok=False, reason="Illegal instruction")
+    good = RoleResult(of="install", ok=True)
+    failure = RoleResult(of="failure", ok=False)
+    assert more_severe(bad, failure) is bad
+    assert more_severe(good, failure) is failure
+    assert more_severe(failure, good) is good
+    assert more_severe(None, failure) is failure
 
 
 @pytest.mark.parametrize(
@@ -70,12 +76,12 @@ def test_a_result_outweighs_the_failure_that_ends_it() -> None:
     ],
 )
 def test_progress_is_believed_where_it_makes_sense(what: Any, read: Any) -> None:
-    news = news_of(event("n", "Wait for the build", {"progress": what}))
+    news = build_progress_of(event("n", "Wait for the build", {"progress": what}))
     assert (news and (news.done, news.total)) == read
-    assert news is None or isinstance(news, News)
+    assert news is None or isinstance(news, BuildProgress)
 
 
 @pytest.mark.parametrize("odd", ["Infinity", "NaN", "1e400", "-1"])
 def test_a_job_in_a_cluster_takes_no_such_time_either(odd: str) -> None:
     with pytest.raises(ValidationError):
-        Handed.model_validate_json(f'{{"seconds": {odd}}}')
+        BuildInputs.model_validate_json(f'{{"seconds": {odd}}}')

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.engine.state import StateDir, write_atomically, write_if_changed
 from fleetbuild.errors import UsageError
 from fleetbuild.models import NodeResult, Result
+from fleetbuild.state.directory import StateDir, write_atomically, write_if_changed
 
 
 def test_is_private(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 from engine_fakes import facts
 
-from fleetbuild.engine.labelling import Names
-from fleetbuild.engine.status import compare, with_labels
+from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, ManifestWheel, NodeResult, NodeStatus, Result
+from fleetbuild.tasks.status import compare_releases, with_labels
 
 WHEEL = ManifestWheel(
     package="hnswlib", version="0.8.0+cpu.avx", artifact_key="0" * 32, sha256="0" * 64
@@ -21,7 +21,9 @@ LEFT = Result(
 
 def one(found: Facts | None, last: Result | None = LEFT) -> NodeStatus:
     known = {"a": found} if found else {}
-    return compare(["a"], known, release="default", last=last, probed={"a": "2026-01-01"})["a"]
+    return compare_releases(["a"], known, release="default", last=last, probed={"a": "2026-01-01"})[
+        "a"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_a_node_out_of_reach_has_no_drift() -> None:
     assert one(Facts(state="skipped", reason="It is ours to leave.")).state == "skipped"
 
 
-NAMES = Names("x.dev", nodes={"a": "kube-a"}, hardware={"a": {"x.dev/isa": "avx"}})
+NAMES = LabelTargets("x.dev", nodes={"a": "kube-a"}, hardware={"a": {"x.dev/isa": "avx"}})
 RIGHT = {
     "x.dev/isa": "avx",
     "x.dev/group": "g",

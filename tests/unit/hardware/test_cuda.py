@@ -10,9 +10,9 @@ from fleetbuild.hardware.cuda import (
     compiles_for,
     minor,
     newest_for_driver,
-    numbers,
     runs_on,
     serves,
+    version_key,
 )
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import SMS
@@ -32,9 +32,9 @@ def test_every_row_has_sources_and_evidence(toolkit) -> None:
 @pytest.mark.parametrize("toolkit", TOOLKITS.values(), ids=str)
 def test_every_range_is_ordered(toolkit) -> None:
     assert toolkit.gcc.below is not None
-    assert numbers(toolkit.gcc.least) < numbers(toolkit.gcc.below)
+    assert version_key(toolkit.gcc.least) < version_key(toolkit.gcc.below)
     if toolkit.own_driver:
-        assert numbers(toolkit.driver) <= numbers(toolkit.own_driver)
+        assert version_key(toolkit.driver) <= version_key(toolkit.own_driver)
 
 
 def test_no_source_is_idle() -> None:
@@ -44,18 +44,18 @@ def test_no_source_is_idle() -> None:
 def test_newer_toolkits_never_ask_for_less() -> None:
     rows = list(TOOLKITS.values())
     for key in (
-        lambda row: numbers(row.version),
-        lambda row: numbers(row.driver),
-        lambda row: numbers(row.gcc.below),
-        lambda row: numbers(row.own_driver or "9999"),
+        lambda row: version_key(row.version),
+        lambda row: version_key(row.driver),
+        lambda row: version_key(row.gcc.below),
+        lambda row: version_key(row.own_driver or "9999"),
     ):
         assert [key(row) for row in rows] == sorted(key(row) for row in rows)
 
 
 def test_first_and_last_toolkits_of_sms_are_toolkits() -> None:
-    oldest = numbers(next(iter(TOOLKITS)))
+    oldest = version_key(next(iter(TOOLKITS)))
     for sm in SMS.values():
-        assert sm.first_cuda in TOOLKITS or numbers(sm.first_cuda) < oldest
+        assert sm.first_cuda in TOOLKITS or version_key(sm.first_cuda) < oldest
         assert sm.last_cuda is None or sm.last_cuda in TOOLKITS
         assert any(compiles_for(toolkit, sm.name) for toolkit in TOOLKITS)
 
@@ -169,7 +169,7 @@ def test_bounds_of_gcc_meet() -> None:
 
 
 def test_versions_are_compared_as_numbers() -> None:
-    assert sorted(["12.10", "12.9", "9.2"], key=numbers) == ["9.2", "12.9", "12.10"]
-    assert numbers("unknown") == ()
+    assert sorted(["12.10", "12.9", "9.2"], key=version_key) == ["9.2", "12.9", "12.10"]
+    assert version_key("unknown") == ()
     assert minor("13.0.88") == "13.0"
     assert minor("13") == "13"

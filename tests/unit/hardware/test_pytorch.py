@@ -20,7 +20,7 @@ from fleetbuild.hardware.pytorch import (
     python_of,
     wanted_torch,
 )
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 _DATA = load("pytorch.yml")
 _GRADES = {"measured", "documented", "reported", "inferred"}
@@ -57,11 +57,11 @@ def test_no_source_is_idle() -> None:
 def test_every_range_is_ordered(name: str) -> None:
     torch = TORCHES[name]
     assert torch.python.newest is not None
-    assert numbers(torch.python.oldest) < numbers(torch.python.newest)
+    assert version_key(torch.python.oldest) < version_key(torch.python.newest)
     for version in torch.python.experimental:
-        assert numbers(version) > numbers(torch.python.newest)
+        assert version_key(version) > version_key(torch.python.newest)
     assert torch.cuda_to is not None
-    assert numbers(torch.cuda_from) <= numbers(torch.cuda_to)
+    assert version_key(torch.cuda_from) <= version_key(torch.cuda_to)
     assert public(torch.newest) == Version(torch.newest)
     assert torch.newest.startswith(name + ".")
     assert torch.pypi in torch.releases
@@ -72,12 +72,12 @@ def test_what_is_released_is_buildable(name: str) -> None:
     torch = TORCHES[name]
     for cuda, release in torch.releases.items():
         assert cuda in TOOLKITS
-        assert numbers(torch.cuda_from) <= numbers(cuda) <= numbers(torch.cuda_to or "")
+        assert version_key(torch.cuda_from) <= version_key(cuda) <= version_key(torch.cuda_to or "")
         assert release.status in {"stable", "experimental"}
         for sms in release.sms.values():
             assert all(compiles_for(cuda, sm) for sm in sms)
             assert set(sms) <= torch.sms
-            assert list(sms) == sorted(sms, key=numbers)
+            assert list(sms) == sorted(sms, key=version_key)
     for cuda, sms in torch.reported.items():
         assert all(compiles_for(cuda, sm) for sm in sms)
 
@@ -86,22 +86,22 @@ def test_what_is_released_is_buildable(name: str) -> None:
 def test_a_compiler_exists_for_all_toolkits_that_may_build_it(name: str) -> None:
     torch = TORCHES[name]
     for cuda, toolkit in TOOLKITS.items():
-        if numbers(torch.cuda_from) <= numbers(cuda) <= numbers(torch.cuda_to or ""):
+        if version_key(torch.cuda_from) <= version_key(cuda) <= version_key(torch.cuda_to or ""):
             both = Gcc(torch.gcc) & toolkit.gcc
             assert both.below is not None
-            assert numbers(both.least) < numbers(both.below)
+            assert version_key(both.least) < version_key(both.below)
 
 
 def test_newer_torches_never_ask_for_less() -> None:
     rows = list(TORCHES.values())
     for key in (
-        lambda row: numbers(row.name),
-        lambda row: numbers(row.cuda_from),
-        lambda row: numbers(row.gcc),
-        lambda row: numbers(row.python.oldest),
-        lambda row: numbers(row.python.newest),
+        lambda row: version_key(row.name),
+        lambda row: version_key(row.cuda_from),
+        lambda row: version_key(row.gcc),
+        lambda row: version_key(row.python.oldest),
+        lambda row: version_key(row.python.newest),
         lambda row: row.cxx,
-        lambda row: numbers(row.pypi),
+        lambda row: version_key(row.pypi),
     ):
         assert [key(row) for row in rows] == sorted(key(row) for row in rows)
 

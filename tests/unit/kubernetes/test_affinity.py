@@ -16,19 +16,19 @@ from test_rules import GPU_SMS, plan_of, rungs_of, target_of, targets
 from fleetbuild.errors import UsageError
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.kubernetes.affinity import (
+from fleetbuild.kubernetes.delivery.options import Delivery
+from fleetbuild.kubernetes.delivery.snippets import snippets
+from fleetbuild.kubernetes.labels.affinity import (
     affinity,
     gpu_limits,
     pod_fields,
     selector,
     untold_by_labels,
 )
-from fleetbuild.kubernetes.classes import class_of_target
-from fleetbuild.kubernetes.delivery import Delivery
-from fleetbuild.kubernetes.features import rung_flags, rung_labels
-from fleetbuild.kubernetes.labels import node_labels
-from fleetbuild.kubernetes.rules import node_feature_rule
-from fleetbuild.kubernetes.snippets import snippets
+from fleetbuild.kubernetes.labels.classes import class_of_target
+from fleetbuild.kubernetes.labels.features import rung_flags, rung_labels
+from fleetbuild.kubernetes.labels.node_labels import node_labels
+from fleetbuild.kubernetes.labels.rules import node_feature_rule
 
 VERSIONS = (kubernetes_validate.utils.all_versions()[0], kubernetes_validate.latest_version())
 CPUID = "feature.node.kubernetes.io/cpu-cpuid."

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from k8s_plans import make_target
 from test_rules import class_of, hardware, meets, plan_of, target_of, targets
 
-from fleetbuild.kubernetes.classes import classes, classes_of
+from fleetbuild.kubernetes.labels.classes import classes, classes_of
 
 
 def names(*built):

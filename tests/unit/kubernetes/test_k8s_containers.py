@@ -9,8 +9,7 @@ from test_k8s_delivery import PREFIX, six_nodes, wheels_of
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes import Delivery, containers
-from fleetbuild.kubernetes.containerfile import index_warnings
-from fleetbuild.kubernetes.indexes import indexes, least_demanding
+from fleetbuild.kubernetes.delivery.containerfile import index_warnings, indexes, least_demanding
 from fleetbuild.models import TargetLibc
 
 IMAGES = Delivery(image_prefix=PREFIX)

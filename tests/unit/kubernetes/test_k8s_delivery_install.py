@@ -13,8 +13,8 @@ import yaml
 from k8s_plans import make_plan
 from k8s_store import stocked
 
-from fleetbuild.engine.housekeeping import exported, release_files
 from fleetbuild.kubernetes import Delivery, Wheel, render
+from fleetbuild.tasks.export import exported, release_files
 
 
 class Quiet(SimpleHTTPRequestHandler):

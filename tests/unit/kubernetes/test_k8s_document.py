@@ -3,7 +3,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.kubernetes.document import Note, Row, dump
+from fleetbuild.kubernetes.yaml_edit.dump import Note, Row, dump
 
 scalars = st.text() | st.integers() | st.booleans()
 keys = st.text(max_size=100)  # YAML reads no key of more than 1024 characters

@@ -8,13 +8,13 @@ from k8s_plans import make_group, make_plan, make_target, make_wheel
 
 import fleetbuild
 from fleetbuild.ansible import Secrets
-from fleetbuild.engine.housekeeping import release_files
-from fleetbuild.engine.state import StateDir
-from fleetbuild.engine.tools import Reach, connect
 from fleetbuild.kubernetes import Delivery, Wheel, render
-from fleetbuild.kubernetes.libraries import library_warnings
+from fleetbuild.kubernetes.delivery.libraries import library_warnings
 from fleetbuild.models import Config, Inventory, LockedFile, TargetLibc
+from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
+from fleetbuild.tasks.export import release_files
+from fleetbuild.wiring import FleetAccess, apply_tools
 
 # Wheels and ELF files are the audit's.
 sys.path.append(str(Path(__file__).parents[1] / "audit"))
@@ -76,11 +76,11 @@ def test_what_an_official_image_lacks_is_told_and_written_down(shelf, kind):
 
 def test_an_apply_writes_what_emit_writes(shelf):
     plan, _, state = shelf
-    reach = Reach(
+    reach = FleetAccess(
         inventory=Inventory(source=str(state / "i.yml"), nodes=()), state=StateDir(state),
         secrets=Secrets(), timeout=1, forks=1, install_path="/opt/fleetbuild",
     )  # fmt: skip
-    applied = connect(reach, Config()).manifests(plan, {"a"})
+    applied = apply_tools(reach, Config()).manifests(plan, {"a"})
     emitted = fleetbuild.render_manifests(plan, state_dir=state)
     name = f"deployment-{GROUP}.yaml"
     assert "libopenblas" in applied[name]

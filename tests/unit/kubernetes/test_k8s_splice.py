@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.kubernetes.document import block
-from fleetbuild.kubernetes.meaning import read
-from fleetbuild.kubernetes.splice import CannotSpliceError, put
+from fleetbuild.kubernetes.yaml_edit.dump import block
+from fleetbuild.kubernetes.yaml_edit.insert import CannotSpliceError, put
+from fleetbuild.kubernetes.yaml_edit.parse import read
 
 
 def changed(before, after):

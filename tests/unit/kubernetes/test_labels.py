@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from k8s_plans import make_group, make_plan, make_wheel
 from packaging.version import Version
 
-from fleetbuild.kubernetes.labels import (
+from fleetbuild.kubernetes.labels.node_labels import (
     class_labels,
     labels_by_node,
     node_labels,
     release_labels,
 )
+from fleetbuild.kubernetes.labels.release_labels import is_label_of, is_release_label
 from fleetbuild.kubernetes.names import label_part
-from fleetbuild.kubernetes.served import is_label_of, is_release_label
 from fleetbuild.models import Config
 
 # apimachinery/pkg/util/validation, by its own words.

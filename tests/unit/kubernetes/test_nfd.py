@@ -5,7 +5,7 @@ from k8s_plans import make_group, make_plan, make_wheel
 from nfd_master import BrokenRule, Features, holds, labels_of
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.kubernetes.nfd import LIMIT, feature_file, feature_files
+from fleetbuild.kubernetes.labels.feature_files import LIMIT, feature_file, feature_files
 from fleetbuild.models import Installs
 
 

@@ -14,19 +14,19 @@ from nfd_worker import report, report_of_capture
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import SMS, devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.kubernetes.affinity import ARCHITECTURES
-from fleetbuild.kubernetes.builders import builder_image
-from fleetbuild.kubernetes.classes import classes
-from fleetbuild.kubernetes.facts import facts_of_node
-from fleetbuild.kubernetes.features import gfd_labels
-from fleetbuild.kubernetes.labels import class_labels
+from fleetbuild.kubernetes.builds.builder_image import builder_image
+from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
+from fleetbuild.kubernetes.labels.classes import classes
+from fleetbuild.kubernetes.labels.features import gfd_labels
+from fleetbuild.kubernetes.labels.node_facts import facts_of_node
+from fleetbuild.kubernetes.labels.node_labels import class_labels
+from fleetbuild.kubernetes.labels.rules import node_feature_rule
 from fleetbuild.kubernetes.names import is_label_value, is_subdomain
-from fleetbuild.kubernetes.rules import node_feature_rule
 from fleetbuild.models import Config, Inventory, Login, Node, Unreachable
 from fleetbuild.models.config import Build
-from fleetbuild.planning import Package, draft
+from fleetbuild.planning import Package, draft_plan
 from fleetbuild.probe.captures import load_captures
-from fleetbuild.probe.parse import facts_of
+from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.recipes import Recipe
 
 REPOSITORY = Path(__file__).parents[3]
@@ -109,7 +109,7 @@ def test_the_class_by_rule_is_the_class_by_plan(folder, cuda, rungs):
         text="extension==1.0",
     )
     nodes = tuple(Node(name=name, login=Login(host=name)) for name in facts)
-    drafted = draft(Inventory(source="i.yml", nodes=nodes), facts, [package], Config())
+    drafted = draft_plan(Inventory(source="i.yml", nodes=nodes), facts, [package], Config())
     groups = [make_group(each.nodes, each.target) for each in drafted.groups]
     assert groups
     plan = make_plan(groups)

@@ -67,7 +67,7 @@ def test_a_build_has_three_times_as_long_as_is_estimated(
         target=target(), artifact_key=None, action="build", reason="", minutes=minutes,
         environment={}, requires=Requires(compiler="gcc"),
     )  # fmt: skip
-    assert wheel.patience == seconds
+    assert wheel.timeout_seconds == seconds
 
 
 @given(st.lists(st.sampled_from(EXIT_PRECEDENCE)))

@@ -19,13 +19,13 @@ from fleetbuild.models import (
     Python,
 )
 from fleetbuild.planning import (
-    Draft,
     Locks,
     Package,
+    PlanDraft,
     Resolution,
     Source,
     build_request,
-    draft,
+    draft_plan,
     lock_request,
     make_plan,
 )
@@ -109,13 +109,13 @@ BUILD = Resolution(wheels=(locked("numpy", "2.0", "b"), locked("setuptools", "80
 
 def drafted(fleet: dict[str, Facts], packages: Any = (HNSWLIB,), nodes: Any = None, **more: Any):
     """The draft of this fleet."""
-    return draft(
+    return draft_plan(
         inventory(nodes or fleet), fleet, packages, more.pop("config", None) or Config(), **more
     )
 
 
 def answers(
-    made: Draft,
+    made: PlanDraft,
     fleet: dict[str, Facts],
     packages: Any = (HNSWLIB,),
     *,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetbuild.planning.merge import EXACT, Way, cheapest_ways
+from fleetbuild.planning.merging.partition import EXACT, Partition, cheapest_partitions
 
 Price = Callable[[tuple[int, ...]], float | None]
 
@@ -59,7 +59,7 @@ pairs = st.frozensets(
 @given(st.integers(0, 8), st.integers(), pairs)
 def test_no_way_is_cheaper(number: int, seed: int, forbidden: frozenset[frozenset[int]]) -> None:
     price = prices(seed, forbidden)
-    ways = cheapest_ways(range(number), price)
+    ways = cheapest_partitions(range(number), price)
     best = by_brute_force(range(number), price)
     assert list(ways) == sorted(best)
     for sets, way in ways.items():
@@ -71,14 +71,16 @@ def test_no_way_is_cheaper(number: int, seed: int, forbidden: frozenset[frozense
 
 
 def test_what_cannot_share_does_not() -> None:
-    ways = cheapest_ways("aAbB", lambda parts: 1.0 if len({*"".join(parts).lower()}) == 1 else None)
+    ways = cheapest_partitions(
+        "aAbB", lambda parts: 1.0 if len({*"".join(parts).lower()}) == 1 else None
+    )
     assert list(ways) == [2, 3, 4]
-    assert ways[2] == Way(2.0, (("a", "A"), ("b", "B")))
+    assert ways[2] == Partition(2.0, (("a", "A"), ("b", "B")))
 
 
 def test_of_ways_that_cost_the_same_the_order_of_the_parts_decides() -> None:
-    free = cheapest_ways([3, 1, 2], lambda _: 0.0)
-    assert free == cheapest_ways([3, 1, 2], lambda _: 0.0)
+    free = cheapest_partitions([3, 1, 2], lambda _: 0.0)
+    assert free == cheapest_partitions([3, 1, 2], lambda _: 0.0)
     assert {part for each in free[2].sets for part in each} == {1, 2, 3}
 
 
@@ -88,7 +90,7 @@ def spread(parts: tuple[int, ...]) -> float:
 
 def test_a_large_bunch_is_brought_down_first_and_says_so() -> None:
     far = [*range(0, 10 * EXACT, 10), *range(1, 10 * EXACT, 10)]
-    ways = cheapest_ways(far, spread)
+    ways = cheapest_partitions(far, spread)
     assert list(ways) == list(range(1, 2 * EXACT + 1))
     # Neighbours are merged first, which here is the best there is.
     assert ways[EXACT].cost == 2 * EXACT
@@ -99,7 +101,7 @@ def test_a_large_bunch_is_brought_down_first_and_says_so() -> None:
 
 def test_a_large_bunch_that_cannot_be_brought_down_stays_large() -> None:
     # 0 may share with any one other, and none of these with each other.
-    ways = cheapest_ways(
+    ways = cheapest_partitions(
         range(EXACT + 4),
         lambda parts: 1.0 if len(parts) < 2 or (len(parts) == 2 and 0 in parts) else None,
     )
@@ -114,6 +116,6 @@ def test_the_largest_exact_bunch_asks_for_each_price_once() -> None:
         asked += 1
         return spread(parts)
 
-    ways = cheapest_ways(range(EXACT), price)
+    ways = cheapest_partitions(range(EXACT), price)
     assert ways[1].cost == spread((0, EXACT - 1))
     assert asked < 2**EXACT + EXACT**2

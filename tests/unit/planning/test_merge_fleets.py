@@ -17,11 +17,11 @@ from fleetbuild.hardware.data import load
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Libc
 from fleetbuild.models.config import Grouping
-from fleetbuild.planning import Draft, dump_plan, explain_group, explain_node
-from fleetbuild.planning.costs import Part, Pricing
+from fleetbuild.planning import PlanDraft, dump_plan, explain_group, explain_node
 from fleetbuild.planning.groups import node_targets
-from fleetbuild.planning.merge import cheapest_ways
-from fleetbuild.probe.parse import facts_of
+from fleetbuild.planning.merging.costs import Part, Pricing
+from fleetbuild.planning.merging.partition import cheapest_partitions
+from fleetbuild.probe.parsing.facts import facts_of
 
 CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
 CPU = recipe_of("small", *RUNGS, more="cost: {minutes: 2, size_mb: 1}")
@@ -37,11 +37,11 @@ def config(**grouping: Any) -> Config:
     return Config.model_validate({"grouping": grouping})
 
 
-def groups(made: Draft) -> dict[str, tuple[str, ...]]:
+def groups(made: PlanDraft) -> dict[str, tuple[str, ...]]:
     return {group.name: group.nodes for group in made.groups}
 
 
-def merged(fleet: dict[str, Facts], packages: Any = LARGE, **grouping: Any) -> Draft:
+def merged(fleet: dict[str, Facts], packages: Any = LARGE, **grouping: Any) -> PlanDraft:
     return drafted(fleet, packages, config=config(**grouping))
 
 
@@ -119,7 +119,7 @@ def test_merging_is_optimal_up_to_eight_groups(fleet, chosen, wish):
         costs = [pricing.price(each) for each in sets]
         if None not in costs:
             best[len(sets)] = min(best.get(len(sets), math.inf), math.fsum(costs))
-    ways = cheapest_ways(parts, pricing.price)
+    ways = cheapest_partitions(parts, pricing.price)
     assert list(ways) == sorted(best)
     for number, way in ways.items():
         assert math.isclose(way.cost, best[number], rel_tol=1e-9)
@@ -373,7 +373,7 @@ def captured() -> dict[str, Facts]:
     }
 
 
-def sizes(made: Draft) -> dict[str, int]:
+def sizes(made: PlanDraft) -> dict[str, int]:
     return {name: len(nodes) for name, nodes in groups(made).items()}
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from planning_fleets import facts, inventory, python
 
-from fleetbuild.engine.planner import plan_fleet
 from fleetbuild.errors import ConfigError, InstallError, RecipeError, ResolutionError
 from fleetbuild.models import Config
+from fleetbuild.planner.plan_fleet import plan_fleet
 from fleetbuild.planning import dump_plan, read_plan
-from fleetbuild.probe.parse import facts_of
+from fleetbuild.probe.parsing.facts import facts_of
 
 CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
 
@@ -297,7 +297,7 @@ def test_a_source_that_does_not_come_leaves_the_lock_missing(monkeypatch):
     def refuse(*_, **__):
         raise InstallError("pkg cannot be fetched.", "Look.")
 
-    monkeypatch.setattr("fleetbuild.store.shelf.fetch", refuse)
+    monkeypatch.setattr("fleetbuild.store.wheels.fetch", refuse)
     made = plan({"a": facts()}, "pkg==1.0")
     assert (made.lock, made.lock_problem) == ("missing", "pkg cannot be fetched.")
     assert made.groups[0].wheels[0].artifact_key is None

@@ -16,8 +16,8 @@ from planning_fleets import (
 
 from fleetbuild.errors import ConfigError, RecipeError
 from fleetbuild.planning import LockRequest, Resolution, Source, build_request, lock_request
-from fleetbuild.planning.lock import StandIn
-from fleetbuild.planning.order import building_order
+from fleetbuild.planning.resolution import StandIn
+from fleetbuild.planning.wheels.draft import building_order
 
 
 def of(name, *against, version="1.0", rungs=("x86-64", "avx", "avx2", "avx512"), more=""):

@@ -11,7 +11,7 @@ from fleetbuild.hardware.compilers import gccs_of
 from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Os
-from fleetbuild.planning.compilers import (
+from fleetbuild.planning.compatibility.compilers import (
     Need,
     compiler_for,
     compiler_to_supply,

@@ -12,7 +12,7 @@ from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planning import explain_node
-from fleetbuild.words import numbers
+from fleetbuild.text import version_key
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
 TORCH = package(
@@ -62,9 +62,9 @@ FLASH = (package("torch", "2.13.0"), package("flash-attn", "2.8.3"))
 @pytest.mark.parametrize(
     ("known", "says"),
     [
-        (facts(), "and none is planned for here"),
-        (gpu("6.0"), "and its GPUs are SM 6.0 here"),
-        (gpu("7.0", "7.5"), "and its GPUs are SM 7.0 and 7.5 here"),
+        (facts(), "this node has no GPU to plan for"),
+        (gpu("6.0"), "this node has only SM 6.0"),
+        (gpu("7.0", "7.5"), "this node has only SM 7.0 and 7.5"),
     ],
 )
 def test_a_package_for_newer_gpus_blocks_a_node_without_one(known, says):
@@ -84,7 +84,9 @@ def test_older_gpus_beside_newer_ones_get_no_code_of_it_and_are_told():
         "2.8.3+cu130.sm80.avx2",
     ]
     assert group.wheels[1].environment["TORCH_CUDA_ARCH_LIST"] == "8.0"
-    assert plan.nodes["a"].warnings == ("flash-attn has no code for its GPUs of SM 7.5.",)
+    assert plan.nodes["a"].warnings == (
+        "The wheel of flash-attn has no code for this node's GPUs of SM 7.5.",
+    )
 
 
 def test_libraries_that_no_wheel_brings_are_told():
@@ -231,6 +233,6 @@ def test_no_plan_asks_for_what_the_tables_forbid(fleet, version):
             assert all(compiles_for(wheel.cuda, sm) for sm in group.target.sms)
             drivers = [driver for name in group.nodes if (driver := fleet[name].driver)]
             assert all(serves(driver, wheel.cuda) for driver in drivers)
-            assert numbers(known.cuda_from) <= numbers(wheel.cuda)
+            assert version_key(known.cuda_from) <= version_key(wheel.cuda)
     for fate in plan.nodes.values():
         assert fate.state == "ok" or (fate.reason and fate.fix)

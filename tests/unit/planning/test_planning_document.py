@@ -18,7 +18,7 @@ from fleetbuild.planning import (
     read_plan,
     stale,
 )
-from fleetbuild.planning.keys import digest
+from fleetbuild.planning.wheels.keys import digest
 
 PLAN = planned({"a": facts(), "b": facts("avx512")})
 

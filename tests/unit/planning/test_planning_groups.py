@@ -26,11 +26,11 @@ from fleetbuild.planning import (
     Floors,
     Locks,
     Resolution,
-    draft,
+    draft_plan,
     dump_plan,
-    hindering,
     lock_request,
     make_plan,
+    nodes_blocking_dependencies,
 )
 
 nodes_of = st.builds(
@@ -339,7 +339,7 @@ def test_a_closure_that_does_not_exist_blocks_its_group_alone():
     assert plan.groups[0].wheels[0].action == "blocked"
     assert plan.lock == "complete"
     assert plan.summary.nodes_blocked == 1
-    assert hindering(made, [package()], fleet, locks) == {}
+    assert nodes_blocking_dependencies(made, [package()], fleet, locks) == {}
 
 
 def test_build_requirements_that_cannot_be_had_block():
@@ -354,9 +354,9 @@ def test_a_member_that_alone_hinders_is_blocked_and_the_rest_goes_on():
     made = drafted(fleet)
     bad = Resolution(problem="numpy needs glibc 2.28.", fix="Update it.")
     locks = Locks(resolutions={lock_request(made.groups[0], packages, made.fates): bad})
-    culprits = hindering(made, packages, fleet, locks)
+    culprits = nodes_blocking_dependencies(made, packages, fleet, locks)
     assert culprits == {"old": ("numpy needs glibc 2.28.", "Update it.")}
-    again = draft(inventory(fleet), fleet, packages, Config(), blocked=culprits)
+    again = draft_plan(inventory(fleet), fleet, packages, Config(), blocked=culprits)
     assert [group.nodes for group in again.groups] == [("new", "new2")]
     plan = make_plan(
         inventory(fleet), fleet, packages, Config(),

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 from planning_fleets import answers, drafted, facts, inventory, locked, package, recipe_of
 
-from fleetbuild.engine import published
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Gpu, Target, TargetLibc
+from fleetbuild.planner import published
 from fleetbuild.planning import Resolution, Source, build_request, lock_request, make_plan
-from fleetbuild.planning.published import Choice, Code, choose_published, must_be_read
+from fleetbuild.planning.wheels.published import Choice, Code, choose_published, must_be_read
 
 AUTO = Config.model_validate({"build": {"policy": "auto"}})
 ONLY = Config.model_validate({"build": {"policy": "published"}})

@@ -14,9 +14,9 @@ import pytest
 from planning_fleets import drafted, package, planned
 
 from fleetbuild.models import Facts
-from fleetbuild.planning.wheels import job_of
+from fleetbuild.planning.wheels.draft import job_of
 from fleetbuild.probe.captures import load_captures
-from fleetbuild.probe.parse import facts_of
+from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.recipes import render_requirements, render_requires
 
 FLEET = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"

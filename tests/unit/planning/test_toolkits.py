@@ -15,7 +15,7 @@ from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, serves
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import EVIDENCE, TORCHES, Torch, find_torch
 from fleetbuild.models import Facts
-from fleetbuild.planning.toolkits import (
+from fleetbuild.planning.compatibility.toolkits import (
     Toolkit,
     Unfit,
     choose_toolkit,
@@ -24,8 +24,8 @@ from fleetbuild.planning.toolkits import (
     package_problem,
 )
 from fleetbuild.probe.captures import load_captures
-from fleetbuild.probe.parse import facts_of
-from fleetbuild.words import numbers
+from fleetbuild.probe.parsing.facts import facts_of
+from fleetbuild.text import version_key
 
 SEEDS = Path(__file__).parents[4] / "shared/captures/seed-fleet"
 TORCH = {"torch": "2.13.0"}
@@ -516,16 +516,16 @@ def allowed(
     if pin is not None and toolkit != pin:
         return False
     if torch is not None:
-        newest_major = max((numbers(cuda)[0] for cuda in torch.releases), default=99)
-        if numbers(toolkit)[0] > newest_major or not torch.python.fits(tag):
+        newest_major = max((version_key(cuda)[0] for cuda in torch.releases), default=99)
+        if version_key(toolkit)[0] > newest_major or not torch.python.fits(tag):
             return False
-        if numbers(toolkit) < numbers(torch.cuda_from):
+        if version_key(toolkit) < version_key(torch.cuda_from):
             return False
         if torch.known and not {sm for each in members for sm in each.sms} <= torch.sms:
             return False
     if any(SMS[sm].jetson for each in members for sm in each.sms):
         theirs = [each.toolchain["nvcc"] for each in members if each.toolchain.get("nvcc")]
-        if any(toolkit != max(nvccs, key=numbers) for nvccs in theirs):
+        if any(toolkit != max(nvccs, key=version_key) for nvccs in theirs):
             return False
     return all(
         compiles_for(toolkit, sm) and (member.driver is None or serves(member.driver, toolkit))
@@ -538,7 +538,7 @@ def grade(torch: Torch, toolkit: str, sms: set[str], archs: set[str]) -> tuple[o
     """Evidence, then what PyTorch calls stable, then the version."""
     evidence = EVIDENCE.index(torch.evidence(toolkit, sms, archs))
     release = torch.releases.get(toolkit)
-    return -evidence, not (release and release.status == "experimental"), numbers(toolkit)
+    return -evidence, not (release and release.status == "experimental"), version_key(toolkit)
 
 
 @many

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from fleetbuild.engine.probing import facts_from
-from fleetbuild.probe import apart
-from fleetbuild.probe.apart import USUAL, read_facts
-from fleetbuild.probe.parse import facts_of
-from fleetbuild.probe.transport import NoAnswer
+from fleetbuild.planner.facts import facts_from
+from fleetbuild.probe.parsing import apart
+from fleetbuild.probe.parsing.apart import USUAL, read_facts
+from fleetbuild.probe.parsing.facts import facts_of
+from fleetbuild.probe.transport.base import NoAnswer
 
 SMALL = {
     "uname": "Linux 6.1 x86_64\n",
@@ -48,7 +48,7 @@ def test_what_cannot_be_read_costs_its_node(
 
 @pytest.mark.parametrize("work", ["bytearray(2**30)", "open('x', 'wb', 0).write(b'x')"])
 def test_that_process_has_limits(tmp_path: object, work: str) -> None:
-    code = f"from fleetbuild.probe.apart import limit; limit(); {work}"
+    code = f"from fleetbuild.probe.parsing.apart import limit; limit(); {work}"
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=str(tmp_path), capture_output=True, check=False
     )

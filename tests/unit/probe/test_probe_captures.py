@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from fleetbuild.errors import CaptureError
 from fleetbuild.models import Unreachable
 from fleetbuild.probe.captures import load_captures, save_captures
-from fleetbuild.probe.parse import facts_of
-from fleetbuild.probe.sections import SECTIONS
+from fleetbuild.probe.parsing.facts import facts_of
+from fleetbuild.probe.parsing.framing import SECTIONS
 
 raw = st.binary().map(lambda text: text.decode("utf-8", "surrogateescape"))
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from fleetbuild.models import Login
-from fleetbuild.probe._text import MAX_OTHER, MAX_RELEASE, MAX_SECTION
-from fleetbuild.probe.parse import facts_of
-from fleetbuild.probe.reasons import ssh_problem, unusable
-from fleetbuild.probe.sections import SECTIONS, split
-from fleetbuild.probe.transport import LARGEST, LARGEST_COMPLAINT, Answer
+from fleetbuild.probe.parsing.facts import facts_of
+from fleetbuild.probe.parsing.framing import SECTIONS, split
+from fleetbuild.probe.parsing.text import MAX_OTHER, MAX_RELEASE, MAX_SECTION
+from fleetbuild.probe.transport.base import LARGEST, LARGEST_COMPLAINT, Answer
+from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable
 
 NONCE = "fleetbuild-" + "0" * 32
 LIMITS = {"cpuinfo": MAX_SECTION, "release": MAX_RELEASE}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.models import Facts
-from fleetbuild.probe.parse import facts_of
+from fleetbuild.probe.parsing.facts import facts_of
 
 V2 = "lm cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2"
 V3 = V2 + " avx avx2 bmi1 bmi2 f16c fma abm movbe"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.models import Facts
-from fleetbuild.probe.parse import facts_of
+from fleetbuild.probe.parsing.facts import facts_of
 
 HEADER = "index, name, compute_cap, driver_version, memory.total [MiB], uuid\n"
 RTX_3060 = "0, NVIDIA GeForce RTX 3060, 8.6, 550.54.15, 12288 MiB, GPU-0\n"

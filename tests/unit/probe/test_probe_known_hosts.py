@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.probe.known_hosts import KnownHosts
+from fleetbuild.probe.transport.known_hosts import KnownHosts
 
 
 def public(number: int) -> str:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.models import Facts
-from fleetbuild.probe.parse import facts_of, unreachable
-from fleetbuild.probe.sections import SECTIONS, split
+from fleetbuild.probe.parsing.facts import facts_of, unreachable
+from fleetbuild.probe.parsing.framing import SECTIONS, split
 
 CPU = {"uname": "Linux 6.1 x86_64", "cpuinfo": "flags : lm avx"}
 KEY, SHA = "a" * 32, "b" * 64

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.models import Capture
-from fleetbuild.probe.parse import facts_of
-from fleetbuild.probe.sections import SECTIONS, split
+from fleetbuild.probe.parsing.facts import facts_of
+from fleetbuild.probe.parsing.framing import SECTIONS, split
 
 SCRIPT = files("fleetbuild.probe").joinpath("script.sh").read_text("utf-8")
 SHELLS = ["sh", "dash", "bash --posix", "busybox sh", "mksh", "ksh93"]

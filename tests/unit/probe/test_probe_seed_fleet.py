@@ -8,7 +8,7 @@ import pytest
 
 from fleetbuild.models import Unreachable
 from fleetbuild.probe.captures import load_captures
-from fleetbuild.probe.parse import facts_of
+from fleetbuild.probe.parsing.facts import facts_of
 
 FLEET = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
 EXPECTED = {

@@ -3,13 +3,13 @@ from collections.abc import Callable
 
 import pytest
 
-from fleetbuild.engine.doctor import Finding
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import Facts, Gpu, Libc, NodeStatus, Os, Python
 from fleetbuild.report import Output
 from fleetbuild.report.doctor import document, ending, table
 from fleetbuild.report.facts import facts_document, facts_ending, facts_table
 from fleetbuild.report.status import status_document, status_ending, status_table
+from fleetbuild.tasks.doctor import Finding
 
 GOOD = Facts(
     arch="x86_64", isa="avx2", sms=("8.6",), driver="550.54",

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.report.text import age, clean, duration, fold, size
-from fleetbuild.words import count
+from fleetbuild.text import count
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from fleetbuild.models import LockedFile
 from fleetbuild.recipes import parse_recipe
 from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.git import find_commit, pack_commit
-from fleetbuild.store.origin import source_of_recipe
-from fleetbuild.store.settings import mirrored
+from fleetbuild.store.index_config import mirrored
+from fleetbuild.store.recipe_source import source_of_recipe
 
 PYPROJECT = '[project]\nname = "pkg"\nversion = "1.0"\n'
 

@@ -10,10 +10,10 @@ from store_files import make_sdist, make_wheel, only
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
 from fleetbuild.planning import LockRequest
-from fleetbuild.planning.lock import StandIn
+from fleetbuild.planning.resolution import StandIn
 from fleetbuild.store import IndexSettings, index_settings
 from fleetbuild.store.resolve import newest_version, resolve, resolve_all
-from fleetbuild.store.tags import best_wheel
+from fleetbuild.store.wheel_tags import best_wheel
 
 
 def request_for(*requirements, sources=(), python="cp311", arch="x86_64", libc="glibc 2.28"):

@@ -14,8 +14,8 @@ from fleetbuild.store import index_settings
 @pytest.fixture(autouse=True)
 def no_pip_of_this_machine(monkeypatch, tmp_path):
     """Only what a test writes counts."""
-    monkeypatch.setattr("fleetbuild.store.settings._SYSTEM", (tmp_path / "etc" / "pip.conf",))
-    monkeypatch.setattr("fleetbuild.store.settings._UV_SYSTEM", tmp_path / "etc" / "uv.toml")
+    monkeypatch.setattr("fleetbuild.store.index_config._SYSTEM", (tmp_path / "etc" / "pip.conf",))
+    monkeypatch.setattr("fleetbuild.store.index_config._UV_SYSTEM", tmp_path / "etc" / "uv.toml")
 
 
 def settings(tmp_path, extra=(), **environ):

@@ -17,9 +17,10 @@ import pytest
 from pydantic import SecretStr
 
 from fleetbuild.models import Event, Login, Node, Unreachable
-from fleetbuild.probe import Probed, ask, probe
-from fleetbuild.probe.openssh import ProgramTransport, settle
-from fleetbuild.probe.transport import Deadline
+from fleetbuild.probe import ask, probe
+from fleetbuild.probe.probing import Probed
+from fleetbuild.probe.transport.base import Deadline
+from fleetbuild.probe.transport.openssh import ProgramTransport, settle
 
 
 def packet(payload: bytes) -> bytes:

@@ -8,11 +8,11 @@ import pytest
 
 from fleetbuild.models import Login
 from fleetbuild.probe import way_to
-from fleetbuild.probe.openssh import ProgramTransport, _Askpass, options, settle
-from fleetbuild.probe.process import Process
-from fleetbuild.probe.reasons import ssh_problem, unusable
-from fleetbuild.probe.ssh import FabricTransport, beyond
-from fleetbuild.probe.transport import Answer, Deadline, NoAnswer
+from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer
+from fleetbuild.probe.transport.fabric import FabricTransport, beyond_paramiko
+from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable_answer
+from fleetbuild.probe.transport.openssh import ProgramTransport, _Askpass, options, settle
+from fleetbuild.probe.transport.process import Process
 
 
 def login(**said: object) -> Login:
@@ -81,7 +81,7 @@ def test_the_bastion_is_the_gate() -> None:
 def test_a_certificate_is_for_openssh(tmp_path: Path) -> None:
     (tmp_path / "k-cert.pub").touch()
     one = login(ssh_args=("-F", "none"), key_file=str(tmp_path / "k"))
-    assert beyond(one, settle(one, Deadline(5))) == "a certificate"
+    assert beyond_paramiko(one, settle(one, Deadline(5))) == "a certificate"
 
 
 @pytest.mark.parametrize("said", [{"connection": "winrm"}, {"host": "-oProxyCommand=x"},
@@ -136,7 +136,7 @@ def test_what_ssh_says_becomes_a_sentence(complaint: bytes, reason: str) -> None
     ],
 )
 def test_an_answer_without_sections_is_explained(answer: Answer, reason: str) -> None:
-    problem = unusable(answer, login())
+    problem = unusable_answer(answer, login())
     assert reason in problem.reason
     assert len(problem.reason) < 300
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.models import Become
-from fleetbuild.probe.process import Process
-from fleetbuild.probe.transport import LARGEST, Answer, Deadline, NoAnswer, remote_command
+from fleetbuild.probe.transport.base import LARGEST, Answer, Deadline, NoAnswer, remote_command
+from fleetbuild.probe.transport.process import Process
 
 SCRIPT = b"echo ran as ${SUDO_STAND_IN:-me} with $1 and $2\ncat\n"
 ARGUMENTS = ("a b'c", "$HOME")

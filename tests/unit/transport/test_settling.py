@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fleetbuild.models import Login
-from fleetbuild.probe import openssh
-from fleetbuild.probe.openssh import Settings, settle
-from fleetbuild.probe.settling import Settling
-from fleetbuild.probe.transport import Deadline, NoAnswer
+from fleetbuild.probe.transport import openssh
+from fleetbuild.probe.transport.base import Deadline, NoAnswer
+from fleetbuild.probe.transport.openssh import Settings, settle
+from fleetbuild.probe.transport.shared_settings import SharedSettings
 
 HOSTS = ("n1", "n2.example", "10.0.0.3")
 
@@ -31,7 +31,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def settled(*logins: Login) -> list[Settings]:
-    settling = Settling(logins)
+    settling = SharedSettings(logins)
     return [settling.settle(login, Deadline(10)) for login in logins]
 
 
@@ -154,7 +154,7 @@ def test_a_configuration_that_cannot_be_read_again_is_not_shared(
 
 
 def test_each_node_is_told_why_ssh_refuses(config: Path) -> None:
-    settling = Settling(logins := fleet("-F", str(config)))
+    settling = SharedSettings(logins := fleet("-F", str(config)))
     for login in logins:
         with pytest.raises(NoAnswer, match="does not accept"):
             settling.settle(login, Deadline(10))

@@ -1,0 +1,96 @@
+"""Playbooks as the engine runs them: on one inventory, with values that stay values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from packaging.version import InvalidVersion, Version
+
+from fleetbuild.ansible import HostRun, Secrets, TaskEvent, run_playbook
+from fleetbuild.models import Facts, Node
+
+# What the modules of every supported ansible-core run under.
+_OLDEST, _NEWEST = Version("3.9"), Version("3.14")
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9._+/-]+")
+
+
+class Playbooks(Protocol):
+    """Runs a playbook on some hosts of the run's inventory."""
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[TaskEvent], None],
+    ) -> Mapping[str, HostRun]: ...
+
+
+@dataclass(frozen=True)
+class AnsiblePlaybooks:
+    """Runs our playbooks with Ansible."""
+
+    inventory: str
+    secrets: Secrets
+    state_dir: Path
+    forks: int
+    interpreters: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[TaskEvent], None],
+    ) -> dict[str, HostRun]:
+        return run_playbook(
+            name,
+            inventory=self.inventory,
+            limit=list(limit),
+            extravars={key: as_literal(value) for key, value in extravars.items()},
+            secrets=self.secrets,
+            state_dir=self.state_dir,
+            on_event=on_event,
+            forks=self.forks,
+            interpreters=self.interpreters,
+        )
+
+
+def interpreter_for_modules(node: Node, facts: Facts) -> str | None:
+    """What Ansible's modules run under where the inventory does not say.
+
+    Ansible's own search takes the first name that it finds, such as a shim that runs nothing;
+    the probe has started each of these. The path becomes a variable, and what a node says must
+    not become a template there.
+    """
+    if "ansible_python_interpreter" in node.variables:
+        return None
+    usable = (python.path for python in facts.pythons if _runs_modules(python.version))
+    return next((path for path in usable if _PLAIN_PATH.fullmatch(path)), None)
+
+
+def _runs_modules(version: str) -> bool:
+    try:
+        return _OLDEST <= Version(version) < _NEWEST
+    except InvalidVersion:
+        return False
+
+
+def as_literal(value: Any) -> Any:
+    """The value, with every text in it marked so that Ansible takes no part of it for a template.
+
+    Some of these texts come from nodes, and a template is a program that runs on the controller.
+    """
+    if isinstance(value, str):
+        return {"__ansible_unsafe": value} if "{" in value else value
+    if isinstance(value, Mapping):
+        return {key: as_literal(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_literal(item) for item in value]
+    return value

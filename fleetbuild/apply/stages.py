@@ -1,0 +1,91 @@
+"""The stages of an apply, in their order, and the run that goes through them.
+
+In: a `Run` (plan, inventory, tools). Out: a `Result`, saved in the state directory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+
+from fleetbuild.apply.audit import audit_wheels
+from fleetbuild.apply.build import build
+from fleetbuild.apply.check import check
+from fleetbuild.apply.context import Progress, Run
+from fleetbuild.apply.fetch import fetch
+from fleetbuild.apply.pending import (
+    BuildAssignment,
+    key_of,
+    planned_wheels,
+    results_of_failed_wheels,
+    wheel_identity,
+)
+from fleetbuild.apply.rollout import rollout
+from fleetbuild.apply.write_manifests import emit
+from fleetbuild.errors import FleetbuildError, Interrupted
+from fleetbuild.models import Result, WheelResult
+from fleetbuild.state.run_lock import hold_run_lock
+
+
+def build_and_audit(run: Run, progress: Progress) -> Progress:
+    """Build and audit wheels in the order of what they are built against.
+
+    A wheel whose base failed is not started.
+    """
+    orders = waiting = progress.orders
+    while ready := tuple(order for order in waiting if _can_begin(order, progress)):
+        waiting = tuple(order for order in waiting if order not in ready)
+        progress = audit_wheels(run, build(run, replace(progress, orders=ready)))
+    if not waiting:
+        return replace(progress, orders=orders)
+    wheels = {**progress.wheels, **{key_of(each.wheel): _skipped(run, each) for each in waiting}}
+    for order in waiting:
+        reason = wheels[key_of(order.wheel)].reason or ""
+        run.tell("build", "failed", reason, group=order.group, package=order.wheel.package)
+    nodes = {**progress.nodes, **results_of_failed_wheels(run.plan, progress.nodes, wheels)}
+    return replace(progress, orders=orders, wheels=wheels, nodes=nodes)
+
+
+def _can_begin(order: BuildAssignment, progress: Progress) -> bool:
+    return set(order.wheel.built_against) <= progress.stored_wheels.keys()
+
+
+def _skipped(run: Run, order: BuildAssignment) -> WheelResult:
+    wheel, known = order.wheel, planned_wheels(run.plan)
+    bases = " and ".join(
+        f"{known[key].package} {known[key].wheel_version}" for key in wheel.built_against
+    )
+    return WheelResult(
+        **wheel_identity(wheel),
+        state="failed",
+        reason=f"Skipped: it is built against {bases}, which failed to build.",
+        fix=f"Fix the build of {bases}, then apply again.",
+    )
+
+
+# Each stage gets the progress that the stage before it returned. A stage with nothing to do does
+# nothing, so running an interrupted apply again resumes it.
+STAGES = (check, fetch, build_and_audit, rollout, emit)
+
+
+def carry_out(run: Run) -> Result:
+    """Run all stages under the run lock; save and return the result."""
+    with hold_run_lock(run.state.create().lock_file):
+        run.journal.note("run started", plan=run.plan.digest)
+        try:
+            progress = reduce(lambda so_far, stage: stage(run, so_far), STAGES, Progress())
+        except FleetbuildError as error:
+            run.journal.note("run ended", error=error.message)
+            raise
+        except KeyboardInterrupt:
+            run.journal.note("run ended", error="interrupted")
+            raise Interrupted(
+                "Interrupted. Every node serves the release that it served, or the new one;"
+                " builds that had begun go on, on their nodes.",
+                "Run the same apply again; it takes up what is there.",
+            ) from None
+        result = progress.result(run)
+        run.state.save_result(result, started=run.started)
+        run.journal.note("run ended", exit_code=result.exit_code)
+    run.tell("done", "ok" if result.exit_code == 0 else "failed", seconds=result.seconds)
+    return result

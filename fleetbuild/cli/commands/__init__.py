@@ -1,0 +1,1 @@
+"""One module per command: arguments in, one call of `Fleet`, its answer printed."""

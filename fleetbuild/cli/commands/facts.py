@@ -1,0 +1,57 @@
+"""`fleetbuild facts`: what the nodes are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetbuild.cli import options
+from fleetbuild.cli.session import Session, secrets
+
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="DIR", help="Write the captures here, a folder a node."),
+]
+
+
+def facts(
+    inventory: options.Source,
+    limit: options.Limit = None,
+    captures: options.Captures = None,
+    save: Save = None,
+    config: options.Config = None,
+    timeout: options.Timeout = None,
+    forks: options.Forks = None,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    no_color: options.NoColor = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+    ask_pass: options.AskPass = False,
+    ask_become_pass: options.AskBecomePass = False,
+    vault_password_file: options.VaultFiles = None,
+    vault_id: options.VaultIds = None,
+) -> None:
+    """Probe the nodes and show what they are."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+        from fleetbuild.cli import steps
+        from fleetbuild.report import facts as report
+
+        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
+        fleet = steps.read(run, inventory, limit=limit, secrets=keys)
+        settings = steps.settings(inventory, config)
+        probed = steps.probe(
+            run,
+            fleet,
+            settings,
+            captures=captures,
+            save=save,
+            **steps.probe_options(timeout, forks),
+        )
+        if json:
+            run.out.document(report.facts_document(probed.facts))
+        else:
+            run.out.show(report.facts_table(probed.facts, every_node=verbose))
+            run.out.say("", *report.facts_ending(probed.facts, probed.seconds))
+        run.exit_code = 3 if any(f.state == "unreachable" for f in probed.facts.values()) else 0

@@ -1,0 +1,98 @@
+"""`fleetbuild plan`: what would be done, exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetbuild.cli import options
+from fleetbuild.cli.session import Session, secrets
+from fleetbuild.errors import UsageError
+
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="Where the plan goes; default: plan.json of the state."
+    ),
+]
+Fleet = Annotated[
+    str | None,
+    typer.Argument(metavar="[INVENTORY]", help="An Ansible inventory: file, directory, script."),
+]
+Detailed = Annotated[
+    bool, typer.Option("--detailed-exitcode", help="Exit with 10 where there is something to do.")
+]
+
+
+FromCluster = Annotated[
+    bool,
+    typer.Option(
+        "--from-cluster",
+        help="In place of INVENTORY: the Nodes of a Kubernetes cluster, by what it says of them.",
+    ),
+]
+
+
+def plan(
+    inventory: Fleet = None,
+    from_cluster: FromCluster = False,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    config: options.Config = None,
+    package: options.Packages = None,
+    limit: options.Limit = None,
+    captures: options.Captures = None,
+    out: Out = None,
+    detailed_exitcode: Detailed = False,
+    timeout: options.Timeout = None,
+    forks: options.Forks = None,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    no_color: options.NoColor = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+    ask_pass: options.AskPass = False,
+    ask_become_pass: options.AskBecomePass = False,
+    vault_password_file: options.VaultFiles = None,
+    vault_id: options.VaultIds = None,
+) -> None:
+    """Probe the nodes, or ask the cluster about them, group them and save a plan."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+        from fleetbuild.cli import steps
+
+        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
+        how = steps.probe_options(timeout, forks)
+        if from_cluster:
+            _refuse_with_cluster(
+                INVENTORY=inventory, limit=limit, facts=captures, timeout=timeout, forks=forks
+            )
+            settings = steps.settings(".", config)
+            fleet, probed = steps.read_cluster(run, settings, kubeconfig, context)
+        else:
+            source = _given(inventory, kubeconfig, context)
+            fleet = steps.read(run, source, limit=limit, secrets=keys)
+            settings = steps.settings(source, config)
+            probed = steps.probe(run, fleet, settings, captures=captures, **how)
+        made = steps.plan(run, fleet, probed, settings, packages=package, secrets=keys)
+        saved = steps.save_plan(run, made, out)
+        steps.show_plan(run, made, probed.seconds, saved, captures=captures)
+        run.exit_code = steps.plan_exit_code(made, detailed=detailed_exitcode)
+
+
+def _given(inventory: str | None, kubeconfig: Path | None, context: str | None) -> str:
+    if inventory is None:
+        raise UsageError(
+            "no nodes are named", "name an inventory, or add --from-cluster: fleetbuild plan FILE"
+        )
+    for option, value in (("--kubeconfig", kubeconfig), ("--context", context)):
+        if value is not None:
+            raise UsageError(f"{option} goes with --from-cluster alone", f"leave out {option}")
+    return inventory
+
+
+def _refuse_with_cluster(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            option = name if name.isupper() else f"--{name}"
+            raise UsageError(f"{option} does not go with --from-cluster", f"leave out {option}")

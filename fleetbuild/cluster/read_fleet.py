@@ -1,0 +1,55 @@
+"""A cluster as a fleet: its Nodes as an inventory, and what it says of each as facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleetbuild.cluster.api_errors import NoResponse, Refusal, as_error, forbidden
+from fleetbuild.cluster.client import Client, path_of
+from fleetbuild.cluster.nodes import list_nodes
+from fleetbuild.errors import InventoryError
+from fleetbuild.kubernetes.builds.builder_image import BuilderImage
+from fleetbuild.kubernetes.labels.node_facts import by_node, facts_of_node
+from fleetbuild.models import Facts, Inventory, Login, Node
+
+_FEATURES = ("apis", "nfd.k8s-sigs.io", "v1alpha1", "nodefeatures")
+NO_SSH = "none"  # the connection of a node that only the cluster reaches
+
+
+def read_fleet(client: Client, image: BuilderImage) -> tuple[Inventory, dict[str, Facts]]:
+    """The Nodes, by name, with their facts."""
+    nodes = list_nodes(client)
+    if not nodes:
+        raise InventoryError(
+            f"{client.access.where} has no Nodes.", "Name another cluster with --context."
+        )
+    features, warnings = _features(client)
+    known = by_node(features)
+    facts = {
+        name: facts_of_node(nodes[name].document, known.get(name, ()), image)
+        for name in sorted(nodes)
+    }
+    inventory = Inventory(
+        source=f"cluster:{client.access.context}",
+        nodes=tuple(
+            Node(name=name, login=Login(host=name, connection=NO_SSH)) for name in sorted(nodes)
+        ),
+        warnings=warnings,
+    )
+    return inventory, facts
+
+
+def _features(client: Client) -> tuple[list[Mapping[str, Any]], tuple[str, ...]]:
+    """All NodeFeature objects; a warning where there are some, and we may not see them."""
+    try:
+        return list(client.all(path_of(*_FEATURES))), ()
+    except NoResponse as problem:
+        raise as_error(problem, client.access, "list", "nfd.k8s-sigs.io/nodefeatures") from None
+    except Refusal as problem:
+        if problem.code == 404:  # no NFD, or one older than these objects
+            return [], ()
+        if problem.code != 403:
+            raise as_error(problem, client.access, "list", "nfd.k8s-sigs.io/nodefeatures") from None
+        what = "nfd.k8s-sigs.io/nodefeatures"
+        return [], (" ".join(forbidden(client.access, "list", what, problem.message)),)

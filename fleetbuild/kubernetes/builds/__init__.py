@@ -1,0 +1,1 @@
+"""The builds of a plan as Kubernetes Jobs."""

@@ -1,0 +1,274 @@
+"""Builds in the cluster: each wheel of a plan as a Job, pinned to the nodes that may build it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from fleetbuild.kubernetes import security
+from fleetbuild.kubernetes.labels.features import GPU_TOLERATION
+from fleetbuild.kubernetes.names import dns_label
+from fleetbuild.kubernetes.yaml_edit.dump import Note, dump
+from fleetbuild.models import Plan, PlannedWheel
+from fleetbuild.models._base import Frozen
+
+_PROGRAMS, _WHEELS = "fleetbuild-builder", "fleetbuild-wheels"
+_BUILDER, _JOB, _WORK, _SHELF = "/builder", "/job", "/work", "/wheels"  # in the pod
+
+_KUSTOMIZATION = """\
+The plan's builds: kubectl apply -k . -n NAMESPACE
+The namespace must let its pods reach the package index that the plan was locked with."""
+_CLAIM = """\
+Where the wheels go, a folder for each, named after its artifact key. Jobs on several nodes write
+here: the storage class must offer ReadWriteMany, or all of them end up on one node."""
+_PROGRAM_HEADER = """\
+What builds a wheel on a node that has SSH builds it in a pod: the same programs, byte for byte."""
+_JOB_HEADER = """\
+Builds {package} {version}
+for {groups}.
+All that goes into it is fetched by the hash that the plan has for it. Its log is the build's."""
+
+
+_SHELF_HEADER = """\
+An hour in which the wheels can be copied, once the Jobs are done:
+    kubectl apply -f shelf.yaml -n NAMESPACE
+    kubectl wait --for=condition=Ready pod/fleetbuild-shelf -n NAMESPACE
+    kubectl cp NAMESPACE/fleetbuild-shelf:/wheels wheels
+    kubectl delete -f shelf.yaml -n NAMESPACE
+    fleetbuild store add wheels"""
+
+_GPU_NODES = "Nodes with GPUs build, too, and no build asks for a GPU."
+_REQUESTS = """\
+For one compiler, so that it finds room on each of these nodes, beside what runs there and beside
+builds that wait for this one. It takes the CPU time that others leave, and runs as many compilers
+as job.json has for the node, for which the limit has the memory."""
+
+_WHEELS_VOLUME = {"name": "wheels", "persistentVolumeClaim": {"claimName": _WHEELS}}
+
+
+class BuildOrder(Frozen):
+    """A wheel to be built in the cluster, and all that its build is given."""
+
+    wheel: PlannedWheel
+    key: str
+    groups: tuple[str, ...]
+    downloads: tuple[dict[str, str], ...]  # file, url, sha256
+    params: dict[str, Any]  # the role build_wheel's, without its folders
+
+
+def build_jobs(
+    plan: Plan, orders: Sequence[BuildOrder], programs: Mapping[str, str]
+) -> dict[str, str]:
+    """File name to text. `programs` are the modules of the role build_wheel, by file name."""
+    jobs = {f"{_name(plan, order)}.yaml": _job(plan, order) for order in orders}
+    made = {
+        "wheels.yaml": dump(_claim(), _CLAIM),
+        "builder.yaml": dump(_programs(programs), _PROGRAM_HEADER),
+        **dict(sorted(jobs.items())),
+    }
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(made),
+    }
+    return {
+        **made,
+        "kustomization.yaml": dump(kustomization, _KUSTOMIZATION),
+        "shelf.yaml": dump(_shelf(plan), _SHELF_HEADER),
+    }
+
+
+def _shelf(plan: Plan) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "fleetbuild-shelf"},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "securityContext": {**security.POD, "fsGroup": security.NOBODY},
+            "containers": [
+                {
+                    "name": "shelf",
+                    "image": plan.build_image,
+                    "command": ["sleep", "3600"],
+                    "resources": {"limits": {"memory": "256Mi"}},
+                    "securityContext": security.CONTAINER,
+                    "volumeMounts": [{"name": "wheels", "mountPath": _SHELF, "readOnly": True}],
+                }
+            ],
+            "volumes": [_WHEELS_VOLUME],
+        },
+    }
+
+
+def _name(plan: Plan, order: BuildOrder) -> str:
+    """A Job cannot be changed: with another pod, such as one for other builders, it is another."""
+    pod = hashlib.sha256(dump(_pod(plan, order, "")).encode()).hexdigest()[:6]
+    return f"fleetbuild-build-{dns_label(order.wheel.package, 26)}-{order.key[:12]}-{pod}"
+
+
+def _claim() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": _WHEELS},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "20Gi"}},
+        },
+    }
+
+
+def _programs(programs: Mapping[str, str]) -> dict[str, Any]:
+    runner = files("fleetbuild.kubernetes").joinpath("data/build_job.py").read_text("utf-8")
+    data = {"__init__.py": "", "run.py": runner, **dict(sorted(programs.items()))}
+    return _config_map(_PROGRAMS, data)
+
+
+def _config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": dict(data),
+    }
+
+
+def _job(plan: Plan, order: BuildOrder) -> str:
+    name = _name(plan, order)
+    waiting = _waiting(plan, order.wheel)
+    about = {
+        "key": order.key,
+        "bases": list(order.wheel.built_against),
+        "patience": waiting,
+        "downloads": list(order.downloads),
+        "jobs": _jobs(plan, order.wheel),
+        "params": order.params,
+    }
+    text = json.dumps(about, indent=1, sort_keys=True) + "\n"
+    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fleetbuild"}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "backoffLimit": 1,
+            "activeDeadlineSeconds": Note(
+                waiting + order.wheel.timeout_seconds,
+                "What it is built against has its time before it.",
+            ),
+            "template": {"metadata": {"labels": labels}, "spec": _pod(plan, order, name)},
+        },
+    }
+    header = _JOB_HEADER.format(
+        package=order.wheel.package,
+        version=order.wheel.wheel_version,
+        groups=", ".join(order.groups),
+    )
+    return dump(_config_map(name, {"job.json": text}), header) + "---\n" + dump(job)
+
+
+def _waiting(plan: Plan, wheel: PlannedWheel) -> int:
+    """The seconds that what it is built against may take, one after the other."""
+    wheels = {each.artifact_key: each for group in plan.groups for each in group.wheels}
+    bases = [wheels[key] for key in wheel.built_against]
+    return max((base.timeout_seconds + _waiting(plan, base) for base in bases), default=0)
+
+
+def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
+    wheel = order.wheel
+    nodes = list(_jobs(plan, wheel))
+    return {
+        "restartPolicy": "Never",
+        "affinity": Note(_one_of(nodes), "The plan's builder, or one that may stand in for it."),
+        "tolerations": Note([GPU_TOLERATION], _GPU_NODES),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {**security.POD, "fsGroup": security.NOBODY},
+        "containers": [_container(plan, wheel)],
+        "volumes": list(_volumes(order, name)),
+    }
+
+
+def _jobs(plan: Plan, wheel: PlannedWheel) -> dict[str, int]:
+    """The Kubernetes nodes that may build, in order, and how many compilers each has room for."""
+    return {
+        plan.nodes[name].kubernetes_node or name: wheel.build_jobs.get(name, wheel.jobs)
+        for name in builders(plan, wheel)
+    }
+
+
+def builders(plan: Plan, wheel: PlannedWheel) -> tuple[str, ...]:
+    """The plan's nodes that a pod which builds this wheel may run on, in order."""
+    planned = (*filter(None, [wheel.built_on]), *wheel.fallbacks)
+    return tuple(name for name in planned if not plan.nodes[name].taints)
+
+
+def _one_of(nodes: Sequence[str]) -> dict[str, Any]:
+    """A field takes one value: a term for each node, any of which will do."""
+    terms = [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        for node in nodes
+    ]
+    first = {"weight": 100, "preference": terms[0]}
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+            "preferredDuringSchedulingIgnoredDuringExecution": [first],
+        }
+    }
+
+
+def _container(plan: Plan, wheel: PlannedWheel) -> dict[str, Any]:
+    python = next(iter(wheel.build_pythons.values()), "python3")
+    one = wheel.requires.memory_gb
+    return {
+        "name": "build",
+        "image": plan.build_image,
+        "command": [python, "-I", "-u", f"{_BUILDER}/run.py", f"{_JOB}/job.json", _WORK, _SHELF],
+        "env": [
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        ],
+        "resources": {
+            "requests": Note({"cpu": "500m", "memory": _memory(one)}, _REQUESTS),
+            "limits": {"memory": _memory(one * max(_jobs(plan, wheel).values()))},
+        },
+        "securityContext": security.CONTAINER,
+        "volumeMounts": [
+            {"name": "builder", "mountPath": _BUILDER, "readOnly": True},
+            {"name": "job", "mountPath": _JOB, "readOnly": True},
+            {"name": "work", "mountPath": _WORK},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own /tmp
+            {"name": "wheels", "mountPath": _SHELF},
+        ],
+    }
+
+
+def _memory(gb: float) -> str:
+    return f"{max(1, round(gb * 1024))}Mi"
+
+
+def _volumes(order: BuildOrder, name: str) -> Iterator[dict[str, Any]]:
+    modules = "ansible/module_utils"
+    items = [
+        {"key": "run.py", "path": "run.py"},
+        {"key": "__init__.py", "path": "ansible/__init__.py"},
+        {"key": "__init__.py", "path": f"{modules}/__init__.py"},
+        *({"key": name, "path": f"{modules}/{name}"} for name in PROGRAMS),
+    ]
+    yield {"name": "builder", "configMap": {"name": _PROGRAMS, "items": items}}
+    yield {"name": "job", "configMap": {"name": name}}
+    disk = max(1, round(order.wheel.requires.disk_gb))
+    yield {"name": "work", "emptyDir": {"sizeLimit": f"{disk}Gi"}}
+    yield {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}
+    yield _WHEELS_VOLUME
+
+
+# The modules of the role build_wheel.
+PROGRAMS = (
+    "build_folder.py", "compilers.py", "memory.py", "source_tree.py", "stamp_wheel.py",
+    "wheel_build.py", "wheel_inputs.py",
+)  # fmt: skip

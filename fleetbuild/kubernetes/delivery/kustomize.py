@@ -1,0 +1,120 @@
+"""A Kustomize base, which is the same for all groups, and an overlay with what is a group's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fleetbuild.kubernetes.delivery.options import Kind, PodParts
+from fleetbuild.kubernetes.delivery.workload import (
+    CONTAINER,
+    KINDS,
+    bare_pod,
+    edition,
+    group_name,
+    imports,
+    object_name,
+    python_path,
+    workload,
+)
+from fleetbuild.kubernetes.labels.node_labels import label_key
+from fleetbuild.kubernetes.names import label_value
+from fleetbuild.kubernetes.yaml_edit.dump import Note, dump
+from fleetbuild.models import Plan, PlannedGroup
+
+Delivered = tuple[PlannedGroup, PodParts, str]
+
+_ALL = """\
+The workloads of all groups: kubectl apply -k .
+Those of one: kubectl apply -k overlays/GROUP
+Labels are not among them: `fleetbuild emit labels` writes those, for verified nodes."""
+_BASE = """\
+What is the same for all groups. It runs nowhere by itself: image, packages and nodes come from an
+overlay. Put your own command, and all that is yours, here; the overlays find the container by its
+name, {container}."""
+_OVERLAY = """\
+The group {group}: its name, a label that keeps its pods apart from those of other groups, and
+what patch.yaml says of nodes and packages."""
+_PATCH = """\
+What the group {group} has of its own.
+
+{about}"""
+
+
+def kustomization(plan: Plan, kind: Kind, delivered: Sequence[Delivered]) -> dict[str, str]:
+    """File name to text: base/, overlays/GROUP/, and all overlays at once."""
+    overlays = {f"overlays/{label_value(group.name)}": (group, needs, image)
+                for group, needs, image in delivered}  # fmt: skip
+    files = {"kustomization.yaml": _kustomization(list(overlays), _ALL)}
+    if delivered:
+        files |= _base(plan, kind, delivered[0])
+    for folder, (group, needs, image) in overlays.items():
+        ending = edition(group, kind, needs, image)
+        files[f"{folder}/kustomization.yaml"] = _overlay(plan, group, ending)
+        files[f"{folder}/patch.yaml"] = _patch(plan, kind, group, needs, image)
+    return dict(sorted(files.items()))
+
+
+def _base(plan: Plan, kind: Kind, first: Delivered) -> dict[str, str]:
+    group, _, image = first
+    pod = bare_pod(kind, image, imports(group))
+    return {
+        "base/kustomization.yaml": _kustomization(["workload.yaml"], ""),
+        "base/workload.yaml": dump(
+            workload(kind, object_name(plan), pod), _BASE.format(container=CONTAINER)
+        ),
+    }
+
+
+def _kustomization(resources: list[str], header: str, **more: Any) -> str:
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": resources,
+        **more,
+    }
+    return dump(document, header)
+
+
+def _overlay(plan: Plan, group: PlannedGroup, ending: str) -> str:
+    label = {label_key(plan.label_domain, "group", plan.release): label_value(group.name)}
+    return _kustomization(
+        ["../../base"],
+        _OVERLAY.format(group=group.name),
+        nameSuffix=f"-{group_name(group, ending)}{ending}",
+        labels=[{"pairs": label, "includeSelectors": True, "includeTemplates": True}],
+        patches=[{"path": "patch.yaml"}],
+    )
+
+
+def _patch(plan: Plan, kind: Kind, group: PlannedGroup, parts: PodParts, image: str) -> str:
+    version, title = KINDS[kind]
+    document = {
+        "apiVersion": version,
+        "kind": title,
+        "metadata": {"name": object_name(plan)},
+        "spec": {"template": {"spec": _pod(group, parts, image)}},
+    }
+    return dump(document, _PATCH.format(group=group.name, about=parts.about))
+
+
+def _pod(group: PlannedGroup, parts: PodParts, image: str) -> dict[str, Any]:
+    """What differs from the base: lists of named things are merged by their names."""
+    container: dict[str, Any] = {"name": CONTAINER, "image": image, "args": imports(group)}
+    pod: dict[str, Any] = {"nodeSelector": Note(dict(parts.selector), parts.why_selector)}
+    if parts.tolerations:
+        pod["tolerations"] = list(parts.tolerations)
+    if parts.runtime_class:
+        pod["runtimeClassName"] = parts.runtime_class
+    if parts.init_container:
+        pod["initContainers"] = [parts.init_container]
+    if variables := python_path(parts):
+        container["env"] = variables
+    if parts.limits:
+        container["resources"] = {"limits": dict(parts.limits)}
+    if parts.mount:
+        container["volumeMounts"] = [Note(parts.mount, parts.why_mount)]
+    pod["containers"] = [container]
+    if parts.volume:
+        pod["volumes"] = [parts.volume]
+    return pod

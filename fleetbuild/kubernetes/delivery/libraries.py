@@ -1,0 +1,51 @@
+"""Libraries that a group's wheels are linked with and no wheel of the release brings: what runs
+them has to have them, and an image is not the node on which they were tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fleetbuild.kubernetes.delivery.images import default_image, lacking
+from fleetbuild.kubernetes.delivery.options import Wheel
+from fleetbuild.models import Plan, PlannedGroup
+
+_LACKING = """\
+The wheels are linked with libraries that neither they nor {image} bring:
+{libraries}
+Add them to the image that runs, or have the wheels bring them (libraries: bundle in the recipe)."""
+_WANTED = """\
+The wheels are linked with libraries that they do not bring, and {image} has to have:
+{libraries}"""
+
+
+def library_note(group: PlannedGroup, wheels: Sequence[Wheel], own: str | None) -> str:
+    """For the comment of what runs in `own`, or in the official image where that is None: with a
+    blank line before it, and nothing where nothing is missing."""
+    found = lacking(group.target, wheels, official=own is None)
+    if not found:
+        return ""
+    text = _WANTED if own else _LACKING
+    libraries = "\n".join(f"  {each}" for each in found)
+    return "\n\n" + text.format(image=own or default_image(group.target), libraries=libraries)
+
+
+def library_warnings(
+    plan: Plan, wheels: Mapping[str, Sequence[Wheel]], *, official: bool
+) -> tuple[str, ...]:
+    """A sentence for each group whose wheels want what the official image lacks, or for what the
+    user's own workload has to have in its image."""
+    return tuple(
+        _sentence(group, found, official)
+        for group in plan.groups
+        if (found := lacking(group.target, wheels.get(group.name, ()), official=official))
+    )
+
+
+def _sentence(group: PlannedGroup, libraries: Sequence[str], official: bool) -> str:
+    said = f"{group.name}: its wheels are linked with {', '.join(libraries)}, which"
+    if not official:
+        return f"{said} the image of the workload has to have."
+    return (
+        f"{said} {default_image(group.target)} lacks; name an image that has them with --image, or"
+        " set libraries: bundle in the recipe."
+    )

@@ -1,0 +1,116 @@
+"""How a release gets into a pod: what the user chose, and what a pod needs for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes.labels.features import GPU, GPU_TOLERATION
+from fleetbuild.kubernetes.names import is_subdomain
+
+Way = Literal["hostpath", "image", "volume", "init"]
+Kind = Literal["deployment", "job", "daemonset"]
+
+_REPOSITORY = re.compile(
+    r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*",
+    re.ASCII,
+)
+_URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.\[\]:-]+)(?:/[A-Za-z0-9._~/%-]*)?", re.ASCII)
+
+
+class Wheel(NamedTuple):
+    """A file of a release, as pip is told of it."""
+
+    name: str
+    version: str
+    sha256: str
+    needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What the user chose: the way, the kind of workload, and where images and wheels are."""
+
+    way: Way = "hostpath"
+    kind: Kind = "deployment"
+    image: str | None = None  # in place of the official Python images
+    image_prefix: str | None = None  # the repository of the groups' own images
+    index_url: str | None = None  # where an export of the store is served
+    runtime_class: str | None = None  # of pods with GPUs, where their runtime is not the default
+
+    def __post_init__(self) -> None:
+        if self.image_prefix is not None and not _REPOSITORY.fullmatch(self.image_prefix):
+            raise UsageError(
+                f"{self.image_prefix!r} cannot be the name of a repository of images",
+                "name one without a tag, such as registry.example.com/team/fleet",
+            )
+        if self.index_url is not None and not _URL.fullmatch(self.index_url):
+            raise UsageError(
+                f"{self.index_url!r} cannot be where an index is served: it has to be http or "
+                "https, with no password and no query",
+                "name it as http://wheels.example.com:8000",
+            )
+
+        if self.runtime_class is not None and not is_subdomain(self.runtime_class):
+            raise UsageError(
+                f"{self.runtime_class!r} cannot be the name of a RuntimeClass",
+                "name one that `kubectl get runtimeclass` lists, such as nvidia",
+            )
+
+    @property
+    def repository(self) -> str:
+        """Where the groups' images are pushed to and pulled from."""
+        if self.image_prefix is None:
+            raise UsageError(
+                "the images of the groups have no name yet",
+                "say which repository they are pushed to: "
+                "--image-prefix registry.example.com/team/fleet",
+            )
+        return self.image_prefix
+
+    @property
+    def index(self) -> str:
+        """Where the folder of `store export` is served, without a slash at its end."""
+        if self.index_url is None:
+            raise UsageError(
+                "an init container needs to know where the wheels are served",
+                "write them with: fleetbuild store export DIR; serve that folder, and say where: "
+                "--index-url http://wheels.example.com:8000",
+            )
+        return self.index_url.rstrip("/")
+
+    @property
+    def index_host(self) -> str | None:
+        """The host that pip must be told to trust, for want of https."""
+        found = _URL.fullmatch(self.index)
+        return found["host"] if found and self.index.startswith("http:") else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodParts:
+    """What a pod needs to run a group's release, in the pieces that the API has for it."""
+
+    about: str  # how the packages get there, for the reader of the manifest
+    selector: Mapping[str, str]
+    why_selector: str
+    site_packages: str  # what PYTHONPATH leads to
+    gpu: bool
+    runtime_class: str | None = None
+    image: str | None = None  # the container's, where it holds the packages itself
+    volume: Mapping[str, Any] | None = None
+    mount: Mapping[str, Any] | None = None
+    why_mount: str = ""
+    init_container: Mapping[str, Any] | None = None
+
+    @property
+    def tolerations(self) -> tuple[Mapping[str, str], ...]:
+        """What a pod must bear to be let onto GPU nodes."""
+        return (GPU_TOLERATION,) if self.gpu else ()
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """Without a limit a container sees no GPU."""
+        return {GPU: 1} if self.gpu else {}

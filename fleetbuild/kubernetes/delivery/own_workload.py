@@ -1,0 +1,239 @@
+"""The user's own workload, a variant for each group: what a pod needs is added, the rest stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes.delivery.options import PodParts
+from fleetbuild.kubernetes.labels.node_labels import label_key
+from fleetbuild.kubernetes.names import dns_label, label_value
+from fleetbuild.kubernetes.yaml_edit.dump import comment, flow
+from fleetbuild.kubernetes.yaml_edit.edit import (
+    TEMPLATES,
+    EditableWorkload,
+    find_workloads,
+    plain_name,
+    workloads,
+)
+from fleetbuild.kubernetes.yaml_edit.insert import Path
+from fleetbuild.kubernetes.yaml_edit.parse import read
+from fleetbuild.models import Plan, PlannedGroup
+
+_SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+# A CronJob adds eleven characters to the names of its Jobs, a StatefulSet to its pods' label of the
+# revision.
+_LONGEST = {"CronJob": 52, "StatefulSet": 52}
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+_GPU = "nvidia.com/"
+_REQUIRED: Path = (
+    "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+)  # fmt: skip
+
+_HEADER = """\
+Written by fleetbuild from {name}, for the nodes of the group {group}:
+what a pod needs of the group was added, and the workload has a name and a label of its own. All
+else is as it was.
+
+{about}"""
+_APART = "So that the variants for other groups leave these pods alone."
+
+
+class DoesNotFit(Exception):
+    """Why a workload gets no variant for a group, in a sentence."""
+
+
+def variant_name(name: str, group: PlannedGroup) -> str:
+    """The file of a group's variant."""
+    path = PurePath(name)
+    return f"{path.stem}-{label_value(group.name)}{path.suffix or '.yaml'}"
+
+
+def variant(name: str, text: str, plan: Plan, group: PlannedGroup, parts: PodParts) -> str:
+    """The file with each workload in it made the group's own; raises DoesNotFit."""
+    changed = text
+    for index in workloads(name, text):
+        draft = EditableWorkload(name, changed, index, group)
+        _tell_apart(draft, plan)
+        _place(draft, parts)
+        _equip(draft, parts)
+        _furnish(draft, parts)
+        changed = draft.text
+    mark = "\ufeff" if changed.startswith("\ufeff") else ""
+    header = _HEADER.format(name=PurePath(name).name, group=group.name, about=parts.about)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = "".join(line + newline for line in (*comment(header), ""))
+    return mark + lines + changed.removeprefix(mark)
+
+
+def dangling(name: str, text: str) -> Iterator[str]:
+    """What else in the file speaks of a workload by its name, which no variant has."""
+    holding, documents = workloads(name, text), read(text)
+    named = [(documents[index]["kind"], plain_name(documents[index])) for index in holding]
+    for document in documents:
+        spec = document.get("spec") if isinstance(document, dict) else None
+        target = spec.get("scaleTargetRef") if isinstance(spec, dict) else None
+        if isinstance(target, dict) and (target.get("kind"), target.get("name")) in named:
+            yield (
+                f"{PurePath(name).name}: the {document.get('kind')} {plain_name(document)} scales "
+                f"{target['kind']} {target['name']}, and the variants have other names; "
+                "write one for each."
+            )
+
+
+def running_before(name: str, text: str) -> Iterator[str]:
+    """Which containers of the user's own run before the packages are there for them."""
+    for index in workloads(name, text):
+        document = read(text)[index]
+        inits = find_workloads(document, (*TEMPLATES[document["kind"]], "spec", "initContainers"))
+        if isinstance(inits, list) and inits:
+            yield (
+                f"{PurePath(name).name}: {document['kind']} {plain_name(document)}: its init "
+                "containers are left as they are, so they do not see the packages; with --way init "
+                "they run before these are installed."
+            )
+
+
+def _tell_apart(draft: EditableWorkload, plan: Plan) -> None:
+    """A name of its own, and a label that its selector asks for."""
+    suffix = dns_label(draft.group.name)
+    if draft.kind == "Job":  # its pod cannot be changed: the next release is another Job
+        suffix += f"-{(draft.group.release_id or '')[:8]}"
+    if name := draft.entries("metadata").get("name"):
+        longest = _LONGEST.get(draft.kind, 63)
+        made = f"{name}-{suffix}"
+        draft.put(("metadata", "name"), made if len(made) <= longest else dns_label(made, longest))
+    elif prefix := draft.get("metadata", "generateName"):
+        draft.put(("metadata", "generateName"), f"{prefix}{suffix}-")
+    else:
+        raise UsageError(f"{draft.title} has no name", "give it one: metadata.name")
+    label = {label_key(plan.label_domain, "group", plan.release): label_value(draft.group.name)}
+    # A Job makes its own selector, unless it says that it has one.
+    if draft.kind in _SELECTING or draft.get("spec", "selector"):
+        draft.merge(("spec", "selector", "matchLabels"), label, _APART)
+    draft.merge((*draft.template, "metadata", "labels"), label, "")
+
+
+def _place(draft: EditableWorkload, parts: PodParts) -> None:
+    """Where the pod may run."""
+    if node := draft.get(*draft.pod, "nodeName"):
+        raise UsageError(
+            f"{draft.title} names its node ({node}), so no selector has a say",
+            "take nodeName out of it",
+        )
+    wanted = draft.entries(*draft.pod, "nodeSelector")
+    for key, value in parts.selector.items():
+        if wanted.get(key, value) != value:
+            raise _misfit(draft, parts, key, f"={wanted[key]}")
+    if barring := _barring(draft, parts):
+        values = f" {flow(barring['values'])}" if barring.get("values") else ""
+        raise _misfit(draft, parts, barring["key"], f" {barring['operator']}{values}")
+    draft.merge((*draft.pod, "nodeSelector"), parts.selector, parts.why_selector)
+    theirs = draft.items(*draft.pod, "tolerations")
+    for toleration in parts.tolerations:
+        if not any(_covers(each, toleration["key"]) for each in theirs):
+            draft.append((*draft.pod, "tolerations"), toleration)
+    if parts.runtime_class and not draft.get(*draft.pod, "runtimeClassName"):
+        draft.put((*draft.pod, "runtimeClassName"), parts.runtime_class)
+
+
+def _barring(draft: EditableWorkload, parts: PodParts) -> Mapping[str, Any] | None:
+    """What in a required affinity none of the group's nodes meets. One of its terms must hold, and
+    of that all expressions."""
+    terms = (*draft.pod, *_REQUIRED)
+    barring = [
+        next((each for each in expressions if _bars(each, parts.selector)), None)
+        for index in range(len(draft.items(*terms)))
+        for expressions in [draft.items(*terms, index, "matchExpressions")]
+    ]
+    return barring[0] if all(barring) and barring else None
+
+
+def _bars(expression: Mapping[str, Any], selector: Mapping[str, str]) -> bool:
+    """Is it false on nodes with these labels?"""
+    value, values = selector.get(str(expression.get("key"))), expression.get("values")
+    listed = isinstance(values, list) and value in values
+    operator = expression.get("operator")
+    barred = {"In": not listed, "NotIn": listed, "DoesNotExist": True}
+    return value is not None and barred.get(str(operator), False)
+
+
+def _misfit(draft: EditableWorkload, parts: PodParts, key: str, wanted: str) -> DoesNotFit:
+    return DoesNotFit(
+        f"{draft.title} wants nodes with {key}{wanted}, and those of the group {draft.group.name} "
+        f"have {parts.selector[key]}, so it has no variant for them."
+    )
+
+
+def _covers(toleration: Mapping[str, Any], key: str) -> bool:
+    """Does it bear whatever taint of this key keeps pods from being scheduled?"""
+    return (
+        toleration.get("key") in (None, "", key)
+        and toleration.get("operator") == "Exists"
+        and toleration.get("effect") in (None, "", "NoSchedule")
+    )
+
+
+def _equip(draft: EditableWorkload, parts: PodParts) -> None:
+    """What the container gets: its image or where the packages are, and a GPU."""
+    container = (*draft.pod, "containers", _main_container(draft))
+    if parts.image:
+        draft.put((*container, "image"), parts.image)
+    _lead_python(draft, container, parts)
+    if parts.mount:
+        draft.append((*container, "volumeMounts"), parts.mount, "mountPath", parts.why_mount)
+    asked = [
+        key
+        for each in _beside_each_other(draft)
+        for part in ("limits", "requests")
+        for key in draft.entries(*each, "resources", part)
+    ]
+    if not any(key.startswith(_GPU) for key in asked):  # theirs may be a slice of one, or two
+        draft.merge((*container, "resources", "limits"), parts.limits, "")
+
+
+def _beside_each_other(draft: EditableWorkload) -> Iterator[Path]:
+    """The containers that run at the same time, so that what they ask for adds up."""
+    for kind in ("containers", "initContainers"):
+        for index, each in enumerate(draft.items(*draft.pod, kind)):
+            if kind == "containers" or each.get("restartPolicy") == "Always":
+                yield (*draft.pod, kind, index)
+
+
+def _main_container(draft: EditableWorkload) -> int:
+    """The container that kubectl takes too: the one that an annotation names, else the first."""
+    named = draft.entries(*draft.template, "metadata", "annotations").get(_DEFAULT_CONTAINER)
+    names = [each.get("name") for each in draft.items(*draft.pod, "containers")]
+    return names.index(named) if named in names else 0
+
+
+def _lead_python(draft: EditableWorkload, container: Path, parts: PodParts) -> None:
+    """PYTHONPATH: ours goes before what is there."""
+    for index, variable in enumerate(draft.items(*container, "env")):
+        if variable.get("name") != "PYTHONPATH":
+            continue
+        if "valueFrom" in variable:
+            raise UsageError(
+                f"{draft.title} takes PYTHONPATH from elsewhere (valueFrom), so nothing can be "
+                "put before it",
+                "write PYTHONPATH as a value",
+            )
+        path = (*container, "env", index, "value")
+        theirs = variable.get("value")
+        draft.put(path, f"{parts.site_packages}:{theirs}" if theirs else parts.site_packages)
+        return
+    if not parts.image:  # an image of our own says it itself
+        entry = {"name": "PYTHONPATH", "value": parts.site_packages}
+        why = f"Where the packages of {draft.group.name} are."
+        draft.append((*container, "env"), entry, "name", why)
+
+
+def _furnish(draft: EditableWorkload, parts: PodParts) -> None:
+    """What the pod gets: a volume, and what fills it."""
+    if parts.init_container:
+        draft.append((*draft.pod, "initContainers"), parts.init_container, "name")
+    if parts.volume:
+        draft.append((*draft.pod, "volumes"), parts.volume, "name")

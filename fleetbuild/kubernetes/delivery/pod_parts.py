@@ -1,0 +1,238 @@
+"""The four ways by which a group's release gets into a pod."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fleetbuild.kubernetes import security
+from fleetbuild.kubernetes.delivery.images import image_name
+from fleetbuild.kubernetes.delivery.libraries import library_note
+from fleetbuild.kubernetes.delivery.options import Delivery, PodParts, Way, Wheel
+from fleetbuild.kubernetes.labels.affinity import selector
+from fleetbuild.kubernetes.yaml_edit.dump import Note
+from fleetbuild.models import Plan, PlannedGroup, release_root
+
+# Where the packages lie in a pod that does not mount them from its node.
+PACKAGES = "/fleetbuild/site-packages"
+VOLUME = "fleetbuild-release"
+
+_HOSTPATH = """\
+The release lies on the node, at
+  {path}
+and holds
+{packages}
+The python of its virtual environment does not exist in the image. The image brings its own Python
+{python}, of the same ABI ({abi}), and PYTHONPATH leads it to the packages.
+
+{libc}
+
+hostPath volumes need a namespace that allows them (Pod Security level "privileged")."""
+_IMAGE = """\
+The image holds the packages, at {packages_at}:
+{packages}
+`fleetbuild emit containers` writes what it is built from, and a script that builds and pushes it.
+Nothing of the release need be on the node: a node that joined a minute ago runs it."""
+_VOLUME = """\
+An image without a system, made for nothing but to be mounted, holds the packages:
+{packages}
+`fleetbuild emit containers` writes what it is built from, and a script that builds and pushes it.
+Nothing of the release need be on the node. The image that runs brings its own Python {python}, of
+the same ABI ({abi}), and PYTHONPATH leads it to the packages.
+
+{libc}
+
+Image volumes are on by default from Kubernetes 1.35. In 1.33 and 1.34 the feature gate ImageVolume
+turns them on, in the API server and the kubelets. The node's container runtime must know them too:
+containerd 2.1, CRI-O 1.31."""
+_INIT = """\
+An init container installs the packages, by version and sha256, from an index:
+  {index}
+`fleetbuild store export DIR` writes it; any web server serves the folder. The packages are
+{packages}
+and go into a volume that lives as long as the pod, so each pod fetches them again. Nothing of the
+release need be on the node. The image that runs brings its own Python {python}, of the same ABI
+({abi}), and PYTHONPATH leads it to the packages.
+
+{libc}"""
+_GLIBC = """\
+The wheels are built for glibc {floor} and newer, the oldest among the group's nodes. Use no image
+with an older one."""
+_MUSL = """\
+The wheels are built for musl {floor} and newer: use an image of the Alpine family. python:*-alpine
+has no libstdc++ or libgomp; where a package wants them, use an image with those added."""
+
+_RELEASE = "Only nodes on which this very release was verified."
+_CLASS = "What CPU and GPU decide, and no more: the packages come with the pod."
+
+# --upgrade: where a first try was cut off, what it left is replaced. The scratch folder is in the
+# volume, since the root file system cannot be written.
+_INSTALL = """\
+set -eu
+export TMPDIR={home}/tmp
+mkdir -p "$TMPDIR"
+printf '%s' "$REQUIREMENTS" >"$TMPDIR/requirements.txt"
+python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore \\
+  {index} \\
+  --no-deps --require-hashes --only-binary=:all: \\
+  --upgrade --target={packages} -r "$TMPDIR/requirements.txt"
+rm -rf "$TMPDIR"
+"""
+
+
+def parts(
+    plan: Plan,
+    group: PlannedGroup,
+    delivery: Delivery,
+    *,
+    image: str | None = None,
+    wheels: Sequence[Wheel] = (),
+) -> PodParts:
+    """What a pod needs to get the group's release by this way.
+
+    `image` is what runs, and an init container too; `wheels` are the release's, where known.
+    """
+    made = (
+        _init(plan, group, delivery, image or "", wheels)
+        if delivery.way == "init"
+        else _WAYS[delivery.way](plan, group, delivery)
+    )
+    # An image of the group's own has them by its Containerfile, or is told there.
+    note = "" if made.image else library_note(group, wheels, delivery.image)
+    runtime = delivery.runtime_class if made.gpu else None
+    return replace(made, about=made.about + note, runtime_class=runtime)
+
+
+def release_path(plan: Plan, group: PlannedGroup) -> str:
+    """Where the group's release lies on its nodes."""
+    return f"{release_root(plan.install_path, plan.release)}/releases/{group.release_id}"
+
+
+def site_packages(release: str, abi: str) -> str:
+    """Where a virtual environment of this ABI keeps its packages."""
+    return f"{release}/lib/python{python_of(abi)}/site-packages"
+
+
+def python_of(abi: str) -> str:
+    """cp311 is Python 3.11, and cp313t keeps its packages in python3.13t."""
+    digits = abi.removeprefix("cp")
+    return f"{digits[:1]}.{digits[1:]}"
+
+
+def requirements(wheels: Sequence[Wheel]) -> str:
+    """requirements.txt: every file of a release, by version and hash."""
+    return "".join(
+        f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in sorted(wheels)
+    )
+
+
+def _hostpath(plan: Plan, group: PlannedGroup, _: Delivery) -> PodParts:
+    path = release_path(plan, group)
+    directory = Note(
+        {"path": path, "type": "Directory"},
+        "Directory: a pod on a node without the release fails instead of making it.",
+    )
+    return PodParts(
+        about=_about(_HOSTPATH, group, path=path),
+        selector=selector(plan, group, "release"),
+        why_selector=_RELEASE,
+        site_packages=site_packages(path, group.target.python),
+        gpu=bool(group.target.sms),
+        volume={"name": VOLUME, "hostPath": directory},
+        mount={"name": VOLUME, "mountPath": path, "readOnly": True},
+        why_mount="The same path as on the node, so that absolute paths in the release hold.",
+    )
+
+
+def _image(plan: Plan, group: PlannedGroup, delivery: Delivery) -> PodParts:
+    return PodParts(
+        about=_about(_IMAGE, group),
+        image=image_name(delivery.repository, group),
+        site_packages=PACKAGES,
+        **_by_class(plan, group),
+    )
+
+
+def _volume(plan: Plan, group: PlannedGroup, delivery: Delivery) -> PodParts:
+    reference = image_name(delivery.repository, group, "volume")
+    return PodParts(
+        about=_about(_VOLUME, group),
+        site_packages=PACKAGES,
+        volume={"name": VOLUME, "image": {"reference": reference, "pullPolicy": "IfNotPresent"}},
+        mount={"name": VOLUME, "mountPath": _home(), "readOnly": True},
+        **_by_class(plan, group),
+    )
+
+
+def _init(
+    plan: Plan, group: PlannedGroup, delivery: Delivery, image: str, wheels: Sequence[Wheel]
+) -> PodParts:
+    index = f"{delivery.index}/{group.name}/simple/"
+    return PodParts(
+        about=_about(_INIT, group, index=index),
+        site_packages=PACKAGES,
+        volume={"name": VOLUME, "emptyDir": {}},
+        mount={"name": VOLUME, "mountPath": _home(), "readOnly": True},
+        init_container=_installer(index, delivery.index_host, image, wheels),
+        **_by_class(plan, group),
+    )
+
+
+_WAYS: dict[Way, Callable[[Plan, PlannedGroup, Delivery], PodParts]] = {
+    "hostpath": _hostpath,
+    "image": _image,
+    "volume": _volume,
+}
+
+
+def _installer(
+    index: str, trusted: str | None, image: str, wheels: Sequence[Wheel]
+) -> Mapping[str, Any]:
+    where = f"--index-url={shlex.quote(index)}"
+    if trusted:
+        where += f" --trusted-host={shlex.quote(trusted)}"
+    script = _INSTALL.format(home=_home(), packages=PACKAGES, index=where)
+    return {
+        "name": "fleetbuild-install",
+        "image": image,
+        "command": ["sh", "-c", script],
+        "env": [
+            Note(
+                {"name": "REQUIREMENTS", "value": requirements(wheels)},
+                "What does not have these hashes is not installed, wherever it comes from.",
+            )
+        ],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": security.CONTAINER,
+        "volumeMounts": [{"name": VOLUME, "mountPath": _home()}],
+    }
+
+
+def _by_class(plan: Plan, group: PlannedGroup) -> dict[str, Any]:
+    return {
+        "selector": selector(plan, group, "class"),
+        "why_selector": _CLASS,
+        "gpu": bool(group.target.sms),
+    }
+
+
+def _home() -> str:
+    return PACKAGES.rpartition("/")[0]
+
+
+def _about(text: str, group: PlannedGroup, **values: str) -> str:
+    target = group.target
+    libc = _GLIBC if target.libc.family == "glibc" else _MUSL
+    return text.format(
+        packages="\n".join(f"  {wheel.package} {wheel.wheel_version}" for wheel in group.wheels),
+        packages_at=PACKAGES,
+        python=python_of(target.python),
+        abi=target.python,
+        libc=libc.format(floor=target.libc.floor),
+        **values,
+    )

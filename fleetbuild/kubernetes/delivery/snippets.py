@@ -1,0 +1,91 @@
+"""Selectors and affinity to paste into manifests of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import fill
+from typing import Any
+
+from fleetbuild.kubernetes.labels.affinity import (
+    By,
+    affinity,
+    gpu_limits,
+    pod_fields,
+    selector,
+    untold_by_labels,
+)
+from fleetbuild.kubernetes.labels.classes import class_of_target
+from fleetbuild.kubernetes.labels.node_labels import check_domain
+from fleetbuild.kubernetes.yaml_edit.dump import Note, Row, comment, dump
+from fleetbuild.models import Plan, PlannedGroup, Target
+
+_HEADER = {
+    "class": """\
+Where pods run that bring their packages along, by fleetbuild's hardware labels: those of
+nodefeaturerule.yaml or of labels.sh. What mounts a release from its node must also wait until it is
+verified there: `fleetbuild emit k8s` writes that.""",
+    "nfd": """\
+The same by the labels of Node Feature Discovery and GPU Feature Discovery alone, for clusters where
+fleetbuild may not label. Labels tell less than rules see, and what they leave open is said. A pod
+may also run on a node that a better group is meant for.""",
+}
+_ONE = """\
+{group}: a pod with its packages. All of it goes into spec, the limits into the container."""
+_ANY = """\
+A pod that runs with the packages of any of these groups, such as an image for several
+architectures or a program that chooses for itself:
+{groups}
+All of it goes into spec, the limits into the container. Required: where it runs at all. Preferred:
+where it is expected to run fastest, by SM and rung; nothing was measured."""
+
+
+def snippets(plan: Plan, *, runtime_class: str | None = None) -> dict[str, str]:
+    """affinity.yaml and affinity-nfd.yaml: a document for each group, and one for those that a pod
+    may choose among."""
+    check_domain(plan.label_domain)
+    by: dict[str, By] = {"affinity.yaml": "class", "affinity-nfd.yaml": "nfd"}
+    return {name: _file(plan, kind, runtime_class) for name, kind in by.items()}
+
+
+def _file(plan: Plan, by: By, runtime_class: str | None) -> str:
+    header = "\n".join(comment(_HEADER[by])) + "\n"
+    return "---\n".join([header, *_documents(plan, by, runtime_class)])
+
+
+def _documents(plan: Plan, by: By, runtime_class: str | None) -> Iterator[str]:
+    groups = sorted(plan.groups, key=lambda group: group.name)
+    for group in groups:
+        pod = _pod(_placement(plan, group, by), group.target, runtime_class)
+        yield dump(pod, _ONE.format(group=group.name))
+    # A pod asks for a GPU or it does not.
+    for gpu in (True, False):
+        some = [group for group in groups if bool(group.target.sms) == gpu]
+        if len({class_of_target(group.target) for group in some}) > 1:
+            names = "\n".join(f"  {group.name}" for group in some)
+            placement = {"affinity": _short(affinity(plan, some, by))}
+            pod = _pod(placement, some[0].target, runtime_class)
+            yield dump(pod, _ANY.format(groups=names))
+
+
+def _pod(
+    placement: dict[str, object], target: Target, runtime_class: str | None
+) -> dict[str, object]:
+    limits = gpu_limits(target)
+    containers = {"containers": [{"resources": {"limits": limits}}]} if limits else {}
+    return {**placement, **pod_fields(target, runtime_class), **containers}
+
+
+def _placement(plan: Plan, group: PlannedGroup, by: By) -> dict[str, object]:
+    if by == "class":
+        return {"nodeSelector": selector(plan, group, by)}
+    why = "\n".join(fill(sentence, 96) for sentence in untold_by_labels(group.target))
+    if len(group.target.sms) > 1:  # a selector knows no "or"
+        return {"affinity": Note(_short(affinity(plan, [group], by)), why)}
+    return {"nodeSelector": Note(selector(plan, group, by), why)}
+
+
+def _short(value: Any) -> Any:
+    """An expression on a line of its own: there are many."""
+    if isinstance(value, dict):
+        return Row(value) if "operator" in value else {k: _short(v) for k, v in value.items()}
+    return [_short(each) for each in value] if isinstance(value, list) else value

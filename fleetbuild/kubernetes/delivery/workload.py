@@ -1,0 +1,190 @@
+"""A workload that runs a group's release: a Deployment, a Job or a DaemonSet of one smoke pod."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from fleetbuild.kubernetes import security
+from fleetbuild.kubernetes.delivery.options import Kind, PodParts
+from fleetbuild.kubernetes.names import dns_label
+from fleetbuild.kubernetes.yaml_edit.dump import Note, dump
+from fleetbuild.models import Plan, PlannedGroup
+
+CONTAINER = "smoke"
+KINDS: dict[Kind, tuple[str, str]] = {
+    "deployment": ("apps/v1", "Deployment"),
+    "daemonset": ("apps/v1", "DaemonSet"),
+    "job": ("batch/v1", "Job"),
+}
+
+_HEADER = """\
+A smoke {kind} for the group {group}.
+It imports {imports}, prints what it found, and {ending}
+Put your own image and command in its place, and keep what stands in it of
+  {keep}
+for a pod needs those: `emit k8s --workload FILE` puts them into a workload of yours.
+
+{about}"""
+_ENDINGS: dict[Kind, str] = {
+    "deployment": "stays until it is stopped; it is\n"
+    "ready, and `kubectl rollout status` succeeds, once the imports did.",
+    "daemonset": "stays until it is stopped, on each of\n"
+    "the group's nodes; it is ready, and `kubectl rollout status` succeeds, once the imports did.",
+    "job": "is complete, once the imports did.",
+}
+
+_IMPORTS = """\
+import importlib, sys
+for name in sys.argv[1:]:
+    module = importlib.import_module(name)
+    print(name, getattr(module, "__version__", "-"), getattr(module, "__file__", "-"), flush=True)
+"""
+_STAY = """\
+pathlib.Path("/tmp/ready").touch()
+print("ready", flush=True)
+signal.sigwait({signal.SIGTERM, signal.SIGINT})
+"""
+_BLOCK = """\
+import pathlib, signal
+# The first process of a container does not see a signal that it neither handles nor blocks.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+"""
+
+
+def smoke(plan: Plan, group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str:
+    """The manifest of a whole workload."""
+    name = object_name(plan, group, edition(group, kind, parts, image))
+    pod = _pod(group, kind, parts, image)
+    return dump(workload(kind, name, pod), _header(group, kind, parts))
+
+
+def edition(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str:
+    """What a Job's name ends in. The pod of a Job cannot be changed, so with another one, such as
+    that of the next release, it is another Job.
+    """
+    if kind != "job":
+        return ""
+    pod = dump(_pod(group, kind, parts, image))
+    return "-" + hashlib.sha256(pod.encode()).hexdigest()[:8]
+
+
+def object_name(plan: Plan, group: PlannedGroup | None = None, ending: str = "") -> str:
+    """The name of a workload, for one group or for none yet."""
+    release = [] if plan.release == "default" else [dns_label(plan.release, 10)]
+    of_group = [group_name(group, ending)] if group else []
+    return "-".join(["fleetbuild", *of_group, *release]) + ending
+
+
+def group_name(group: PlannedGroup, ending: str) -> str:
+    """A group in the name of a workload that ends in this."""
+    return dns_label(group.name, 40 - len(ending))
+
+
+def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of this kind around a pod."""
+    version, title = KINDS[kind]
+    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fleetbuild"}
+    spec: dict[str, Any] = {"template": {"metadata": {"labels": labels}, "spec": pod}}
+    if kind == "job":  # a Job makes its own selector
+        gone = Note(86400, "A day. The next release's Job has another name.")
+        spec = {"backoffLimit": 2, "ttlSecondsAfterFinished": gone, **spec}
+    else:
+        spec = {"selector": {"matchLabels": {"app.kubernetes.io/name": name}}, **spec}
+    if kind == "deployment":
+        spec = {"replicas": 1, **spec}
+    return {
+        "apiVersion": version,
+        "kind": title,
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }
+
+
+def _header(group: PlannedGroup, kind: Kind, parts: PodParts) -> str:
+    keep = {
+        "nodeSelector": True,
+        "tolerations": parts.gpu,
+        "runtimeClassName": parts.runtime_class,
+        "initContainers": parts.init_container,
+        "image": parts.image,
+        "env": not parts.image,
+        "volumeMounts": parts.mount,
+        "volumes": parts.volume,
+    }
+    return _HEADER.format(
+        kind=KINDS[kind][1],
+        group=group.name,
+        imports=", ".join(imports(group)),
+        ending=_ENDINGS[kind],
+        keep=", ".join(name for name, there in keep.items() if there),
+        about=parts.about,
+    )
+
+
+def _pod(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> dict[str, Any]:
+    pod = bare_pod(kind, image, imports(group))
+    container = pod["containers"][0]
+    container["env"] = [*python_path(parts), *container["env"]]
+    container["resources"]["limits"].update(parts.limits)
+    if parts.mount:
+        mount = Note(parts.mount, parts.why_mount)
+        container["volumeMounts"] = [mount, *container["volumeMounts"]]
+    if parts.volume:
+        pod["volumes"] = [parts.volume, *pod["volumes"]]
+    first: dict[str, Any] = {"nodeSelector": Note(dict(parts.selector), parts.why_selector)}
+    if parts.gpu:
+        first["tolerations"] = list(parts.tolerations)
+    if parts.runtime_class:
+        first["runtimeClassName"] = parts.runtime_class
+    if parts.init_container:
+        pod = {"initContainers": [parts.init_container], **pod}
+    return {**first, **pod}
+
+
+def python_path(parts: PodParts) -> list[Mapping[str, str]]:
+    """Where the container's Python finds the packages; an image of our own says so itself."""
+    return [] if parts.image else [{"name": "PYTHONPATH", "value": parts.site_packages}]
+
+
+def bare_pod(kind: Kind, image: str, modules: list[str]) -> dict[str, Any]:
+    """The smoke pod of no group yet: it has no place to run and no packages."""
+    script = _IMPORTS if kind == "job" else _BLOCK + _IMPORTS + _STAY
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": image,
+        "command": ["python3", "-c", script],
+        "args": modules,
+        "env": [{"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
+        "readinessProbe": {
+            "exec": {"command": ["test", "-f", "/tmp/ready"]},  # noqa: S108 the pod's own /tmp
+            "periodSeconds": 5,
+        },
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "2Gi"},
+        },
+        "securityContext": security.CONTAINER,
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 the pod's own /tmp
+    }
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": security.POD,
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
+    }
+    if kind == "job":  # a Job is never ready, and its pod ends
+        del container["readinessProbe"]
+        pod["restartPolicy"] = "Never"
+    return pod
+
+
+def imports(group: PlannedGroup) -> list[str]:
+    """The modules that show whether a group's packages work."""
+    return [
+        name
+        for wheel in group.wheels
+        for name in wheel.import_names or (wheel.package.replace("-", "_"),)
+    ]

@@ -1,0 +1,63 @@
+"""Hardware classes: what CPU and GPUs alone decide, as the groups of a plan see them.
+
+There is a class for every rung and set of SMs that some group is built for. A node is of exactly
+one of them, the best that it meets, whether it was planned for or joined yesterday; a node that
+meets none has no class, and no wheel of the plan runs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fleetbuild.hardware.gpus import sm_order
+from fleetbuild.hardware.rungs import RUNGS, Rung
+from fleetbuild.kubernetes.labels.node_labels import class_name, has_wheels
+from fleetbuild.models import Plan, Target
+
+_POSITION = {name: position for position, name in enumerate(RUNGS)}
+
+
+@dataclass(frozen=True)
+class HardwareClass:
+    """What a node must have for the wheels of some groups to run on it, and to be of use.
+
+    A class without SMs is met with any GPUs: they are not used. One with SMs wants GPUs, and code
+    for all of them, since a pod cannot choose which it is given.
+    """
+
+    rung: Rung
+    sms: tuple[str, ...]  # sorted; empty: no GPU is used
+
+    @property
+    def name(self) -> str:
+        """As the label `class` says it: sm86-avx2, cpu-avx512."""
+        return class_name(self.rung.name, self.sms)
+
+
+def classes(plan: Plan) -> tuple[HardwareClass, ...]:
+    """The classes of a plan's groups, the best first."""
+    return classes_of(group.target for group in plan.groups if has_wheels(group))
+
+
+def classes_of(targets: Iterable[Target]) -> tuple[HardwareClass, ...]:
+    """The classes that these targets are of, the best first.
+
+    Use of the GPU comes before the rung, as it decides more; then the better rung; then the fewer
+    SMs, which is the wheel with less code that this node has no use for.
+    """
+    return tuple(sorted({class_of_target(target) for target in targets}, key=_order))
+
+
+def class_of_target(target: Target) -> HardwareClass:
+    """The class that a group of this target is of."""
+    return HardwareClass(RUNGS[target.isa], tuple(sorted(target.sms, key=sm_order)))
+
+
+def _order(each: HardwareClass) -> tuple[object, ...]:
+    return (
+        not each.sms,
+        -_POSITION[each.rung.name],
+        len(each.sms),
+        [sm_order(sm) for sm in each.sms],
+    )

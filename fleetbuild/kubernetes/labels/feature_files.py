@@ -1,0 +1,39 @@
+"""Feature files: labels that Node Feature Discovery reads from a file on the node."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.kubernetes.labels.node_labels import labelled_nodes, node_labels
+from fleetbuild.kubernetes.yaml_edit.dump import comment
+from fleetbuild.models import Plan
+
+DIRECTORY = "/etc/kubernetes/node-feature-discovery/features.d"
+LIMIT = 64 * 1024  # NFD ignores larger files
+
+_HEADER = """\
+Written by fleetbuild: what the hardware of this node is and, while a release is verified on it,
+which. nfd-worker reads it and nfd-master makes labels of it; without the file they go away."""
+
+
+def feature_files(plan: Plan, verified: Collection[str] | None) -> dict[str, str]:
+    """Each host's feature file, by its name in the inventory. One where the release is not verified
+    says what its hardware is, and no more."""
+    return {
+        node: feature_file(node_labels(plan, group, verified=is_verified))
+        for node, group, is_verified in labelled_nodes(plan, verified)
+    }
+
+
+def feature_file(labels: Mapping[str, str]) -> str:
+    """The text of a node's feature file, for its labels with their domain."""
+    lines = [*comment(_HEADER), *(f"{key}={value}" for key, value in sorted(labels.items()))]
+    text = "\n".join(lines) + "\n"
+    if len(text.encode()) >= LIMIT:
+        raise ConfigError(
+            f"{len(labels)} labels make a feature file of {len(text)} bytes, "
+            f"and Node Feature Discovery reads none of {LIMIT} bytes or more",
+            "Put fewer packages into the release, or label with labels.sh.",
+        )
+    return text

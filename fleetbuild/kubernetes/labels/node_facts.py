@@ -1,0 +1,257 @@
+"""What a cluster says of a Node, as facts: by NodeFeature objects, else by labels. Pure.
+
+A cluster tells the CPU, the GPUs and the system; Python and C library are the image's. What is
+not told is unknown, and said in a warning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fleetbuild.hardware.gpus import SMS, sm_of_device, sm_order
+from fleetbuild.hardware.rungs import ARCHITECTURES, best
+from fleetbuild.kubernetes.builds.builder_image import BuilderImage
+from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES as CALLED
+from fleetbuild.kubernetes.labels.features import (
+    GFD_MAJOR,
+    GFD_MINOR,
+    GPU,
+    features_of,
+    shown_flags,
+)
+from fleetbuild.models import Facts, Gpu, Os
+
+Document = Mapping[str, Any]
+
+NODE_OF = "nfd.node.kubernetes.io/node-name"
+# What every CPU has that the architecture is named after.
+_BASELINE = {"x86_64": ("sse", "sse2"), "aarch64": ("asimd", "fp")}
+_BY_LABELS = (
+    "Its CPU is known by labels alone, and Node Feature Discovery hides flags from them; by"
+    " NodeFeature objects a better rung may be found."
+)
+_BY_NOTHING = (
+    "Of its CPU nothing but the architecture is known: Node Feature Discovery says nothing of it."
+)
+_KEPT_AWAY = "Only pods that tolerate {keys} run there, so it builds nothing."
+_UNKNOWN_GPU = (
+    "A GPU's compute capability is unknown ({what}), so none is used; GPU Feature Discovery tells."
+)
+# Of MIG devices under the strategy `mixed`, and of shared GPUs under renameByDefault.
+_AS_GPUS = (
+    "the device plugin offers those as nvidia.com/gpu under the MIG strategy single, or where it"
+    " does not rename shared GPUs"
+)
+_GPU_CLASSES = ("0300", "0302")  # of labels, as NFD comes
+_NVIDIA = "10de"
+_LONGEST = 200  # of what is told; names and values of labels are shorter
+_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9}
+_QUANTITY = re.compile(r"(\d{1,18})(m|Ki|Mi|Gi|Ti|k|M|G)?", re.ASCII)
+_VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}", re.ASCII)
+
+
+def facts_of_node(node: Document, features: Sequence[Document], image: BuilderImage) -> Facts:
+    """The facts of a Node; `features` are its NodeFeature objects, none where there are none."""
+    info = _texts(node, "status", "nodeInfo")
+    arch = next((ours for ours, theirs in CALLED.items() if theirs == info.get("architecture")), "")
+    system = info.get("operatingSystem", "")
+    if system != "linux" or arch not in ARCHITECTURES:
+        what = f"{system} on {info.get('architecture')}"
+        return Facts(state="unsupported", reason=f"It runs {what}, which is not supported.")
+    if problem := _not_ready(node):
+        return Facts(
+            state="unreachable", reason=problem, fix="Look at it with: kubectl describe node"
+        )
+    labels = _texts(node, "metadata", "labels")
+    flags, told = _flags(features, labels)
+    found = frozenset(_BASELINE[arch]) | features_of(flags)
+    rung = best(found, arch)
+    sms, gpus, unusable = _gpus(node, features, labels)
+    # What pods may have; the rest of the capacity is the system's and the kubelet's.
+    room = {**_at(node, "status", "capacity"), **_at(node, "status", "allocatable")}
+    taints = _taints(node)
+    away = (_KEPT_AWAY.format(keys=", ".join(taints)),) if taints else ()
+    return Facts(
+        arch=arch,
+        isa=rung.name if rung else None,
+        features=tuple(sorted(found)),
+        sms=sms,
+        gpus=gpus,
+        driver=_driver(labels),
+        os=_os(info, labels),
+        libc=image.libc,
+        pythons=(image.python(arch),),
+        cpus=_whole(_size(room.get("cpu"))),
+        memory_gb=_gb(_size(room.get("memory"))),
+        disk_gb=_gb(_size(_at(node, "status", "allocatable").get("ephemeral-storage"))),
+        toolchain={name: (version,) for name, version in image.toolchain},
+        taints=taints,
+        warnings=(*told, *unusable, *away),
+    )
+
+
+def by_node(features: Iterable[Document]) -> dict[str, list[Document]]:
+    """NodeFeature objects by the Node that they tell of."""
+    found: dict[str, list[Document]] = {}
+    for each in features:
+        name = _at(each, "metadata", "labels").get(NODE_OF)
+        if isinstance(name, str):
+            found.setdefault(name, []).append(each)
+    return found
+
+
+def _flags(
+    features: Sequence[Document], labels: Mapping[str, str]
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The flags of cpu.cpuid, and a warning where they are not all of them."""
+    told = [_at(each, "spec", "features", "flags", "cpu.cpuid", "elements") for each in features]
+    flags = frozenset(str(flag) for elements in told for flag in elements)
+    if flags:
+        return flags, ()
+    shown = shown_flags(labels)
+    if shown:
+        return shown, (_BY_LABELS,)
+    return shown, (_BY_NOTHING,)
+
+
+def _gpus(
+    node: Document, features: Sequence[Document], labels: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[Gpu, ...], tuple[str, ...]]:
+    gpus = _by_pci(features)
+    if all(gpu.sm is None for gpu in gpus):  # as the rules: next to a known one it may be that one
+        gpus = _by_gfd(labels) or gpus
+    present = any(_is_gpu_label(key) for key in labels)
+    if not gpus and not present:
+        return (), (), ()
+    if problem := _not_offered(node):
+        return (), gpus, (problem,)
+    unknown = sorted({gpu.name for gpu in gpus if gpu.sm is None})
+    if unknown or not gpus:
+        what = ", ".join(unknown) or "by its PCI class alone"
+        return (), gpus, (_UNKNOWN_GPU.format(what=what),)
+    sms = sorted({gpu.sm for gpu in gpus if gpu.sm}, key=sm_order)
+    return tuple(sms), gpus, ()
+
+
+def _by_pci(features: Sequence[Document]) -> tuple[Gpu, ...]:
+    found = []
+    for each in features:
+        devices = _at(each, "spec", "features", "instances", "pci.device").get("elements") or ()
+        for device in devices if isinstance(devices, list) else ():
+            about = _texts(device, "attributes")
+            if about.get("vendor") == _NVIDIA and about.get("class", "").startswith("03"):
+                pci = f"{_NVIDIA}:{about.get('device')}"
+                found.append(Gpu(name=f"PCI device {pci}", sm=sm_of_device(pci)))
+    return tuple(found)
+
+
+def _by_gfd(labels: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """GPU Feature Discovery tells one kind a node: where kinds are mixed, nobody knows which."""
+    sm = f"{labels.get(GFD_MAJOR)}.{labels.get(GFD_MINOR)}"
+    if sm not in SMS:
+        return ()
+    number, memory = _size(labels.get("nvidia.com/gpu.count")), labels.get("nvidia.com/gpu.memory")
+    gpu = Gpu(name=labels.get("nvidia.com/gpu.product", "GPU"), sm=sm, memory_mb=_size(memory))
+    return (gpu,) * max(1, min(number or 1, 64))
+
+
+def _is_gpu_label(key: str) -> bool:
+    return any(
+        key == f"feature.node.kubernetes.io/pci-{each}_{_NVIDIA}.present" for each in _GPU_CLASSES
+    )
+
+
+def _not_offered(node: Document) -> str | None:
+    """Why no pod can ask for its GPUs: the manifests' limit is nvidia.com/gpu."""
+    offered = _texts(node, "status", "allocatable")
+    if _size(offered.get(GPU)):
+        return None
+    others = [name for name, number in offered.items() if _is_share(name) and _size(number)]
+    instead = f", but {', '.join(sorted(others)[:5])}; {_AS_GPUS}" if others else ""
+    return f"Its GPUs are not used: the cluster offers no {GPU} there{instead}."
+
+
+def _is_share(name: str) -> bool:
+    return name.startswith((f"{GPU}.", "nvidia.com/mig-"))
+
+
+def _driver(labels: Mapping[str, str]) -> str | None:
+    text = labels.get("nvidia.com/cuda.driver-version.full", "")
+    if not text:
+        older = (f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev"))
+        text = ".".join(filter(None, map(labels.get, older)))
+    return text if _VERSION.fullmatch(text) else None
+
+
+def _os(info: Mapping[str, str], labels: Mapping[str, str]) -> Os:
+    prefix = "feature.node.kubernetes.io/system-os_release."
+    return Os(
+        id=labels.get(f"{prefix}ID"),
+        version=labels.get(f"{prefix}VERSION_ID"),
+        name=info.get("osImage") or None,
+        kernel=info.get("kernelVersion") or None,
+    )
+
+
+def _not_ready(node: Document) -> str | None:
+    conditions = _at(node, "status").get("conditions") or ()
+    for each in conditions if isinstance(conditions, list) else ():
+        if isinstance(each, Mapping) and each.get("type") == "Ready":
+            if each.get("status") == "True":
+                return None
+            return f"The Node is not ready: {_text(each.get('message') or each.get('reason'))}"
+    return "The Node has never been ready."
+
+
+def _taints(node: Document) -> tuple[str, ...]:
+    """The keys of those taints that keep pods away; that of GPU nodes our pods tolerate."""
+    taints = _at(node, "spec").get("taints") or ()
+    keys = {
+        _text(each.get("key"))
+        for each in (taints if isinstance(taints, list) else ())
+        if isinstance(each, Mapping)
+        and each.get("effect") in ("NoSchedule", "NoExecute")
+        and each.get("key") != GPU
+    }
+    if _at(node, "spec").get("unschedulable"):  # the taint comes a moment later
+        keys.add("node.kubernetes.io/unschedulable")
+    return tuple(sorted(keys))
+
+
+def _size(text: object) -> int | None:
+    """A quantity of Kubernetes, in ones: 32Gi, 500m (rounded down), 16."""
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
+        return None
+    number = int(match[1])
+    return number // 1000 if match[2] == "m" else number * _UNITS.get(match[2] or "", 1)
+
+
+def _whole(cpus: int | None) -> int | None:
+    """Of less than one there is some, too."""
+    return max(1, cpus) if cpus is not None else None
+
+
+def _gb(size: int | None) -> float | None:
+    return round(size / 2**30, 1) if size is not None else None
+
+
+def _texts(document: object, *keys: str) -> dict[str, str]:
+    """What lies there, as texts that can be shown."""
+    there = _at(document, *keys)
+    return {_text(key): _text(value) for key, value in there.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    """What a cluster says may be anything, and goes to terminals, plans and labels."""
+    text = str(value)[:_LONGEST]
+    return text if text.isprintable() else "".join(filter(str.isprintable, text))
+
+
+def _at(document: object, *keys: str) -> Document:
+    """What lies at these keys, if it is a mapping; the objects of a cluster are not trusted."""
+    for key in keys:
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return document if isinstance(document, Mapping) else {}

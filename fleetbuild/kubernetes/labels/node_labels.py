@@ -1,0 +1,210 @@
+"""The labels of a node, as a kubectl script and as Node patches."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.hardware.gpus import sm_order
+from fleetbuild.kubernetes.names import (
+    LABEL_LIMIT,
+    dns_label,
+    is_subdomain,
+    label_part,
+    label_value,
+)
+from fleetbuild.kubernetes.yaml_edit.dump import comment, dump
+from fleetbuild.models import Plan, PlannedGroup, Target
+
+FIELD_MANAGER = "fleetbuild"
+
+_SCRIPT_HEADER = """\
+Labels the nodes, one line a node: what each is by its hardware (class, isa), and where a release
+was installed and verified, which, so that pods which mount it are scheduled there and nowhere else.
+A node that failed loses those labels; one that still serves another release is left alone. Runs as
+often as you like; touches no label outside {domain}/. Wants kubectl and a login that may label
+nodes:
+    sh labels.sh
+"""
+
+_PATCHES_HEADER = """\
+The same labels as labels.sh, for server-side apply. fleetbuild is the field manager, so a label
+that a later file no longer has goes away, and labels of others stay as they are:
+    kubectl apply --server-side --field-manager={manager} -f nodes.yaml
+All these nodes must have joined already: apply creates a Node object that is not there.
+"""
+
+
+@dataclass(frozen=True)
+class NodeLabels:
+    """The labels that a Node is to have, and those of ours that it must not have any more."""
+
+    on: Mapping[str, str]
+    off: tuple[str, ...] = ()
+
+
+def class_name(isa: str, sms: Sequence[str]) -> str:
+    """What a hardware class is called: sm86-avx2, sm80.sm90-avx512, cpu-avx."""
+    gpu = ".".join("sm" + sm.replace(".", "") for sm in sorted(sms, key=sm_order))
+    return f"{gpu or 'cpu'}-{isa}"
+
+
+def hardware_labels(target: Target, domain: str, release: str = "default") -> dict[str, str]:
+    """What CPU and GPUs alone decide: true of the node whatever is installed on it."""
+    return {
+        label_key(domain, "class", release): label_value(class_name(target.isa, target.sms)),
+        label_key(domain, "isa", release): label_value(target.isa),
+    }
+
+
+def class_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
+    """The hardware labels of this group's nodes. They need no release on the node."""
+    check_domain(plan.label_domain)
+    return hardware_labels(group.target, plan.label_domain, plan.release)
+
+
+def selector_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
+    """What a pod asks for that mounts this group's release from its node."""
+    labels = {_key(plan, "group"): group.name, _key(plan, "release"): group.release_id or ""}
+    return {key: label_value(value) for key, value in labels.items()}
+
+
+def release_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
+    """What is true of a node only while it serves the verified release of this group."""
+    versions = {
+        package_key(plan.label_domain, wheel.package, plan.release): label_value(
+            wheel.wheel_version
+        )
+        for wheel in group.wheels
+    }
+    return dict(sorted({**selector_labels(plan, group), **versions}.items()))
+
+
+def node_labels(plan: Plan, group: PlannedGroup, *, verified: bool = True) -> dict[str, str]:
+    """The labels of a node of this group, keys with their domain, sorted.
+
+    Without the verified release it keeps those that say what its hardware is.
+    """
+    release = release_labels(plan, group) if verified else {}
+    return dict(sorted({**class_labels(plan, group), **release}.items()))
+
+
+def label_script(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
+    """labels.sh: a POSIX script with one `kubectl label` a node."""
+    lines = ["#!/bin/sh", *comment(_SCRIPT_HEADER.format(domain=plan.label_domain)), "failed=0"]
+    for node, labels in sorted(nodes.items()):
+        on = (f"{key}={value}" for key, value in labels.on.items())
+        off = (f"{key}-" for key in labels.off)
+        command = shlex.join(["kubectl", "label", "--overwrite", "node", node, *on, *off])
+        lines.append(f"{command} || failed=1")
+    if not nodes:
+        lines.append("echo 'No node is planned for: nothing to label.'")
+    return "\n".join([*lines, 'exit "$failed"']) + "\n"
+
+
+def node_patches(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
+    """nodes.yaml: a Node a document, holding fleetbuild's labels and nothing else."""
+    documents = [
+        dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": node, "labels": dict(labels.on)},
+            }
+        )
+        for node, labels in sorted(nodes.items())
+    ]
+    about = _PATCHES_HEADER.format(manager=field_manager(plan.release))
+    header = "\n".join(comment(about)) + "\n"
+    return header + "---\n".join(documents)
+
+
+def labels_by_node(plan: Plan, verified: Collection[str] | None) -> dict[str, NodeLabels]:
+    """What each Node of the cluster is labelled with, by its name there."""
+    times = Counter(kubernetes_name(plan, node) for group in plan.groups for node in group.nodes)
+    return {
+        name: _labels(plan, group, verified=is_verified)
+        for node, group, is_verified in labelled_nodes(plan, verified)
+        # A name that two hosts claim, or that no node can have, gets no labels: see warnings().
+        if times[name := kubernetes_name(plan, node)] == 1 and is_subdomain(name)
+    }
+
+
+def labelled_nodes(
+    plan: Plan, verified: Collection[str] | None
+) -> Iterator[tuple[str, PlannedGroup, bool]]:
+    """The hosts that get labels, their group, and whether they serve its verified release.
+
+    Unless told, those do that were up to date. One that serves another release still is left out:
+    it keeps the labels of that.
+    """
+    for group in filter(has_wheels, plan.groups):
+        known = group.installs.up_to_date if verified is None else verified
+        for node in group.nodes:
+            serving = plan.nodes[node].current if node in plan.nodes else None
+            if group.release_id and node in known:
+                yield node, group, True
+            elif serving in (None, group.release_id):
+                yield node, group, False
+
+
+def _labels(plan: Plan, group: PlannedGroup, *, verified: bool) -> NodeLabels:
+    off = () if verified else tuple(release_labels(plan, group))
+    return NodeLabels(node_labels(plan, group, verified=verified), off)
+
+
+def has_wheels(group: PlannedGroup) -> bool:
+    """A group that is blocked has none to offer: its nodes are better off in another class."""
+    return all(wheel.action != "blocked" for wheel in group.wheels)
+
+
+def kubernetes_name(plan: Plan, node: str) -> str:
+    """What a host of the inventory is called in the cluster."""
+    planned = plan.nodes.get(node)
+    return (planned.kubernetes_node if planned else None) or node
+
+
+def check_domain(domain: str) -> None:
+    """Refuse a label domain that the API would refuse."""
+    if not is_subdomain(domain):
+        raise ConfigError(
+            f"kubernetes.label_domain is {domain!r}, which cannot be the prefix of a label",
+            "Use a DNS name: lower case letters, digits, dashes and dots, such as fleetbuild.dev.",
+        )
+
+
+def field_manager(release: str) -> str:
+    """Who owns the labels of a release of this name.
+
+    Each has a manager of its own: what a manager no longer says goes, also what another file of
+    the same manager said.
+    """
+    return FIELD_MANAGER if release == "default" else f"{FIELD_MANAGER}-{release}"
+
+
+def label_key(domain: str, name: str, release: str) -> str:
+    """The key of one of our labels.
+
+    Releases that live side by side on a node must not share a label: not even the class, since the
+    packages of one may tell rungs apart that are the same to those of another.
+    """
+    return f"{domain}/{name}{_suffix(release)}"
+
+
+def package_key(domain: str, package: str, release: str) -> str:
+    """The key of the label with a package's version. What is too long is cut before the release's
+    name, which tells whose label it is; a package's name has no dots there."""
+    suffix = _suffix(release)
+    room = LABEL_LIMIT - len("package.") - len(suffix)
+    return f"{domain}/package.{dns_label(package, room)}{suffix}"
+
+
+def _suffix(release: str) -> str:
+    return "" if release == "default" else f".{label_part(release, 40)}"
+
+
+def _key(plan: Plan, name: str) -> str:
+    return label_key(plan.label_domain, name, plan.release)

@@ -1,0 +1,174 @@
+"""NodeFeatureRules: Node Feature Discovery gives every node its hardware class by itself.
+
+The rules of one object are evaluated in order, and each sees in the feature rule.matched what those
+before it have said. That is what makes the classes exclude each other: they are asked best first,
+and each wants that none was given yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fleetbuild.hardware.gpus import devices_of_sm, sm_order
+from fleetbuild.kubernetes.labels.classes import HardwareClass, classes
+from fleetbuild.kubernetes.labels.features import gfd_labels, rung_flags
+from fleetbuild.kubernetes.labels.node_labels import check_domain, label_key
+from fleetbuild.kubernetes.names import dns_label, label_value
+from fleetbuild.kubernetes.yaml_edit.dump import Note, Row, dump
+from fleetbuild.models import Plan
+
+FILE = "nodefeaturerule.yaml"
+_NVIDIA = "10de"
+
+_HEADER = """\
+Node Feature Discovery gives every node its hardware class by these rules, also one that joins when
+nobody runs fleetbuild. Wants NFD 0.14 or newer; its default configuration will do:
+    kubectl apply -f nodefeaturerule.yaml
+
+Each node gets exactly one class, the best that it meets, or none if it meets none: the rules are
+evaluated in the order in which they stand, the classes stand best first, and each wants that none
+was given by a rule before it. What earlier rules found is kept in variables (rule.matched), all of
+which the first rule sets, so nothing of another object or another node is mistaken for it.
+
+The rules ask for CPUID flags that NFD hides from labels: rules see all of them."""
+
+_GPU_HEADER = """
+
+GPUs are told by their PCI device ids, and where those are not known, by GPU Feature Discovery if it
+writes a feature file, as it does by default. A GPU counts only if a driver serves it: until the
+driver is loaded, its node is of a class without GPU. So is a node with a GPU of another SM than
+the class's wheels hold code for, since a pod cannot choose which of the GPUs it is given.
+GPU Feature Discovery describes one GPU of a node: where several kinds are built in whose PCI ids
+are not known here, write the labels with fleetbuild (fleetbuild emit nfd)."""
+
+_START = "Nothing is known yet. Without matchers a rule always matches."
+_TOLD = "A feature file on the node, written by fleetbuild, says it already: the probe knows more."
+_DRIVER = (
+    "The kernel module of NVIDIA's driver, proprietary or open, on the node or in a container."
+)
+_OTHER = "A GPU (PCI class 03) for which no class here has code, or whose SM is not known."
+_GFD = "GPUs that the rules above do not know, by what the driver told GPU Feature Discovery."
+
+
+def node_feature_rule(plan: Plan) -> str:
+    """nodefeaturerule.yaml: the classes of a plan's groups as rules of NFD."""
+    check_domain(plan.label_domain)
+    ours = classes(plan)
+    name = "fleetbuild-classes"
+    if plan.release != "default":
+        name += "-" + dns_label(plan.release, 40)
+    document = {
+        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+        "kind": "NodeFeatureRule",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "fleetbuild"}},
+        "spec": {"rules": list(_Rules(plan, ours).all()) if ours else []},
+    }
+    return dump(document, _HEADER + (_GPU_HEADER if any(each.sms for each in ours) else ""))
+
+
+class _Rules:
+    """The rules for these classes. Variables carry our domain, as the feature is shared by all."""
+
+    def __init__(self, plan: Plan, ours: Sequence[HardwareClass]) -> None:
+        self.plan, self.ours = plan, ours
+        self.sms = sorted({sm for each in ours for sm in each.sms}, key=sm_order)
+
+    def all(self) -> Iterator[object]:
+        """All rules, in the order in which they are evaluated."""
+        yield self._start()
+        yield self._told()
+        if self.sms:
+            yield from self._gpus()
+        yield from map(self._class, self.ours)
+
+    def _start(self) -> object:
+        gpu = ("driver", *map(_sm, self.sms), "other-gpu") if self.sms else ()
+        return Note({"name": "start", "vars": self._set("false", "classed", *gpu)}, _START)
+
+    def _told(self) -> object:
+        key = label_key(self.plan.label_domain, "class", self.plan.release)
+        known = [_feature("local.label", {key: _op("Exists")})]
+        return Note(self._rule("told by a feature file", ("classed",), known), _TOLD)
+
+    def _gpus(self) -> Iterator[object]:
+        loaded = _feature("kernel.loadedmodule", {"nvidia": _op("Exists")})
+        yield Note(self._rule("driver", ("driver",), [loaded]), _DRIVER)
+        for sm in self.sms:
+            if devices := devices_of_sm(sm):
+                yield self._rule(f"SM {sm}", (_sm(sm),), [_device("In", devices)])
+        known = sorted(device for sm in self.sms for device in devices_of_sm(sm))
+        display = {"class": Row(_op("InRegexp", ["^03"]))}
+        other = _device("NotIn", known, **display)
+        yield Note(self._rule("another GPU", ("other-gpu",), [other]), _OTHER)
+        for number, sm in enumerate(self.sms):
+            yield Note(self._by_gfd(sm), _GFD) if number == 0 else self._by_gfd(sm)
+
+    def _by_gfd(self, sm: str) -> Mapping[str, Any]:
+        says = {key: _op("In", [value]) for key, value in gfd_labels(sm).items()}
+        none = self._are("IsFalse", *map(_sm, self.sms))
+        matches = [_feature("local.label", says), _feature("rule.matched", none)]
+        rule = self._rule(f"SM {sm} by GPU Feature Discovery", ("driver", _sm(sm)), matches)
+        # The GPU is not another one, now that it is known.
+        return {**rule, "vars": {**rule["vars"], **self._set("false", "other-gpu")}}
+
+    def _class(self, each: HardwareClass) -> object:
+        flags = {flag: _op("Exists") for flag in rung_flags(each.rung)}
+        state = self._are("IsFalse", "classed")
+        rule: dict[str, Any] = {
+            "name": f"class {each.name}",
+            "labels": {
+                self._key("class"): label_value(each.name),
+                self._key("isa"): label_value(each.rung.name),
+            },
+            "vars": self._set("true", "classed"),
+        }
+        if each.sms:
+            foreign = [_sm(sm) for sm in self.sms if sm not in each.sms]
+            state |= self._are("IsTrue", "driver") | self._are("IsFalse", "other-gpu", *foreign)
+        if len(each.sms) == 1:
+            state |= self._are("IsTrue", _sm(each.sms[0]))
+        matches = [_feature("cpu.cpuid", flags), _feature("rule.matched", state)]
+        if len(each.sms) > 1:
+            rule["matchAny"] = Note(
+                [
+                    {"matchFeatures": [_feature("rule.matched", self._are("IsTrue", _sm(sm)))]}
+                    for sm in each.sms
+                ],
+                "At least one of them: the wheels hold code for each.",
+            )
+        return {**rule, "matchFeatures": matches}
+
+    def _rule(self, name: str, found: Sequence[str], matches: Sequence[object]) -> dict[str, Any]:
+        return {"name": name, "vars": self._set("true", *found), "matchFeatures": matches}
+
+    def _set(self, value: str, *variables: str) -> dict[str, str]:
+        return {self._variable(name): value for name in variables}
+
+    def _are(self, op: str, *variables: str) -> dict[str, object]:
+        return {self._variable(name): _op(op) for name in variables}
+
+    def _variable(self, name: str) -> str:
+        return f"{self.plan.label_domain}/{name}"
+
+    def _key(self, name: str) -> str:
+        return label_key(self.plan.label_domain, name, self.plan.release)
+
+
+def _sm(sm: str) -> str:
+    return "sm" + sm.replace(".", "")
+
+
+def _device(op: str, ids: Sequence[str], **expressions: object) -> dict[str, object]:
+    """A device of NVIDIA's by its id. The ids are many, so they stand apart."""
+    device = {"device": {"op": op, "value": Row(ids)}} if ids else {}
+    vendor = {"vendor": Row(_op("In", [_NVIDIA]))}
+    return {"feature": "pci.device", "matchExpressions": {**vendor, **expressions, **device}}
+
+
+def _feature(name: str, expressions: Mapping[str, object]) -> dict[str, object]:
+    return {"feature": name, "matchExpressions": Row(expressions)}
+
+
+def _op(op: str, value: Sequence[str] = ()) -> dict[str, object]:
+    return {"op": op, "value": value} if value else {"op": op}

@@ -1,0 +1,177 @@
+"""From a plan to what Kubernetes needs to know: labels, Node patches, workloads. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes.delivery.images import default_image
+from fleetbuild.kubernetes.delivery.kustomize import kustomization
+from fleetbuild.kubernetes.delivery.options import Delivery, PodParts, Wheel
+from fleetbuild.kubernetes.delivery.own_workload import (
+    DoesNotFit,
+    dangling,
+    running_before,
+    variant,
+    variant_name,
+)
+from fleetbuild.kubernetes.delivery.pod_parts import parts
+from fleetbuild.kubernetes.delivery.workload import KINDS, smoke
+from fleetbuild.kubernetes.labels.node_labels import (
+    check_domain,
+    kubernetes_name,
+    label_script,
+    labels_by_node,
+    node_patches,
+)
+from fleetbuild.kubernetes.names import is_subdomain, label_value
+from fleetbuild.kubernetes.yaml_edit.dump import dump
+from fleetbuild.models import Plan, PlannedGroup
+
+_KUSTOMIZATION = """\
+The workloads of all groups: kubectl apply -k .
+Labels are not among them: labels.sh or nodes.yaml puts them on the nodes."""
+
+
+def render(
+    plan: Plan,
+    *,
+    verified: Collection[str] | None = None,
+    delivery: Delivery | None = None,
+    wheels: Mapping[str, Sequence[Wheel]] | None = None,
+) -> dict[str, str]:
+    """File name to text. `verified` names the inventory's nodes that get release labels; without it
+    those which the plan found up to date.
+    `delivery` says by which way the packages come, `wheels` what an init container installs: the
+    files of each group's release.
+    """
+    nodes = _nodes(plan, verified)
+    delivery = delivery or Delivery()
+    workloads = {
+        f"{delivery.kind}-{label_value(group.name)}.yaml": smoke(
+            plan, group, delivery.kind, needs, image
+        )
+        for group, needs, image in deliveries(plan, delivery, wheels)
+    }
+    all_of_them = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(workloads),
+    }
+    files = {**nodes, "kustomization.yaml": dump(all_of_them, _KUSTOMIZATION), **workloads}
+    return dict(sorted(files.items()))
+
+
+def render_kustomize(
+    plan: Plan,
+    *,
+    delivery: Delivery,
+    wheels: Mapping[str, Sequence[Wheel]] | None = None,
+) -> dict[str, str]:
+    """The same workloads as a Kustomize base with an overlay for each group."""
+    check_domain(plan.label_domain)
+    return kustomization(plan, delivery.kind, list(deliveries(plan, delivery, wheels)))
+
+
+def render_workload(
+    plan: Plan,
+    name: str,
+    text: str,
+    *,
+    verified: Collection[str] | None = None,
+    delivery: Delivery,
+    wheels: Mapping[str, Sequence[Wheel]] | None = None,
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The user's own workload in a variant for each group, with the labels that they wait for; and
+    a sentence for each group that has none.
+    """
+    remarks = (*dangling(name, text), *running_before(name, text))
+    told = [*warnings(plan, delivery=delivery, wheels=wheels), *remarks]
+    made: dict[str, str] = {}
+    refused: list[str] = []
+    for group, needs, _ in deliveries(plan, delivery, wheels):
+        try:
+            made[variant_name(name, group)] = variant(name, text, plan, group, needs)
+        except DoesNotFit as reason:
+            refused.append(str(reason))
+    if refused and not made:
+        raise UsageError(refused[0], "take that out of the workload")
+    return dict(sorted({**_nodes(plan, verified), **made}.items())), (*told, *refused)
+
+
+def deliveries(
+    plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]] | None = None
+) -> Iterator[tuple[PlannedGroup, PodParts, str]]:
+    """For each group that can be delivered: what a pod needs, and the image that runs."""
+    for group in sorted(plan.groups, key=lambda group: group.name):
+        files = (wheels or {}).get(group.name, ())
+        if _obstacle(group, delivery, files):
+            continue
+        image = delivery.image or default_image(group.target) or ""
+        needs = parts(plan, group, delivery, image=image, wheels=files)
+        yield group, needs, needs.image or image
+
+
+def warnings(
+    plan: Plan,
+    *,
+    delivery: Delivery | None = None,
+    wheels: Mapping[str, Sequence[Wheel]] | None = None,
+) -> tuple[str, ...]:
+    """What `render` had to leave out, a sentence each."""
+    delivery = delivery or Delivery()
+    return (*node_warnings(plan), *_left_out(plan, delivery, wheels or {}))
+
+
+def node_warnings(plan: Plan) -> tuple[str, ...]:
+    """Which nodes get no labels, a sentence each."""
+    return tuple(_bad_names(plan))
+
+
+def _nodes(plan: Plan, verified: Collection[str] | None) -> dict[str, str]:
+    """The two files that label nodes."""
+    check_domain(plan.label_domain)
+    nodes = labels_by_node(plan, verified)
+    return {"labels.sh": label_script(plan, nodes), "nodes.yaml": node_patches(plan, nodes)}
+
+
+def _bad_names(plan: Plan) -> Iterator[str]:
+    by_name: dict[str, list[str]] = {}
+    for node in sorted(node for group in plan.groups for node in group.nodes):
+        name = kubernetes_name(plan, node)
+        by_name.setdefault(name, []).append(node)
+        if not is_subdomain(name):
+            yield (
+                f"{node}: {name!r} cannot be the name of a Kubernetes node, so it gets no labels; "
+                "set kubernetes_node for this host, or kubernetes.node_name in fleetbuild.yml."
+            )
+    for name, nodes in by_name.items():
+        if len(nodes) > 1:
+            yield (
+                f"{', '.join(nodes)} are all called {name!r} in the cluster, so none gets labels; "
+                "set kubernetes_node for each host."
+            )
+
+
+def _left_out(
+    plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]]
+) -> Iterator[str]:
+    for group in plan.groups:
+        if obstacle := _obstacle(group, delivery, wheels.get(group.name, ())):
+            what, fix = obstacle
+            yield f"{group.name}: {what}, so no {KINDS[delivery.kind][1]}{fix}."
+
+
+def _obstacle(
+    group: PlannedGroup, delivery: Delivery, wheels: Sequence[Wheel]
+) -> tuple[str, str] | None:
+    """What keeps this group from being delivered, and the way out."""
+    libc = group.target.libc
+    if not group.release_id:
+        return "no release is planned (the lock is missing)", ""
+    if delivery.way == "init" and not wheels:
+        return "the store does not hold its wheels", "; fleetbuild apply builds them"
+    if delivery.way == "image" or delivery.image or default_image(group.target):
+        return None
+    needed = f"{group.target.python} with {libc.family} {libc.floor} or newer"
+    return f"no official Python image is known for {needed}", "; name an image"

@@ -1,0 +1,1 @@
+"""Write YAML with stable bytes, and change YAML that a user wrote without touching the rest."""

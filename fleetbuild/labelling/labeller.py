@@ -1,0 +1,173 @@
+"""Who labels nodes while an apply changes them: nobody, Node Feature Discovery, or we ourselves.
+
+A node's release labels come off before anything on it is changed, and come back when it is
+verified; what the hardware alone decides stays on it all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+from fleetbuild.kubernetes.labels.node_labels import check_domain, class_labels, kubernetes_name
+from fleetbuild.kubernetes.labels.release_labels import DEFAULT
+from fleetbuild.models import (
+    Config,
+    Event,
+    Facts,
+    Inventory,
+    Manifest,
+    NodeResult,
+    OnEvent,
+    Plan,
+    Result,
+)
+from fleetbuild.models.result import LabelResult
+from fleetbuild.planning.eligibility.assess import kubernetes_node
+
+Results = dict[str, LabelResult]  # by the inventory's name
+Labels = Mapping[str, str]
+
+OFF = "its release labels are off"
+_STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok", "labelled": "ok"}
+
+
+@dataclass(frozen=True)
+class LabelTargets:
+    """What is labelled, and how it is called."""
+
+    domain: str
+    release: str = DEFAULT
+    nodes: Mapping[str, str] = field(default_factory=dict)  # inventory -> cluster
+    hardware: Mapping[str, Labels] = field(default_factory=dict)  # of those that are known
+
+    def in_cluster(self, name: str) -> str:
+        """The Node of a host."""
+        return self.nodes.get(name, name)
+
+    def claimants(self, node: str) -> tuple[str, ...]:
+        """The hosts that are called like this Node; more than one is one too many."""
+        return tuple(sorted(self._called.get(node, ())))
+
+    @cached_property
+    def _called(self) -> Mapping[str, Sequence[str]]:
+        called: dict[str, list[str]] = {}
+        for host, node in self.nodes.items():
+            called.setdefault(node, []).append(host)
+        return called
+
+
+def targets_of_plan(plan: Plan) -> LabelTargets:
+    """As a plan has them."""
+    check_domain(plan.label_domain)
+    return LabelTargets(
+        domain=plan.label_domain,
+        release=plan.release,
+        nodes={name: kubernetes_name(plan, name) for name in plan.nodes},
+        hardware={
+            name: labels
+            for group in plan.groups
+            for labels in [class_labels(plan, group)]
+            for name in group.nodes
+        },
+    )
+
+
+def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> LabelTargets:
+    """As the last plan has them; hosts that it does not know, as the configuration calls them."""
+    kubernetes = config.kubernetes
+    known = LabelTargets(kubernetes.label_domain, config.release)
+    if made and made.release == config.release:
+        known = targets_of_plan(made)
+    called = {node.name: kubernetes_node(node, kubernetes.node_name) for node in inventory.nodes}
+    return replace(known, nodes={**called, **known.nodes})
+
+
+class Labeller(Protocol):
+    """Gives nodes their labels and takes them; says how that ended for each that it touched."""
+
+    def prepare(self) -> None:
+        """Raise where it can be seen, before anything is done, that no label will be set."""
+        ...
+
+    def withdraw(self, names: Iterable[str]) -> Results:
+        """Take the release's labels off these nodes; those of the hardware stay."""
+        ...
+
+    def publish(self, served: Mapping[str, Manifest]) -> Results:
+        """Label these nodes as what they serve says."""
+        ...
+
+
+class ManualLabels:
+    """The user labels, with the files that are written at the end."""
+
+    def prepare(self) -> None:
+        """See Labeller."""
+
+    def withdraw(self, names: Iterable[str]) -> Results:  # noqa: ARG002 see Labeller
+        """See Labeller."""
+        return {}
+
+    def publish(self, served: Mapping[str, Manifest]) -> Results:  # noqa: ARG002 see Labeller
+        """See Labeller."""
+        return {}
+
+
+def verified_releases(facts: Mapping[str, Facts], release: str) -> dict[str, Manifest]:
+    """What serves on these nodes now, where it was verified."""
+    current = {name: known.release.get(release) for name, known in facts.items()}
+    return {name: found for name, found in current.items() if found and found.verified}
+
+
+def nodes_serving_plan(plan: Plan, result: Result | None) -> frozenset[str]:
+    """The nodes that serve this plan's release: seen by the apply whose result this is, which may
+    have been one of an older plan, or else by the plan itself."""
+    planned = {name: group.release_id for group in plan.groups for name in group.nodes}
+    if result is None:
+        return frozenset(name for group in plan.groups for name in group.installs.up_to_date)
+    return frozenset(
+        node.node
+        for node in result.nodes
+        if node.node in result.verified and node.release_id == planned.get(node.node, "")
+    )
+
+
+def results_of_kept_labels(
+    results: Results, groups: Mapping[str, str | None]
+) -> dict[str, NodeResult]:
+    """The results of nodes that are not to be changed, since their labels would not come off:
+    pods would still be sent there."""
+    return {
+        name: NodeResult(
+            node=name,
+            group=groups.get(name),
+            state="blocked",
+            reason="Its release labels could not be taken off, so nothing on it was changed: "
+            + (result.reason or "no reason given."),
+            fix=result.fix,
+        )
+        for name, result in results.items()
+        if not result.well
+    }
+
+
+def report_labels(
+    on_event: OnEvent, results: Results, groups: Mapping[str, str | None], done: str = ""
+) -> None:
+    """An event for each node whose labels were seen to."""
+    for result in results.values():
+        on_event(
+            Event.model_validate(
+                {
+                    "stage": "label",
+                    "state": _STATES.get(result.state, "failed"),
+                    "node": result.node,
+                    "group": groups.get(result.node),
+                    "message": result.reason or done or result.state,
+                    "fix": result.fix or "",
+                }
+            )
+        )

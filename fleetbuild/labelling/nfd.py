@@ -1,0 +1,118 @@
+"""Labels by Node Feature Discovery: a file on the node, of which nfd-worker makes labels.
+
+It looks every so often (a minute, where nobody changed that), so labels follow what lies there
+by as much.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fleetbuild.kubernetes.labels.feature_files import DIRECTORY
+from fleetbuild.kubernetes.labels.release_labels import DEFAULT, served_labels
+from fleetbuild.labelling.labeller import Labels, LabelTargets, Results
+from fleetbuild.models import Manifest
+from fleetbuild.models.result import LabelResult
+from fleetbuild.state.directory import StateDir, one_line, write_atomically
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import HostRun, TaskEvent
+    from fleetbuild.ansible.fleet_playbooks import Playbooks
+
+
+class NfdLabeller:
+    """A feature file on each node, of which Node Feature Discovery makes labels."""
+
+    def __init__(self, names: LabelTargets, playbook: Playbooks, state: StateDir) -> None:
+        self._names, self._playbook, self._state = names, playbook, state
+
+    def prepare(self) -> None:
+        """See Labeller."""
+
+    def withdraw(self, names: Iterable[str]) -> Results:
+        """See Labeller."""
+        return self._write({name: dict(self._names.hardware.get(name, {})) for name in names})
+
+    def publish(self, served: Mapping[str, Manifest]) -> Results:
+        """See Labeller. Nodes whose file says so already are not visited."""
+        lying, hardware = self._lying(), self._names.hardware
+        wanted = {
+            name: {**hardware.get(name, {}), **served_labels(manifest, self._names.domain)}
+            for name, manifest in served.items()
+        }
+        return self._write(
+            {name: labels for name, labels in wanted.items() if lying.get(name) != labels}
+        )
+
+    @property
+    def _file(self) -> str:
+        release = self._names.release
+        return f"{DIRECTORY}/fleetbuild" + ("" if release == DEFAULT else f"-{release}")
+
+    def _write(self, wanted: Mapping[str, Labels]) -> Results:
+        if not wanted:
+            return {}
+        self._note(dict.fromkeys(wanted))
+        changed: set[str] = set()
+
+        def listen(event: TaskEvent) -> None:
+            facts = event.result.get("ansible_facts")
+            said = facts.get("node_labels_result") if isinstance(facts, dict) else None
+            if isinstance(said, dict) and said.get("changed"):
+                changed.add(event.host)
+
+        hosts = self._playbook(
+            "label.yml",
+            limit=sorted(wanted),
+            extravars={
+                "fleetbuild_labels": {
+                    name: {"labels": dict(labels), "file": self._file}
+                    for name, labels in wanted.items()
+                }
+            },
+            on_event=listen,
+        )
+        results = {
+            name: self._result(name, labels, hosts.get(name), changed)
+            for name, labels in wanted.items()
+        }
+        self._note({name: results[name].labels for name in results if results[name].well})
+        return results
+
+    def _result(
+        self, name: str, labels: Labels, host: HostRun | None, changed: Collection[str]
+    ) -> LabelResult:
+        about: dict[str, Any] = {"node": name, "kubernetes_node": self._names.in_cluster(name)}
+        if host and host.state == "ok":
+            state = "labelled" if name in changed else "unchanged"
+            return LabelResult(state=state, labels=dict(labels), **about)
+        lost = host is not None and host.state == "unreachable"
+        return LabelResult(
+            state="unreachable" if lost else "failed",
+            reason=f"{self._file} was not written there: "
+            + ((host.message if host else "") or "Ansible stopped there without a reason."),
+            fix="Mend it and run the same command again.",
+            **about,
+        )
+
+    def _lying(self) -> dict[str, Any]:
+        """What lies on nodes, as far as this state knows."""
+        mine = self._known().get(self._names.release)
+        return mine if isinstance(mine, dict) else {}
+
+    def _known(self) -> dict[str, Any]:
+        """A file that is damaged knows nothing, so that all is written again."""
+        try:
+            known = json.loads(self._state.labels_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def _note(self, labels: Mapping[str, Labels | None]) -> None:
+        """None: nobody knows, until it is written again."""
+        lying = {**self._lying(), **labels}
+        mine = {name: each for name, each in lying.items() if each is not None}
+        known = {**self._known(), self._names.release: mine}
+        write_atomically(self._state.labels_file, one_line(known) + "\n")

@@ -1,0 +1,81 @@
+"""Facts of nodes, probed by SSH or read from captures. A probe saves its captures and their age."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fleetbuild.models import Capture, Facts, Node, OnEvent, Unreachable, now
+from fleetbuild.models.node import SKIPPED
+from fleetbuild.probe import probe
+from fleetbuild.probe.captures import load_captures, save_captures
+from fleetbuild.probe.parsing.apart import read_facts
+from fleetbuild.probe.parsing.facts import unreachable
+from fleetbuild.probe.transport.base import NoAnswer
+from fleetbuild.state.directory import StateDir
+
+Prober = Callable[[Sequence[Node], OnEvent], dict[str, Facts]]
+
+
+def probe_nodes(
+    nodes: Sequence[Node],
+    *,
+    timeout: float,
+    forks: int,
+    install_path: str,
+    on_event: OnEvent,
+    state: StateDir | None = None,
+    save: Path | None = None,
+) -> dict[str, Facts]:
+    """The facts of these nodes as they are now. Those to be skipped are left alone."""
+    asked = [node for node in nodes if not node.skip]
+    found = probe(asked, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event)
+    captures = {
+        name: one if isinstance(one, Unreachable) else one.capture for name, one in found.items()
+    }
+    if save:
+        save_captures(save, captures)
+    if state:
+        keep(state.create(), captures)
+    facts = {
+        name: unreachable(one.reason, one.fix) if isinstance(one, Unreachable) else one.facts
+        for name, one in found.items()
+    }
+    return _with_skipped(nodes, facts)
+
+
+def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
+    """The facts of these nodes by the captures in a folder."""
+    return _with_skipped(nodes, facts_from(load_captures(folder, [node.name for node in nodes])))
+
+
+def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts]:
+    """Captures read as facts."""
+    return {name: _read(capture) for name, capture in captures.items()}
+
+
+def _with_skipped(nodes: Sequence[Node], found: Mapping[str, Facts]) -> dict[str, Facts]:
+    """All the nodes. One to be skipped is not unreachable; what captures say of it is known."""
+    missing = Facts(state="skipped", reason=SKIPPED)
+    known = {name: facts for name, facts in found.items() if facts.state != "unreachable"}
+    return {
+        node.name: known.get(node.name, missing) if node.skip else found[node.name]
+        for node in nodes
+    }
+
+
+def _read(capture: Capture | Unreachable) -> Facts:
+    if isinstance(capture, Unreachable):
+        return unreachable(capture.reason, capture.fix)
+    try:
+        return read_facts(capture)
+    except NoAnswer as problem:
+        return unreachable(problem.reason, problem.fix)
+
+
+def keep(state: StateDir, captures: Mapping[str, Capture | Unreachable]) -> None:
+    """Keep what the nodes said, for those who ask when they are out of reach."""
+    save_captures(state.facts, captures)
+    for name, capture in captures.items():
+        if not isinstance(capture, Unreachable):
+            state.mark_probed(name, now())

@@ -1,0 +1,55 @@
+"""Plans as files: read, written, and what the last one left on the nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleetbuild.errors import PlanFileError
+from fleetbuild.models import Plan
+from fleetbuild.planning import dump_plan
+from fleetbuild.planning import read_plan as plan_of_text
+from fleetbuild.state.directory import StateDir, write_atomically
+
+
+def read_plan(path: Path | str) -> Plan:
+    """The plan in a file, if it is one, whole and as it was saved."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PlanFileError(
+            f"There is no plan {path}.", "Make one with: fleetbuild plan INVENTORY"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanFileError(
+            f"The plan {path} cannot be read: {error}", "Make a new one: fleetbuild plan INVENTORY"
+        ) from None
+    return plan_of_text(text, str(path))
+
+
+def save_plan(plan: Plan, path: Path | str) -> None:
+    """Write a plan, whole or not at all."""
+    try:
+        write_atomically(Path(path), dump_plan(plan), mode=0o644)
+    except OSError as error:
+        raise PlanFileError(
+            f"The plan cannot be saved as {path}: {error.strerror}", "Name another file."
+        ) from None
+
+
+def last_plan(state: StateDir) -> Plan | None:
+    """The plan of the state directory, where there is one."""
+    return read_plan(state.plan_file) if state.plan_file.exists() else None
+
+
+def left_on_nodes(state: StateDir, made: Plan | None, release: str) -> dict[str, str]:
+    """What the last apply left on the nodes, if it was of this plan and this release."""
+    last = state.last_result()
+    if last is None or made is None:
+        return {}
+    if (made.release, made.digest) != (release, last.result.plan_digest):
+        return {}
+    return {
+        node.node: node.release_id
+        for node in last.result.nodes
+        if node.release_id and node.state in ("installed", "up_to_date")
+    }

@@ -1,0 +1,268 @@
+"""Plans a fleet: asks indexes and the store what planning itself may not, then lets it think."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fleetbuild.ansible import Secrets, list_inventory
+from fleetbuild.cluster.read_fleet import NO_SSH
+from fleetbuild.config import base_folder
+from fleetbuild.errors import ConfigError, FleetbuildError, InstallError
+from fleetbuild.models import (
+    Config,
+    Event,
+    Facts,
+    Inventory,
+    LockedFile,
+    OnEvent,
+    Plan,
+    ignore,
+    now,
+)
+from fleetbuild.models.plan import FactsSource
+from fleetbuild.planner.published import find_published
+from fleetbuild.planner.requested import build_requirements, requested_packages
+from fleetbuild.planning import (
+    LockRequest,
+    Locks,
+    Package,
+    PlanDraft,
+    Resolution,
+    Source,
+    build_request,
+    choose_packages,
+    draft_plan,
+    lock_request,
+    make_plan,
+    nodes_blocking_dependencies,
+    parse_packages,
+    source_request,
+)
+from fleetbuild.planning.wheels.published import Choice
+from fleetbuild.recipes import Recipe, known_recipes
+from fleetbuild.store import Store, index_settings
+from fleetbuild.store.recipe_source import source_of_recipe
+from fleetbuild.store.resolve import locate, resolve_all
+from fleetbuild.text import version_key
+
+
+def plan_fleet(
+    inventory: Inventory,
+    facts: Mapping[str, Facts],
+    config: Config | None = None,
+    packages: Sequence[str] = (),
+    *,
+    state_dir: Path = Path(".fleetbuild"),
+    builders: Sequence[str] = (),
+    facts_source: FactsSource = "probe",
+    on_event: OnEvent = ignore,
+) -> Plan:
+    """The plan for these nodes. `builders` are the hosts that build.builders names."""
+    config = config or Config()
+    folder = base_folder(config, inventory)
+    recipes = known_recipes([folder / "recipes"])
+    settings = index_settings(config.index, folder, mirrors=config.mirrors)
+    store = Store(state_dir / "store", settings)
+    texts = choose_packages(packages, config, inventory)
+    base = Path.cwd() if packages else folder
+    wanted, local = requested_packages(parse_packages(texts), base, recipes, store)
+    locking = _Locking(wanted, local, recipes, store, on_event)
+
+    drafted = draft_plan(inventory, facts, wanted, config, builders=builders)
+    if drafted.groups and config.build.policy != "targeted":
+        locking.look_for_published(drafted, facts)
+        drafted = draft_plan(
+            inventory, facts, wanted, config, builders=builders, published=locking.published
+        )
+    if drafted.groups and locking.found_sources(drafted, config):
+        wanted = tuple(locking.packages)
+        drafted = locking.closures(inventory, facts, config, builders)
+        locking.builds(drafted, facts)
+    return make_plan(
+        inventory,
+        facts,
+        wanted,
+        config,
+        drafted=drafted,
+        locks=locking.locks(),
+        store=store.floors(),
+        created=now("seconds"),
+        facts_source=facts_source,
+    )
+
+
+def named_builders(
+    inventory: Inventory, config: Config, secrets: Secrets | None
+) -> tuple[str, ...]:
+    """The nodes that build.builders names; Ansible reads its pattern."""
+    pattern = config.build.builders
+    if pattern == "representative":
+        return ()
+    if inventory.nodes and inventory.nodes[0].login.connection == NO_SSH:
+        raise ConfigError(
+            f"build.builders is {pattern!r}, and the Nodes of a cluster have no Ansible groups.",
+            "Leave it out for this plan: each group's own Nodes build.",
+        )
+    named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
+    return tuple(node.name for node in inventory.nodes if node.name in named)
+
+
+class _Locking:
+    """The questions of one plan, and the answers so far."""
+
+    def __init__(
+        self,
+        packages: Sequence[Package],
+        local: Mapping[str, Source],
+        recipes: Mapping[str, Recipe],
+        store: Store,
+        on_event: OnEvent,
+    ) -> None:
+        self.packages, self.recipes, self.store = packages, recipes, store
+        self.answers: dict[LockRequest, Resolution] = {}
+        self.sources: dict[str, Source] = dict(local)
+        self.unfetched: Resolution | None = None
+        self.published: dict[tuple[str, str], Choice] = {}  # by package and group
+        self.closed: dict[str, tuple[LockedFile, ...]] = {}  # group -> its dependencies
+        self.on_event = on_event
+
+    def locks(self) -> Locks:
+        """What is known now."""
+        return Locks(
+            resolutions=self.answers,
+            sources=tuple(self.sources.values()),
+            unfetched=self.unfetched,
+            closures=self.closed,
+        )
+
+    def look_for_published(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
+        """See which packages others have built for which groups."""
+        self._tell(f"Looking for wheels of {', '.join(each.text for each in self.packages)}")
+        self.published = find_published(drafted, self.packages, self.sources, facts, self.store)
+
+    def _is_built(self, package: Package, drafted: PlanDraft) -> bool:
+        return any(
+            wheel.package.name == package.name and not wheel.taken for wheel in drafted.wheels
+        )
+
+    def found_sources(self, drafted: PlanDraft, config: Config) -> bool:
+        """Bring the sdists here and read what their builds ask for. False: no index answers.
+
+        From then on a package is a file here: its metadata, where it is not static, is asked of
+        its backend once and kept by uv, however many kinds of machine there are.
+        """
+        built = [package for package in self.packages if self._is_built(package, drafted)]
+        if config.build.policy == "published":  # what is not published is blocked, and not built
+            built = []
+        for package in built:
+            if package.name not in self.sources and package.recipe.source:
+                self._ask_recipe(package)
+        pinned = [package for package in built if package.name not in self.sources]
+        if self.unfetched:
+            return False
+        if pinned and not self._ask_index(pinned, drafted):
+            return False
+        self.packages = [self._at_hand(package) for package in self.packages]
+        return self.unfetched is None
+
+    def _ask_recipe(self, package: Package) -> None:
+        """The source of a package whose recipe names it, brought here only to be asked what it
+        needs."""
+        name, version, recipe = package.name, package.version, package.recipe
+        self._tell(f"Looking for the source of {package.text}")
+        try:
+            file = source_of_recipe(recipe, name, version, self.store.settings)
+        except InstallError as problem:
+            self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
+            return
+        if file and recipe.requires is not None:
+            self.sources[name] = Source(package=name, version=version, file=file)
+        elif file and (source := self._source(package, file)):
+            self.sources[name] = source
+
+    def _ask_index(self, pinned: Sequence[Package], drafted: PlanDraft) -> bool:
+        self._tell(f"Looking for the source of {', '.join(package.text for package in pinned)}")
+        questions = [source_request(group, pinned, drafted.fates) for group in drafted.groups]
+        # An sdist serves every Python that its package serves; the newest is among them.
+        newest = max(questions, key=lambda question: version_key(question.python_version))
+        answer = locate(newest, self.store.settings)
+        if answer.offline:
+            self.unfetched = answer
+            return False
+        # Another problem, such as a Python too old for the package, is each group's own.
+        packages = {package.name: package for package in pinned}
+        for file in answer.sources:
+            if source := self._source(packages[file.name], file):
+                self.sources[file.name] = source
+        return True
+
+    def _at_hand(self, package: Package) -> Package:
+        source = self.sources.get(package.name)
+        if source is None or source.file is None:
+            return package
+        uri = self.store.path_of(source.file).absolute().as_uri()
+        return package.model_copy(update={"requirement": f"{package.name} @ {uri}"})
+
+    def closures(
+        self,
+        inventory: Inventory,
+        facts: Mapping[str, Facts],
+        config: Config,
+        builders: Sequence[str],
+    ) -> PlanDraft:
+        """Lock what each group installs. Members that alone keep their group from it are blocked,
+        and the rest is grouped and locked again."""
+        blocked: dict[str, tuple[str, str]] = {}
+        while True:
+            drafted = draft_plan(
+                inventory,
+                facts,
+                self.packages,
+                config,
+                builders=builders,
+                blocked=blocked,
+                published=self.published,
+            )
+            questions = {
+                group.name: lock_request(group, self.packages, drafted.fates)
+                for group in drafted.groups
+            }
+            self._ask(list(questions.values()))
+            self.closed = {name: self.answers[asked].wheels for name, asked in questions.items()}
+            culprits = nodes_blocking_dependencies(drafted, self.packages, facts, self.locks())
+            if not culprits:
+                return drafted
+            blocked |= culprits
+
+    def builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
+        """Lock what each build needs."""
+        requests = [
+            build_request(wheel, source, facts, self.closed)
+            for wheel in drafted.wheels
+            if (source := self.sources.get(wheel.package.name))
+        ]
+        self._ask([request for request in requests if request])
+
+    def _ask(self, requests: Sequence[LockRequest]) -> None:
+        fresh = [request for request in dict.fromkeys(requests) if request not in self.answers]
+        if fresh:
+            self._tell(f"Resolving for {len(fresh)} kinds of machine")
+            self.answers |= resolve_all(fresh, self.store.settings)
+
+    def _source(self, package: Package, file: LockedFile) -> Source | None:
+        try:
+            path = self.store.fetch(file)
+        except FleetbuildError as problem:
+            # Planned and shown all the same; without its source a package has no lock.
+            self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
+            return None
+        return Source(
+            package=package.name,
+            version=package.version,
+            file=file,
+            build_requirements=build_requirements(path, package.recipe, self.recipes),
+        )
+
+    def _tell(self, message: str) -> None:
+        self.on_event(Event(stage="plan", state="progress", message=message))

@@ -1,0 +1,87 @@
+"""Looks for wheels that others publish, and reads those of which nobody says what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from fleetbuild.audit import audit_wheel
+from fleetbuild.models import Facts, LockedFile
+from fleetbuild.planning import LockRequest, Package, PlanDraft, Resolution, source_request
+from fleetbuild.planning.groups import DraftGroup
+from fleetbuild.planning.packages import versions_of
+from fleetbuild.planning.wheels.published import Choice, Code, choose_published, must_be_read
+from fleetbuild.store import Store
+from fleetbuild.store.resolve import find_wheels
+
+
+def find_published(
+    drafted: PlanDraft,
+    packages: Sequence[Package],
+    local: Collection[str],
+    facts: Mapping[str, Facts],
+    store: Store,
+) -> dict[tuple[str, str], Choice]:
+    """For each package and group, what is published. Packages whose source is named are built."""
+    choices: dict[tuple[str, str], Choice] = {}
+    groups = {group.name: group for group in drafted.groups}
+    # What stands beside torch has to be of its variant, so torch is chosen first.
+    for index, package in sorted(enumerate(packages), key=lambda each: each[1].name != "torch"):
+        if package.name in local:
+            continue
+        asked = {name: _question(group, package, drafted) for name, group in groups.items()}
+        while asked:
+            answers = find_wheels(asked.values(), store.settings)
+            found = {name: answers[question].wheels for name, question in asked.items()}
+            for name, wheels in found.items():
+                beside = choices.get(("torch", name))
+                target = groups[name].wheel_targets[index]
+                choice = Choice(why=_no_wheel(answers[asked[name]]))
+                if wheels:
+                    choice = choose_published(
+                        package,
+                        target,
+                        [facts[node] for node in groups[name].nodes],
+                        wheels[0],
+                        versions=versions_of(packages),
+                        code=_code(wheels[0], store) if must_be_read(package, target) else None,
+                        beside=beside.file if beside else None,
+                    )
+                if choice.file or (package.name, name) not in choices:
+                    choices[package.name, name] = choice
+            asked = {
+                name: _without(question, package, found[name][0])
+                for name, question in asked.items()
+                if not choices[package.name, name].file and _is_variant(found[name])
+            }
+    return choices
+
+
+def _no_wheel(answer: Resolution) -> str:
+    why = answer.problem if answer.offline else None
+    return why or "No wheel of it is published for these nodes."
+
+
+def _is_variant(wheels: Sequence[LockedFile]) -> bool:
+    """Whether there may be others of this version: a local version goes before the plain one."""
+    return bool(wheels) and "+" in wheels[0].version
+
+
+def _without(question: LockRequest, package: Package, file: LockedFile) -> LockRequest:
+    others = (*question.constraints, f"{package.name}!={file.version}")
+    return question.model_copy(update={"constraints": others})
+
+
+def _question(group: DraftGroup, package: Package, drafted: PlanDraft) -> LockRequest:
+    request = source_request(group, [package], drafted.fates)
+    return request.model_copy(
+        update={"requirements": (f"{package.name}=={package.version}",), "sources": ()}
+    )
+
+
+def _code(file: LockedFile, store: Store) -> Code:
+    audit = audit_wheel(store.fetch(file))
+    return Code(
+        features=audit.features,
+        sms=tuple(sorted({sm for elf in audit.elfs for sm in elf.sms})),
+        ptx=tuple(sorted({sm for elf in audit.elfs for sm in elf.ptx})),
+    )

@@ -1,0 +1,130 @@
+"""What the user asked for, as packages with recipes; local sources are read and packed here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.models import LockedFile
+from fleetbuild.planning import Package, PackageSpec, Source
+from fleetbuild.planning.packages import refuse_twice
+from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
+from fleetbuild.store import IndexSettings, Store
+from fleetbuild.store.pack import pack_tree
+from fleetbuild.store.resolve import newest_version
+from fleetbuild.store.sources import read_source
+
+
+def requested_packages(
+    specs: Sequence[PackageSpec], base: Path, recipes: Mapping[str, Recipe], store: Store
+) -> tuple[tuple[Package, ...], dict[str, Source]]:
+    """The packages of a release, and the sources of those that lie here."""
+    packages: list[Package] = []
+    local: dict[str, Source] = {}
+    for spec in specs:
+        if spec.path is not None:
+            package, source = _local(spec, base, recipes, store)
+            local[package.name] = source
+        else:
+            package = _pinned(spec, recipes, store.settings)
+        packages.append(package)
+    refuse_twice([PackageSpec(text=package.text, name=package.name) for package in packages])
+    return tuple(packages), local
+
+
+def _pinned(spec: PackageSpec, recipes: Mapping[str, Recipe], settings: IndexSettings) -> Package:
+    name = canonicalize_name(spec.name or "")
+    if spec.version is None:
+        newest = newest_version(name, settings)
+        raise ConfigError(
+            f"{spec.name} names no version, and a plan must be exact.",
+            f"Ask for {spec.name}=={newest or 'VERSION'}"
+            + (", the newest." if newest else ", one that the index has."),
+        )
+    return Package(
+        name=name,
+        version=spec.version,
+        recipe=choose_recipe(name, dict(recipes)),
+        requirement=f"{name}=={spec.version}",
+        text=spec.text,
+    )
+
+
+def _local(
+    spec: PackageSpec, base: Path, recipes: Mapping[str, Recipe], store: Store
+) -> tuple[Package, Source]:
+    path = (base / Path(spec.path or "").expanduser()).resolve()
+    if not path.exists():
+        raise ConfigError(
+            f"{spec.text!r} names a source, and there is nothing at {path}.",
+            "Name an sdist, an archive or a source tree that is there.",
+        )
+    metadata = read_source(path)
+    name = canonicalize_name(spec.name or metadata.name or "")
+    if not name:
+        raise ConfigError(
+            f"{path} does not say which package it is.", f"Name it: NAME @ {spec.path}"
+        )
+    if metadata.name and canonicalize_name(metadata.name) != name:
+        raise ConfigError(f"{path} is {metadata.name}, not {name}.", "Name the package it holds.")
+    version = spec.version or metadata.version
+    if version is None:
+        raise ConfigError(
+            f"The version of {name} in {path} is only known once its build runs.",
+            f"Say which it is: {name}==VERSION @ {spec.path}.",
+        )
+    if metadata.version and version != metadata.version:
+        raise ConfigError(
+            f"{path} is {name} {metadata.version}, not {version}.", "Name the version it holds."
+        )
+    recipe = choose_recipe(name, dict(recipes))
+    kind = "tree" if path.is_dir() else "sdist"
+    if kind not in recipe.sources:
+        raise ConfigError(
+            f"The recipe {recipe.name} builds from {' or '.join(recipe.sources)}, "
+            f"and {path} is a {kind}.",
+            f"Name {name}==VERSION to build from the index.",
+        )
+    archive = _archive(path, name, version, store)
+    package = Package(
+        name=name,
+        version=version,
+        recipe=recipe,
+        requirement=f"{name} @ {archive.url}",
+        text=spec.text,
+    )
+    source = Source(
+        package=name,
+        version=version,
+        file=archive,
+        path=str(path),
+        build_requirements=build_requirements(path, recipe, recipes),
+    )
+    return package, source
+
+
+def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:
+    """A local source as one file in the store: what is planned now is what gets built."""
+    if path.is_dir():
+        root = f"{name.replace('-', '_')}-{version}"
+        file = f"{name}-{version}.tar.gz"
+        stored, sha256 = store.add_file(lambda dest: pack_tree(path, dest, root), file)
+    else:
+        file = path.name
+        stored, sha256 = store.add_file(lambda dest: shutil.copyfile(path, dest), file)
+    return LockedFile(
+        name=name, version=version, file=file, sha256=sha256, url=stored.absolute().as_uri()
+    )
+
+
+def build_requirements(
+    source: Path, recipe: Recipe, recipes: Mapping[str, Recipe]
+) -> tuple[str, ...]:
+    """What the source declares, and what its backend would ask for."""
+    metadata = read_source(source)
+    of_backends = {**recipes[GENERIC].backend_requirements, **recipe.backend_requirements}
+    return tuple(sorted({*metadata.build_requirements, *of_backends.get(metadata.backend, ())}))

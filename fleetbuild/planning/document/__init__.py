@@ -1,0 +1,1 @@
+"""The plan document: assembled, checked, given a digest, written and read."""

@@ -1,0 +1,64 @@
+"""What a plan warns of though it can be carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
+from fleetbuild.models import Config, Facts, PlannedGroup, PlannedWheel
+from fleetbuild.planning.compatibility.beyond_target import beyond_target
+from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.wheels.draft import DraftWheel
+
+
+def plan_warnings(
+    wheels: Sequence[DraftWheel],
+    groups: Sequence[PlannedGroup],
+    facts: Mapping[str, Facts],
+    packages: Sequence[Package],
+    config: Config,
+) -> tuple[str, ...]:
+    """What a plan warns of, a sentence each: builders, memory, flags, and what is not known."""
+    warnings = [warning for wheel in wheels for warning in wheel.builders.warnings]
+    warnings += filter(
+        None, (_short_of_memory(wheel, facts) for group in groups for wheel in group.wheels)
+    )
+    warnings += [
+        each for group in groups for wheel in group.wheels for each in beyond_target(wheel)
+    ]
+    warnings += [
+        f"{wheel.package} for {group.name}: every node needs {words}, which no wheel brings."
+        for group in groups
+        for wheel in group.wheels
+        for words in wheel.requires.libraries.values()
+    ]
+    torch = find_torch(versions_of(packages).get("torch", ""))
+    if torch and not torch.known:
+        warnings.append(
+            f"torch {torch.name} is newer than all that is known, which ends with {NEWEST.name}: "
+            "it is taken to ask for no older Python, CUDA or compiler than that does."
+        )
+    if torch:
+        warnings += [
+            f"PyTorch calls torch {torch.name} for Python {version} an experiment: {group.name} "
+            "may not build, and python: or fleetbuild_python can name an older one."
+            for group in groups
+            if (version := python_of(group.target.python)) in torch.python.experimental
+        ]
+    if config.cuda and not any(wheel.package.recipe.cuda for wheel in wheels):
+        warnings.append(f"cuda: {config.cuda} has no effect: no package of this release uses CUDA.")
+    return tuple(dict.fromkeys(warnings))
+
+
+def _short_of_memory(wheel: PlannedWheel, facts: Mapping[str, Facts]) -> str | None:
+    """Fewer jobs than one there cannot be: what is left is to say so."""
+    builder = facts.get(wheel.built_on or "")
+    if wheel.action != "build" or not builder or not builder.memory_gb:
+        return None
+    if builder.memory_gb >= wheel.requires.memory_gb:
+        return None
+    return (
+        f"{wheel.built_on} has {builder.memory_gb:g} GB of memory, and one compiler of "
+        f"{wheel.package} may need {wheel.requires.memory_gb:g} GB: name a stronger machine under "
+        "build.builders, or give it swap."
+    )

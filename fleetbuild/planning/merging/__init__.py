@@ -1,0 +1,1 @@
+"""Which groups share a set of wheels, and what sharing costs."""

@@ -1,0 +1,1 @@
+"""The wheels of a plan: source, flags, builder and key of each."""

@@ -1,0 +1,182 @@
+"""The wheels of a plan: each is built once for its own target, however many groups it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
+
+from packaging.utils import canonicalize_name
+
+from fleetbuild.errors import ConfigError, RecipeError
+from fleetbuild.hardware.cuda import Gcc
+from fleetbuild.models import Facts, LockedFile, Target
+from fleetbuild.models._base import Frozen
+from fleetbuild.planning.compatibility.toolkits import Toolkit, compiler_needed
+from fleetbuild.planning.eligibility.assess import Eligibility
+from fleetbuild.planning.groups import DraftGroup
+from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.wheels.builders import Builders, choose_builders, outsiders
+from fleetbuild.planning.wheels.keys import wheel_version
+from fleetbuild.planning.wheels.published import Choice, Choices
+from fleetbuild.recipes import Job
+from fleetbuild.text import version_key
+
+
+class DraftWheel(Frozen):
+    """A wheel before its build requirements are locked."""
+
+    package: Package
+    target: Target
+    groups: tuple[str, ...]  # names of the groups that it serves
+    builders: Builders
+    home: str  # of these groups, the one that the first builder is in
+    libstdcxx: str | None = None  # the oldest among their nodes
+    toolkit: Toolkit | None = None
+    published: Choice | None = None  # None: nobody asked for what others publish
+    gcc: Gcc | None = None  # the versions that build the release, where not all do
+    against: tuple[DraftWheel, ...] = ()  # which are there while it is built, and pinned by it
+
+    @property
+    def taken(self) -> LockedFile | None:
+        """The wheel that others have built, where it is taken."""
+        return self.published.file if self.published else None
+
+
+def draft_wheels(
+    packages: Sequence[Package],
+    groups: Sequence[DraftGroup],
+    fates: Mapping[str, Eligibility],
+    facts: Mapping[str, Facts],
+    strong: Sequence[str],
+    *,
+    published: Choices = MappingProxyType({}),
+) -> tuple[DraftWheel, ...]:
+    """Every wheel that these groups need, once; those that others are built against come first."""
+    by_name = {package.name: (index, package) for index, package in enumerate(packages)}
+    made: dict[tuple[str, str], DraftWheel] = {}  # by package and group
+    for name, needed in building_order(packages).items():
+        index, package = by_name[name]
+        lots: dict[tuple[object, ...], list[DraftGroup]] = {}
+        for group in groups:
+            bases = tuple(id(made[each, group.name]) for each in needed)
+            toolkit = _toolkit_of(group, index)
+            cuda = toolkit.version if toolkit else None
+            choice = published.get((name, group.name))
+            taken = choice.file.sha256 if choice and choice.file else None
+            key = (group.wheel_targets[index], cuda, bases, taken)
+            lots.setdefault(key, []).append(group)
+        for serving in lots.values():
+            against = tuple(made[each, serving[0].name] for each in needed)
+            target = _shared_target(index, serving)
+            asked = strong or outsiders(target, serving, facts)
+            able = [each for each in asked if _runs(facts.get(each), against)]
+            toolkit = _shared_toolkit(index, serving)
+            gcc = compiler_needed(versions_of(packages), toolkit)
+            builders = choose_builders(
+                target, serving, fates, facts, able, toolkit=toolkit, gcc=gcc
+            )
+            homes = (group.name for group in serving if builders.first in group.nodes)
+            wheel = DraftWheel(
+                package=package,
+                target=target,
+                groups=tuple(group.name for group in serving),
+                builders=builders,
+                home=next(homes, serving[0].name),
+                libstdcxx=_oldest_libstdcxx(serving, facts),
+                toolkit=toolkit,
+                gcc=gcc,
+                published=published.get((name, serving[0].name)),
+                against=against,
+            )
+            made |= {(name, group.name): wheel for group in serving}
+    return tuple({id(wheel): wheel for wheel in made.values()}.values())
+
+
+def _oldest_libstdcxx(groups: Sequence[DraftGroup], facts: Mapping[str, Facts]) -> str | None:
+    known = {facts[name].libstdcxx for group in groups for name in group.nodes}
+    return min(filter(None, known), key=version_key, default=None)
+
+
+def _toolkit_of(group: DraftGroup, index: int) -> Toolkit | None:
+    return group.toolkit if group.wheel_targets[index].sms else None
+
+
+def _shared_toolkit(index: int, serving: Sequence[DraftGroup]) -> Toolkit | None:
+    """Their toolkit, which is of one version, and all the builders who have it."""
+    found = [toolkit for group in serving if (toolkit := _toolkit_of(group, index))]
+    if not found:
+        return None
+    having = dict.fromkeys(name for toolkit in found for name in toolkit.installed_on)
+    return found[0].model_copy(update={"installed_on": tuple(having)})
+
+
+def _shared_target(index: int, serving: Sequence[DraftGroup]) -> Target:
+    """The target of a package in these groups, which may be fewer than those that share it but
+    for what their wheels are built against."""
+    target = serving[0].wheel_targets[index]
+    floor = min((group.target.libc.floor for group in serving), key=version_key)
+    return target.model_copy(update={"libc": target.libc.model_copy(update={"floor": floor})})
+
+
+def _runs(facts: Facts | None, wheels: Sequence[DraftWheel]) -> bool:
+    """Whether a builder that was named can import what a wheel is built against."""
+    needed = {feature for wheel in wheels for feature in wheel.target.features}
+    return facts is None or needed <= set(facts.features)
+
+
+def published_in(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[str, ...]:
+    """The packages that a group takes as others built them."""
+    mine = (wheel for wheel in wheels if group.name in wheel.groups)
+    return tuple(sorted(f"{each.package.name}=={file.version}" for each in mine
+                        if (file := each.taken)))  # fmt: skip
+
+
+def job_of(wheel: DraftWheel, flags: str = "") -> Job:
+    """The wheel as its recipe sees it."""
+    version = wheel.package.version
+    cuda = wheel.toolkit.version if wheel.toolkit else None
+    return Job(
+        package=wheel.package.name,
+        version=version,
+        wheel_version=wheel_version(version, wheel.target, cuda),
+        target=wheel.target,
+        cuda=cuda,
+        flags=flags,
+    )
+
+
+def building_order(packages: Sequence[Package]) -> dict[str, tuple[str, ...]]:
+    """Each package after those that it is built against, which are named with theirs included."""
+    direct: dict[str, list[str]] = {
+        package.name: [str(canonicalize_name(name)) for name in package.recipe.built_against]
+        for package in packages
+    }
+    for package in packages:
+        _refuse_missing(package, direct)
+    order = _sorted(direct)
+    whole: dict[str, tuple[str, ...]] = {}
+    for name in order:
+        needed = {each for base in direct[name] for each in (base, *whole[base])}
+        whole[name] = tuple(each for each in order if each in needed)
+    return whole
+
+
+def _refuse_missing(package: Package, known: dict[str, list[str]]) -> None:
+    missing = [name for name in known[package.name] if name not in known]
+    if missing:
+        raise ConfigError(
+            f"{package.name} is built against {missing[0]}, which is not in this release.",
+            f"Add {missing[0]}==VERSION to packages, of the version that it is to work with.",
+        )
+
+
+def _sorted(direct: dict[str, list[str]]) -> tuple[str, ...]:
+    try:
+        return tuple(TopologicalSorter(direct).static_order())
+    except CycleError as problem:
+        round_trip = " against ".join(reversed(problem.args[1]))
+        raise RecipeError(
+            f"No package of these can be built first: {round_trip}.",
+            "Take one of them out of built_against in its recipe.",
+        ) from None

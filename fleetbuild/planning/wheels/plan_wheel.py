@@ -1,0 +1,170 @@
+"""Wheels as the plan has them: with a key, and with what is to be done for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Facts, LockedFile, PlannedWheel, Requires, Target
+from fleetbuild.planning.compatibility.compilers import Need, flags_for
+from fleetbuild.planning.resolution import Locks
+from fleetbuild.planning.wheels.build_requirements import build_lock
+from fleetbuild.planning.wheels.builders import expected_minutes, jobs_on, requires_of
+from fleetbuild.planning.wheels.draft import DraftWheel, job_of
+from fleetbuild.planning.wheels.keys import artifact_key, published_key
+from fleetbuild.recipes import (
+    patches_for,
+    render_checks,
+    render_environment,
+    render_files,
+    render_libraries,
+    render_settings,
+)
+from fleetbuild.text import version_key
+
+
+class Floors(NamedTuple):
+    """What a stored wheel was checked to run on, or a planned one has to: the oldest libraries."""
+
+    libc: str
+    libstdcxx: str | None = None  # unknown, or no node has one
+
+    def serve(self, wanted: Floors) -> bool:
+        """Whether what runs on these runs on those as well."""
+        if version_key(self.libc) > version_key(wanted.libc):
+            return False
+        if wanted.libstdcxx is None:
+            return True
+        return self.libstdcxx is not None and version_key(self.libstdcxx) <= version_key(
+            wanted.libstdcxx
+        )
+
+
+StoreView = Mapping[str, Sequence[Floors]]  # artifact key -> those of its stored wheels
+
+
+def plan_wheel(
+    wheel: DraftWheel,
+    facts: Mapping[str, Facts],
+    locks: Locks,
+    store: StoreView,
+    *,
+    blocked: str | None,
+    against: Sequence[PlannedWheel] = (),
+) -> PlannedWheel:
+    """The wheel with its key, its builder and what is to be done. `blocked` says why not,
+    `against` what it is built against."""
+    if wheel.taken:
+        return _taken_wheel(wheel, wheel.taken, blocked)
+    recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
+    source = locks.source(wheel.package.name)
+    requirements, problem = build_lock(wheel, source, facts, locks)
+    key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)
+    known = len(bases) == len(against)
+    if source and source.sha256 and requirements is not None and known:
+        key = artifact_key(
+            recipe=recipe,
+            package=wheel.package.name,
+            version=wheel.package.version,
+            target=target,
+            cuda=wheel.toolkit.version if wheel.toolkit else None,
+            source_sha256=source.sha256,
+            build_lock=requirements,
+            built_against=bases,
+        )
+    if blocked or problem:
+        action, reason = "blocked", blocked or problem or ""
+    else:
+        action, reason = _action(key, target, wheel.libstdcxx, store)
+        if wheel.published:
+            reason = f"{reason} {wheel.published.why}"
+    builder = facts[builders.first]
+    need = Need(RUNGS[target.isa], wheel.gcc)
+    job = job_of(wheel, flags_for(need, builders.order, facts))
+    return PlannedWheel(
+        package=wheel.package.name,
+        version=wheel.package.version,
+        wheel_version=job.wheel_version,
+        recipe=recipe.name,
+        target=target,
+        libstdcxx=wheel.libstdcxx,
+        artifact_key=key,
+        action=action,
+        reason=reason,
+        built_on=builders.first,
+        fallbacks=builders.order[1:],
+        build_pythons=builders.pythons,
+        build_gccs=builders.gccs,
+        evidence=wheel.toolkit.evidence if wheel.toolkit else None,
+        jobs=jobs_on(recipe, builder, target),
+        build_jobs={name: jobs_on(recipe, facts[name], target) for name in builders.order},
+        minutes=expected_minutes(recipe, target, jobs_on(recipe, builder, target)),
+        cuda=job.cuda,
+        environment=render_environment(recipe, job),
+        config_settings=render_settings(recipe, job),
+        files=render_files(recipe, job),
+        patches={patch.file: patch.text for patch in patches_for(recipe, job)},
+        libraries=recipe.libraries,
+        built_against=bases,
+        cuda_why=wheel.toolkit.why if wheel.toolkit else None,
+        requires=requires_of(
+            recipe,
+            builders.first,
+            builder,
+            target,
+            toolkit=wheel.toolkit,
+            gcc=wheel.gcc,
+            libraries=render_libraries(recipe, job),
+        ),
+        source=source.file if source else None,
+        source_path=source.path if source else None,
+        build_dependencies=requirements or (),
+        checks=render_checks(recipe, job),
+        import_names=recipe.import_names,
+    )
+
+
+def _taken_wheel(wheel: DraftWheel, file: LockedFile, blocked: str | None) -> PlannedWheel:
+    recipe, why = wheel.package.recipe, wheel.published.why if wheel.published else ""
+    job = job_of(wheel).model_copy(update={"wheel_version": file.version})
+    return PlannedWheel(
+        package=wheel.package.name,
+        version=wheel.package.version,
+        wheel_version=file.version,
+        recipe=recipe.name,
+        target=wheel.target,
+        libstdcxx=wheel.libstdcxx,
+        artifact_key=published_key(file.sha256),
+        action="blocked" if blocked else "published",
+        reason=blocked or why,
+        environment={},
+        requires=Requires(compiler="none", disk_gb=0, memory_gb=0),
+        published=file,
+        checks=render_checks(recipe, job),
+        import_names=recipe.import_names,
+    )
+
+
+def _action(
+    key: str | None, target: Target, libstdcxx: str | None, store: StoreView
+) -> tuple[str, str]:
+    if key is None:
+        return "build", "The lock is missing, so what the store has is unknown."
+    stored = store.get(key)
+    if not stored:
+        return "build", "The store has no such wheel yet."
+    family, wanted = target.libc.family, Floors(target.libc.floor, libstdcxx)
+    serving = [floors.libc for floors in stored if floors.serve(wanted)]
+    if serving:
+        return "reuse", f"In the store, built for {family} {min(serving, key=version_key)}."
+    lowest = min((floors.libc for floors in stored), key=version_key)
+    if version_key(lowest) > version_key(wanted.libc):
+        return "build", (
+            f"The stored wheel needs {family} {lowest}, and this must run on "
+            f"{family} {wanted.libc}."
+        )
+    return "build", (
+        f"The stored wheel was not checked for a libstdc++ as old as GLIBCXX_{libstdcxx}, and "
+        "this must run there."
+    )

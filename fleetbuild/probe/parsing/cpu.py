@@ -1,0 +1,185 @@
+"""The CPU, by `uname` and /proc/cpuinfo."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fleetbuild.hardware.cpus import expected_rung
+from fleetbuild.hardware.microarchitectures import microarchitecture
+from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS, best
+from fleetbuild.models import Capture
+from fleetbuild.probe.parsing.text import lines, short
+
+_FLAGS = {"x86_64": "flags", "aarch64": "Features"}
+_ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
+_SHAPES = (
+    ("cpu", "POWER", "ppc64le"),
+    ("isa", "rv64", "riscv64"),
+    ("vendor_id", "IBM/S390", "s390x"),
+)
+_UNAME = re.compile(r"([A-Za-z][\w./-]{0,63}) (\S{1,128}) ([A-Za-z][\w.-]{0,31})", re.ASCII)
+_FEATURE = re.compile(r"[A-Za-z0-9_.+-]{1,40}", re.ASCII)
+MAX_FEATURES = 1024
+_MAX_KINDS = 64  # a processor has two or three
+_MODEL = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
+_THAT_MATTER = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """What the CPU is and has. `unsupported` says why the node can have no wheel at all."""
+
+    kernel: str | None
+    arch: str | None
+    isa: str | None = None
+    microarchitecture: str | None = None
+    features: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    sve_bits: int | None = None
+    unsupported: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def read_cpu(capture: Capture) -> Cpu:
+    """The CPU by its own flags: those that all processors have."""
+    system, kernel, machine = _uname(capture)
+    if system not in (None, "Linux"):
+        return Cpu(kernel, machine, unsupported=f"{system} is not supported: only Linux is.")
+    fields = [_field(line) for line in lines(capture, "cpuinfo") if ":" in line]
+    arch = _ALIASES.get(machine, machine) if machine else _arch_by_shape(fields)
+    if arch is not None and arch not in ARCHITECTURES:
+        known = " and ".join(ARCHITECTURES)
+        reason = f"The architecture {arch} is not supported: {known} are."
+        return Cpu(kernel, arch, unsupported=reason)
+    features = _common_features(fields, _FLAGS[arch]) if arch else frozenset()
+    if arch is None or not features:
+        return Cpu(kernel, arch, warnings=(_why_unknown(capture, arch),))
+    rung = best(features, arch)
+    kinds = _kinds(fields, _FLAGS[arch])
+    return Cpu(
+        kernel=kernel,
+        arch=arch,
+        isa=rung.name if rung else None,
+        microarchitecture=_microarchitectures(arch, kinds),
+        features=tuple(sorted(features)),
+        masked=tuple(sorted(_masked(arch, kinds))),
+        sve_bits=_sve_bits(capture) if "sve" in features else None,
+        warnings=_differences(kinds, features),
+    )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Processors of a node that are alike."""
+
+    features: frozenset[str]
+    fields: dict[str, str]
+
+
+def _kinds(fields: list[tuple[str, str]], key: str) -> list[_Kind]:
+    """The kinds of processors: big and little ones, performance and efficiency."""
+    processors: list[dict[str, str]] = [{}]
+    for name, value in fields:
+        if name == "processor":
+            processors.append({})
+        processors[-1].setdefault(name, value)
+    told = [processor for processor in processors[1:] if key in processor]
+    if len(told) < len(processors) - 1 or not told:  # older Arm kernels list flags once, for all
+        told = [_first_processor(fields)]
+    alike = {tuple(map(processor.get, (key, *_MODEL))): processor for processor in told}
+    return [
+        _Kind(_features(processor.get(key, "")), processor)
+        for processor in list(alike.values())[:_MAX_KINDS]
+    ]
+
+
+def _masked(arch: str, kinds: list[_Kind]) -> frozenset[str]:
+    """What a processor's model has and no processor shows."""
+    shown: frozenset[str] = frozenset().union(*(kind.features for kind in kinds))
+    models = [expected_rung(kind.fields) for kind in kinds]
+    expected = (model.features for model in models if model and model.arch == arch)
+    return frozenset().union(*expected) - shown
+
+
+def _differences(kinds: list[_Kind], common: frozenset[str]) -> tuple[str, ...]:
+    some = frozenset().union(*(kind.features for kind in kinds)) - common
+    partly = sorted(some & _THAT_MATTER)
+    sentence = (
+        f"Its processors differ: only some of them have {', '.join(partly)}. Code may run on any "
+        "of them, so only what all of them have is used."
+    )
+    return (sentence,) if partly else ()
+
+
+def _microarchitectures(arch: str, kinds: list[_Kind]) -> str | None:
+    names = [
+        microarchitecture(
+            arch,
+            kind.features,
+            kind.fields.get("vendor_id") or kind.fields.get("CPU implementer"),
+            kind.fields.get("CPU part"),
+        )
+        for kind in kinds[:8]
+    ]
+    return " + ".join(dict.fromkeys(filter(None, names))) or None
+
+
+def _sve_bits(capture: Capture) -> int | None:
+    """The length of an SVE register as programs get it: 16 to 256 bytes, by sixteens."""
+    said = " ".join(lines(capture, "sve", 2, 80)).strip()
+    size = int(said) if re.fullmatch(r"\d{2,3}", said, re.ASCII) else 0
+    return size * 8 if 16 <= size <= 256 and size % 16 == 0 else None
+
+
+def _uname(capture: Capture) -> tuple[str | None, str | None, str | None]:
+    """System, release and machine, each None where `uname` is missing or no uname."""
+    match = next(filter(None, map(_UNAME.fullmatch, lines(capture, "uname", 8, 400))), None)
+    return (match[1], match[2], match[3]) if match else (None, None, None)
+
+
+def _field(line: str) -> tuple[str, str]:
+    key, _, value = line.partition(":")
+    return key.strip(), value.strip()
+
+
+def _first_processor(fields: list[tuple[str, str]]) -> dict[str, str]:
+    """Every field as it first stands."""
+    return dict(reversed(fields))
+
+
+def _common_features(fields: list[tuple[str, str]], key: str) -> frozenset[str]:
+    """Cores can differ, and code may run on any of them."""
+    texts = list({value for name, value in fields if name == key})
+    common = _features(texts[0]) if texts else frozenset()
+    for text in texts[1:]:  # one after the other: all the sets at once can be a gigabyte
+        common &= _features(text)
+    return frozenset(sorted(common)[:MAX_FEATURES])
+
+
+def _features(text: str) -> frozenset[str]:
+    return frozenset(filter(_FEATURE.fullmatch, text.split()))
+
+
+def _arch_by_shape(fields: list[tuple[str, str]]) -> str | None:
+    """What /proc/cpuinfo looks like, where `uname` does not tell. Long mode is x86-64, and only a
+    64-bit Arm kernel says `asimd`."""
+    first = _first_processor(fields)
+    if "flags" in first:
+        return "x86_64" if "lm" in _common_features(fields, "flags") else "i686"
+    if "Features" in first:
+        return "aarch64" if "asimd" in _common_features(fields, "Features") else "armv7l"
+    return next(
+        (arch for key, begin, arch in _SHAPES if first.get(key, "").startswith(begin)), None
+    )
+
+
+def _why_unknown(capture: Capture, arch: str | None) -> str:
+    text = capture.get("cpuinfo", "")
+    if not text.strip():
+        return "cpuinfo is missing, so the CPU's features are unknown."
+    if arch is None:
+        return "Neither uname nor cpuinfo tells the architecture."
+    return (
+        f"cpuinfo names no {_FLAGS[arch]}, so the CPU's features are unknown: {short(text, 60)!r}."
+    )

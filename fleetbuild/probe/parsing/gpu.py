@@ -1,0 +1,199 @@
+"""The GPUs, by nvidia-smi's CSV and lspci's lines, and the device tree of boards that have one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fleetbuild.hardware.gpus import sm_of_device, sm_of_soc, sm_order
+from fleetbuild.models import Capture, Gpu
+from fleetbuild.probe.parsing.mig import split_gpus
+from fleetbuild.probe.parsing.text import lines, short
+
+MAX_GPUS = 256
+_MAX_CELLS = 32
+_SM = re.compile(r"[1-9]\d?\.\d", re.ASCII)
+_DRIVER = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}", re.ASCII)
+_MEMORY = re.compile(r"(\d{1,9})( ?MiB)?", re.ASCII)
+# A line of lspci, in three steps that each read it once: 0000:03:00.0 3D controller [0302]: NVIDIA
+# Device [10de:2503] (rev a1)
+_SLOT = re.compile(r"[0-9a-f:.]{7,16} ", re.IGNORECASE | re.ASCII)
+_CLASS = re.compile(r"\[?\b(?P<group>[0-9a-f]{4})\]?: ", re.IGNORECASE | re.ASCII)
+_ID = re.compile(r"\[?(?P<id>10de:[0-9a-f]{4})\]?\b", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs that a driver serves, or else those that sit on the bus unserved."""
+
+    gpus: tuple[Gpu, ...] = ()
+    sms: tuple[str, ...] = ()
+    driver: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Device:
+    """A GPU on the PCI bus."""
+
+    slot: str
+    id: str
+    name: str
+
+    @property
+    def sm(self) -> str | None:
+        return sm_of_device(self.id)
+
+    def __str__(self) -> str:
+        return f"{self.slot} {self.name} [{self.id}]"
+
+
+@dataclass(frozen=True)
+class _Soc:
+    """The GPU in a Tegra chip, which is on no PCI bus."""
+
+    board: str
+    sm: str
+    served: bool  # its driver has made its device
+
+
+def read_gpus(capture: Capture) -> Gpus:
+    """Each GPU's SM: by the driver where it says, else by the PCI device or the chip."""
+    devices, soc = _devices(capture), _soc(capture)
+    rows = _rows(capture)
+    if not rows:
+        return _without_rows(capture, devices, soc)
+    sms = _sms(rows, devices, soc)
+    gpus = tuple(_gpu(row, sm) for row, sm in zip(rows, sms, strict=True))
+    return Gpus(
+        gpus=gpus,
+        sms=_of_all(gpus),
+        driver=next((row["driver"] for row in rows if row["driver"]), None),
+        warnings=(
+            *_unknown(gpus),
+            *_unserved(rows, devices),
+            *split_gpus(capture),
+            *_strange(capture, rows),
+        ),
+    )
+
+
+def _of_all(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+    return tuple(sorted({gpu.sm for gpu in gpus if gpu.sm}, key=sm_order))
+
+
+def _said(capture: Capture) -> list[str]:
+    """What nvidia-smi printed, without the empty lines."""
+    return [line for line in lines(capture, "nvidia-smi", 4 * MAX_GPUS, 1000) if line]
+
+
+def _rows(capture: Capture) -> list[dict[str, str]]:
+    """The rows of the CSV, by the names in its header; none where it is something else."""
+    split = (line.split(",", _MAX_CELLS) for line in _said(capture))
+    table = [[cell.strip() for cell in cells] for cells in split]
+    for number, cells in enumerate(table):
+        header = [cell.partition("[")[0].rstrip().lower() for cell in cells]
+        if "name" in header and len(header) > 1:
+            body = [row for row in table[number + 1 :] if len(row) == len(header)]
+            return [_named(dict(zip(header, row, strict=True))) for row in body[:MAX_GPUS]]
+    return []
+
+
+def _named(row: dict[str, str]) -> dict[str, str]:
+    """The cells that matter; "" for one that is missing or no value, such as [N/A]."""
+
+    def valid(column: str, pattern: re.Pattern[str]) -> str:
+        value = row.get(column, "")
+        return value if pattern.fullmatch(value) else ""
+
+    return {
+        "name": row["name"],
+        "sm": valid("compute_cap", _SM),
+        "driver": valid("driver_version", _DRIVER),
+        "memory": valid("memory.total", _MEMORY),
+    }
+
+
+def _gpu(row: dict[str, str], sm: str | None) -> Gpu:
+    memory = row["memory"].removesuffix("MiB").strip()
+    return Gpu(name=short(row["name"], 100), sm=sm, memory_mb=int(memory) if memory else None)
+
+
+def _sms(rows: list[dict[str, str]], devices: list[_Device], soc: _Soc | None) -> list[str | None]:
+    """nvidia-smi counts GPUs in the order of the bus, so the nth row is the nth device. A chip's
+    own GPU it calls "Orin (nvgpu)", and knows next to nothing of it."""
+    own = ["nvgpu" in row["name"] or not devices for row in rows] if soc else [False] * len(rows)
+    on_bus = own.count(False)
+    of_devices = [device.sm for device in devices]
+    if len(devices) != on_bus:  # one is not served: only what all of them are is certain
+        of_devices = [of_devices[0] if len(set(of_devices)) == 1 else None] * on_bus
+    found = iter(of_devices)
+    by_place = [soc.sm if soc and mine else next(found) for mine in own]
+    return [row["sm"] or sm for row, sm in zip(rows, by_place, strict=True)]
+
+
+def _soc(capture: Capture) -> _Soc | None:
+    fields = [line.partition(": ") for line in lines(capture, "device-tree", 100, 1000)]
+    names = [value for key, _, value in fields if key == "compatible"]
+    sm = next(filter(None, map(sm_of_soc, names)), None)
+    if sm is None:
+        return None
+    board = next((value for key, _, value in fields if key == "model"), names[0])
+    return _Soc(short(board, 100), sm, served=any(key == "device" for key, _, _ in fields))
+
+
+def _devices(capture: Capture) -> list[_Device]:
+    """The display controllers: a GPU's audio and USB functions and NVSwitches are none."""
+    found = map(_display_controller, lines(capture, "lspci", 8 * MAX_GPUS, 1000))
+    return list(filter(None, found))[:MAX_GPUS]
+
+
+def _display_controller(line: str) -> _Device | None:
+    slot = _SLOT.match(line)
+    kind = _CLASS.search(line, slot.end()) if slot else None
+    which = _ID.search(line, kind.end()) if kind else None
+    if not (slot and kind and which and kind["group"].startswith("03")):
+        return None
+    name = line[kind.end() : which.start()]
+    return _Device(slot[0].strip(), which["id"].lower(), short(name, 100))
+
+
+def _without_rows(capture: Capture, devices: list[_Device], soc: _Soc | None) -> Gpus:
+    """Those that no nvidia-smi tells of. A Jetson's driver serves its GPU without one."""
+    said = short(" ".join(_said(capture)[:20]))
+    saying = f" nvidia-smi says: {said}" if said else ""
+    served = (Gpu(name=soc.board, sm=soc.sm),) if soc and soc.served else ()
+    others = {str(device): f"{device.name} [{device.id}]".strip() for device in devices}
+    if soc and not soc.served:
+        others[f"of {soc.board}"] = soc.board
+    if not served and not others:
+        return Gpus(warnings=(f"No GPU is seen.{saying}",) if said else ())
+    fate = "so it is not used" if served else "so this is a CPU node"
+    return Gpus(
+        gpus=served + tuple(Gpu(name=name) for name in others.values()),
+        sms=_of_all(served),
+        warnings=tuple(
+            f"The GPU {which} has no working driver, {fate}.{saying}" for which in others
+        ),
+    )
+
+
+def _unknown(gpus: tuple[Gpu, ...]) -> list[str]:
+    return [
+        f"The SM of {gpu.name} is unknown: its driver does not tell it, and neither does its PCI "
+        "device. Set fleetbuild_sms for this host."
+        for gpu in gpus
+        if gpu.sm is None
+    ]
+
+
+def _unserved(rows: list[dict[str, str]], devices: list[_Device]) -> list[str]:
+    if len(devices) <= len(rows):
+        return []
+    return [f"{len(devices)} GPUs are on the bus, and the driver serves {len(rows)} of them."]
+
+
+def _strange(capture: Capture, rows: list[dict[str, str]]) -> list[str]:
+    """Lines between the rows, such as "Unable to determine the device handle"."""
+    others = _said(capture)[len(rows) + 1 :]
+    return [f"nvidia-smi also says: {short(' '.join(others))}"] if others else []

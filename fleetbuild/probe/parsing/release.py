@@ -1,0 +1,66 @@
+"""The manifests of the releases that are current on the node."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import ValidationError
+
+from fleetbuild.models import Capture, Manifest
+from fleetbuild.probe.parsing.text import is_too_long, short
+
+MAX_RELEASES = 64
+MAX_MANIFEST = 256 * 1024  # characters; script.sh prints no more of one
+MAX_ITEMS = 5000
+
+
+def read_release(capture: Capture) -> tuple[dict[str, Manifest], list[str]]:
+    """The manifests by the name of their release, and a warning for each that is malformed."""
+    text = capture.get("release", "").strip()
+    if is_too_long("release", text):
+        return {}, []
+    manifests: dict[str, Manifest] = {}
+    warnings: list[str] = []
+    at, decoder = 0, json.JSONDecoder()
+    while at < len(text) and len(manifests) + len(warnings) < MAX_RELEASES:
+        try:
+            document, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            warnings.append(_malformed(f"it is not JSON: {short(text[at : at + 240], 60)!r}"))
+            break
+        problem = "it is too large" if end - at > MAX_MANIFEST else _problem(document)
+        if problem:
+            warnings.append(_malformed(problem))
+        else:
+            manifest = Manifest.model_validate(document)
+            manifests[manifest.release] = manifest
+        at = _after_space(text, end)
+    return manifests, warnings
+
+
+def _after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _problem(document: object) -> str | None:
+    """What is wrong with a manifest. Its size comes first: each wrong item is a problem to
+    pydantic, and a hundred thousand of them take half a gigabyte."""
+    values = [document, *document.values()] if isinstance(document, dict) else [document]
+    if any(isinstance(value, list | dict) and len(value) > MAX_ITEMS for value in values):
+        return f"it holds more than {MAX_ITEMS} items"
+    try:
+        manifest = Manifest.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "all of it"
+        return f"{short(where, 60)}: {short(first['msg'], 120)}"
+    return None if manifest.python.isprintable() else "python: it has characters that do not print"
+
+
+def _malformed(why: str) -> str:
+    return (
+        f"A release manifest on this node is malformed and is left out: {why}. Run fleetbuild apply"
+        " to install the release again."
+    )

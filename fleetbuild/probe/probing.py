@@ -1,0 +1,176 @@
+"""Reads what each node is, in one round trip."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.resources import files
+from typing import Generic, TypeVar
+
+from fleetbuild.models import Capture, Event, Facts, Login, Node, OnEvent, Unreachable, ignore
+from fleetbuild.probe.parsing.apart import read_facts
+from fleetbuild.probe.parsing.framing import split
+from fleetbuild.probe.pool import run_all
+from fleetbuild.probe.transport import failure_reasons as reasons
+from fleetbuild.probe.transport import openssh
+from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer, Transport
+from fleetbuild.probe.transport.fabric import FabricTransport, beyond_paramiko
+from fleetbuild.probe.transport.local import LocalTransport
+from fleetbuild.probe.transport.shared_settings import SharedSettings
+
+WORKSPACE = "~/.cache/fleetbuild"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A node that answered: what it printed, and the facts in that."""
+
+    capture: Capture
+    facts: Facts
+
+
+def probe(
+    nodes: Sequence[Node],
+    *,
+    timeout: float = 30,
+    forks: int = 64,
+    install_path: str = "/opt/fleetbuild",
+    workspace: str = WORKSPACE,
+    on_event: OnEvent = ignore,
+) -> dict[str, Probed | Unreachable]:
+    """Ask every node what it is; in the order of `nodes`."""
+    nonce = f"fleetbuild-{secrets.token_hex(16)}"
+    answers = ask(
+        nodes,
+        script(),
+        (nonce, install_path, workspace),
+        functools.partial(_read, nonce=nonce),
+        timeout=timeout,
+        forks=forks,
+        on_event=on_event,
+    )
+    return {node.name: answers[node.name] for node in nodes}
+
+
+def script() -> bytes:
+    """The probe itself."""
+    return files("fleetbuild.probe").joinpath("script.sh").read_bytes()
+
+
+def ask(
+    nodes: Sequence[Node],
+    text: bytes,
+    arguments: Sequence[str],
+    read: Callable[[Answer, Login], T],
+    *,
+    timeout: float = 30,
+    forks: int = 64,
+    on_event: OnEvent = ignore,
+) -> dict[str, T | Unreachable]:
+    """Run one sh script on every node and read the answers; `read` may raise NoAnswer."""
+    if any(node.login.connection == "ssh" for node in nodes):
+        # Here, and not by fifty threads at once: Python's import locks have hung on that.
+        import_module("fabric")
+    way = functools.partial(way_to, settle=SharedSettings(node.login for node in nodes).settle)
+    jobs = [_Visit(node, text, arguments, timeout, read, way=way) for node in nodes]
+    found: dict[str, T | Unreachable] = {}
+    for number, outcome in run_all(
+        jobs, at_once=forks, timeout=timeout, late=lambda: _late(timeout)
+    ):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        node = nodes[number]
+        found[node.name] = outcome
+        on_event(_event(node, outcome, len(found), len(nodes)))
+    return found
+
+
+class _Visit(Generic[T]):
+    """One node: find the way there, ask, read the answer."""
+
+    def __init__(
+        self,
+        node: Node,
+        text: bytes,
+        arguments: Sequence[str],
+        timeout: float,
+        read: Callable[[Answer, Login], T],
+        *,
+        way: Callable[[Login, float], tuple[Transport, str | None]],
+    ) -> None:
+        self._login = node.login
+        self._text = text
+        self._arguments = arguments
+        self._timeout = timeout
+        self._read = read
+        self._way = way
+        self._transport: Transport | None = None
+
+    def run(self, admitted: Callable[[str | None], None]) -> T | Unreachable:
+        """See Job."""
+        try:
+            self._transport, gate = self._way(self._login, self._timeout)
+            admitted(gate)
+            answer = self._transport.run(self._text, self._arguments, Deadline(self._timeout))
+            return self._read(answer, self._login)
+        except NoAnswer as problem:
+            return Unreachable(reason=problem.reason, fix=problem.fix)
+        except TimeoutError:
+            return _late(self._timeout)
+
+    def abandon(self) -> None:
+        """See Job."""
+        if self._transport is not None:
+            self._transport.abandon()
+
+
+def way_to(
+    login: Login,
+    timeout: float = 30,
+    settle: Callable[[Login, Deadline], openssh.Settings] = openssh.settle,
+) -> tuple[Transport, str | None]:
+    """How a node is reached, and the bastion that many may have to pass through."""
+    if login.connection == "local":
+        return LocalTransport(login.become), None
+    if login.connection != "ssh":
+        raise NoAnswer(
+            f"connection {login.connection!r} is not supported", "use ssh, or fleetbuild_skip: true"
+        )
+    settings = settle(login, Deadline(timeout))
+    gate = next(
+        (settings[name][0] for name in ("proxyjump", "proxycommand") if name in settings), None
+    )
+    if beyond_paramiko(login, settings):
+        return openssh.ProgramTransport(login, settings), gate
+    return FabricTransport(login, settings), gate
+
+
+def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
+    capture = split(answer.out.decode(errors="replace"), nonce)
+    if not capture:
+        raise reasons.unusable_answer(answer, login)
+    return Probed(capture, read_facts(capture))
+
+
+def _late(timeout: float) -> Unreachable:
+    return Unreachable(
+        reason=f"no answer within {timeout:g} s",
+        fix="give it longer with --timeout, or find out what holds it up",
+    )
+
+
+def _event(node: Node, outcome: object, done: int, total: int) -> Event:
+    lost = isinstance(outcome, Unreachable)
+    return Event(
+        stage="probe",
+        state="unreachable" if lost else "ok",
+        node=node.name,
+        message=outcome.reason if isinstance(outcome, Unreachable) else "",
+        fix=outcome.fix if isinstance(outcome, Unreachable) else "",
+        done=done,
+        total=total,
+    )

@@ -1,0 +1,1 @@
+"""How a script reaches a node: locally, by Fabric, or by the ssh program."""

@@ -1,0 +1,163 @@
+"""Why a node did not answer, told from what OpenSSH, sudo and shells print."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from fleetbuild.models import Login
+from fleetbuild.probe.transport.base import Answer, NoAnswer
+
+_LONGEST = 200
+_MOST = 4096  # bytes: the last words, after whatever banner a server sends
+
+
+def ssh_problem(complaint: bytes, login: Login) -> NoAnswer | None:
+    """What ssh's last words mean."""
+    said = _plain(complaint[-_MOST:])
+    for pattern, problem in _SSH:
+        if re.search(pattern, said):
+            return problem(said, login)
+    lines = [line for line in said.splitlines() if line.strip()]
+    return NoAnswer(f"ssh failed: {lines[-1][:_LONGEST]}", _try(login)) if lines else None
+
+
+def unusable_answer(answer: Answer, login: Login) -> NoAnswer:
+    """Why an answer without a single section is none."""
+    said = _plain(answer.err[-_MOST:] + b"\n" + answer.out[:_MOST])
+    for pattern, reason, fix in _NODE:
+        if re.search(pattern, said):
+            return NoAnswer(reason, fix)
+    if answer.code == 127:
+        return NoAnswer("it has no POSIX sh", "give the login user a shell")
+    if answer.code is None or answer.code < 0:
+        return NoAnswer("the connection ended before the answer did", _try(login))
+    lines = [line for line in said.splitlines() if line.strip()]
+    last = f": {lines[-1].strip()[:_LONGEST]}" if lines else ""
+    return NoAnswer(f"its answer makes no sense (exit code {answer.code}){last}", _try(login))
+
+
+def refused(host: str, port: int | None) -> NoAnswer:
+    """Nothing listens there."""
+    return NoAnswer(
+        f"connection refused by {host} port {port or 22}",
+        "check that sshd runs there, and on that port",
+    )
+
+
+def no_route(host: str) -> NoAnswer:
+    """The network knows no way."""
+    return NoAnswer(f"no route to {host}", "check ansible_host, the network and the firewall")
+
+
+def unknown_name(host: str) -> NoAnswer:
+    """The name does not resolve."""
+    return NoAnswer(f"the name {host} is not known", "set ansible_host, or mend DNS or /etc/hosts")
+
+
+def timed_out(host: str) -> NoAnswer:
+    """Nothing came back."""
+    return NoAnswer(
+        f"connection to {host} timed out", "check that it is up, and that no firewall drops packets"
+    )
+
+
+def login_refused(login: Login, methods: str = "") -> NoAnswer:
+    """Authentication failed."""
+    user = f" for {login.user}" if login.user else ""
+    what = "this password" if login.password else "keys"
+    tried = f" ({methods})" if methods else ""
+    return NoAnswer(
+        f"login refused{user}: the node does not accept {what}{tried}",
+        "check ansible_user and the password" if login.password else _try(login),
+    )
+
+
+def command(login: Login) -> str:
+    """An ssh command for a person to try."""
+    words = ["ssh", *(["-p", str(login.port)] if login.port else [])]
+    words += ["-i", login.key_file] if login.key_file else []
+    return shlex.join([*words, f"{login.user}@{login.host}" if login.user else login.host])
+
+
+def _try(login: Login) -> str:
+    return f"try `{command(login)}`"
+
+
+def _changed(_: str, login: Login) -> NoAnswer:
+    return NoAnswer(
+        "HOST KEY CHANGED: it is not the one in known_hosts; another machine may be answering",
+        f"find out why; only if the node is really new: ssh-keygen -R {_known_name(login)}",
+    )
+
+
+def _unknown(_: str, login: Login) -> NoAnswer:
+    return NoAnswer(
+        "its host key is not known",
+        f"connect once with `{command(login)}` and compare the fingerprint, "
+        "or add the key to known_hosts",
+    )
+
+
+def _known_name(login: Login) -> str:
+    port = login.port or 22
+    return login.host if port == 22 else shlex.quote(f"[{login.host}]:{port}")
+
+
+def _denied(said: str, login: Login) -> NoAnswer:
+    methods = re.search(r"Permission denied \(([^)]{0,100})\)", said)
+    return login_refused(login, methods[1] if methods else "")
+
+
+def _jump(said: str, _: Login) -> NoAnswer:
+    why = re.search(r"open failed: ([^\n]*)", said)
+    reason = why[1] if why else "it does not let us through"
+    return NoAnswer(f"its jump host cannot reach it: {reason[:_LONGEST]}", "check its ProxyJump")
+
+
+# In this order: behind a jump host, ssh says several of these, and the first is the cause.
+_SSH = (
+    (r"HOST IDENTIFICATION HAS CHANGED|host key .{1,200} revoked", _changed),
+    (r"Host key verification failed|host key is known for", _unknown),
+    (r"open failed: (connect failed|administratively)|stdio forwarding failed", _jump),
+    (r"Permission denied|Too many authentication failures", _denied),
+    (r"Connection refused", lambda _, login: refused(login.host, login.port)),
+    (r"No route to host|Network is unreachable", lambda _, login: no_route(login.host)),
+    (r"Could not resolve hostname", lambda _, login: unknown_name(login.host)),
+    (r"timed out", lambda _, login: timed_out(login.host)),
+    (
+        r"Connection closed|Connection reset|kex_exchange_identification|banner exchange",
+        lambda _, login: NoAnswer(
+            f"{login.host} closed the connection before the login", "look into its sshd log"
+        ),
+    ),
+)
+
+_SUDO_FIX = "give the password (--ask-become-pass or ansible_become_password), or a NOPASSWD rule"
+_NODE = (
+    (r"incorrect password attempt|Sorry, try again", "sudo refused the become password", _SUDO_FIX),
+    (r"sudo: .{0,200}(password is required|no password was)", "sudo wants a password", _SUDO_FIX),
+    (
+        r"not in the sudoers|is not allowed to (execute|run)|may not run sudo",
+        "sudo does not allow it",
+        "add a sudoers rule, or set ansible_become: false",
+    ),
+    (r"sudo: .{0,200}(must have a tty|terminal is required)", "sudo wants a terminal", _SUDO_FIX),
+    (r"sudo: (command )?not found|sudo: No such", "it has no sudo", "set ansible_become: false"),
+    (r"doas: ", "doas refused", "add a nopass rule to doas.conf, or set ansible_become: false"),
+    (
+        r"account is (currently )?not available|nologin|/bin/false",
+        "its login user has no shell",
+        "use another ansible_user, or give this one a shell",
+    ),
+    (
+        r"sh: (command )?not found|[Uu]nknown command|Unrecognized command|Invalid input",
+        "it has no POSIX sh",
+        "only Linux nodes with sh can be probed",
+    ),
+)  # fmt: skip
+
+
+def _plain(said: bytes) -> str:
+    text = said.decode(errors="replace").replace("\r", "")
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

@@ -1,0 +1,102 @@
+"""A program with an end: bounded in time and output, and killed with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from fleetbuild.probe.transport.base import LARGEST, LARGEST_COMPLAINT, Answer, Deadline, NoAnswer
+
+
+class Process:
+    """One program in a process group of its own."""
+
+    def __init__(self, words: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        self._words = words
+        self._env = env
+        self._started: subprocess.Popen[bytes] | None = None
+        self._given_up = False
+
+    def run(self, stdin: bytes, deadline: Deadline) -> Answer:
+        """Run to the end. Raises TimeoutError at the deadline, NoAnswer on too much output."""
+        with subprocess.Popen(
+            self._words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._env,
+            start_new_session=True,
+        ) as started:
+            self._started = started
+            try:
+                if self._given_up:
+                    raise TimeoutError
+                out, err = _talk(started, stdin, deadline)
+                code = started.wait(deadline.left)
+            except subprocess.TimeoutExpired:
+                raise TimeoutError from None
+            finally:
+                self.kill()
+        return Answer(code, out, err)
+
+    def kill(self) -> None:
+        """End it, and whatever it started."""
+        self._given_up = True
+        if self._started is not None and self._started.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._started.pid, signal.SIGKILL)
+
+
+def _talk(
+    started: subprocess.Popen[bytes], stdin: bytes, deadline: Deadline
+) -> tuple[bytes, bytes]:
+    """Feed it and read it at once, so that neither side waits for the other."""
+    assert started.stdin  # noqa: S101 (all three are pipes)
+    assert started.stdout  # noqa: S101
+    assert started.stderr  # noqa: S101
+    sink, out, err = started.stdin.fileno(), started.stdout.fileno(), started.stderr.fileno()
+    heard = {out: bytearray(), err: bytearray()}
+    rest = memoryview(stdin)
+    os.set_blocking(sink, False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(sink, selectors.EVENT_WRITE)
+        selector.register(out, selectors.EVENT_READ)
+        selector.register(err, selectors.EVENT_READ)
+        while set(selector.get_map()) & heard.keys():
+            for key, _ in selector.select(deadline.left):
+                if key.fd == sink:
+                    rest = _feed(sink, rest)
+                    if not rest:
+                        selector.unregister(sink)
+                        started.stdin.close()
+                elif data := os.read(key.fd, 2**16):
+                    _keep(heard[key.fd], data, LARGEST if key.fd == out else LARGEST_COMPLAINT)
+                    if len(heard[out]) > LARGEST:
+                        raise too_much()
+                else:
+                    selector.unregister(key.fd)
+    return bytes(heard[out]), bytes(heard[err])
+
+
+def _feed(sink: int, rest: memoryview) -> memoryview:
+    try:
+        return rest[os.write(sink, rest[: 2**16]) :]
+    except BlockingIOError:
+        return rest
+    except BrokenPipeError:  # it ended, or wants no more: its answer says why
+        return rest[:0]
+
+
+def _keep(heard: bytearray, data: bytes, most: int) -> None:
+    heard += data[: max(0, most + 1 - len(heard))]
+
+
+def too_much() -> NoAnswer:
+    """The reason for a node that talks without end."""
+    return NoAnswer(
+        f"it printed more than {LARGEST // 2**20} MB", "look at what its shell prints at a login"
+    )

@@ -1,0 +1,1 @@
+"""The state directory, the run lock and the journal: what one run leaves for the next."""

@@ -1,0 +1,223 @@
+"""The store: wheels by artifact key, downloads by sha256. It is files, and each comes whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fleetbuild.audit import needed_libraries
+from fleetbuild.files import remove_old, sha256_of
+from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
+from fleetbuild.models._base import Frozen
+from fleetbuild.planning import Floors
+from fleetbuild.store.fetch import Heed, fetch
+from fleetbuild.store.git import pack_commit
+from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
+
+_PROVENANCE = "provenance.json"
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
+
+
+class Provenance(Frozen):
+    """Where a wheel comes from."""
+
+    artifact_key: str
+    package: str
+    version: str
+    wheel_version: str
+    file: str
+    sha256: str
+    size: int
+    group: str  # the name of its target
+    libc: TargetLibc
+    libstdcxx: str | None = None  # GLIBCXX, the oldest that it was checked for
+    recipe: str
+    environment: dict[str, str]
+    compiler: str
+    built_on: str
+    built_at: str
+    seconds: float
+    source_sha256: str | None
+    build_lock: tuple[LockedFile, ...]
+    needs: tuple[str, ...] = ()  # libraries that it is linked with and does not bring
+
+
+class StoredWheel(Frozen):
+    """A wheel in the store."""
+
+    path: Path
+    provenance: Provenance
+
+    @property
+    def sha256(self) -> str:
+        """Its hash."""
+        return self.provenance.sha256
+
+    @property
+    def floors(self) -> Floors:
+        """The oldest libraries that it runs on."""
+        return Floors(self.provenance.libc.floor, self.provenance.libstdcxx)
+
+
+class Store:
+    """The controller's wheels and downloads, in a folder."""
+
+    def __init__(self, root: Path, settings: IndexSettings | None = None) -> None:
+        self.root = root
+        self.settings = settings or IndexSettings()
+
+    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> StoredWheel:
+        """Take in a wheel that was built for this target."""
+        key = wheel.artifact_key or ""
+        sha256 = sha256_of(path)
+        provenance = Provenance(
+            artifact_key=key,
+            package=wheel.package,
+            version=wheel.version,
+            wheel_version=wheel.wheel_version,
+            file=path.name,
+            sha256=sha256,
+            size=path.stat().st_size,
+            group=wheel.target.name,
+            libc=wheel.target.libc,
+            libstdcxx=wheel.libstdcxx,
+            recipe=wheel.recipe,
+            environment=wheel.environment,
+            compiler=wheel.requires.compiler,
+            built_on=built_on,
+            built_at=now("seconds"),
+            seconds=round(seconds, 1),
+            source_sha256=wheel.source.identity if wheel.source else None,
+            build_lock=wheel.build_dependencies,
+            needs=needed_libraries(path),
+        )
+        home = self.root / "wheels" / key / sha256
+        with self._whole(home) as part:
+            shutil.copyfile(path, part / path.name)
+            (part / _PROVENANCE).write_text(provenance.model_dump_json(indent=2) + "\n")
+        return StoredWheel(path=home / path.name, provenance=provenance)
+
+    def find(self, wheel: PlannedWheel) -> StoredWheel | None:
+        """A stored wheel that serves this target, intact."""
+        wanted = Floors(wheel.target.libc.floor, wheel.libstdcxx)
+        fitting = [
+            stored
+            for stored in self.of_key(wheel.artifact_key or "")
+            if stored.floors.serve(wanted)
+        ]
+        newest_first = sorted(fitting, key=lambda each: each.provenance.built_at, reverse=True)
+        return next((each for each in newest_first if sha256_of(each.path) == each.sha256), None)
+
+    def of_key(self, key: str) -> tuple[StoredWheel, ...]:
+        """All stored wheels of this artifact key. What is not the name of a folder has none."""
+        named = _KEY.fullmatch(key)
+        return tuple(_stored(self.root / "wheels" / key)) if named else ()
+
+    def list(self) -> tuple[StoredWheel, ...]:
+        """All wheels, by package and target."""
+        keys = self._children("wheels")
+        stored = [wheel for key in keys for wheel in _stored(key)]
+        return tuple(
+            sorted(stored, key=lambda w: (w.provenance.package, w.provenance.group, w.sha256))
+        )
+
+    def floors(self) -> dict[str, tuple[Floors, ...]]:
+        """Artifact key to the floors of its wheels: what a plan needs to know."""
+        found: dict[str, tuple[Floors, ...]] = {}
+        for wheel in self.list():
+            key = wheel.provenance.artifact_key
+            found[key] = (*found.get(key, ()), wheel.floors)
+        return found
+
+    def fetch(self, file: LockedFile, heed: Heed = lambda: None) -> Path:
+        """The path of a locked file; brought here the first time. `heed` may stop a download."""
+        if file.commit:
+            return self._fetch_commit(file, file.commit)
+        return fetch(
+            without_login(mirrored(file.url, self.settings.mirrors)),
+            file.sha256,
+            self.path_of(file),
+            credentials=self.settings.credentials,
+            heed=heed,
+        )
+
+    def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:
+        path = self.path_of(file)
+        if not path.is_file():
+            with self._whole(path.parent) as part:
+                pack_commit(
+                    commit.address,
+                    commit.id,
+                    part / path.name,
+                    path.name.removesuffix(".tar.gz"),
+                    submodules=commit.submodules,
+                    mirrors=self.settings.mirrors,
+                )
+        return path
+
+    def path_of(self, file: LockedFile) -> Path:
+        """Where a download lies, or will lie. A name from a lock is never more than a name."""
+        return self.root / "files" / Path(file.identity).name / Path(file.file).name
+
+    def add_file(self, make: Callable[[Path], object], name: str) -> tuple[Path, str]:
+        """Take in a file that is made here, such as a packed source tree; its path and sha256."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as folder:
+            made = Path(folder) / name
+            make(made)
+            sha256 = sha256_of(made)
+            with self._whole(self.root / "files" / sha256) as part:
+                made.rename(part / name)
+        return self.root / "files" / sha256 / name, sha256
+
+    def gc(self, keep_keys: Collection[str], keep_files: Collection[str] = ()) -> tuple[Path, ...]:
+        """Remove all wheels but those of these keys, all downloads but those of these hashes, and
+        what a day ago nobody brought to its end: `plan` may be filling what is newer."""
+        doomed = (
+            *(path for path in self._children("wheels") if path.name not in keep_keys),
+            *(path for path in self._children("files") if path.name not in keep_files),
+        )
+        for path in doomed:
+            shutil.rmtree(path)
+        parts = (*self.root.glob(".part-*"), *self.root.glob("files/*/.part-*"))
+        return (*doomed, *remove_old(parts, days=1))
+
+    def _children(self, folder: str) -> tuple[Path, ...]:
+        path = self.root / folder
+        return tuple(sorted(path.iterdir())) if path.is_dir() else ()
+
+    @contextmanager
+    def _whole(self, home: Path) -> Iterator[Path]:
+        """A folder to fill, which then stands at `home` in one step."""
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as temporary:
+            part = Path(temporary) / "whole"
+            part.mkdir()
+            yield part
+            try:
+                part.rename(home)
+            except OSError:
+                # Named by its content: who was there first has the same. Unless it is damaged.
+                if not home.is_dir():
+                    raise
+                for file in part.iterdir():
+                    os.replace(file, home / file.name)  # noqa: PTH105
+
+
+def _stored(key: Path) -> Iterator[StoredWheel]:
+    for home in sorted(key.iterdir()) if key.is_dir() else ():
+        try:
+            known = Provenance.model_validate(json.loads((home / _PROVENANCE).read_text()))
+        except (OSError, ValueError, ValidationError):
+            continue  # not of ours, or damaged: as good as absent
+        path = home / Path(known.file).name
+        if path.is_file() and path.stat().st_size == known.size:
+            yield StoredWheel(path=path, provenance=known)

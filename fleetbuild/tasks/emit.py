@@ -1,0 +1,139 @@
+"""Which files `emit` writes: the plan's groups, the nodes that work, and what the store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.kubernetes import (
+    Delivery,
+    Wheel,
+    containers,
+    feature_files,
+    node_feature_rule,
+    node_warnings,
+    render,
+    render_kustomize,
+    render_workload,
+    snippets,
+    warnings,
+)
+from fleetbuild.kubernetes.delivery.containerfile import index_warnings
+from fleetbuild.kubernetes.delivery.libraries import library_warnings
+from fleetbuild.kubernetes.labels.rules import FILE as RULES
+from fleetbuild.models import Plan
+from fleetbuild.store import Store
+from fleetbuild.tasks.cluster_builds import cluster_builds
+from fleetbuild.tasks.export import release_files
+
+What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds"]
+
+
+@dataclass(frozen=True)
+class EmittedFiles:
+    """File names and texts, and in a sentence each what had to be left out."""
+
+    files: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
+
+
+def read_workload(path: Path) -> tuple[str, str]:
+    """Name and text of the user's own workload, with line ends as they are."""
+    try:
+        return path.name, path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is not UTF-8"
+        raise UsageError(f"{path} cannot be read: {reason}", "name another file") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emission:
+    """What is to be written, for whom, and out of which store."""
+
+    plan: Plan
+    verified: Collection[str] | None  # None: those that the plan found up to date
+    delivery: Delivery
+    store: Store | None
+    workload: tuple[str, str] | None = None  # file name and text of the user's own
+
+    def write(self, what: What) -> EmittedFiles:
+        """The files of one kind."""
+        return {
+            "k8s": self._workloads,
+            "labels": self._labels,
+            "nfd": self._for_nfd,
+            "affinity": self._affinity,
+            "kustomize": self._kustomize,
+            "containers": self._containers,
+            "builds": self._builds,
+        }[what]()
+
+    def _workloads(self) -> EmittedFiles:
+        wheels = self._known_wheels()
+        if self.workload:
+            files, told = render_workload(
+                self.plan,
+                *self.workload,
+                verified=self.verified,
+                delivery=self.delivery,
+                wheels=wheels,
+            )
+        else:
+            files = render(self.plan, verified=self.verified, delivery=self.delivery, wheels=wheels)
+            told = warnings(self.plan, delivery=self.delivery, wheels=wheels)
+        return EmittedFiles(files, (*told, *self._libraries(wheels)))
+
+    def _kustomize(self) -> EmittedFiles:
+        wheels = self._known_wheels()
+        told = warnings(self.plan, delivery=self.delivery, wheels=wheels)
+        files = render_kustomize(self.plan, delivery=self.delivery, wheels=wheels)
+        return EmittedFiles(files, (*told, *self._libraries(wheels)))
+
+    def _labels(self) -> EmittedFiles:
+        files = render(self.plan, verified=self.verified)
+        labels = {name: files[name] for name in ("labels.sh", "nodes.yaml")}
+        return EmittedFiles(labels, node_warnings(self.plan))
+
+    def _for_nfd(self) -> EmittedFiles:
+        """For nfd-worker on each node, and for nfd-master."""
+        files = feature_files(self.plan, self.verified)
+        return EmittedFiles({**files, RULES: node_feature_rule(self.plan)})
+
+    def _affinity(self) -> EmittedFiles:
+        return EmittedFiles(snippets(self.plan, runtime_class=self.delivery.runtime_class))
+
+    def _containers(self) -> EmittedFiles:
+        wheels = self._wheels()
+        if not wheels:
+            raise BlockedError(
+                "the store holds no group's wheels, so there is nothing to make images of",
+                "build them first: fleetbuild apply",
+            )
+        told = index_warnings(self.plan, self.delivery, wheels)
+        files = containers(self.plan, self.delivery, wheels)
+        return EmittedFiles(files, (*told, *self._libraries(wheels)))
+
+    def _builds(self) -> EmittedFiles:
+        return EmittedFiles(*cluster_builds(self.plan))
+
+    def _libraries(self, wheels: Mapping[str, Sequence[Wheel]]) -> tuple[str, ...]:
+        """What the image that runs lacks; for one of --image, and in one of ours, that is said in
+        a comment."""
+        if self.delivery.image or self.delivery.way == "image":
+            return ()
+        return library_warnings(self.plan, wheels, official=self.workload is None)
+
+    def _known_wheels(self) -> dict[str, tuple[Wheel, ...]]:
+        """Only an init container cannot do without them."""
+        return self._wheels() if self.store or self.delivery.way == "init" else {}
+
+    def _wheels(self) -> dict[str, tuple[Wheel, ...]]:
+        if self.store is None:
+            raise UsageError(
+                "the hashes of the wheels are in the store, and no state directory was named",
+                "name it with state_dir",
+            )
+        return release_files(self.plan, self.store)

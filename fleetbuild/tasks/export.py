@@ -1,0 +1,58 @@
+"""`fleetbuild store export`, and which files of a group's release the store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fleetbuild.audit import file_names
+from fleetbuild.kubernetes import Wheel
+from fleetbuild.models import Plan, PlannedGroup
+from fleetbuild.store import IndexFile, Store, write_index
+
+
+def exported(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
+    """An index for each group of the plan, with all of its release that the store holds."""
+    return tuple(
+        write_index(folder / group.name, files, copy=True)
+        for group in plan.groups
+        if (files := [held.file for held in _held(group, store)])
+    )
+
+
+def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
+    """The files of each group's release, where the store holds all of them."""
+    releases = {group.name: tuple(_held(group, store)) for group in plan.groups}
+    return {
+        group.name: tuple(_wheels(releases[group.name]))
+        for group in plan.groups
+        if len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
+    }
+
+
+def _wheels(release: Sequence[_Held]) -> Iterator[Wheel]:
+    """With the libraries that each is linked with and none of them brings."""
+    wanted = {name for held in release for name in held.needs}
+    brought = {name for held in release for name in file_names(held.file.path)} if wanted else set()
+    for file, needs in release:
+        version = file.path.name.split("-")[1]
+        left = tuple(name for name in needs if name not in brought)
+        yield Wheel(file.name, version, file.sha256, left)
+
+
+class _Held(NamedTuple):
+    file: IndexFile
+    needs: tuple[str, ...] = ()
+
+
+def _held(group: PlannedGroup, store: Store) -> Iterator[_Held]:
+    """The files of a group's release that the store holds."""
+    for wheel in group.wheels:
+        if stored := store.find(wheel):
+            file = IndexFile(name=wheel.package, path=stored.path, sha256=stored.sha256)
+            yield _Held(file, stored.provenance.needs)
+    for locked in group.dependencies or ():
+        path = store.path_of(locked)
+        if path.is_file():
+            yield _Held(IndexFile(name=locked.name, path=path, sha256=locked.sha256))

@@ -1,0 +1,30 @@
+"""Rollback: every node goes back to the release that served before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.models import Manifest, NodeResult
+from fleetbuild.tasks.fleet_task import FleetTask
+
+
+def rollback_task(install_path: str, release: str) -> FleetTask:
+    """The errand that switches each node to its previous release."""
+
+    def job(_: str, __: Manifest) -> Mapping[str, str]:
+        return {"path": install_path, "release": release}
+
+    return FleetTask("rollback.yml", "fleetbuild_rollbacks", "activate", job, _result, changes=True)
+
+
+def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
+    about = {"node": name, "group": manifest.group, "release_id": reply.release_id or manifest.id}
+    if reply.ok:
+        return NodeResult(state="rolled_back", **about)
+    return NodeResult(
+        state="install_failed",
+        reason=reply.reason or "There is no previous release.",
+        fix=reply.fix or "Plan and apply what you want there.",
+        **about,
+    )

@@ -1,0 +1,127 @@
+"""What runs where, and how it differs from what the last apply left. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fleetbuild.kubernetes.labels.release_labels import is_label_of, served_labels
+from fleetbuild.labelling.labeller import LabelTargets
+from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus, Result
+from fleetbuild.models.status import Drift
+
+_LEFT_THERE = ("installed", "up_to_date")
+
+
+def compare_releases(
+    names: Iterable[str],
+    facts: Mapping[str, Facts],
+    *,
+    release: str,
+    last: Result | None,
+    probed: Mapping[str, str],
+) -> dict[str, NodeStatus]:
+    """The status of each node. `probed` says when its facts were read."""
+    left = {
+        result.node: result
+        for result in (last.nodes if last else ())
+        if result.state in _LEFT_THERE
+    }
+    return {
+        name: _one(name, facts.get(name), release, left.get(name), probed.get(name))
+        for name in names
+    }
+
+
+def _one(
+    name: str, facts: Facts | None, release: str, left: NodeResult | None, probed: str | None
+) -> NodeStatus:
+    if facts is None:
+        return NodeStatus(node=name, state="unknown", reason="It was never probed from here.")
+    if facts.state != "ok":
+        return NodeStatus(node=name, state=facts.state, reason=facts.reason, probed=probed)
+    current = facts.release.get(release)
+    drift, sentence = _drift(current, left)
+    return NodeStatus(
+        node=name,
+        state="ok",
+        group=current.group if current else None,
+        release_id=current.id if current else None,
+        verified=current.verified if current else False,
+        packages=_packages(current),
+        drift=drift,
+        sentence=sentence,
+        probed=probed,
+    )
+
+
+def with_labels(
+    status: NodeStatus,
+    labels: Mapping[str, str] | None,
+    current: Manifest | None,
+    names: LabelTargets,
+) -> NodeStatus:
+    """The same, with what its labels in the cluster (None: it is no Node) say of it."""
+    if labels is None:
+        called = names.in_cluster(status.node)
+        return status.model_copy(
+            update={"labels": "no_node", "labels_sentence": f"There is no Node {called}."}
+        )
+    if status.state != "ok":
+        return status
+    wanted = dict(names.hardware.get(status.node, {}))
+    if current and current.verified:
+        wanted |= served_labels(current, names.domain)
+    found = {
+        key: value
+        for key, value in labels.items()
+        if key in wanted or is_label_of(key, names.release, names.domain)
+    }
+    wrong = [
+        f"{key} is {found.get(key, 'missing')}, and should be {wanted.get(key, 'missing')}"
+        for key in sorted(found.keys() | wanted.keys())
+        if found.get(key) != wanted.get(key)
+    ]
+    return status.model_copy(
+        update={
+            "labels": "wrong" if wrong else "right",
+            "labels_sentence": f"Its label {'; '.join(wrong)}." if wrong else "",
+        }
+    )
+
+
+def stranger(node: str, labels: Mapping[str, str], names: LabelTargets) -> NodeStatus | None:
+    """The status of a Node that is no host, where labels of this release are on it."""
+    ours = [key for key in sorted(labels) if is_label_of(key, names.release, names.domain)]
+    if not ours:
+        return None
+    removal = " ".join(f"{key}-" for key in ours)
+    return NodeStatus(
+        node=node,
+        state="unknown",
+        reason="It is a Node of the cluster, and no host of the inventory.",
+        labels="no_host",
+        labels_sentence="Pods that mount the release are still sent there; take its labels off: "
+        f"kubectl label node {node} {removal}",
+    )
+
+
+def _packages(current: Manifest | None) -> tuple[str, ...]:
+    return tuple(f"{wheel.package}=={wheel.version}" for wheel in current.wheels) if current else ()
+
+
+def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | None, str]:
+    if left is None:
+        found = "The last apply from here left no release, and it serves one." if current else ""
+        return None, found
+    if current is None:
+        return "missing", f"The last apply left release {left.release_id}, and none is there now."
+    if current.id != left.release_id:
+        return (
+            "different",
+            f"It serves release {current.id}; the last apply left {left.release_id}.",
+        )
+    if not current.verified:
+        return "changed", "Its manifest no longer says that the release was verified."
+    if current.group != left.group:
+        return "changed", f"Its manifest says group {current.group}, and it was {left.group}."
+    return "none", ""

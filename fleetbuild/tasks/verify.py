@@ -1,0 +1,55 @@
+"""Verify: what serves is tried again, by the checks that it was installed with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fleetbuild.ansible.role_results import RoleResult, failure_reason
+from fleetbuild.models import Manifest, NodeResult
+from fleetbuild.models._base import Frozen
+from fleetbuild.tasks.fleet_task import FleetTask
+
+
+class Checks(Frozen):
+    """What has to run on a node for a release to count as verified."""
+
+    imports: tuple[str, ...] = ()
+    snippets: tuple[str, ...] = ()
+
+
+def verify_task(
+    install_path: str, release: str, checks_of: Callable[[Manifest], Checks]
+) -> FleetTask:
+    """The errand that verifies a release on every node that serves one."""
+
+    def job(name: str, manifest: Manifest) -> Mapping[str, Any] | NodeResult:
+        checks = checks_of(manifest)
+        if not (checks.imports or checks.snippets):
+            return NodeResult(
+                node=name,
+                group=manifest.group,
+                state="skipped",
+                reason=f"Neither a plan nor a recipe here says how to verify {manifest.id}.",
+                fix="Plan and apply again from here.",
+            )
+        return {
+            "path": install_path,
+            "release": release,
+            "imports": list(checks.imports),
+            "checks": list(checks.snippets),
+        }
+
+    return FleetTask("verify.yml", "fleetbuild_verifies", "verify", job, _result)
+
+
+def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
+    about = {"node": name, "group": manifest.group, "release_id": reply.release_id or manifest.id}
+    if reply.ok:
+        return NodeResult(state="verified", **about)
+    return NodeResult(
+        state="verify_failed",
+        reason=failure_reason(reply),
+        fix=reply.fix or f"Go back with: fleetbuild rollback INVENTORY --limit {name}",
+        **about,
+    )

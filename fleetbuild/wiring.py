@@ -1,0 +1,173 @@
+"""The ways out of this process, as they really are: SSH, Ansible, the store, the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from fleetbuild.ansible import Secrets
+from fleetbuild.ansible.fleet_playbooks import AnsiblePlaybooks, interpreter_for_modules
+from fleetbuild.apply.audit import audit_findings
+from fleetbuild.apply.context import Tools
+from fleetbuild.audit.import_names import import_names
+from fleetbuild.cluster import Cluster
+from fleetbuild.config import base_folder, find_config, load_config
+from fleetbuild.kubernetes import render
+from fleetbuild.labelling.api import ApiLabeller
+from fleetbuild.labelling.labeller import Labeller, LabelTargets, ManualLabels, label_targets
+from fleetbuild.labelling.nfd import NfdLabeller
+from fleetbuild.models import (
+    Config,
+    Facts,
+    Inventory,
+    Manifest,
+    ManifestWheel,
+    Node,
+    OnEvent,
+    Plan,
+    Result,
+)
+from fleetbuild.models.config import LabelsBy
+from fleetbuild.planner.facts import probe_nodes
+from fleetbuild.planner.plan_files import left_on_nodes
+from fleetbuild.planning import stale
+from fleetbuild.recipes import choose_recipe, known_recipes
+from fleetbuild.state.directory import StateDir
+from fleetbuild.store import Store, index_settings
+from fleetbuild.tasks.export import release_files
+from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
+from fleetbuild.tasks.verify import Checks
+
+
+@dataclass(frozen=True)
+class FleetAccess:
+    """How nodes are reached, and where what they say is kept."""
+
+    inventory: Inventory
+    state: StateDir
+    secrets: Secrets
+    timeout: float
+    forks: int
+    install_path: str
+    # By the last probe; playbooks start only after one.
+    interpreters: dict[str, str] = field(default_factory=dict)
+
+    def probe(self, nodes: Sequence[Node], on_event: OnEvent) -> dict[str, Facts]:
+        """The facts of these nodes as they are now."""
+        facts = probe_nodes(
+            nodes,
+            timeout=self.timeout,
+            forks=self.forks,
+            install_path=self.install_path,
+            on_event=on_event,
+            state=self.state,
+        )
+        for node in nodes:
+            if interpreter := interpreter_for_modules(node, facts[node.name]):
+                self.interpreters[node.name] = interpreter
+        return facts
+
+    @property
+    def playbooks(self) -> AnsiblePlaybooks:
+        """Our playbooks on the same nodes."""
+        return AnsiblePlaybooks(
+            inventory=self.inventory.source,
+            secrets=self.secrets,
+            state_dir=self.state.root,
+            forks=self.forks,
+            interpreters=self.interpreters,
+        )
+
+
+def apply_tools(reach: FleetAccess, config: Config | None) -> Tools:
+    """The tools of an apply. A plan says no password: where packages come from, and who we are
+    there, is in fleetbuild.yml, the one beside the inventory where none is given."""
+    if config is None:
+        beside = find_config(reach.inventory.source)
+        config = load_config(beside) if beside else Config()
+    folder = base_folder(config, reach.inventory)
+    indexes = index_settings(config.index, folder, mirrors=config.mirrors)
+    store = Store(reach.state.store, indexes)
+    return Tools(
+        probe=reach.probe,
+        differences=stale,
+        playbook=reach.playbooks,
+        wheels=store,
+        findings=audit_findings,
+        imports=import_names,
+        manifests=partial(_manifests, store),
+    )
+
+
+@contextmanager
+def open_labeller(
+    by: LabelsBy, names: LabelTargets, reach: FleetAccess, cluster: Cluster
+) -> Iterator[Labeller]:
+    """Who labels, as fleetbuild.yml says."""
+    if by == "files":
+        yield ManualLabels()
+    elif by == "nfd":
+        yield NfdLabeller(names, reach.playbooks, reach.state)
+    else:
+        with cluster.connect() as client:
+            yield ApiLabeller(names, client)
+
+
+def _manifests(store: Store, plan: Plan, verified: Collection[str]) -> dict[str, str]:
+    return render(plan, verified=verified, wheels=release_files(plan, store))
+
+
+def run_on_fleet(
+    errand: FleetTask,
+    reach: FleetAccess,
+    config: Config,
+    made: Plan | None,
+    cluster: Cluster | None,
+    *,
+    on_event: OnEvent,
+) -> Result:
+    """Run an errand on the nodes, and keep their labels to what serves there."""
+    names = label_targets(reach.inventory, config, made)
+    with open_labeller(config.kubernetes.labels, names, reach, cluster or Cluster()) as labels:
+        return run_fleet_task(
+            errand,
+            reach.inventory,
+            release=config.release,
+            left=left_on_nodes(reach.state, made, config.release),
+            state=reach.state,
+            probe=reach.probe,
+            playbook=reach.playbooks,
+            labels=labels,
+            on_event=on_event,
+        )
+
+
+def checks_by_manifest(
+    plan: Plan | None, store: Store, recipe_folders: Sequence[Path]
+) -> Callable[[Manifest], Checks]:
+    """How a release is verified: as the plan says that made it, else as the recipes say."""
+    recipes = known_recipes(recipe_folders)
+    planned = {
+        wheel.artifact_key: wheel
+        for group in (plan.groups if plan else ())
+        for wheel in group.wheels
+    }
+
+    def of_wheel(wheel: ManifestWheel) -> Checks:
+        knows = planned.get(wheel.artifact_key) or choose_recipe(wheel.package, recipes)
+        stored = store.of_key(wheel.artifact_key)
+        imports = knows.import_names or (import_names(stored[0].path) if stored else ())
+        return Checks(imports=imports, snippets=knows.checks)
+
+    return partial(_of_all, of_wheel)
+
+
+def _of_all(of_wheel: Callable[[ManifestWheel], Checks], manifest: Manifest) -> Checks:
+    each = [of_wheel(wheel) for wheel in manifest.wheels]
+    return Checks(
+        imports=tuple(name for checks in each for name in checks.imports),
+        snippets=tuple(snippet for checks in each for snippet in checks.snippets),
+    )
