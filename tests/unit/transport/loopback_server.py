@@ -5,10 +5,9 @@ does, the others as one that wants to harm.
 """
 
 # What paramiko calls gets more than it needs; the ports go to standard output.
-# ruff: noqa: ARG002, S311, T201
+# ruff: noqa: ARG002, T201
 from __future__ import annotations
 
-import random
 import socket
 import sys
 import threading
@@ -38,11 +37,12 @@ def marks(nonce: str) -> Iterator[bytes]:
 
 def flags(nonce: str) -> Iterator[bytes]:
     """Processors of which no two are alike: nothing takes longer to read."""
-    known = random.Random(1)
-    each = (" ".join(f"{known.getrandbits(16):x}" for _ in range(3000)) for _ in range(HIDDEN))
-    text = ""
-    for number in range(HIDDEN // 16_000):
-        text += f"processor : {number}\nflags : lm {next(each)}\n"
+    every = " ".join(f"{number:x}" for number in range(0x1000, 0x2000))
+    each = (every[5 * n :] + " " + every[: 5 * n] for n in range(HIDDEN // (len(every) + 40)))
+    lines = [
+        f"processor : {number}\nflags : lm {some[:16000]}\n" for number, some in enumerate(each)
+    ]
+    text = "".join(lines)[: HIDDEN - 1000]
     yield (section(nonce, "uname", "Linux 6.1 x86_64") + section(nonce, "cpuinfo", text)).encode()
 
 
