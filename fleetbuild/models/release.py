@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from fleetbuild.models._base import Frozen
+
+# A node says what its manifest holds, so each value has its exact form: keys and ids become names
+# of folders, names and versions become labels and are shown to people.
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?"
+_VERSION = r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,127}"
+_FOLDER = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+Dependency = Annotated[str, Field(pattern=f"^{_NAME}=={_VERSION}$")]
 
 
 class ManifestWheel(Frozen):
     """A wheel that fleetbuild built, as it was installed."""
 
-    package: str
-    version: str  # with the local label: 0.8.0+cpu.avx2
-    artifact_key: str
-    sha256: str
+    package: str = Field(pattern=f"^{_NAME}$")
+    version: str = Field(pattern=f"^{_VERSION}$")  # with the local label: 0.8.0+cpu.avx2
+    artifact_key: str = Field(pattern=r"^[0-9a-f]{32}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class Manifest(Frozen):
     """What `manifest.json` in a release says; written last, so its presence means complete."""
 
-    format_version: int = 1
-    release: str  # the release's name, such as "default"
-    id: str
-    group: str
-    python: str  # the interpreter that it was made with
-    wheels: tuple[ManifestWheel, ...]
-    dependencies: tuple[str, ...] = ()  # name==version
+    format_version: int = Field(default=1, ge=1, le=1000)
+    release: str = Field(pattern=_FOLDER)  # the release's name, such as "default"
+    id: str = Field(pattern=_FOLDER)
+    group: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,252}$")
+    python: str = Field(max_length=1024)  # the interpreter that it was made with
+    wheels: tuple[ManifestWheel, ...] = Field(max_length=1000)
+    dependencies: tuple[Dependency, ...] = Field(default=(), max_length=5000)
     verified: bool = False
 
 

@@ -9,7 +9,9 @@ from fleetbuild.models import Capture, Facts, Node, OnEvent, Unreachable, now
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.probe import probe
 from fleetbuild.probe.captures import load_captures, save_captures
-from fleetbuild.probe.parsing.facts import facts_of, unreachable
+from fleetbuild.probe.parsing.apart import read_facts
+from fleetbuild.probe.parsing.facts import unreachable
+from fleetbuild.probe.transport.base import NoAnswer
 from fleetbuild.state.directory import StateDir
 
 Prober = Callable[[Sequence[Node], OnEvent], dict[str, Facts]]
@@ -27,14 +29,19 @@ def probe_nodes(
 ) -> dict[str, Facts]:
     """The facts of these nodes as they are now. Those to be skipped are left alone."""
     asked = [node for node in nodes if not node.skip]
-    captures = probe(
-        asked, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event
-    )
+    found = probe(asked, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event)
+    captures = {
+        name: one if isinstance(one, Unreachable) else one.capture for name, one in found.items()
+    }
     if save:
         save_captures(save, captures)
     if state:
         keep(state.create(), captures)
-    return _with_skipped(nodes, facts_from(captures))
+    facts = {
+        name: unreachable(one.reason, one.fix) if isinstance(one, Unreachable) else one.facts
+        for name, one in found.items()
+    }
+    return _with_skipped(nodes, facts)
 
 
 def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
@@ -60,7 +67,10 @@ def _with_skipped(nodes: Sequence[Node], found: Mapping[str, Facts]) -> dict[str
 def _read(capture: Capture | Unreachable) -> Facts:
     if isinstance(capture, Unreachable):
         return unreachable(capture.reason, capture.fix)
-    return facts_of(capture)
+    try:
+        return read_facts(capture)
+    except NoAnswer as problem:
+        return unreachable(problem.reason, problem.fix)
 
 
 def keep(state: StateDir, captures: Mapping[str, Capture | Unreachable]) -> None:

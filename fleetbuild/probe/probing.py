@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
+from typing import Generic, TypeVar
 
-from fleetbuild.models import Capture, Event, Login, Node, OnEvent, Unreachable, ignore
+from fleetbuild.models import Capture, Event, Facts, Login, Node, OnEvent, Unreachable, ignore
+from fleetbuild.probe.parsing.apart import read_facts
 from fleetbuild.probe.parsing.framing import split
 from fleetbuild.probe.pool import run_all
 from fleetbuild.probe.transport import failure_reasons as reasons
@@ -19,6 +22,15 @@ from fleetbuild.probe.transport.local import LocalTransport
 from fleetbuild.probe.transport.shared_settings import SharedSettings
 
 WORKSPACE = "~/.cache/fleetbuild"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A node that answered: what it printed, and the facts in that."""
+
+    capture: Capture
+    facts: Facts
 
 
 def probe(
@@ -29,7 +41,7 @@ def probe(
     install_path: str = "/opt/fleetbuild",
     workspace: str = WORKSPACE,
     on_event: OnEvent = ignore,
-) -> dict[str, Capture | Unreachable]:
+) -> dict[str, Probed | Unreachable]:
     """Ask every node what it is; in the order of `nodes`."""
     nonce = f"fleetbuild-{secrets.token_hex(16)}"
     answers = ask(
@@ -53,19 +65,19 @@ def ask(
     nodes: Sequence[Node],
     text: bytes,
     arguments: Sequence[str],
-    read: Callable[[Answer, Login], Capture],
+    read: Callable[[Answer, Login], T],
     *,
     timeout: float = 30,
     forks: int = 64,
     on_event: OnEvent = ignore,
-) -> dict[str, Capture | Unreachable]:
+) -> dict[str, T | Unreachable]:
     """Run one sh script on every node and read the answers; `read` may raise NoAnswer."""
     if any(node.login.connection == "ssh" for node in nodes):
         # Here, and not by fifty threads at once: Python's import locks have hung on that.
         import_module("fabric")
     way = functools.partial(way_to, settle=SharedSettings(node.login for node in nodes).settle)
     jobs = [_Visit(node, text, arguments, timeout, read, way=way) for node in nodes]
-    found: dict[str, Capture | Unreachable] = {}
+    found: dict[str, T | Unreachable] = {}
     for number, outcome in run_all(
         jobs, at_once=forks, timeout=timeout, late=lambda: _late(timeout)
     ):
@@ -77,7 +89,7 @@ def ask(
     return found
 
 
-class _Visit:
+class _Visit(Generic[T]):
     """One node: find the way there, ask, read the answer."""
 
     def __init__(
@@ -86,7 +98,7 @@ class _Visit:
         text: bytes,
         arguments: Sequence[str],
         timeout: float,
-        read: Callable[[Answer, Login], Capture],
+        read: Callable[[Answer, Login], T],
         *,
         way: Callable[[Login, float], tuple[Transport, str | None]],
     ) -> None:
@@ -98,7 +110,7 @@ class _Visit:
         self._way = way
         self._transport: Transport | None = None
 
-    def run(self, admitted: Callable[[str | None], None]) -> Capture | Unreachable:
+    def run(self, admitted: Callable[[str | None], None]) -> T | Unreachable:
         """See Job."""
         try:
             self._transport, gate = self._way(self._login, self._timeout)
@@ -137,11 +149,11 @@ def way_to(
     return FabricTransport(login, settings), gate
 
 
-def _read(answer: Answer, login: Login, *, nonce: str) -> Capture:
+def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
     capture = split(answer.out.decode(errors="replace"), nonce)
     if not capture:
         raise reasons.unusable_answer(answer, login)
-    return capture
+    return Probed(capture, read_facts(capture))
 
 
 def _late(timeout: float) -> Unreachable:
@@ -151,7 +163,7 @@ def _late(timeout: float) -> Unreachable:
     )
 
 
-def _event(node: Node, outcome: Capture | Unreachable, done: int, total: int) -> Event:
+def _event(node: Node, outcome: object, done: int, total: int) -> Event:
     lost = isinstance(outcome, Unreachable)
     return Event(
         stage="probe",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
@@ -22,6 +23,7 @@ from fleetbuild.store.git import pack_commit
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
 
 _PROVENANCE = "provenance.json"
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 
 
 class Provenance(Frozen):
@@ -115,8 +117,9 @@ class Store:
         return next((each for each in newest_first if sha256_of(each.path) == each.sha256), None)
 
     def of_key(self, key: str) -> tuple[StoredWheel, ...]:
-        """All stored wheels of this artifact key."""
-        return tuple(_stored(self.root / "wheels" / key)) if key else ()
+        """All stored wheels of this artifact key. What is not the name of a folder has none."""
+        named = _KEY.fullmatch(key)
+        return tuple(_stored(self.root / "wheels" / key)) if named else ()
 
     def list(self) -> tuple[StoredWheel, ...]:
         """All wheels, by package and target."""

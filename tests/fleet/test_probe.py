@@ -330,7 +330,7 @@ def test_greetings_and_chatter_do_not_confuse(fleet: Lab, place: Path) -> None:
     )
     login = {**hosts(fleet)["by_key"], "ansible_user": "bob"}
     found = probe(read_inventory(write(fleet, place, {"chatty": login})).nodes)
-    assert found["chatty"]["uname"].startswith("Linux ")
+    assert found["chatty"].capture["uname"].startswith("Linux ")
 
 
 def test_the_probe_leaves_no_password_behind(

@@ -1,4 +1,7 @@
-"""What becomes of each node: it is planned for, or a sentence says why not and what to do."""
+"""Node eligibility: decide for each node whether it can be planned for, and if not, why.
+
+In: inventory, facts, packages, configuration. Out: one `Eligibility` per node.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.planning.compatibility.constraints import sm_list
 from fleetbuild.planning.compatibility.toolkits import member_problem, package_problem
+from fleetbuild.planning.eligibility.blocked import Blocked
+from fleetbuild.planning.eligibility.interpreters import choose_interpreter
 from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.recipes import Recipe
 from fleetbuild.recipes.templates import ENVIRONMENT
@@ -23,33 +28,26 @@ _SHARED = re.compile(
     r"nfs4?|cifs|smbfs|smb[23]|lustre|gpfs|ceph|glusterfs|beegfs|afs|orangefs|pvfs2|9p"
     r"|fuse\.(?!fuse-overlayfs$).+"
 )
-_DEBIAN = {"debian", "ubuntu", "linuxmint", "raspbian", "pop"}
 _SM = re.compile(r"\d{1,2}\.\d")
 
 
 class Eligibility(Frozen):
-    """A node's lot. One that is `ok` has everything that a target is made of."""
+    """Whether a node can be planned for. If `state` is "ok", all fields of a target are set."""
 
     state: str  # ok, unreachable, blocked, skipped
     reason: str | None = None
     fix: str | None = None
     warnings: tuple[str, ...] = ()
-    rung: str | None = None  # the best of those that matter to the packages
-    features: tuple[str, ...] = ()  # what may be used: all, or those of fleetbuild_isa
-    sms: tuple[str, ...] = ()  # what GPU code is built for; none where no package has any
+    rung: str | None = None  # the best rung that matters to the packages
+    features: tuple[str, ...] = ()  # usable CPU features: all, or the features of fleetbuild_isa
+    sms: tuple[str, ...] = ()  # SMs to build GPU code for; empty if no package has GPU code
     python: Python | None = None
-
-
-class _Blocked(Exception):
-    def __init__(self, reason: str, fix: str) -> None:
-        super().__init__(reason)
-        self.reason, self.fix = reason, fix
 
 
 def assess_nodes(
     inventory: Inventory, facts: Mapping[str, Facts], packages: Sequence[Package], config: Config
 ) -> dict[str, Eligibility]:
-    """The fate of every node, by name."""
+    """Return the eligibility of each node, by node name."""
     return {
         node.name: assess_node(node, facts.get(node.name), packages, config)
         for node in sorted(inventory.nodes, key=lambda node: node.name)
@@ -59,7 +57,7 @@ def assess_nodes(
 def assess_node(
     node: Node, facts: Facts | None, packages: Sequence[Package], config: Config
 ) -> Eligibility:
-    """The fate of this node under these packages."""
+    """Return whether this node can be planned for with these packages."""
     if node.skip:
         return Eligibility(state="skipped", reason=SKIPPED)
     if facts is None or facts.state == "unreachable":
@@ -70,15 +68,15 @@ def assess_node(
             fix=f"{(known.fix or f'try `ssh {node.login.host}`').rstrip('.')}; then plan again",
         )
     try:
-        return _planned(node, facts, packages, config)
-    except _Blocked as blocked:
+        return _assess(node, facts, packages, config)
+    except Blocked as blocked:
         return Eligibility(
             state="blocked", reason=blocked.reason, fix=blocked.fix, warnings=facts.warnings
         )
 
 
 def allowed_rungs(recipes: Sequence[Recipe], config: Config) -> tuple[str, ...]:
-    """The rungs that tell groups apart: those that matter to some package, or all."""
+    """Return the rungs that separate groups: rungs that matter to some package, or all rungs."""
     if config.grouping.rungs == "detected":
         return tuple(RUNGS)
     use = config.grouping.optimize_for
@@ -87,7 +85,7 @@ def allowed_rungs(recipes: Sequence[Recipe], config: Config) -> tuple[str, ...]:
 
 
 def kubernetes_node(node: Node, template: str) -> str:
-    """What the node is called in the cluster."""
+    """Return the name of the node's Kubernetes Node."""
     values = {"inventory_hostname": node.name, **node.variables}
     try:
         return ENVIRONMENT.from_string(template).render(values).strip()
@@ -99,16 +97,16 @@ def kubernetes_node(node: Node, template: str) -> str:
         ) from None
 
 
-def _planned(node: Node, facts: Facts, packages: Sequence[Package], config: Config) -> Eligibility:
+def _assess(node: Node, facts: Facts, packages: Sequence[Package], config: Config) -> Eligibility:
     recipes = [package.recipe for package in packages]
     _refuse_unsupported(facts, recipes)
     features = _usable_features(node, facts)
     rung = _rung(facts, features, recipes, config)
     sms = _sms(node, facts, recipes)
-    python = _interpreter(node, facts, config)
-    _refuse_gpus(sms, packages)
-    _refuse_impossible(facts.model_copy(update={"sms": sms}), python, packages, config)
-    _refuse_shared(facts, config)
+    python = choose_interpreter(node, facts, config)
+    _refuse_old_gpus(sms, packages)
+    _refuse_without_toolkit(facts.model_copy(update={"sms": sms}), python, packages, config)
+    _refuse_shared_path(facts, config)
     return Eligibility(
         state="ok",
         warnings=(*facts.warnings, *_gpus_without_code(sms, recipes)),
@@ -121,26 +119,26 @@ def _planned(node: Node, facts: Facts, packages: Sequence[Package], config: Conf
 
 def _refuse_unsupported(facts: Facts, recipes: Sequence[Recipe]) -> None:
     if facts.state == "unsupported":
-        raise _Blocked(
-            facts.reason or "It is not supported.",
-            "fleetbuild builds for Linux on x86_64 and aarch64. Set fleetbuild_skip: true for it.",
+        raise Blocked(
+            facts.reason or "This operating system or architecture is not supported.",
+            "fleetbuild builds for Linux on x86_64 and aarch64. Set fleetbuild_skip: true here.",
         )
     if facts.arch is None or not facts.features:
-        raise _Blocked(
-            "The flags of its CPU are unknown: nothing was read from /proc/cpuinfo.",
+        raise Blocked(
+            "The CPU flags are unknown: /proc/cpuinfo could not be read.",
             "Make /proc readable for the login user and plan again.",
         )
     if facts.libc is None:
-        raise _Blocked(
-            "Its C library is unknown: neither getconf GNU_LIBC_VERSION nor musl's ldd answered.",
+        raise Blocked(
+            "The C library is unknown: neither getconf GNU_LIBC_VERSION nor musl's ldd answered.",
             "Install getconf (Debian: libc-bin) there and plan again.",
         )
     for recipe in recipes:
         if facts.libc.family not in recipe.libc:
-            raise _Blocked(
-                f"Its C library is {facts.libc.family}, and the recipe {recipe.name} knows "
-                f"{' and '.join(recipe.libc)} only.",
-                "Set fleetbuild_skip: true for it, or leave the package out.",
+            raise Blocked(
+                f"The C library is {facts.libc.family}, but the recipe {recipe.name} supports only "
+                f"{' and '.join(recipe.libc)}.",
+                "Set fleetbuild_skip: true for this node, or leave the package out.",
             )
 
 
@@ -149,17 +147,20 @@ def _usable_features(node: Node, facts: Facts) -> tuple[str, ...]:
         return facts.features
     rung = RUNGS.get(node.isa)
     if rung is None:
-        raise _Blocked(
-            f"fleetbuild_isa is {node.isa!r}, which is no rung.", f"Rungs are: {', '.join(RUNGS)}."
+        raise Blocked(
+            f"fleetbuild_isa is {node.isa!r}, which is not a rung.",
+            f"The rungs are: {', '.join(RUNGS)}.",
         )
-    fix = f"Take fleetbuild_isa out, or set it to {facts.isa or 'a rung that it has'} or less."
+    fix = (
+        f"Remove fleetbuild_isa, or set it to {facts.isa or 'a rung of this CPU'} or a lower rung."
+    )
     if rung.arch != facts.arch:
-        raise _Blocked(
-            f"fleetbuild_isa is {rung.name}, which is of {rung.arch}; the node is {facts.arch}.",
+        raise Blocked(
+            f"fleetbuild_isa is {rung.name}, a rung of {rung.arch}, but the node is {facts.arch}.",
             fix,
         )
     if missing := why_not(rung, facts.features):
-        raise _Blocked(f"fleetbuild_isa is {rung.name}, and {missing}", fix)
+        raise Blocked(f"fleetbuild_isa is {rung.name}, but {missing}", fix)
     return tuple(sorted(rung.features))
 
 
@@ -170,9 +171,9 @@ def _rung(
     # Every package must have a rung of its own below the group's.
     for recipe in recipes:
         if rung is None or wheel_rung(recipe, rung, config) is None:
-            raise _Blocked(
-                f"The recipe {recipe.name} has no rung for this CPU ({facts.arch}, "
-                f"{facts.isa or 'no known rung'}); it has {', '.join(recipe.rungs)}.",
+            raise Blocked(
+                f"The recipe {recipe.name} has no rung that this CPU can run ({facts.arch}, "
+                f"{facts.isa or 'no known rung'}). Its rungs are {', '.join(recipe.rungs)}.",
                 f"Add a lower rung to the recipe {recipe.name}, or set fleetbuild_skip: true.",
             )
     assert rung is not None  # there is at least one recipe  # noqa: S101
@@ -180,7 +181,7 @@ def _rung(
 
 
 def wheel_rung(recipe: Recipe, rung: Rung, config: Config) -> Rung | None:
-    """What a group of this rung gets of a package: the recipe's best rung within it."""
+    """Return the best of a recipe's rungs that nodes of this rung can run."""
     detected = config.grouping.rungs == "detected"
     allowed = tuple(RUNGS) if detected else recipe.rungs_when(config.grouping.optimize_for)
     return best(rung.features, rung.arch, allowed)
@@ -189,8 +190,8 @@ def wheel_rung(recipe: Recipe, rung: Rung, config: Config) -> Rung | None:
 def _sms(node: Node, facts: Facts, recipes: Sequence[Recipe]) -> tuple[str, ...]:
     for sm in node.sms or ():
         if not _SM.fullmatch(sm):
-            raise _Blocked(
-                f"fleetbuild_sms says {sm!r}, which is no compute capability.",
+            raise Blocked(
+                f"fleetbuild_sms contains {sm!r}, which is not a compute capability.",
                 'Write it as "8.6".',
             )
     if not any(recipe.cuda for recipe in recipes):
@@ -198,14 +199,14 @@ def _sms(node: Node, facts: Facts, recipes: Sequence[Recipe]) -> tuple[str, ...]
     return tuple(sorted(set(facts.sms if node.sms is None else node.sms), key=sm_order))
 
 
-def _refuse_gpus(sms: tuple[str, ...], packages: Sequence[Package]) -> None:
+def _refuse_old_gpus(sms: tuple[str, ...], packages: Sequence[Package]) -> None:
     for package in packages:
         if package.recipe.min_sm and not package.recipe.sms_of(sms):
-            raise _Blocked(
+            raise Blocked(
                 f"{package.name} needs a GPU of SM {package.recipe.min_sm} or newer, and "
-                f"{f'its GPUs are {sm_list(sms)}' if sms else 'none is planned for'} here.",
-                f"Plan such nodes apart, without {package.name} and under a release name of their "
-                "own, or set fleetbuild_skip: true.",
+                f"this node has {f'only {sm_list(sms)}' if sms else 'no GPU to plan for'}.",
+                f"Plan these nodes separately, without {package.name} and as another release, "
+                "or set fleetbuild_skip: true.",
             )
 
 
@@ -213,95 +214,26 @@ def _gpus_without_code(sms: tuple[str, ...], recipes: Sequence[Recipe]) -> Itera
     for recipe in recipes:
         left = [sm for sm in sms if recipe.cuda and sm not in recipe.sms_of(sms)]
         if left:
-            yield f"{recipe.name} has no code for its GPUs of {sm_list(left)}."
+            yield f"The wheel of {recipe.name} has no code for this node's GPUs of {sm_list(left)}."
 
 
-def _interpreter(node: Node, facts: Facts, config: Config) -> Python:
-    wanted = node.python or config.python
-    found = [python for python in facts.pythons if _is_wanted(python, wanted)]
-    if not found:
-        raise _no_python(wanted, facts)
-    # Without a wish it is the node's python3, which stands first.
-    candidates = found if wanted else found[:1]
-    chosen = next((python for python in candidates if python.venv is not False), None)
-    if chosen is None:
-        raise _no_venv(candidates[0], facts, [each for each in facts.pythons if each.venv])
-    return chosen
-
-
-def _is_wanted(python: Python, wanted: str | None) -> bool:
-    if wanted is None:
-        return True
-    if wanted.startswith("/"):
-        return python.path == wanted
-    parts = wanted.removesuffix("t").split(".")
-    alike = python.version.split(".")[: len(parts)] == parts
-    return alike and _free_threaded(python) == wanted.endswith("t")
-
-
-def _free_threaded(python: Python) -> bool:
-    return python.tag.endswith("t")
-
-
-def _no_python(wanted: str | None, facts: Facts) -> _Blocked:
-    found = ", ".join(
-        f"{'free-threaded ' * _free_threaded(python)}{python.version} ({python.path})"
-        for python in facts.pythons
-    )
-    has = f"it has {found}" if found else "it has none"
-    what = f"Python {wanted}" if wanted else "CPython"
-    return _Blocked(
-        f"There is no {what} on it; {has}.",
-        f"Install it ({_command(wanted, facts)}), or choose one that is there with python: or "
-        "fleetbuild_python.",
-    )
-
-
-def _command(wanted: str | None, facts: Facts) -> str:
-    if wanted is None or wanted.startswith("/"):
-        return f"{_installer(facts)} python3"
-    if wanted.endswith("t"):  # distributions have a name each for it, or none
-        return f"uv python install {wanted}"
-    return f"{_installer(facts)} python{wanted}"
-
-
-def _no_venv(python: Python, facts: Facts, others: Sequence[Python]) -> _Blocked:
-    minor = ".".join(python.version.split(".")[:2])
-    system = facts.os.id in _DEBIAN and python.path.startswith("/usr/bin/")
-    name = "python3" if python.path == "/usr/bin/python3" else f"python{minor}"
-    fix = f"apt install {name}-venv" if system else f"Install venv and ensurepip for {python.path}"
-    if others:
-        fix += f", or set fleetbuild_python: {others[0].path} ({others[0].version})"
-    return _Blocked(
-        f"{python.path} ({python.version}) cannot make virtual environments: it lacks venv or "
-        "ensurepip.",
-        f"{fix}.",
-    )
-
-
-def _installer(facts: Facts) -> str:
-    if facts.os.id in _DEBIAN:
-        return "apt install"
-    return "apk add" if facts.libc and facts.libc.family == "musl" else "dnf install"
-
-
-def _refuse_impossible(
+def _refuse_without_toolkit(
     facts: Facts, python: Python, packages: Sequence[Package], config: Config
 ) -> None:
-    """What its GPUs, their driver and its Python allow must hold something to build with."""
+    """Block a node whose GPUs, driver and Python leave no CUDA toolkit to build with."""
     versions = versions_of(packages)
     problem = package_problem(versions) or member_problem(
         versions, facts, python.tag, pin=config.cuda
     )
     if problem:
-        raise _Blocked(problem.reason, problem.fix)
+        raise Blocked(problem.reason, problem.fix)
 
 
-def _refuse_shared(facts: Facts, config: Config) -> None:
+def _refuse_shared_path(facts: Facts, config: Config) -> None:
     kind = facts.install_filesystem
     if kind and _SHARED.fullmatch(kind):
-        raise _Blocked(
-            f"{config.install.path} lies on a shared file system ({kind}): nodes of other groups "
-            "would install over each other there.",
+        raise Blocked(
+            f"{config.install.path} is on a shared file system ({kind}): nodes of different "
+            "groups would overwrite each other's releases.",
             "Set install.path in fleetbuild.yml to a folder on a local disk.",
         )

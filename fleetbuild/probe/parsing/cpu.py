@@ -21,6 +21,7 @@ _SHAPES = (
 _UNAME = re.compile(r"([A-Za-z][\w./-]{0,63}) (\S{1,128}) ([A-Za-z][\w.-]{0,31})", re.ASCII)
 _FEATURE = re.compile(r"[A-Za-z0-9_.+-]{1,40}", re.ASCII)
 MAX_FEATURES = 1024
+_MAX_KINDS = 64  # a processor has two or three
 _MODEL = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
 _THAT_MATTER = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
 
@@ -87,7 +88,10 @@ def _kinds(fields: list[tuple[str, str]], key: str) -> list[_Kind]:
     if len(told) < len(processors) - 1 or not told:  # older Arm kernels list flags once, for all
         told = [_first_processor(fields)]
     alike = {tuple(map(processor.get, (key, *_MODEL))): processor for processor in told}
-    return [_Kind(_features(processor.get(key, "")), processor) for processor in alike.values()]
+    return [
+        _Kind(_features(processor.get(key, "")), processor)
+        for processor in list(alike.values())[:_MAX_KINDS]
+    ]
 
 
 def _masked(arch: str, kinds: list[_Kind]) -> frozenset[str]:
@@ -123,14 +127,14 @@ def _microarchitectures(arch: str, kinds: list[_Kind]) -> str | None:
 
 def _sve_bits(capture: Capture) -> int | None:
     """The length of an SVE register as programs get it: 16 to 256 bytes, by sixteens."""
-    said = " ".join(lines(capture, "sve")[:2]).strip()
+    said = " ".join(lines(capture, "sve", 2, 80)).strip()
     size = int(said) if re.fullmatch(r"\d{2,3}", said, re.ASCII) else 0
     return size * 8 if 16 <= size <= 256 and size % 16 == 0 else None
 
 
 def _uname(capture: Capture) -> tuple[str | None, str | None, str | None]:
     """System, release and machine, each None where `uname` is missing or no uname."""
-    match = next(filter(None, map(_UNAME.fullmatch, lines(capture, "uname"))), None)
+    match = next(filter(None, map(_UNAME.fullmatch, lines(capture, "uname", 8, 400))), None)
     return (match[1], match[2], match[3]) if match else (None, None, None)
 
 
@@ -146,9 +150,10 @@ def _first_processor(fields: list[tuple[str, str]]) -> dict[str, str]:
 
 def _common_features(fields: list[tuple[str, str]], key: str) -> frozenset[str]:
     """Cores can differ, and code may run on any of them."""
-    texts = {value for name, value in fields if name == key}
-    sets = [_features(text) for text in texts]
-    common = frozenset.intersection(*sets) if sets else frozenset()
+    texts = list({value for name, value in fields if name == key})
+    common = _features(texts[0]) if texts else frozenset()
+    for text in texts[1:]:  # one after the other: all the sets at once can be a gigabyte
+        common &= _features(text)
     return frozenset(sorted(common)[:MAX_FEATURES])
 
 

@@ -16,9 +16,11 @@ from fleetbuild.probe.parsing.text import lines, short, too_long
 
 MAX_WARNINGS = 32
 MAX_PYTHONS = 64
+MAX_PYTHON_LINES = 1000
 MAX_TOOLS = 64
 
-_LIBC = re.compile(r"(glibc|musl).*?\b(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)", re.ASCII)
+_LIBC = re.compile(r"glibc|musl")
+_VERSION = re.compile(r"\b\d{1,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)
 _GLIBCXX = re.compile(r"GLIBCXX_(\d{1,4}(?:\.\d{1,4}){1,2})(?![\w.])", re.ASCII)
 _PYTHON = re.compile(
     r"(?P<path>/\S.{0,500}?) (?P<version>\d{1,3}\.\d{1,3}[\w.+]{0,20}) (?P<soabi>[\w.-]{1,80})"
@@ -26,11 +28,9 @@ _PYTHON = re.compile(
     re.ASCII,
 )
 _TOOL = re.compile(r"([A-Za-z][\w+.-]{0,30}) (\d[\w.+-]{0,30})", re.ASCII)
-_DISK = re.compile(
-    r".*?(?: (?P<type>[A-Za-z][\w.-]{0,30}))? +\d{1,18} +-?\d{1,18} +(?P<free>-?\d{1,18}) +"
-    r"(?:-?\d{1,5}%|-) +/.*",
-    re.ASCII,
-)
+_SIZE = re.compile(r"-?\d{1,18}", re.ASCII)
+_SHARE = re.compile(r"-?\d{1,5}%|-", re.ASCII)
+_FILE_SYSTEM = re.compile(r"[A-Za-z][\w.-]{0,30}", re.ASCII)
 # CPython as wheels are named for it: cpython-311-…, cpython-37m-…, cpython-313t-…
 _CPYTHON = re.compile(r"cpython-3\d{1,3}[mt]?(?:-.*)?", re.ASCII)
 # The architecture in an SOABI, and those of another word size that its kernel runs as well.
@@ -82,7 +82,9 @@ def unreachable(reason: str, fix: str = "") -> Facts:
 
 
 def _os(capture: Capture, cpu: Cpu) -> Os:
-    fields = dict(line.split("=", 1) for line in lines(capture, "os-release") if "=" in line)
+    fields = dict(
+        line.split("=", 1) for line in lines(capture, "os-release", 256, 400) if "=" in line
+    )
 
     def field(*names: str) -> str | None:
         values = (short(fields.get(name, "").strip("\"' "), 100) for name in names)
@@ -98,14 +100,16 @@ def _os(capture: Capture, cpu: Cpu) -> Os:
 
 def _libc(capture: Capture) -> Libc | None:
     """ "glibc 2.35"; "musl libc (x86_64)" and "Version 1.2.3", on two lines or one."""
-    match = _LIBC.search(" ".join(lines(capture, "libc")[:5]))
-    if match is None:
+    said = " ".join(lines(capture, "libc", 5, 400))
+    family = _LIBC.search(said)
+    version = _VERSION.search(said, family.end()) if family else None
+    if not (family and version):
         return None
-    return Libc(family="glibc" if match[1] == "glibc" else "musl", version=match[2])
+    return Libc(family="glibc" if family[0] == "glibc" else "musl", version=version[0])
 
 
 def _libstdcxx(capture: Capture) -> str | None:
-    versions = _GLIBCXX.findall(" ".join(lines(capture, "libstdcxx")[:1000]))
+    versions = _GLIBCXX.findall(" ".join(lines(capture, "libstdcxx", 1000, 400)))
     return max(versions, key=lambda text: [int(part) for part in text.split(".")], default=None)
 
 
@@ -113,7 +117,9 @@ def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]
     """The interpreters, each path once, and a warning for each that nothing is built for."""
     pythons: dict[str, Python] = {}
     warnings = []
-    for match in filter(None, map(_PYTHON.fullmatch, lines(capture, "python"))):
+    for match in filter(
+        None, map(_PYTHON.fullmatch, lines(capture, "python", MAX_PYTHON_LINES, 1000))
+    ):
         path, soabi, words = match["path"], match["soabi"], match["words"].split()
         machine = soabi.split("-")[2] if soabi.count("-") >= 2 else ""
         if cpu.arch in _FOREIGN and machine.startswith(_FOREIGN[cpu.arch]):
@@ -132,12 +138,14 @@ def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]
 
 
 def _cpus(capture: Capture) -> int | None:
-    match = re.fullmatch(r"[1-9]\d{0,4}", " ".join(lines(capture, "nproc")).strip(), re.ASCII)
+    match = re.fullmatch(
+        r"[1-9]\d{0,4}", " ".join(lines(capture, "nproc", 4, 80)).strip(), re.ASCII
+    )
     return int(match[0]) if match else None
 
 
 def _memory_gb(capture: Capture) -> float | None:
-    for line in lines(capture, "meminfo"):
+    for line in lines(capture, "meminfo", 1000, 200):
         match = re.fullmatch(r"MemTotal: *(\d{1,15}) kB", line, re.ASCII)
         if match:
             return round(int(match[1]) / 1024**2, 1)
@@ -147,17 +155,30 @@ def _memory_gb(capture: Capture) -> float | None:
 def _disk(capture: Capture) -> tuple[float | None, str | None]:
     """The room where the workspace is, the first line, and the type of the file system that
     holds the install path, the last one."""
-    header, *table = lines(capture, "disk")[:1000] or [""]
-    rows = list(filter(None, map(_DISK.fullmatch, (line[:1000] for line in table))))
+    header, *table = lines(capture, "disk", 1000, 1000) or [""]
+    rows = list(filter(None, map(_row_of_df, table)))
     if not rows:
         return None, None
-    free = round(max(0, int(rows[0]["free"])) / 1024**2, 1)
-    return free, rows[-1]["type"] if " Type " in header else None
+    free = round(max(0, rows[0][0]) / 1024**2, 1)
+    return free, rows[-1][1] if " Type " in header else None
+
+
+def _row_of_df(line: str) -> tuple[int, str | None] | None:
+    """KB that are free, and the type, which may be a part of the name: names have spaces in them,
+    so a row is known by its three sizes, the share in use, and the path after that."""
+    words = line.split()
+    for at in range(1, len(words) - 4):
+        total, used, free, share, mounted = words[at : at + 5]
+        sizes = all(map(_SIZE.fullmatch, (total, used, free))) and not total.startswith("-")
+        if sizes and _SHARE.fullmatch(share) and mounted.startswith("/"):
+            kind = words[at - 1] if at > 1 and _FILE_SYSTEM.fullmatch(words[at - 1]) else None
+            return int(free), kind
+    return None
 
 
 def _toolchain(capture: Capture) -> dict[str, tuple[str, ...]]:
     tools: dict[str, tuple[str, ...]] = {}
-    for match in filter(None, map(_TOOL.fullmatch, lines(capture, "toolchain")[:MAX_TOOLS])):
+    for match in filter(None, map(_TOOL.fullmatch, lines(capture, "toolchain", MAX_TOOLS, 200))):
         versions = tools.get(match[1], ())
         if match[2] not in versions:
             tools[match[1]] = (*versions, match[2])

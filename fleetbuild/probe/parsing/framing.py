@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 
 from fleetbuild.models import Capture
 
@@ -11,18 +11,36 @@ SECTIONS = (
     "nvidia-smi", "lspci", "toolchain", "release",
     "sve", "device-tree", "mig",  # only where there is such hardware
 )  # fmt: skip
+_MAX_MARKS = 8 * len(SECTIONS)  # script.sh prints two a section
+_LONGEST_MARK = 64  # characters after the nonce
 
 
 def split(output: str, nonce: str) -> Capture:
     """The sections in what script.sh printed. Whatever stands outside of them (a greeting, a
-    profile's chatter) is left out, and so is a section that did not come to its end."""
-    mark = re.escape(nonce)
-    frame = re.compile(
-        rf"^{mark} begin (?P<name>[a-z-]+)\n(?P<text>.*?)\n{mark} end (?P=name) (?P<status>\d+)$",
-        re.DOTALL | re.MULTILINE,
-    )
-    return {
-        match["name"]: match["text"]
-        for match in frame.finditer(output)
-        if match["name"] in SECTIONS and (match["text"] or match["status"] == "0")
-    }
+    profile's chatter) is left out, and so is a section that did not come to its end before another
+    mark. The output is read once, whatever it holds."""
+    text = f"\n{output}"
+    sections: dict[str, str] = {}
+    name, start = "", 0  # of the section that has begun
+    for at, after, words in _marks(text, nonce):
+        if words[0] == "begin":
+            name, start = " ".join(words[1:]), after + 1
+            continue
+        ends = words[:2] == ["end", name] and len(words) == 3 and words[2].isdecimal()
+        if ends and name in SECTIONS and start <= at and (start < at or words[2] == "0"):
+            sections[name] = text[start:at]
+        name = ""
+    return sections
+
+
+def _marks(text: str, nonce: str) -> Iterator[tuple[int, int, list[str]]]:
+    """Each line that starts with the nonce: where the line break before it stands, where the line
+    ends, and its words after the nonce."""
+    mark, at = f"\n{nonce} ", -1
+    for _ in range(_MAX_MARKS):
+        at = text.find(mark, at + 1)
+        if at < 0:
+            return
+        first = at + len(mark)
+        line = text[first : first + _LONGEST_MARK].partition("\n")[0]
+        yield at, first + len(line), line.split(" ")

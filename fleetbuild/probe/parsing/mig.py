@@ -15,7 +15,7 @@ _INSTANCE = re.compile(r"MIG (?P<profile>[\w.+-]{1,30}) +Device +\d{1,3}: ", re.
 
 def split_gpus(capture: Capture) -> list[str]:
     """A warning for each GPU that MIG is switched on for. Its SM is that of all its instances."""
-    said = lines(capture, "mig")[:1000]
+    said = lines(capture, "mig", 1000, 400)
     modes = filter(None, map(_MODE.fullmatch, said))
     instances = _instances(said)
     return [

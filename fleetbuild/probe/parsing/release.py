@@ -3,55 +3,64 @@
 from __future__ import annotations
 
 import json
-import re
 
 from pydantic import ValidationError
 
 from fleetbuild.models import Capture, Manifest
-from fleetbuild.probe.parsing.text import MAX_SECTION, short
+from fleetbuild.probe.parsing.text import is_too_long, short
 
 MAX_RELEASES = 64
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+MAX_MANIFEST = 256 * 1024  # characters; script.sh prints no more of one
+MAX_ITEMS = 5000
 
 
 def read_release(capture: Capture) -> tuple[dict[str, Manifest], list[str]]:
-    """The manifests by the name of their release, and a warning where one is damaged."""
+    """The manifests by the name of their release, and a warning for each that is malformed."""
     text = capture.get("release", "").strip()
-    if len(text) > MAX_SECTION:
+    if is_too_long("release", text):
         return {}, []
     manifests: dict[str, Manifest] = {}
     warnings: list[str] = []
-    while text and len(manifests) + len(warnings) < MAX_RELEASES:
+    at, decoder = 0, json.JSONDecoder()
+    while at < len(text) and len(manifests) + len(warnings) < MAX_RELEASES:
         try:
-            document, end = json.JSONDecoder().raw_decode(text)
+            document, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            warnings.append(_damaged("is no JSON", text))
+            warnings.append(_malformed(f"it is not JSON: {short(text[at : at + 240], 60)!r}"))
             break
-        try:
-            manifest = Manifest.model_validate(document)
-        except ValidationError:
-            manifest = None
-        if manifest and _harmless(manifest):
-            manifests[manifest.release] = manifest
+        problem = "it is too large" if end - at > MAX_MANIFEST else _problem(document)
+        if problem:
+            warnings.append(_malformed(problem))
         else:
-            warnings.append(_damaged("is not one of ours", text))
-        text = text[end:].strip()
+            manifest = Manifest.model_validate(document)
+            manifests[manifest.release] = manifest
+        at = _after_space(text, end)
     return manifests, warnings
 
 
-def _harmless(manifest: Manifest) -> bool:
-    """The names will be parts of paths and be shown to people."""
-    names = all(map(_NAME.fullmatch, (manifest.release, manifest.id)))
-    return names and _printable(manifest.model_dump())
+def _after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
 
 
-def _printable(value: object) -> bool:
-    if isinstance(value, dict):
-        return all(map(_printable, value.values()))
-    if isinstance(value, list | tuple):
-        return all(map(_printable, value))
-    return not isinstance(value, str) or value.isprintable()
+def _problem(document: object) -> str | None:
+    """What is wrong with a manifest. Its size comes first: each wrong item is a problem to
+    pydantic, and a hundred thousand of them take half a gigabyte."""
+    values = [document, *document.values()] if isinstance(document, dict) else [document]
+    if any(isinstance(value, list | dict) and len(value) > MAX_ITEMS for value in values):
+        return f"it holds more than {MAX_ITEMS} items"
+    try:
+        manifest = Manifest.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "all of it"
+        return f"{short(where, 60)}: {short(first['msg'], 120)}"
+    return None if manifest.python.isprintable() else "python: it has characters that do not print"
 
 
-def _damaged(why: str, text: str) -> str:
-    return f"The manifest of a release on the node {why} and is left out: {short(text, 60)!r}."
+def _malformed(why: str) -> str:
+    return (
+        f"A release manifest on this node is malformed and is left out: {why}. Run fleetbuild apply"
+        " to install the release again."
+    )

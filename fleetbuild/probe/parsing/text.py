@@ -5,36 +5,46 @@ from __future__ import annotations
 from fleetbuild.models import Capture
 
 MAX_SECTION = 16 * 1024 * 1024  # characters; /proc/cpuinfo of 3,000 threads
+MAX_RELEASE = 4 * 1024 * 1024
+MAX_OTHER = 1024 * 1024
 MAX_LINES = 200_000
 MAX_LINE = 16 * 1024
+_MAX = {"cpuinfo": MAX_SECTION, "release": MAX_RELEASE}
+
+
+def is_too_long(section: str, text: str) -> bool:
+    """Whether a section is longer than any real one, and so is not read at all."""
+    return len(text) > _MAX.get(section, MAX_OTHER)
 
 
 def too_long(capture: Capture) -> list[str]:
-    """A warning for each section that is too long to be true, and so is not read at all."""
+    """A warning for each section that is too long to be read."""
     return [
-        f"{clean(section)} is longer than {MAX_SECTION // 1024**2} MB and is not read."
+        f"{short(section, 40)} is longer than {_MAX.get(section, MAX_OTHER) // 1024**2} MB and is"
+        " not read."
         for section, text in capture.items()
-        if len(text) > MAX_SECTION
+        if is_too_long(section, text)
     ]
 
 
-def lines(capture: Capture, section: str) -> list[str]:
-    """The section's lines, without what does not print; none where it is missing or too long."""
+def lines(
+    capture: Capture, section: str, most: int = MAX_LINES, longest: int = MAX_LINE
+) -> list[str]:
+    """The section's first lines, without what does not print; none where it is missing or too
+    long. Every parser says how much it reads, so that no text costs it more than that."""
     text = capture.get(section, "")
-    if len(text) > MAX_SECTION:
+    if is_too_long(section, text):
         return []
-    return [clean(line[:MAX_LINE]) for line in text.split("\n", MAX_LINES)[:MAX_LINES]]
+    return [clean(line[:longest]) for line in text.split("\n", most)[:most]]
 
 
 def clean(text: str) -> str:
     """The printable characters; a tab or any other white space counts as one space."""
-    if text.isprintable():
-        return text.strip()
-    kept = (" " if char.isspace() else char for char in text if char.isprintable() or char in "\t")
-    return "".join(kept).strip()
+    text = text.replace("\t", " ")
+    return (text if text.isprintable() else "".join(filter(str.isprintable, text))).strip()
 
 
 def short(text: str, length: int = 200) -> str:
     """Text for a sentence: one line, not too long."""
-    text = " ".join(clean(text.replace("\n", "\t")[: 4 * length]).split())
+    text = " ".join(clean(text[: 4 * length].replace("\n", "\t")).split())
     return text if len(text) <= length else text[: length - 1] + "…"

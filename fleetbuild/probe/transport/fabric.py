@@ -149,6 +149,7 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
         user=settings["user"][0],
         port=port,
         config=_fabric_config(),
+        forward_agent=False,  # a node could log in to others with it
         connect_timeout=left,
         connect_kwargs={
             **_keys(settings),

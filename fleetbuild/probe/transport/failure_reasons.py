@@ -9,11 +9,12 @@ from fleetbuild.models import Login
 from fleetbuild.probe.transport.base import Answer, NoAnswer
 
 _LONGEST = 200
+_MOST = 4096  # bytes: the last words, after whatever banner a server sends
 
 
 def ssh_problem(complaint: bytes, login: Login) -> NoAnswer | None:
     """What ssh's last words mean."""
-    said = _plain(complaint)
+    said = _plain(complaint[-_MOST:])
     for pattern, problem in _SSH:
         if re.search(pattern, said):
             return problem(said, login)
@@ -23,7 +24,7 @@ def ssh_problem(complaint: bytes, login: Login) -> NoAnswer | None:
 
 def unusable_answer(answer: Answer, login: Login) -> NoAnswer:
     """Why an answer without a single section is none."""
-    said = _plain(answer.err + b"\n" + answer.out[:4096])
+    said = _plain(answer.err[-_MOST:] + b"\n" + answer.out[:_MOST])
     for pattern, reason, fix in _NODE:
         if re.search(pattern, said):
             return NoAnswer(reason, fix)
@@ -104,7 +105,7 @@ def _known_name(login: Login) -> str:
 
 
 def _denied(said: str, login: Login) -> NoAnswer:
-    methods = re.search(r"Permission denied \(([^)]*)\)", said)
+    methods = re.search(r"Permission denied \(([^)]{0,100})\)", said)
     return login_refused(login, methods[1] if methods else "")
 
 
@@ -116,7 +117,7 @@ def _jump(said: str, _: Login) -> NoAnswer:
 
 # In this order: behind a jump host, ssh says several of these, and the first is the cause.
 _SSH = (
-    (r"HOST IDENTIFICATION HAS CHANGED|host key .* revoked", _changed),
+    (r"HOST IDENTIFICATION HAS CHANGED|host key .{1,200} revoked", _changed),
     (r"Host key verification failed|host key is known for", _unknown),
     (r"open failed: (connect failed|administratively)|stdio forwarding failed", _jump),
     (r"Permission denied|Too many authentication failures", _denied),
@@ -135,13 +136,13 @@ _SSH = (
 _SUDO_FIX = "give the password (--ask-become-pass or ansible_become_password), or a NOPASSWD rule"
 _NODE = (
     (r"incorrect password attempt|Sorry, try again", "sudo refused the become password", _SUDO_FIX),
-    (r"sudo: .*(password is required|no password was)", "sudo wants a password", _SUDO_FIX),
+    (r"sudo: .{0,200}(password is required|no password was)", "sudo wants a password", _SUDO_FIX),
     (
         r"not in the sudoers|is not allowed to (execute|run)|may not run sudo",
         "sudo does not allow it",
         "add a sudoers rule, or set ansible_become: false",
     ),
-    (r"sudo: .*(must have a tty|terminal is required)", "sudo wants a terminal", _SUDO_FIX),
+    (r"sudo: .{0,200}(must have a tty|terminal is required)", "sudo wants a terminal", _SUDO_FIX),
     (r"sudo: (command )?not found|sudo: No such", "it has no sudo", "set ansible_become: false"),
     (r"doas: ", "doas refused", "add a nopass rule to doas.conf, or set ansible_become: false"),
     (

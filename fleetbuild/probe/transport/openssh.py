@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,14 @@ _NO_PASSWORDS = (
 )
 # Ours come first, and OpenSSH's first word counts. A master of ours would outlive the probe and
 # hold its pipes; one of the user's that is there already is used, by its ControlPath.
-_OURS = ("ControlMaster=no", "RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes")
+_OURS = (
+    "ControlMaster=no", "RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes",
+    "ForwardAgent=no", "ForwardX11=no", "ForwardX11Trusted=no", "PermitLocalCommand=no",
+    "Tunnel=no",
+)  # fmt: skip
+# The same by the options that count wherever they stand, after a -A or -X in Ansible's arguments.
+_LAST = ("-a", "-x")
+_PREFIXED = (8, 5)  # since then a question in a server's own words begins with who asks it
 
 
 def options(login: Login, deadline: Deadline | None = None) -> list[str]:
@@ -84,12 +92,32 @@ def ask_ssh(words: Sequence[str], timeout: float) -> tuple[Settings, str]:
     return settings, ended.stderr.decode(errors="replace")
 
 
+@functools.cache
+def _version(ssh: str) -> tuple[int, int]:
+    """OpenSSH's version; (0, 0) where it does not tell one."""
+    try:
+        ended = subprocess.run(
+            [ssh, "-V"], capture_output=True, stdin=subprocess.DEVNULL, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0, 0
+    found = re.match(rb"OpenSSH_[A-Za-z_]*(\d{1,3})\.(\d{1,3})", ended.stderr)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _asked_as(login: Login, settings: Settings) -> tuple[str, str]:
+    """The user and the host that OpenSSH names when it asks for this login's password."""
+    host = settings.get("hostname", (login.host,))[0].lower()
+    user = settings.get("user", (login.user or "",))[0]
+    return user, settings.get("hostkeyalias", (host,))[0]
+
+
 class ProgramTransport:
     """The ssh program: all that OpenSSH can do, at the price of a process a node."""
 
     def __init__(self, login: Login, settings: Settings) -> None:
         self._login = login
-        self._hostname = settings.get("hostname", (login.host,))[0].lower()
+        self._settings = settings
         self._process: Process | None = None
 
     def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
@@ -97,11 +125,14 @@ class ProgramTransport:
         login = self._login
         command, stdin = remote_command(login.become, script, arguments)
         ours = [*_OURS, *(("NumberOfPasswordPrompts=1",) if login.password else ("BatchMode=yes",))]
+        if login.password and _version(login.ssh_executable) < _PREFIXED:
+            # A bastion could ask in the words that OpenSSH has for the node's password.
+            ours.append("KbdInteractiveAuthentication=no")
         words = [
             login.ssh_executable,
-            *("-T", *_options(ours), *options(login, deadline), "--", login.host, command),
+            *("-T", *_options(ours), *options(login, deadline), *_LAST, "--", login.host, command),
         ]
-        with _Askpass(login.password, self._hostname) as env:
+        with _Askpass(login.password, _asked_as(login, self._settings)) as env:
             self._process = Process(words, {**os.environ, **env})
             answer = self._process.run(stdin, deadline)
         if answer.code == 255 and (problem := ssh_problem(answer.err, login)):
@@ -117,24 +148,22 @@ class ProgramTransport:
 class _Askpass:
     """Lets ssh ask for one password without a terminal.
 
-    The little program answers when the node asks, and only then: not a bastion on the way there,
-    and not the question whether an unknown host key is right. What a server asks in its own words
-    comes after who it is, in brackets; those words count for nothing.
+    The little program answers when the node asks for exactly this login, and only then: not a
+    bastion on the way there, and not the question whether an unknown host key is right. What a
+    server asks in its own words comes after the login, in brackets; those words count for nothing.
     """
 
     PROGRAM = """#!/bin/sh
 case $1 in
-  "("*) asked=${1%%")"*} ;;
-  *"'s password: ") asked=${1%"'s password: "} ;;
+  "$FLEETBUILD_LOGIN's password: " | "$FLEETBUILD_SHORT's password: " | "($FLEETBUILD_LOGIN) "*)
+    printf '%s\\n' "$FLEETBUILD_ANSWER" ;;
   *) exit 1 ;;
 esac
-case $asked in *"@$FLEETBUILD_ASKED_BY") ;; *) exit 1 ;; esac
-printf '%s\\n' "$FLEETBUILD_ANSWER"
 """
 
-    def __init__(self, password: SecretStr | None, host: str) -> None:
+    def __init__(self, password: SecretStr | None, asked_as: tuple[str, str]) -> None:
         self._password = password
-        self._host = host
+        self._user, self._host = asked_as
         self._place: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> dict[str, str]:
@@ -148,7 +177,8 @@ printf '%s\\n' "$FLEETBUILD_ANSWER"
             "SSH_ASKPASS": str(program),
             "SSH_ASKPASS_REQUIRE": "force",
             "DISPLAY": os.environ.get("DISPLAY", ":0"),  # OpenSSH before 8.4 asks only with one
-            "FLEETBUILD_ASKED_BY": self._host,
+            "FLEETBUILD_LOGIN": f"{self._user}@{self._host}",
+            "FLEETBUILD_SHORT": f"{self._user[:30]}@{self._host[:128]}",  # by older versions
             "FLEETBUILD_ANSWER": self._password.get_secret_value(),
         }
 

@@ -303,7 +303,9 @@ SERVED = Manifest(
     id="r1",
     group="cpu-avx-cp311",
     python="/usr/bin/python3",
-    wheels=(ManifestWheel(package="p", version="1+cpu.avx", artifact_key="k", sha256="s"),),
+    wheels=(
+        ManifestWheel(package="p", version="1+cpu.avx", artifact_key="0" * 32, sha256="0" * 64),
+    ),
     verified=True,
 )
 FILE = "/etc/kubernetes/node-feature-discovery/features.d/fleetbuild"

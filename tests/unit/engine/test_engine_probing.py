@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.models import Capture, Login, Node, ignore
+from fleetbuild.models import Login, Node, ignore
 from fleetbuild.planner import facts as probing
 from fleetbuild.planner.facts import probe_nodes, stored_facts
+from fleetbuild.probe.parsing.facts import facts_of
+from fleetbuild.probe.probing import Probed
 from fleetbuild.report.facts import facts_ending
 
 CAPTURE = {"uname": "Linux 6.1 x86_64", "cpuinfo": "flags : lm avx"}
@@ -24,9 +26,9 @@ NODES = [
 def test_who_is_to_be_skipped_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def probe(nodes: Sequence[Node], **_: Any) -> dict[str, Capture]:
+    def probe(nodes: Sequence[Node], **_: Any) -> dict[str, Probed]:
         asked.extend(node.name for node in nodes)
-        return {node.name: CAPTURE for node in nodes}
+        return {node.name: Probed(CAPTURE, facts_of(CAPTURE)) for node in nodes}
 
     monkeypatch.setattr(probing, "probe", probe)
     facts = probe_nodes(

@@ -7,7 +7,9 @@ from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, ManifestWheel, NodeResult, NodeStatus, Result
 from fleetbuild.tasks.status import compare_releases, with_labels
 
-WHEEL = ManifestWheel(package="hnswlib", version="0.8.0+cpu.avx", artifact_key="k", sha256="s")
+WHEEL = ManifestWheel(
+    package="hnswlib", version="0.8.0+cpu.avx", artifact_key="0" * 32, sha256="0" * 64
+)
 MANIFEST = Manifest(
     release="default", id="r1", group="g", python="/p", wheels=(WHEEL,), verified=True
 )

@@ -218,7 +218,7 @@ def test_the_exit_codes_of_a_plan() -> None:
 
 
 def manifest(package: str, key: str) -> Manifest:
-    one = ManifestWheel(package=package, version="1", artifact_key=key, sha256="s")
+    one = ManifestWheel(package=package, version="1", artifact_key=key, sha256="0" * 64)
     return Manifest(release="default", id="r", group="g", python="/p", wheels=(one,))
 
 
@@ -228,10 +228,10 @@ def test_checks_come_from_the_plan_else_from_the_recipe(tmp_path: Path) -> None:
     store = Store(tmp_path)
     of_plan = checks_by_manifest(the_plan, store, [])
     assert of_plan(manifest("hnswlib", str(planned.artifact_key))).snippets == ("planned",)
-    of_recipe = checks_by_manifest(None, store, [])(manifest("hnswlib", "another"))
+    of_recipe = checks_by_manifest(None, store, [])(manifest("hnswlib", "f" * 32))
     assert of_recipe.imports == ("hnswlib",)
     assert of_recipe.snippets
-    nobody = checks_by_manifest(None, store, [])(manifest("unheard-of", "another"))
+    nobody = checks_by_manifest(None, store, [])(manifest("unheard-of", "f" * 32))
     assert not nobody.imports
     assert not nobody.snippets
 

@@ -62,16 +62,16 @@ FLASH = (package("torch", "2.13.0"), package("flash-attn", "2.8.3"))
 @pytest.mark.parametrize(
     ("known", "says"),
     [
-        (facts(), "and none is planned for here"),
-        (gpu("6.0"), "and its GPUs are SM 6.0 here"),
-        (gpu("7.0", "7.5"), "and its GPUs are SM 7.0 and 7.5 here"),
+        (facts(), "this node has no GPU to plan for"),
+        (gpu("6.0"), "this node has only SM 6.0"),
+        (gpu("7.0", "7.5"), "this node has only SM 7.0 and 7.5"),
     ],
 )
 def test_a_package_for_newer_gpus_blocks_a_node_without_one(known, says):
     plan = planned({"a": known, "b": gpu("8.6")}, packages=FLASH)
     blocked = plan.nodes["a"]
     assert blocked.state == "blocked"
-    assert blocked.reason == f"flash-attn needs a GPU of SM 8.0 or newer, {says}."
+    assert blocked.reason == f"flash-attn needs a GPU of SM 8.0 or newer, and {says}."
     assert "without flash-attn" in blocked.fix
     assert plan.nodes["b"].state == "ok"
 
@@ -84,7 +84,9 @@ def test_older_gpus_beside_newer_ones_get_no_code_of_it_and_are_told():
         "2.8.3+cu130.sm80.avx2",
     ]
     assert group.wheels[1].environment["TORCH_CUDA_ARCH_LIST"] == "8.0"
-    assert plan.nodes["a"].warnings == ("flash-attn has no code for its GPUs of SM 7.5.",)
+    assert plan.nodes["a"].warnings == (
+        "The wheel of flash-attn has no code for this node's GPUs of SM 7.5.",
+    )
 
 
 def test_libraries_that_no_wheel_brings_are_told():

@@ -227,7 +227,7 @@ def test_a_section_that_is_too_long_is_not_read() -> None:
     assert facts.isa is None
     assert facts.warnings[:2] == (
         "cpuinfo is longer than 16 MB and is not read.",
-        "release is longer than 16 MB and is not read.",
+        "release is longer than 4 MB and is not read.",
     )
 
 

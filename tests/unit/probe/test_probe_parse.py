@@ -14,6 +14,7 @@ from fleetbuild.probe.parsing.facts import facts_of, unreachable
 from fleetbuild.probe.parsing.framing import SECTIONS, split
 
 CPU = {"uname": "Linux 6.1 x86_64", "cpuinfo": "flags : lm avx"}
+KEY, SHA = "a" * 32, "b" * 64
 MANIFEST: dict[str, Any] = {
     "format_version": 1,
     "release": "default",
@@ -21,7 +22,7 @@ MANIFEST: dict[str, Any] = {
     "group": "cpu-avx2-cp311",
     "python": "/usr/bin/python3.11",
     "wheels": [
-        {"package": "hnswlib", "version": "0.8.0+cpu.avx2", "artifact_key": "a", "sha256": "b"}
+        {"package": "hnswlib", "version": "0.8.0+cpu.avx2", "artifact_key": KEY, "sha256": SHA}
     ],
     "dependencies": ["numpy==2.1.0"],
     "verified": True,
@@ -175,28 +176,56 @@ def test_releases_by_name() -> None:
     assert facts.warnings == ()
 
 
+def with_wheel(**values: object) -> str:
+    return json.dumps(MANIFEST | {"wheels": [MANIFEST["wheels"][0] | values]})
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ("9" * 5000, "is no JSON"),
-        ("{}", "is not one of ours"),
-        (json.dumps(MANIFEST | {"wheels": 5}), "is not one of ours"),
-        (json.dumps(MANIFEST | {"group": "\x1b[31mred"}), "is not one of ours"),
-        (json.dumps(MANIFEST | {"dependencies": ["\u202e"]}), "is not one of ours"),
-        (json.dumps(MANIFEST | {"id": "../../etc"}), "is not one of ours"),
-        (json.dumps(MANIFEST | {"release": "a/b"}), "is not one of ours"),
+        ("{", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ("9" * 5000, "it is not JSON"),
+        ("{}", "release: Field required"),
+        ("[]", "all of it: Input should be"),
+        (json.dumps(MANIFEST | {"wheels": 5}), "wheels: "),
+        (json.dumps(MANIFEST | {"wheels": [{}] * 5001}), "it holds more than 5000 items"),
+        (json.dumps(MANIFEST | {"wheels": [MANIFEST["wheels"][0]] * 1001}), "wheels: "),
+        (json.dumps(MANIFEST | {"dependencies": ["a==1"] * 60_000}), "it is too large"),
+        (json.dumps(MANIFEST | {str(n): n for n in range(6000)}), "it holds more than 5000 items"),
+        (json.dumps(MANIFEST | {"\x1b[31m" + "x" * 900: 1}), "[31mxxx"),
+        (json.dumps(MANIFEST | {"group": "\x1b[31mred"}), "group: "),
+        (json.dumps(MANIFEST | {"group": "g" * 300}), "group: "),
+        (json.dumps(MANIFEST | {"python": "/\x1b[31mred"}), "python: "),
+        (json.dumps(MANIFEST | {"python": "/" * 2000}), "python: "),
+        (json.dumps(MANIFEST | {"dependencies": ["\u202e"]}), "dependencies.0: "),
+        (json.dumps(MANIFEST | {"dependencies": ["a==1\n"]}), "dependencies.0: "),
+        (json.dumps(MANIFEST | {"id": "../../etc"}), "id: "),
+        (json.dumps(MANIFEST | {"id": "a\n"}), "id: "),
+        (json.dumps(MANIFEST | {"id": "a" * 65}), "id: "),
+        (json.dumps(MANIFEST | {"release": "a/b"}), "release: "),
+        (json.dumps(MANIFEST | {"format_version": 10**4000}), "format_version: "),
+        (with_wheel(artifact_key="a" * 300), "wheels.0.artifact_key: "),
+        (with_wheel(artifact_key="/etc"), "wheels.0.artifact_key: "),
+        (with_wheel(artifact_key=KEY + "\n"), "wheels.0.artifact_key: "),
+        (with_wheel(artifact_key="\u0661" * 32), "wheels.0.artifact_key: "),
+        (with_wheel(sha256="b" * 63), "wheels.0.sha256: "),
+        (with_wheel(package="-x"), "wheels.0.package: "),
+        (with_wheel(package="x" * 200), "wheels.0.package: "),
+        (with_wheel(version="1 2"), "wheels.0.version: "),
+        (with_wheel(version=None), "wheels.0.version: "),
     ],
 )
-def test_a_damaged_manifest_is_a_warning(text: str, why: str) -> None:
+def test_a_malformed_manifest_is_a_warning(text: str, why: str) -> None:
     facts = read(release=text)
     assert facts.release == {}
-    assert f"on the node {why} and is left out" in facts.warnings[0]
-    assert len(facts.warnings[0]) < 200
+    (warning,) = facts.warnings
+    assert f"is malformed and is left out: {why}" in warning
+    assert warning.endswith("Run fleetbuild apply to install the release again.")
+    assert len(warning) < 340
 
 
-def test_a_damaged_manifest_hides_no_other() -> None:
+def test_a_malformed_manifest_hides_no_other() -> None:
     assert list(read(release="{}" + json.dumps(MANIFEST)).release) == ["default"]
 
 
@@ -261,3 +290,23 @@ def test_no_output_is_an_error(output: str, nonce: str) -> None:
 def test_what_was_framed_comes_back(capture: dict[str, str]) -> None:
     output = "".join(f"N0nce begin {s}\n{t}\nN0nce end {s} 0\n" for s, t in capture.items())
     assert split(output, "N0nce") == capture
+
+
+@given(st.dictionaries(st.sampled_from(SECTIONS), anything) | mutated())
+def test_what_is_shown_is_bounded(capture: dict[str, str]) -> None:
+    dumped = facts_of(capture).model_dump(mode="json")
+    assert all(len(text) <= 1024 for text in strings(dumped))
+    assert all(len(items) <= 5000 for items in dumped.values() if isinstance(items, list))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(list(MANIFEST)), inner),
+    max_leaves=20,
+)
+
+
+@given(st.sampled_from(list(MANIFEST)), json_values)
+def test_no_value_in_a_manifest_is_an_error(key: str, value: object) -> None:
+    facts = read(release=json.dumps(MANIFEST | {key: value}))
+    assert len(facts.release) + len(facts.warnings) == 1

@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from store_files import make_wheel
@@ -154,3 +155,9 @@ def test_an_index_that_pip_reads(store, wheel, tmp_path):
         )
         assert done.returncode == 0, done.stderr
         assert (tmp_path / f"got{copy}" / other.name).is_file()
+
+
+@pytest.mark.parametrize("key", ["", "a" * 300, "/etc", "..", "../files", "a/b", "a\n", "\0"])
+def test_a_key_that_names_no_folder_has_no_wheels(tmp_path: Path, key: str) -> None:
+    (tmp_path / "wheels").mkdir()
+    assert Store(tmp_path).of_key(key) == ()

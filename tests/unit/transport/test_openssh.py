@@ -153,15 +153,76 @@ def test_an_answer_without_sections_is_explained(answer: Answer, reason: str) ->
         ("(al@gate) al@n1.example's password: ", False),
         ("(al@gate", False),
         ("al@an1.example's password: ", False),
+        ("bo@n1.example's password: ", False),
+        ("(bo@n1.example) Password: ", False),
+        ("xal@n1.example's password: ", False),
+        ("(al@n1.example)", False),
+        ("al@n1.example's password: \nal@n1.example's password: ", False),
         ("Are you sure you want to continue connecting (yes/no/[fingerprint])? ", False),
         ("Enter passphrase for key '/k': ", False),
+        ("Enter passphrase for key 'al@n1.example's password: ", False),
     ],
 )
 def test_the_password_goes_to_the_node_and_to_nobody_else(prompt: str, answered: bool) -> None:
-    with _Askpass(login(password="s3cret").password, "n1.example") as env:
+    with _Askpass(login(password="s3cret").password, ("al", "n1.example")) as env:
         answer = Process([env["SSH_ASKPASS"], prompt], env).run(b"", Deadline(5))
         assert Path(env["SSH_ASKPASS"]).stat().st_mode & 0o077 == 0
         assert "s3cret" not in Path(env["SSH_ASKPASS"]).read_text()
     assert (answer.code == 0) == answered
     assert (b"s3cret" in answer.out) == answered
     assert not Path(env["SSH_ASKPASS"]).exists()
+
+
+def test_a_pattern_in_a_name_is_no_pattern() -> None:
+    with _Askpass(login(password="s3cret").password, ("*", "*")) as env:
+        for prompt in ("al@gate's password: ", "(al@gate) Password: "):
+            assert Process([env["SSH_ASKPASS"], prompt], env).run(b"", Deadline(5)).code == 1
+
+
+def ssh_that(tmp_path: Path, does: str) -> str:
+    """A program in the place of ssh."""
+    program = tmp_path / "ssh"
+    program.write_text(f"#!/bin/sh\n{does}\n")
+    program.chmod(0o700)
+    return str(program)
+
+
+@pytest.mark.parametrize("args", [(), ("-A", "-X"), ("-Y",), ("-o", "ForwardAgent=yes")])
+def test_nothing_is_forwarded_to_a_node(tmp_path: Path, args: tuple[str, ...]) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "ForwardAgent yes\nForwardX11 yes\nForwardX11Trusted yes\nTunnel yes\n"
+        "PermitLocalCommand yes\nLocalCommand touch /tmp/x\nLocalForward 9 h:9\n"
+    )
+    one = login(
+        ssh_executable=ssh_that(tmp_path, 'exec ssh -G "$@"'),
+        ssh_args=args,
+        ssh_common_args=("-F", str(config), *args),
+    )
+    said = ProgramTransport(one, {}).run(b"", (), Deadline(5)).out.decode().splitlines()
+    for line in (
+        "forwardagent no", "forwardx11 no", "permitlocalcommand no", "tunnel false",
+        "clearallforwardings yes",
+    ):  # fmt: skip
+        assert line in said
+    assert not [line for line in said if line.startswith("localforward")]
+
+
+@pytest.mark.parametrize(
+    ("version", "allowed"),
+    [
+        ("OpenSSH_8.4p1 Debian-5", False),
+        ("OpenSSH_7.4p1, OpenSSL 1.0.2k-fips", False),
+        ("Sun_SSH_1.1", False),
+        ("OpenSSH_8.5p1", True),
+        ("OpenSSH_10.0p2", True),
+        ("OpenSSH_for_Windows_9.5p1", True),
+    ],
+)
+def test_questions_in_a_servers_own_words_need_an_openssh_that_says_who_asks(
+    tmp_path: Path, version: str, allowed: bool
+) -> None:
+    program = ssh_that(tmp_path, f'[ "$1" = -V ] && echo "{version}" >&2 || printf "%s\\n" "$@"')
+    one = login(ssh_executable=program, password="x")
+    said = ProgramTransport(one, {}).run(b"", (), Deadline(5)).out.decode().splitlines()
+    assert ("KbdInteractiveAuthentication=no" not in said) == allowed

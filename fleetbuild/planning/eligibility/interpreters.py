@@ -1,0 +1,80 @@
+"""The Python interpreter that a node's releases use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetbuild.models import Config, Facts, Node, Python
+from fleetbuild.planning.eligibility.blocked import Blocked
+
+_DEBIAN = {"debian", "ubuntu", "linuxmint", "raspbian", "pop"}
+
+
+def choose_interpreter(node: Node, facts: Facts, config: Config) -> Python:
+    """Return the interpreter that releases on this node use, or raise Blocked."""
+    wanted = node.python or config.python
+    found = [python for python in facts.pythons if _is_wanted(python, wanted)]
+    if not found:
+        raise _no_python(wanted, facts)
+    # Without a configured version, use the node's python3, which is listed first.
+    candidates = found if wanted else found[:1]
+    chosen = next((python for python in candidates if python.venv is not False), None)
+    if chosen is None:
+        raise _no_venv(candidates[0], facts, [each for each in facts.pythons if each.venv])
+    return chosen
+
+
+def _is_wanted(python: Python, wanted: str | None) -> bool:
+    if wanted is None:
+        return True
+    if wanted.startswith("/"):
+        return python.path == wanted
+    parts = wanted.removesuffix("t").split(".")
+    alike = python.version.split(".")[: len(parts)] == parts
+    return alike and _free_threaded(python) == wanted.endswith("t")
+
+
+def _free_threaded(python: Python) -> bool:
+    return python.tag.endswith("t")
+
+
+def _no_python(wanted: str | None, facts: Facts) -> Blocked:
+    found = ", ".join(
+        f"{'free-threaded ' * _free_threaded(python)}{python.version} ({python.path})"
+        for python in facts.pythons
+    )
+    has = f"It has {found}." if found else "It has no Python."
+    what = f"Python {wanted}" if wanted else "CPython"
+    return Blocked(
+        f"The node has no {what}. {has}",
+        f"Install it ({_command(wanted, facts)}), or choose an installed one with python: or "
+        "fleetbuild_python.",
+    )
+
+
+def _command(wanted: str | None, facts: Facts) -> str:
+    if wanted is None or wanted.startswith("/"):
+        return f"{_installer(facts)} python3"
+    if wanted.endswith("t"):  # distributions name it differently, or do not have it
+        return f"uv python install {wanted}"
+    return f"{_installer(facts)} python{wanted}"
+
+
+def _no_venv(python: Python, facts: Facts, others: Sequence[Python]) -> Blocked:
+    minor = ".".join(python.version.split(".")[:2])
+    system = facts.os.id in _DEBIAN and python.path.startswith("/usr/bin/")
+    name = "python3" if python.path == "/usr/bin/python3" else f"python{minor}"
+    fix = f"apt install {name}-venv" if system else f"Install venv and ensurepip for {python.path}"
+    if others:
+        fix += f", or set fleetbuild_python: {others[0].path} ({others[0].version})"
+    return Blocked(
+        f"{python.path} ({python.version}) cannot make virtual environments: it lacks venv or "
+        "ensurepip.",
+        f"{fix}.",
+    )
+
+
+def _installer(facts: Facts) -> str:
+    if facts.os.id in _DEBIAN:
+        return "apt install"
+    return "apk add" if facts.libc and facts.libc.family == "musl" else "dnf install"
