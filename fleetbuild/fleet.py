@@ -22,7 +22,7 @@ from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.inventory import read_inventory
 from fleetbuild.kubernetes import Delivery
 from fleetbuild.kubernetes.builds.builder_image import builder_image
-from fleetbuild.labelling.api import compare_labels, label_cluster
+from fleetbuild.labelling.api import label_cluster
 from fleetbuild.labelling.labeller import label_targets, nodes_serving_plan, targets_of_plan
 from fleetbuild.models import (
     Config,
@@ -55,7 +55,7 @@ from fleetbuild.tasks.export import exported
 from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.tasks.garbage import collect_garbage
 from fleetbuild.tasks.rollback import rollback_task
-from fleetbuild.tasks.status import compare_releases
+from fleetbuild.tasks.status import compare_labels, compare_releases
 from fleetbuild.tasks.verify import verify_task
 from fleetbuild.wiring import (
     FleetAccess,

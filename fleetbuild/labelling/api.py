@@ -19,9 +19,8 @@ from fleetbuild.labelling.labeller import (
     nodes_serving_plan,
     targets_of_plan,
 )
-from fleetbuild.models import Facts, Manifest, NodeStatus, Plan, Result
+from fleetbuild.models import Manifest, Plan, Result
 from fleetbuild.models.result import Labelled, LabelResult
-from fleetbuild.tasks.status import stranger, with_labels
 
 
 class ApiLabeller:
@@ -116,32 +115,6 @@ class ApiLabeller:
             reason=outcome.reason,
             fix=outcome.fix,
         )
-
-
-def compare_labels(
-    found: Mapping[str, NodeStatus],
-    facts: Mapping[str, Facts],
-    names: LabelTargets,
-    cluster: Cluster,
-    *,
-    limited: bool = False,
-) -> dict[str, NodeStatus]:
-    """What nodes are, with what the cluster says of them; and Nodes that are no host, where they
-    have labels of this release. Of a limited fleet nobody knows which those are.
-    """
-    with cluster.connect() as client:
-        nodes = list_nodes(client)
-    compared = {}
-    for name, status in found.items():
-        node = nodes.get(names.in_cluster(name))
-        known = facts.get(name)
-        current = known.release.get(names.release) if known else None
-        labels = node.labels if node else None
-        compared[name] = with_labels(status, labels, current, names)
-    hosts = {names.in_cluster(name) for name in found}
-    strangers = () if limited else sorted(nodes.keys() - hosts)
-    statuses = (stranger(name, nodes[name].labels, names) for name in strangers)
-    return compared | {f"node/{each.node}": each for each in statuses if each}
 
 
 def label_cluster(plan: Plan, result: Result | None, cluster: Cluster, *, force: bool) -> Labelled:

@@ -1,9 +1,11 @@
-"""What runs where, and how it differs from what the last apply left. No I/O."""
+"""`fleetbuild status`: compare what serves on each node with what the last apply left there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fleetbuild.cluster import Cluster
+from fleetbuild.cluster.nodes import list_nodes
 from fleetbuild.kubernetes.labels.release_labels import is_label_of, served_labels
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus, Result
@@ -52,6 +54,32 @@ def _one(
         sentence=sentence,
         probed=probed,
     )
+
+
+def compare_labels(
+    found: Mapping[str, NodeStatus],
+    facts: Mapping[str, Facts],
+    names: LabelTargets,
+    cluster: Cluster,
+    *,
+    limited: bool = False,
+) -> dict[str, NodeStatus]:
+    """What nodes are, with what the cluster says of them; and Nodes that are no host, where they
+    have labels of this release. Of a limited fleet nobody knows which those are.
+    """
+    with cluster.connect() as client:
+        nodes = list_nodes(client)
+    compared = {}
+    for name, status in found.items():
+        node = nodes.get(names.in_cluster(name))
+        known = facts.get(name)
+        current = known.release.get(names.release) if known else None
+        labels = node.labels if node else None
+        compared[name] = with_labels(status, labels, current, names)
+    hosts = {names.in_cluster(name) for name in found}
+    strangers = () if limited else sorted(nodes.keys() - hosts)
+    statuses = (stranger(name, nodes[name].labels, names) for name in strangers)
+    return compared | {f"node/{each.node}": each for each in statuses if each}
 
 
 def with_labels(

@@ -14,7 +14,6 @@ from typer.testing import Result as Ran
 
 from fleetbuild.cli import app
 from fleetbuild.cluster import Cluster
-from fleetbuild.labelling.api import compare_labels
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import (
     Facts,
@@ -35,6 +34,7 @@ from fleetbuild.planning import dump_plan
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
+from fleetbuild.tasks.status import compare_labels
 
 TARGET = Target(
     arch="x86_64",
