@@ -13,7 +13,7 @@ import fleetbuild
 from fleetbuild.cli.session import Session
 from fleetbuild.report import plan as plan_report
 from fleetbuild.report import result as result_report
-from fleetbuild.report.facts import probing
+from fleetbuild.report.facts import probing as probing_nodes
 from fleetbuild.report.progress import listening, waiting
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def probe(
 ) -> tuple[dict[str, Facts], float]:
     """Return the facts of all nodes, and the seconds that it took to read them."""
     began = time.monotonic()
-    with waiting(run.out, probing(len(fleet.inventory.nodes))) as fleet.on_event:
+    with waiting(run.out, probing_nodes(len(fleet.inventory.nodes))) as fleet.on_event:
         facts = fleet.probe(captures=captures, save=save)
     return facts, time.monotonic() - began
 
@@ -89,7 +89,7 @@ def read_cluster(run: Session, fleet: Fleet) -> tuple[dict[str, Facts], float]:
 
 def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus]:
     """Return what serves on each node, by a new probe or by the last one."""
-    with waiting(run.out, probing(len(fleet.inventory.nodes))) as fleet.on_event:
+    with waiting(run.out, probing_nodes(len(fleet.inventory.nodes))) as fleet.on_event:
         return fleet.status(offline=offline)
 
 
@@ -109,16 +109,18 @@ def plan(
     *,
     packages: Sequence[str] | None,
     captures: Path | None = None,
-) -> Plan:
-    """Return the plan for these facts."""
+) -> tuple[Plan, float]:
+    """Return the plan for these facts, and the seconds that it took to make."""
+    began = time.monotonic()
     with waiting(run.out, "Resolving and planning") as fleet.on_event:
-        return fleet.plan(tuple(packages or ()), facts=facts, captures=captures)
+        made = fleet.plan(tuple(packages or ()), facts=facts, captures=captures)
+    return made, time.monotonic() - began
 
 
-def show_plan(run: Session, plan: Plan, seconds: float) -> None:
+def show_plan(run: Session, plan: Plan, probing: float, resolving: float) -> None:
     """Show the plan as a table, what needs attention, and the count."""
     out = run.out
-    out.say(plan_report.heading(plan, seconds), "")
+    out.say(plan_report.heading(plan, probing, resolving), "")
     out.show(plan_report.plan_body(plan, out.console.width))
     if plan.tradeoffs:
         from fleetbuild.report.tradeoffs import tradeoff_table
@@ -153,8 +155,12 @@ def run_task(
     run: Session, fleet: Fleet, work: Callable[[], Result], groups: Mapping[str, int] | None = None
 ) -> Result:
     """Do the work while its events are shown, then say how it ended."""
+    runs = run.state_dir / "runs"
+    before = {*runs.glob("*.log")}  # what Ansible printed
     with listening(run.out, groups) as fleet.on_event:
         result = work()
     run.out.say(*result_report.result_lines(result))
     run.exit_code = result.exit_code
+    if result.exit_code:
+        run.out.say(*(f"Log: {log}" for log in sorted({*runs.glob("*.log")} - before)))
     return result

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
 from fleetbuild.models.result import Labelled, LabelResult
-from fleetbuild.report.text import clean, duration, fold, state_option, troubles
+from fleetbuild.report.text import clean, duration, fold, quoted, state_option, troubles
 from fleetbuild.text import count
 
 GOOD = {
@@ -29,7 +29,7 @@ BAD = {
 
 def result_lines(result: Result) -> list[str]:
     """Wheels, then what went wrong and for whom, then the count: the worst is read last."""
-    lines = [_wheel(wheel) for wheel in result.wheels if wheel.state != "reused"]
+    lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
     lines += _troubles(_untold(result))
     lines += label_troubles(result.labels)
     return [*lines, result_summary(result)]
@@ -38,7 +38,8 @@ def result_lines(result: Result) -> list[str]:
 def wheel_lines(wheels: Sequence[WheelResult]) -> list[str]:
     """A line for each wheel, and how many there are to use."""
     good = sum(wheel.state != "refused" for wheel in wheels)
-    return [*map(_wheel, wheels), f"{count(good, 'wheel')} taken in, {len(wheels) - good} refused."]
+    lines = [line for wheel in wheels for line in _wheel(wheel)]
+    return [*lines, f"{count(good, 'wheel')} taken in, {len(wheels) - good} refused."]
 
 
 def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
@@ -65,9 +66,9 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     states = {node.state for node in result.nodes}
     planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
-    if gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}:
-        return f"Next: mend that, then run again: fleetbuild apply{state_option(state_dir)}"
-    return f"Next: mend that, then plan again: fleetbuild plan {source}{state_option(state_dir)}"
+    again = gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
+    command = f"{'apply' if again else f'plan {source}'}{state_option(state_dir)}"
+    return f"Next: fix the errors above, then run: fleetbuild {command}"
 
 
 def _untold(result: Result) -> Iterator[NodeResult]:
@@ -75,7 +76,7 @@ def _untold(result: Result) -> Iterator[NodeResult]:
     for node in result.nodes:
         if node.state == "build_failed" and result.wheels:
             yield node.model_copy(update={"reason": None, "fix": None})
-        elif node.state in BAD or (node.state == "skipped" and node.reason):
+        elif node.state in BAD or (node.state in ("skipped", "rolled_back") and node.reason):
             yield node
 
 
@@ -101,7 +102,7 @@ LABELS = {
     "no_node": "not in the cluster",
     "gone": "gone from the cluster",
     "conflict": "labelled by others",
-    "kept": "not rid of labels",
+    "kept": "left with stale labels",
     "forbidden": "forbidden to label",
     "unauthorized": "not let in to label",
     "refused": "not labelled",
@@ -135,18 +136,20 @@ def labelled_lines(labelled: Labelled) -> list[str]:
     return [*lines, f"{count(len(states), 'node')}: {', '.join(parts) or 'none to label'}."]
 
 
-def _wheel(wheel: WheelResult) -> str:
+def _wheel(wheel: WheelResult) -> list[str]:
     name = f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
     if wheel.state in ("failed", "refused"):
-        parts = (wheel.reason or "no reason given", wheel.fix, wheel.log and f"log: {wheel.log}")
-        return f"{wheel.state}: {name}: " + ". ".join(
-            clean(part).rstrip(".") for part in parts if part
-        )
+        first, *rest = (wheel.reason or "no reason given").strip().splitlines()
+        lines = [f"{wheel.state}: {name}: {clean(first)}", *quoted(rest)]
+        for label, text in (("fix", wheel.fix), ("log", wheel.log)):
+            if text:
+                lines.append(f"  {label}: {clean(text)}")
+        return lines
     where = f" on {clean(wheel.built_on)}" if wheel.built_on else ""
     if wheel.cached:
-        return f"built: {name}{where}, found finished there"
+        return [f"built: {name}{where}, by an earlier run"]
     took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
-    return f"built: {name}{where}{took}"
+    return [f"built: {name}{where}{took}"]
 
 
 def _troubles(nodes: Iterable[NodeResult]) -> list[str]:

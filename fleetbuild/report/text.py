@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -70,16 +70,41 @@ def _ranges(numbers: list[int], width: int) -> str:
 
 
 def troubles(nodes: Mapping[str, tuple[str, str | None, str | None]]) -> list[str]:
-    """A line for each trouble (what, why, fix) with everyone who is in it, and its fix below."""
+    """Return lines for each trouble (what, why, fix), with all nodes that share it.
+
+    Sentences that differ only in the node's own name are one trouble. Further lines of a reason,
+    such as a traceback, stay lines.
+    """
     alike: dict[tuple[str, str | None, str | None], list[str]] = {}
-    for name, trouble in nodes.items():
-        alike.setdefault(trouble, []).append(name)
+    for name, (what, why, fix) in nodes.items():
+        alike.setdefault((what, _without_name(why, name), _without_name(fix, name)), []).append(
+            name
+        )
     lines = []
     for (what, why, fix), names in alike.items():
-        lines.append(": ".join([what, fold(names), *([clean(why)] if why else [])]))
+        first, *rest = _with_names(why or "", names).strip().splitlines() or [""]
+        lines.append(": ".join([what, fold(names), *([clean(first)] if first else [])]))
+        lines += quoted(rest)
         if fix:
-            lines.append(f"  fix: {clean(fix)}")
+            lines.append(f"  fix: {clean(_with_names(fix, names))}")
     return lines
+
+
+def quoted(lines: Iterable[str]) -> list[str]:
+    """What a program printed, a line each, set apart from what we say."""
+    return [f"  | {clean(line)}" for line in lines]
+
+
+_NAME = "\0"  # stands for the node's own name; no cleaned text has it
+
+
+def _without_name(text: str | None, name: str) -> str | None:
+    return re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", _NAME, text) if text else text
+
+
+def _with_names(text: str, names: Sequence[str]) -> str:
+    """With the names as Ansible's --limit takes them."""
+    return text.replace(_NAME, ",".join(names))
 
 
 def state_option(state_dir: Path) -> str:

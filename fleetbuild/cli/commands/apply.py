@@ -59,9 +59,9 @@ def apply(
         else:
             fleet = steps.open_fleet(run, what, limit=limit, secrets=keys, **given)
             facts, seconds = steps.probe(run, fleet)
-            made = steps.plan(run, fleet, facts, packages=package)
+            made, resolving = steps.plan(run, fleet, facts, packages=package)
             fleet.save_plan(made)
-            steps.show_plan(run, made, seconds)
+            steps.show_plan(run, made, seconds, resolving)
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
                 run.out.say("Nothing was changed.")
                 return

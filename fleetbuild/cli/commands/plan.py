@@ -78,13 +78,13 @@ def plan(
             given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
             fleet = steps.open_fleet(run, source, limit=limit, secrets=keys, **given)
             facts, seconds = steps.probe(run, fleet, captures=captures)
-        made = steps.plan(run, fleet, facts, packages=package, captures=captures)
+        made, resolving = steps.plan(run, fleet, facts, packages=package, captures=captures)
         fleet.save_plan(made, out)
         saved = out or steps.plan_file(run)
         if json:
             run.out.text(saved.read_text(encoding="utf-8"))
         else:
-            steps.show_plan(run, made, seconds)
+            steps.show_plan(run, made, seconds, resolving)
             run.out.say(report.next_line(made, saved, state_dir, captures))
         run.exit_code = made.detailed_exit_code if detailed_exitcode else made.exit_code
 

@@ -100,6 +100,7 @@ def plan_wheel(
         jobs=jobs_on(recipe, builder, target),
         build_jobs={name: jobs_on(recipe, facts[name], target) for name in builders.order},
         minutes=expected_minutes(recipe, target, jobs_on(recipe, builder, target)),
+        measured=recipe.cost.measured,
         cuda=job.cuda,
         environment=render_environment(recipe, job),
         config_settings=render_settings(recipe, job),
