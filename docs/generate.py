@@ -126,7 +126,7 @@ def _params(command: Any) -> list[str]:
     rows = ["| argument or option | meaning |", "|---|---|"]
     for param in command.params:
         names = ", ".join(f"`{name}`" for name in param.opts) if _is_option(param) else ""
-        metavar = param.metavar or ""
+        metavar = param.metavar or ("" if names else param.name.upper())
         label = f"{names} {metavar}".strip() if names else f"`{metavar}`"
         rows.append(f"| {_cell(label)} | {_cell(_meaning(param))} |")
     return rows

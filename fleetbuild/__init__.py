@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         UsageError,
         VerifyError,
     )
-    from fleetbuild.fleet import Fleet, FleetStore
+    from fleetbuild.fleet import Fleet
     from fleetbuild.inventory import read_inventory
     from fleetbuild.kubernetes import Delivery
     from fleetbuild.models import (
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fleetbuild.tasks.doctor import Finding
     from fleetbuild.tasks.emit import EmittedFiles
     from fleetbuild.tasks.explain import Explanation
+    from fleetbuild.tasks.fleet_store import FleetStore
     from fleetbuild.tasks.starter_files import init
 
     __version__: str
@@ -86,7 +87,7 @@ _MODULES = {
     "Explanation": "tasks.explain",
     "Finding": "tasks.doctor",
     "Fleet": "fleet",
-    "FleetStore": "fleet",
+    "FleetStore": "tasks.fleet_store",
     "Secrets": "ansible",
     "WheelAudit": "audit",
     "audit_wheel": "audit",

@@ -7,7 +7,7 @@ fix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,6 @@ from fleetbuild.models import (
     OnEvent,
     Plan,
     Result,
-    WheelResult,
     ignore,
     now,
 )
@@ -43,17 +42,15 @@ from fleetbuild.models.result import Labelled
 from fleetbuild.planner.facts import probe_nodes, stored_facts
 from fleetbuild.planner.plan_files import last_plan, read_plan, save_plan
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
+from fleetbuild.planning.packages import named_packages
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
-from fleetbuild.state.run_lock import hold_run_lock
-from fleetbuild.store import Store, StoredWheel
-from fleetbuild.tasks.cluster_builds import add_built_wheels
+from fleetbuild.store import Store
 from fleetbuild.tasks.doctor import Finding, examine
 from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, write_files
 from fleetbuild.tasks.explain import Explanation, explained
-from fleetbuild.tasks.export import exported
+from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
-from fleetbuild.tasks.garbage import collect_garbage
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_labels, compare_releases
 from fleetbuild.tasks.verify import verify_task
@@ -144,6 +141,11 @@ class Fleet:
             return self._config
         found = self._config or find_config(self._source)
         return load_config(found) if found else Config()
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The packages that the configuration, or else the inventory, names."""
+        return named_packages(self.config, self.inventory)
 
     @property
     def store(self) -> FleetStore:
@@ -307,7 +309,7 @@ class Fleet:
             return emitted
         paths = write_files(emitted.files, Path(out))
         if kind == "containers":
-            paths += _export(plan, store, Path(out))
+            paths += export_plan(plan, store, Path(out))
         return replace(emitted, paths=paths)
 
     def label(
@@ -388,46 +390,3 @@ class Fleet:
     def _run_task(self, task: FleetTask, plan: Plan | None, config: Config) -> Result:
         access = self._access(config.install.path)
         return run_on_fleet(task, access, config, plan, self._cluster, on_event=self.on_event)
-
-
-class FleetStore:
-    """The wheels in a state directory. All but `list` need the last plan."""
-
-    def __init__(self, state: StateDir, last_plan: Callable[[], Plan]) -> None:
-        self._state = state
-        self._last_plan = last_plan
-        self._store = Store(state.store)
-
-    def list(self) -> tuple[StoredWheel, ...]:
-        """Return the wheels that were built or taken in."""
-        return self._store.list()
-
-    def add(self, folder: Path | str) -> tuple[WheelResult, ...]:
-        """Take in the last plan's wheels that Jobs built in a cluster.
-
-        Each is audited first, like a wheel that comes from a node.
-        """
-        plan = self._last_plan()
-        with hold_run_lock(self._state.create().lock_file):
-            return add_built_wheels(plan, Path(folder), self._store)
-
-    def gc(self) -> tuple[Path, ...]:
-        """Remove wheels that neither the last plan nor a release on a node needs, and what runs
-        left behind more than 30 days ago: journals, output and delivered wheels."""
-        plan = self._last_plan()
-        with hold_run_lock(self._state.create().lock_file):
-            return collect_garbage(plan, self._state)
-
-    def export(self, folder: Path | str) -> tuple[Path, ...]:
-        """Write an index for each group of the last plan, for pip and uv; return their paths."""
-        return _export(self._last_plan(), self._store, Path(folder))
-
-
-def _export(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
-    try:
-        return exported(plan, store, folder)
-    except OSError as error:
-        raise UsageError(
-            f"{error.filename or folder} cannot be written: {error.strerror}.",
-            "Name another folder.",
-        ) from None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fleetbuild.ansible._runner import private_dir, stream
-from fleetbuild.ansible.messages import plain, sentence
+from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import FleetbuildError
@@ -181,7 +181,7 @@ class _Run:
         if told.state in {"ok", "changed"}:
             self._reached.add(told.host)
         elif told.state == "unreachable":
-            self._ended[told.host] = HostRun("unreachable", told.message)
+            self._ended[told.host] = HostRun("unreachable", unreachable_reason(told.message))
         elif told.state == "failed" and not data.get("ignore_errors"):
             self._ended[told.host] = HostRun("failed", f"{told.task}: {told.message}")
         self._on_event(told)

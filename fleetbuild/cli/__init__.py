@@ -1,6 +1,6 @@
-"""The command line: one module a command, arguments in and calls out, no logic.
+"""The command line: one module per command, which reads arguments, calls `Fleet`, shows the answer.
 
-Nothing heavy is imported before a command runs, so that `--help` answers at once.
+Heavy modules are imported when a command runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fleetbuild.cli.commands import (
     store,
     verify,
 )
+from fleetbuild.cli.familiar import Command
 
 app = typer.Typer(
     name="fleetbuild",
@@ -50,7 +51,7 @@ for command in (
     audit.audit,
     emit.emit,
 ):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(store.app, name="store")
 
 

@@ -43,6 +43,16 @@ AskPass = Annotated[bool, typer.Option("--ask-pass", "-k", help="Ask for the SSH
 AskBecomePass = Annotated[
     bool, typer.Option("--ask-become-pass", "-K", help="Ask for the become password.")
 ]
+BecomePasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--become-password-file",
+        "--become-pass-file",
+        metavar="FILE",
+        help="As in Ansible: the become password, or a program that prints it.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before nodes are changed.")]
 VaultFiles = Annotated[
     list[str] | None,
     typer.Option("--vault-password-file", metavar="FILE", help="As in Ansible; can be repeated."),

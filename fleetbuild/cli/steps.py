@@ -143,7 +143,23 @@ def is_plan(what: str) -> bool:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return path.suffix == ".json" or text[:4096].find(b'"format_version"') >= 0
-    return isinstance(document, dict) and not {"digest", "format_version"}.isdisjoint(document)
+    if isinstance(document, dict) and not {"digest", "format_version"}.isdisjoint(document):
+        return True
+    if not _is_inventory(document):
+        raise fleetbuild.UsageError(
+            f"{what} is JSON, and neither a plan nor an Ansible inventory.",
+            "Name a plan that `fleetbuild plan` saved, or an inventory.",
+        )
+    return False
+
+
+def _is_inventory(document: object) -> bool:
+    """As Ansible reads it: groups with hosts, children and vars, or the settings of a plugin."""
+    groups = document.values() if isinstance(document, dict) else [()]
+    return (isinstance(document, dict) and "plugin" in document) or all(
+        group is None or (isinstance(group, dict) and group.keys() <= {"hosts", "children", "vars"})
+        for group in groups
+    )
 
 
 def plan_file(run: Session) -> Path:

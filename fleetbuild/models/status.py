@@ -15,6 +15,7 @@ class NodeStatus(Frozen):
     node: str
     state: Literal["ok", "unreachable", "unsupported", "skipped", "unknown"]
     reason: str | None = None  # why it is not ok
+    fix: str | None = None  # what to do about it
     group: str | None = None
     release_id: str | None = None  # what is current there
     verified: bool = False

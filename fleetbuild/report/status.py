@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models import NodeStatus
-from fleetbuild.report.text import ago, clean, fold
+from fleetbuild.report.text import ago, clean, fold, troubles
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
@@ -56,6 +56,19 @@ def _cells(node: NodeStatus) -> tuple[str, ...]:
     return tuple(clean(cell) if cell else "-" for cell in cells)
 
 
+def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
+    """What a rollback would switch: a line for each release that serves."""
+    serving: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        if node.release_id:
+            serving.setdefault(node.release_id, []).append(name)
+    lines = [
+        f"{fold(names)}: from release {clean(release)} to the one before it"
+        for release, names in serving.items()
+    ]
+    return lines or ["No node serves a release."]
+
+
 def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
     """The count, how old the knowledge is, and what to do about drift."""
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
@@ -75,8 +88,9 @@ def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
         )
     if strangers:
         lines.append(f"no host here, and labelled with this release: {fold(strangers)}")
-    if silent:
-        lines.append(f"unreachable: {fold(silent)}")
+    lines += troubles(
+        {name: ("unreachable", nodes[name].reason, nodes[name].fix) for name in silent}
+    )
     if drifted:
         lines.append(f"Next: fleetbuild plan {clean(source)}")
     return lines

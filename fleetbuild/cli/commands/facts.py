@@ -30,6 +30,7 @@ def facts(
     state_dir: options.StateDir = options.STATE_DIR,
     ask_pass: options.AskPass = False,
     ask_become_pass: options.AskBecomePass = False,
+    become_password_file: options.BecomePasswordFile = None,
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
@@ -40,7 +41,9 @@ def facts(
 
         if captures:
             steps.refuse_without_ssh("--facts", save=save, timeout=timeout, forks=forks)
-        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
+        keys = secrets(
+            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
+        )
         given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
         fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
         found, seconds = steps.probe(run, fleet, captures=captures, save=save)

@@ -54,6 +54,7 @@ def plan(
     state_dir: options.StateDir = options.STATE_DIR,
     ask_pass: options.AskPass = False,
     ask_become_pass: options.AskBecomePass = False,
+    become_password_file: options.BecomePasswordFile = None,
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
@@ -63,7 +64,9 @@ def plan(
         from fleetbuild.cli import steps
         from fleetbuild.report import plan as report
 
-        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
+        keys = secrets(
+            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
+        )
         if from_cluster:
             _refuse_with_cluster(
                 INVENTORY=inventory, limit=limit, facts=captures, timeout=timeout, forks=forks

@@ -29,6 +29,7 @@ def status(
     state_dir: options.StateDir = options.STATE_DIR,
     ask_pass: options.AskPass = False,
     ask_become_pass: options.AskBecomePass = False,
+    become_password_file: options.BecomePasswordFile = None,
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
@@ -39,7 +40,9 @@ def status(
 
         if offline:
             steps.refuse_without_ssh("--offline", timeout=timeout, forks=forks)
-        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
+        keys = secrets(
+            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
+        )
         given = steps.fleet_options(
             config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
         )

@@ -20,6 +20,7 @@ def verify(
     state_dir: options.StateDir = options.STATE_DIR,
     ask_pass: options.AskPass = False,
     ask_become_pass: options.AskBecomePass = False,
+    become_password_file: options.BecomePasswordFile = None,
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
@@ -27,7 +28,9 @@ def verify(
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         from fleetbuild.cli import steps
 
-        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
+        keys = secrets(
+            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
+        )
         given = steps.fleet_options(
             config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
         )

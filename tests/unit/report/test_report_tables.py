@@ -77,7 +77,7 @@ def test_status(rendered: Callable[..., str]) -> None:
     first, age, silent, after = status_ending(nodes, "inv.yml")
     assert first == "4 nodes, 1 with a release, 1 drifted."
     assert age.endswith("days ago.")
-    assert (silent, after) == ("unreachable: b", "Next: fleetbuild plan inv.yml")
+    assert (silent, after) == ("unreachable: b: no route", "Next: fleetbuild plan inv.yml")
     assert status_document(nodes)["nodes"]["c"]["drift"] == "missing"
 
 
