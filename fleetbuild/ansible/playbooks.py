@@ -152,7 +152,10 @@ def _answers(secrets: Secrets) -> dict[str, str]:
 def _environment(settings: Settings) -> dict[str, str]:
     """Our roles, and better defaults where the user's configuration has none."""
     roles = [str(ansible_dir() / "roles"), os.environ.get("ANSIBLE_ROLES_PATH", "")]
-    env = {"ANSIBLE_ROLES_PATH": os.pathsep.join(filter(None, roles))}
+    env = {
+        "ANSIBLE_ROLES_PATH": os.pathsep.join(filter(None, roles)),
+        "ANSIBLE_INJECT_FACT_VARS": "False",  # the second lock behind playbooks/action_plugins
+    }
     if "ssh.pipelining" not in settings and "ANSIBLE_PIPELINING" not in settings:
         env["ANSIBLE_PIPELINING"] = "True"
     if "INTERPRETER_PYTHON" not in settings:
