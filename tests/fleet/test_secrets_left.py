@@ -17,7 +17,7 @@ from fleetbuild.ansible import Secrets, _watch
 from fleetbuild.errors import InventoryError
 from fleetbuild.inventory import read_inventory
 
-CANARY = "c4nary-7f3a91"
+CANARY = f"c4nary-{os.getpid()}-7f3a91"  # other sessions may test at the same time
 _PRYING = """
 from ansible.plugins.callback import CallbackBase
 
@@ -39,7 +39,7 @@ import sys, time
 from pathlib import Path
 from fleetbuild.ansible import Secrets, run_playbook, playbooks
 from fleetbuild.inventory import read_inventory
-secrets = Secrets(vault_passwords=(("", "open-c4nary-7f3a91"),), become_pass="b-c4nary-7f3a91")
+secrets = Secrets(vault_passwords=(("", "open-CANARY"),), become_pass="b-CANARY")
 read_inventory("inv.yml", secrets=secrets)
 Path("read").touch()
 playbooks.ansible_dir = Path.cwd
@@ -143,7 +143,9 @@ def await_true(what: object, seconds: float = 240) -> None:
 @pytest.fixture
 def controller(place: Path) -> Iterator[subprocess.Popen[bytes]]:
     inventory(place)
-    with subprocess.Popen([sys.executable, "-c", _RUN], cwd=place) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", _RUN.replace("CANARY", CANARY)], cwd=place
+    ) as process:
         yield process
         process.kill()
 
