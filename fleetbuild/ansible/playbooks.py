@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fleetbuild.ansible._runner import private_dir, stream
+from fleetbuild.ansible._watch import marked
 from fleetbuild.ansible.messages import plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
@@ -152,9 +154,15 @@ def _answers(secrets: Secrets) -> dict[str, str]:
 def _environment(settings: Settings) -> dict[str, str]:
     """Our roles, and better defaults where the user's configuration has none."""
     roles = [str(ansible_dir() / "roles"), os.environ.get("ANSIBLE_ROLES_PATH", "")]
-    env = {"ANSIBLE_ROLES_PATH": os.pathsep.join(filter(None, roles))}
+    env = {
+        "ANSIBLE_ROLES_PATH": os.pathsep.join(filter(None, roles)),
+        "ANSIBLE_INJECT_FACT_VARS": "False",  # the second lock behind playbooks/action_plugins
+    }
     if "ssh.pipelining" not in settings and "ANSIBLE_PIPELINING" not in settings:
         env["ANSIBLE_PIPELINING"] = "True"
+    if "ssh.password_mechanism" not in settings and shutil.which("sshpass"):
+        # A pipe. What ansible-core 2.19 does by itself leaves the password in /dev/shm if killed.
+        env["ANSIBLE_SSH_PASSWORD_MECHANISM"] = "sshpass"  # noqa: S105 (a way, no password)
     if "INTERPRETER_PYTHON" not in settings:
         env["ANSIBLE_PYTHON_INTERPRETER"] = "auto_silent"
     return env
@@ -258,12 +266,9 @@ def _stop(thread: threading.Thread, give_up: threading.Event, private: Path) -> 
 
 
 def _signal(private: Path, number: signal.Signals, *, children_only: bool = False) -> None:
-    """Signal the processes of one run: they, and only they, carry its directory as a mark."""
-    mark = f"FLEETBUILD_RUN={private}\0".encode()
-    for process in Path("/proc").glob("[0-9]*"):
+    """Signal the processes of one run."""
+    for process, _ in marked(private):
         with contextlib.suppress(OSError, IndexError):
-            if mark not in process.joinpath("environ").read_bytes():
-                continue
-            parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+            parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
             if not children_only or int(parent) == os.getpid():
-                os.kill(int(process.name), number)
+                os.kill(process, number)
