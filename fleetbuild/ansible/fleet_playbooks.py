@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from fleetbuild.ansible import HostRun, Secrets, TaskEvent, run_playbook
+from fleetbuild.ansible import SILENCE, HostRun, Secrets, TaskEvent, run_playbook
 from fleetbuild.models import Facts, Node
 
 # What the modules of every supported ansible-core run under.
@@ -27,6 +28,8 @@ class AnsiblePlaybooks:
     state_dir: Path
     forks: int
     interpreters: Mapping[str, str] = field(default_factory=dict)
+    silence: float = SILENCE
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     def __call__(
         self,
@@ -35,6 +38,7 @@ class AnsiblePlaybooks:
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[TaskEvent], None],
+        at_once: int = 1,
     ) -> dict[str, HostRun]:
         return run_playbook(
             name,
@@ -44,8 +48,10 @@ class AnsiblePlaybooks:
             secrets=self.secrets,
             state_dir=self.state_dir,
             on_event=on_event,
-            forks=self.forks,
+            forks=max(1, self.forks // at_once),
             interpreters=self.interpreters,
+            silence=self.silence,
+            stopping=self.stopping.is_set,
         )
 
 

@@ -53,7 +53,7 @@ Prober = Callable[[Sequence[Node], OnEvent], dict[str, Facts]]
 
 
 class Playbooks(Protocol):
-    """Runs a playbook on some hosts of the run's inventory."""
+    """Runs a playbook on some hosts of the run's inventory; `at_once` such runs share the forks."""
 
     def __call__(
         self,
@@ -62,6 +62,7 @@ class Playbooks(Protocol):
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[TaskEvent], None],
+        at_once: int = 1,
     ) -> Mapping[str, HostRun]: ...
 
 
@@ -93,6 +94,7 @@ class Tools:
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, frozenset[str]], Mapping[str, str]]
     labels: Labeller = field(default_factory=ManualLabels)
+    stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
 
 
 @dataclass

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
+from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_waiting
 from fleetbuild.apply.context import Playbooks, Prober
 from fleetbuild.labelling.labeller import (
     OFF,
@@ -32,9 +33,8 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, TaskEvent
+    from fleetbuild.ansible import TaskEvent
 
-_AGAIN = "Once it answers, run the same command again; what is done stays done."
 Jobs = Mapping[str, Mapping[str, Any]]  # node -> what its playbook is given
 
 
@@ -117,7 +117,7 @@ def _without_release(
     for name, known in facts.items():
         if known.state == "unreachable":
             results[name] = NodeResult(
-                node=name, state="unreachable", reason=known.reason, fix=known.fix or _AGAIN
+                node=name, state="unreachable", reason=known.reason, fix=known.fix or AGAIN
             )
         elif known.state == "ok" and release not in known.release and name in left:
             results[name] = NodeResult(
@@ -159,7 +159,9 @@ def _run(
     replies: dict[str, RoleResult] = {}
 
     def listen(event: TaskEvent) -> None:
-        if reply := role_result_of(event):
+        if event.state == "waiting":
+            tell_waiting(on_event, event, current[event.host].group, errand.stage)
+        elif reply := role_result_of(event):
             replies[event.host] = more_severe(replies.get(event.host), reply)
             if reply.of != "failure":
                 _tell(on_event, errand, errand.result(event.host, current[event.host], reply))
@@ -176,28 +178,6 @@ def _run(
             results[name] = result_without_reply(name, current[name].group, host, reply)
             _tell(on_event, errand, results[name])
     return results
-
-
-def result_without_reply(
-    name: str, group: str | None, host: HostRun | None, failure: RoleResult | None
-) -> NodeResult:
-    """The result of a node that was lost, or on which a task failed."""
-    if host and host.state == "unreachable":
-        return NodeResult(
-            node=name,
-            group=group,
-            state="unreachable",
-            reason=host.message or "The connection was lost.",
-            fix=_AGAIN,
-        )
-    said = (failure.reason if failure else "") or (host.message if host else "")
-    return NodeResult(
-        node=name,
-        group=group,
-        state="install_failed",
-        reason=said or "Ansible stopped there without a reason.",
-        fix=(failure.fix if failure else "") or "Mend it and run the same command again.",
-    )
 
 
 def _tell(on_event: OnEvent, errand: FleetTask, result: NodeResult) -> None:
