@@ -40,6 +40,8 @@ class AnsiblePlaybooks:
         on_event: Callable[[TaskEvent], None],
         at_once: int = 1,
     ) -> dict[str, HostRun]:
+        if self.stopping.is_set():  # another thread was told to stop between two playbooks
+            raise KeyboardInterrupt
         return run_playbook(
             name,
             inventory=self.inventory,

@@ -266,14 +266,15 @@ def task_event(kind: str, data: Mapping[str, Any]) -> TaskEvent:
         task=str(data.get("task", "")),
         state="changed" if state == "ok" and result.get("changed") is True else state,
         result=result,
-        message=_message(result) if state in ("failed", "unreachable") else "",
+        message=_message(data, result) if state in ("failed", "unreachable") else "",
     )
 
 
-def _message(result: Mapping[str, Any]) -> str:
+def _message(data: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """Why a task failed: its message, and the end of what the command said."""
     if (late := result.get("timedout")) and isinstance(late, Mapping):
-        return f"This step did not end within {late.get('period')} s."
+        step = str(data.get("task")).rpartition(" : ")[2]
+        return f"The step {step!r} did not end within {late.get('period')} s."
     reasons = (result.get(name) for name in ("msg", "reason", "exception", "censored"))
     said = str(next(filter(None, reasons), ""))
     if re.fullmatch(r"non-zero return code|MODULE FAILURE.*|", said.strip(), re.DOTALL):

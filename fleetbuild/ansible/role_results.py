@@ -20,6 +20,11 @@ _FACTS: dict[str, Literal["build", "install", "verify"]] = {
     "verify_wheel_result": "verify",
 }
 
+_HELD_UP = (
+    "See what holds it up there (disk, network file system, memory), then run the same command"
+    " again."
+)
+
 
 class RoleResult(BaseModel):
     """A role's result, or a task's failure; fields that it does not set are empty."""
@@ -52,7 +57,7 @@ class BuildProgress(BaseModel):
 def role_result_of(event: TaskEvent) -> RoleResult | None:
     """The reply that an event carries, or None."""
     if event.state == "failed":
-        fix = event.result.get("fix")
+        fix = _HELD_UP if "timedout" in event.result else event.result.get("fix")
         return RoleResult(
             of="failure", ok=False, reason=event.message, fix=fix if isinstance(fix, str) else ""
         )

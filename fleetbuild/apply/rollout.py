@@ -29,9 +29,9 @@ def rollout(run: Run, progress: Progress) -> Progress:
     run = replace(run, on_event=one_by_one(run.on_event))
     jobs = [partial(_roll_out, run, progress, group, at_once) for group in groups]
     nodes, labels, changed = {**progress.nodes}, {**progress.labels}, progress.changed
-    for ended in run_in_parallel(jobs, at_once, run.tools.stop):
-        nodes |= {name: ended.nodes[name] for name in ended.nodes.keys() - progress.nodes.keys()}
-        labels |= {name: ended.labels[name] for name in ended.labels.keys() - labels.keys()}
+    for group, ended in zip(groups, run_in_parallel(jobs, at_once, run.tools.stop), strict=True):
+        nodes |= {name: ended.nodes[name] for name in group.nodes}
+        labels |= {name: ended.labels[name] for name in group.nodes if name in ended.labels}
         changed |= ended.changed
     return replace(progress, nodes=nodes, labels=labels, changed=changed)
 
