@@ -213,14 +213,10 @@ class _Run:
         with self._lock:
             for host, awaited in self._awaited.items():
                 seconds = time.monotonic() - awaited.since
-                if seconds >= awaited.told * 2 or (not awaited.told and seconds >= self._first):
+                if seconds >= (awaited.told * 2 or self._silence / 2):
                     awaited.told = seconds
                     told = {"seconds": round(seconds)}
                     self._on_event(TaskEvent(host, awaited.task, "waiting", told))
-
-    @property
-    def _first(self) -> float:
-        return self._silence / 2
 
     def _take(self, kind: str, data: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         awaited = self._awaited.pop(str(data.get("host", "")), None)
