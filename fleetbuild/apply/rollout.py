@@ -26,8 +26,9 @@ def rollout(run: Run, progress: Progress) -> Progress:
     """Install, verify and switch on each group's canaries, then on one batch after the other."""
     groups = list(pending_groups(run.plan, progress.nodes))
     at_once = min(len(groups), GROUPS_AT_ONCE)
-    run = replace(run, on_event=one_by_one(run.on_event))
-    jobs = [partial(_roll_out, run, progress, group, at_once) for group in groups]
+    tools = replace(run.tools, playbook=partial(run.tools.playbook, at_once=at_once))
+    run = replace(run, tools=tools, on_event=one_by_one(run.on_event))
+    jobs = [partial(_roll_out, run, progress, group) for group in groups]
     nodes, labels, changed = {**progress.nodes}, {**progress.labels}, progress.changed
     for group, ended in zip(groups, run_in_parallel(jobs, at_once, run.tools.stop), strict=True):
         nodes |= {name: ended.nodes[name] for name in group.nodes}
@@ -36,28 +37,28 @@ def rollout(run: Run, progress: Progress) -> Progress:
     return replace(progress, nodes=nodes, labels=labels, changed=changed)
 
 
-def _roll_out(run: Run, progress: Progress, group: PlannedGroup, at_once: int) -> Progress:
+def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
     before = frozenset(progress.nodes)
-    progress = _try_canaries(run, progress, group, at_once)
+    progress = _try_canaries(run, progress, group)
     size = run.plan.rollout.batch(len(group.nodes))
     while batch := pending_nodes(group, progress.nodes)[:size]:
-        progress = wave(run, progress, group, batch, "node", at_once)
+        progress = wave(run, progress, group, batch, "node")
         progress = _hold_back(progress, group, _over_limit(run, progress, group, before))
     return progress
 
 
-def _try_canaries(run: Run, progress: Progress, group: PlannedGroup, at_once: int) -> Progress:
+def _try_canaries(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
     """Try the release on the weakest nodes. One that stops answering tells nothing about the
     release, so the next weakest takes its place; if that is lost too, the release may be why."""
     before = frozenset(progress.nodes)
     in_turn = canaries(group, progress.facts, len(group.nodes))
     first, rest = in_turn[: run.plan.rollout.canary], in_turn[run.plan.rollout.canary :]
-    progress = wave(run, progress, group, _open(first, progress), "canary", at_once)
+    progress = wave(run, progress, group, _open(first, progress), "canary")
     lost = _lost(progress, set(first) - before)
     problem = _canary_failed(progress, first) or _over_limit(run, progress, group, before)
     if lost and not problem:
         second = _open(rest, progress)[: len(lost)]
-        progress = wave(run, progress, group, second, "canary", at_once)
+        progress = wave(run, progress, group, second, "canary")
         problem = (
             _canary_failed(progress, second)
             or _canaries_lost(progress, [*lost, *second])

@@ -39,9 +39,9 @@ _STAGES: dict[str, Stage] = {
 
 
 def wave(
-    run: Run, progress: Progress, group: PlannedGroup, names: Sequence[str], who: str, at_once: int
+    run: Run, progress: Progress, group: PlannedGroup, names: Sequence[str], who: str
 ) -> Progress:
-    """Install on these nodes of a group, while `at_once` groups at most do the same."""
+    """Install on these nodes of a group."""
     progress = withdraw_labels(run, progress, names)
     names = [name for name in names if name not in progress.nodes]
     if not names:
@@ -57,10 +57,9 @@ def wave(
                 }
             },
             on_event=_listener(run, group, replies),
-            at_once=at_once,
         )
         results = [
-            _result(run, progress, group, name, replies.get(name), hosts.get(name))
+            _result(group, name, replies.get(name), hosts.get(name), _serving(run, progress, name))
             for name in names
         ]
         ending.failures = sum(result.state != "installed" for result in results)
@@ -147,13 +146,13 @@ def _listener(
     return listen
 
 
+def _serving(run: Run, progress: Progress, name: str) -> str:
+    before = progress.facts[name].release.get(run.plan.release)
+    return before.id if before else ""
+
+
 def _result(
-    run: Run,
-    progress: Progress,
-    group: PlannedGroup,
-    name: str,
-    reply: RoleResult | None,
-    host: HostRun | None,
+    group: PlannedGroup, name: str, reply: RoleResult | None, host: HostRun | None, before: str
 ) -> NodeResult:
     about = {"node": name, "group": group.name}
     if reply and reply.of == "install" and reply.active:
@@ -165,8 +164,7 @@ def _result(
             fix=reply.fix or "What served before still serves. Mend the recipe, and plan again.",
             **about,
         )
-    before = progress.facts[name].release.get(run.plan.release)
-    return result_without_reply(name, group.name, host, reply, before.id if before else "")
+    return result_without_reply(name, group.name, host, reply, before)
 
 
 def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
