@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TypeVar
 
@@ -23,8 +23,9 @@ def run_in_parallel(
     if min(len(jobs), most) <= 1:
         return [job() for job in jobs]
     with ThreadPoolExecutor(most, thread_name_prefix="fleetbuild-group") as pool:
-        futures = [pool.submit(job) for job in jobs]
+        futures: list[Future[T]] = []
         try:
+            futures += map(pool.submit, jobs)
             errors = [future.exception() for future in futures]
             if error := next(filter(None, errors), None):
                 raise error

@@ -92,7 +92,9 @@ def _canary_failed(progress: Progress, names: Iterable[str]) -> Reason | None:
     good = (*_CLEARED, "unreachable")
     results = [progress.nodes[name] for name in names]
     failed = next((result for result in results if result.state not in good), None)
-    return failed and (f"{failed.node}, which goes first in its group, failed.", failed.fix)
+    if failed is None:
+        return None
+    return f"{failed.node}, which goes first in its group, failed.", failed.fix
 
 
 def _canaries_lost(progress: Progress, names: Collection[str]) -> Reason | None:

@@ -136,7 +136,7 @@ class Lab:
         drops = [["INPUT", "-s"], ["OUTPUT", "-d"]] if link else []
         rules = [[*drop, self.nodes[node].address, "-j", "DROP"] for drop in drops]
         if not link:
-            podman("pause", self._container(node))
+            self._pause(node)
         for rule in rules:
             self._iptables("-I", rule)
         try:
@@ -244,6 +244,12 @@ class Lab:
         shown = podman("network", "inspect", "--format", "{{.NetworkInterface}}", self._id)
         command = ["ip", "address", "replace", f"{gateway}/24", "dev", shown.stdout.strip()]
         subprocess.run(as_root(command), check=True, stdin=subprocess.DEVNULL)
+
+    def _pause(self, node: str) -> None:
+        for attempt in range(5):  # on a busy machine the freezer does not catch all at once
+            done = podman("pause", self._container(node), check=attempt == 4)
+            if done.returncode == 0:
+                return
 
     def _iptables(self, action: str, rule: list[str]) -> None:
         subprocess.run(
