@@ -61,7 +61,6 @@ _UNDER_WAY = {
     "runner_on_start",
     "runner_retry",
     "runner_item_on_ok",
-    "runner_item_on_failed",
     "runner_item_on_skipped",
 }
 
@@ -73,6 +72,7 @@ class _Awaited:
     task: str
     since: float
     told: float = 0
+    said: str = ""  # why an item of its loop failed
 
 
 def run_playbook(
@@ -219,10 +219,15 @@ class _Run:
                     self._on_event(TaskEvent(host, awaited.task, "waiting", told))
 
     def _take(self, kind: str, data: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-        awaited = self._awaited.pop(str(data.get("host", "")), None)
+        host = str(data.get("host", ""))
+        if kind == "runner_item_on_failed" and host in self._awaited:
+            # Where the connection was lost this is the loss itself, and no sign of life.
+            self._awaited[host].said = task_event("runner_on_failed", data).message
+            return
+        awaited = self._awaited.pop(host, None)
         if kind in _UNDER_WAY:
             task = str(data.get("task") or (awaited.task if awaited else ""))
-            self._awaited[str(data.get("host", ""))] = _Awaited(task, time.monotonic())
+            self._awaited[host] = _Awaited(task, time.monotonic())
         if kind not in _STATES:
             self._said = [*self._said[-50:], str(event.get("stdout", ""))]
             return
@@ -232,7 +237,8 @@ class _Run:
             self._reached.add(told.host)
         elif told.state == "unreachable":
             silent = time.monotonic() - awaited.since if awaited else 0
-            self._ended[told.host] = HostRun("unreachable", told.message, told.task, silent)
+            why = (awaited.said if awaited else "") or told.message
+            self._ended[told.host] = HostRun("unreachable", why, told.task, silent)
         elif told.state == "failed" and not data.get("ignore_errors"):
             self._ended[told.host] = HostRun("failed", f"{told.task}: {told.message}")
         self._on_event(told)

@@ -23,6 +23,7 @@ _STEPS: dict[str, tuple[Stage, str]] = {
     "Mark the release as verified": ("verify", "verifying"),
     "Switch to the release": ("activate", "switching to the new release"),
     "Switch to the previous release": ("activate", "switching to the previous release"),
+    "Copy the source and the build requirements": ("build", "copying the source"),
     "Wait for the build": ("build", "building"),
     "Fetch the wheel and the log": ("build", "fetching the wheel"),
     "Install packages": ("toolchain", "installing the toolchain"),

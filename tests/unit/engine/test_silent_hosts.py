@@ -59,6 +59,18 @@ def test_a_lost_host_has_the_step_and_how_long_it_was_silent(clock: list[float])
     assert lost.task.endswith("Make the release")
 
 
+def test_a_host_lost_in_a_loop_was_silent_since_its_last_item(clock: list[float]) -> None:
+    run = edge._Run(lambda _: None, silence=60)
+    run.take(event("runner_on_start"))
+    clock[0] += 10
+    run.take(event("runner_item_on_ok"))
+    clock[0] += 61
+    run.take(event("runner_item_on_failed"))
+    run.take(event("runner_on_unreachable"))
+    lost = run.hosts(["a"])["a"]
+    assert (lost.silent, lost.message) == (61, "gone")
+
+
 def test_a_step_that_took_too_long_is_named() -> None:
     data = {"task": "install_wheel : Copy wheels", "res": {"timedout": {"period": 900}}}
     told = edge.task_event("runner_on_failed", data)
