@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +42,9 @@ from fleetbuild.tasks.export import release_files
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.verify import Checks
 
+# A node at work answers later than an idle one: so many times the deadline of a probe.
+_PATIENCE = 2
+
 
 @dataclass(frozen=True)
 class FleetAccess:
@@ -54,6 +58,7 @@ class FleetAccess:
     install_path: str
     # By the last probe; playbooks start only after one.
     interpreters: dict[str, str] = field(default_factory=dict)
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     def probe(self, nodes: Sequence[Node], on_event: OnEvent) -> dict[str, Facts]:
         """The facts of these nodes as they are now."""
@@ -79,6 +84,8 @@ class FleetAccess:
             state_dir=self.state.root,
             forks=self.forks,
             interpreters=self.interpreters,
+            silence=_PATIENCE * self.timeout,
+            stopping=self.stopping,
         )
 
 
@@ -99,6 +106,7 @@ def apply_tools(reach: FleetAccess, config: Config | None) -> Tools:
         findings=audit_findings,
         imports=import_names,
         manifests=partial(_manifests, store),
+        stop=reach.stopping.set,
     )
 
 
