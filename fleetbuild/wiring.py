@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,9 @@ from fleetbuild.tasks.export import release_files
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.verify import Checks
 
+# A node at work answers later than an idle one: so many times the deadline of a probe.
+_PATIENCE = 2
+
 
 @dataclass
 class FleetAccess:
@@ -54,6 +58,8 @@ class FleetAccess:
     timeout: float
     forks: int
     install_path: str
+    # Set when one thread is interrupted: the others start no further playbook.
+    stopping: threading.Event = field(default_factory=threading.Event)
     # Node -> the interpreter for Ansible's modules, as the last probe found it.
     _interpreters: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -79,6 +85,7 @@ class FleetAccess:
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[TaskEvent], None],
+        at_once: int = 1,
     ) -> Mapping[str, HostRun]:
         """Run one of our playbooks on some of these nodes. A probe must have reached them."""
         playbooks = AnsiblePlaybooks(
@@ -87,8 +94,10 @@ class FleetAccess:
             state_dir=self.state.root,
             forks=self.forks,
             interpreters=dict(self._interpreters),
+            silence=_PATIENCE * self.timeout,
+            stopping=self.stopping,
         )
-        return playbooks(name, limit=limit, extravars=extravars, on_event=on_event)
+        return playbooks(name, limit=limit, extravars=extravars, on_event=on_event, at_once=at_once)
 
 
 def apply_tools(reach: FleetAccess, config: Config) -> Tools:
@@ -105,6 +114,7 @@ def apply_tools(reach: FleetAccess, config: Config) -> Tools:
         findings=audit_findings,
         imports=import_names,
         manifests=partial(_manifests, store),
+        stop=reach.stopping.set,
     )
 
 

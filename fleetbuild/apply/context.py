@@ -75,6 +75,7 @@ class Tools:
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, frozenset[str]], Mapping[str, str]]
     labels: Labeller = field(default_factory=ManualLabels)
+    stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.kubernetes.labels.feature_files import DIRECTORY
@@ -27,6 +28,7 @@ class NfdLabeller:
 
     def __init__(self, names: LabelTargets, playbook: Playbooks, state: StateDir) -> None:
         self._names, self._playbook, self._state = names, playbook, state
+        self._lock = Lock()  # groups are labelled side by side
 
     def prepare(self) -> None:
         """See Labeller."""
@@ -112,7 +114,8 @@ class NfdLabeller:
 
     def _note(self, labels: Mapping[str, Labels | None]) -> None:
         """None: nobody knows, until it is written again."""
-        lying = {**self._lying(), **labels}
-        mine = {name: each for name, each in lying.items() if each is not None}
-        known = {**self._known(), self._names.release: mine}
-        write_atomically(self._state.labels_file, one_line(known) + "\n")
+        with self._lock:
+            lying = {**self._lying(), **labels}
+            mine = {name: each for name, each in lying.items() if each is not None}
+            known = {**self._known(), self._names.release: mine}
+            write_atomically(self._state.labels_file, one_line(known) + "\n")

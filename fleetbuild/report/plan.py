@@ -55,7 +55,24 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
     if plan.lock == "missing":
         why = clean(plan.lock_problem or "no index could be reached")
         lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
+    if plan.summary.nodes_to_change:
+        lines.append(rollout_line(plan))
     return [*lines, summary_line(plan)]
+
+
+def rollout_line(plan: Plan) -> str:
+    """Rollout: 1 canary in each group, then 25% of it at a time. A group stops …"""
+    rollout = plan.rollout
+    first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
+    return (
+        f"Rollout: {first}{_share(rollout.serial)} at a time. A group stops after more than"
+        f" {_share(rollout.max_fail)} failed, or more than {_share(rollout.max_unreachable)}"
+        " stopped answering."
+    )
+
+
+def _share(share: int | str) -> str:
+    return f"{share} of its nodes" if isinstance(share, str) else count(share, "node")
 
 
 def summary_line(plan: Plan) -> str:

@@ -8,13 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible.fleet_playbooks import Playbooks
-from fleetbuild.ansible.role_results import (
-    AGAIN,
-    RoleResult,
-    more_severe,
-    result_without_reply,
-    role_result_of,
-)
+from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
+from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_waiting
 from fleetbuild.labelling.labeller import (
     OFF,
     Labeller,
@@ -165,7 +160,9 @@ def _run(
     replies: dict[str, RoleResult] = {}
 
     def listen(event: TaskEvent) -> None:
-        if reply := role_result_of(event):
+        if event.state == "waiting":
+            tell_waiting(on_event, event, current[event.host].group, errand.stage)
+        elif reply := role_result_of(event):
             replies[event.host] = more_severe(replies.get(event.host), reply)
             if reply.of != "failure":
                 _tell(on_event, errand, errand.result(event.host, current[event.host], reply))

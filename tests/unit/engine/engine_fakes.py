@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +176,7 @@ class FakeFleet:
     extravars: list[dict[str, Any]] = field(default_factory=list)
     during: Callable[[str], None] = lambda _: None
     labels: Labeller = field(default_factory=ManualLabels)
+    answers: threading.Event = field(default_factory=threading.Event)  # of a node that "waits"
 
     def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
         return {node.name: self.facts[node.name] for node in nodes}
@@ -186,7 +188,9 @@ class FakeFleet:
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[Any], None],
+        at_once: int = 1,
     ) -> Any:
+        assert at_once >= 1
         self.calls.append((name, list(limit)))
         self.extravars.append(dict(extravars))
         self.during(name)
@@ -198,6 +202,9 @@ class FakeFleet:
                 raise KeyboardInterrupt
             play = {"build.yml": self._build, "install.yml": self._install}[name]
             hosts[host] = play(host, job, trouble, on_event)
+            if trouble == "waits":  # for a node that answers late
+                on_event(event(host, "Make the release", {"seconds": 40}, "waiting"))
+                assert self.answers.wait(30)
         return hosts
 
     def _build(self, host: str, builds: Any, trouble: str, on_event: Any) -> Any:
@@ -286,7 +293,10 @@ def answer(
 def ended(trouble: str) -> Any:
     state = {"silent": "failed", "unreachable": "unreachable", "failed": "failed"}
     return SimpleNamespace(
-        state=state.get(trouble, "ok"), message="no route" if trouble == "unreachable" else ""
+        state=state.get(trouble, "ok"),
+        message="no route" if trouble == "unreachable" else "",
+        task="install_wheel : Make the release",
+        silent=60.2 if trouble == "unreachable" else 0,
     )
 
 

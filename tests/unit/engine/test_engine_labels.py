@@ -10,8 +10,8 @@ import pytest
 from engine_fakes import FakeFleet, FakeStore, answer, ended, event, facts, group, plan
 
 from fleetbuild.apply.context import Progress
-from fleetbuild.apply.rollout import release_manifest
 from fleetbuild.apply.stages import carry_out
+from fleetbuild.apply.wave import manifest
 from fleetbuild.cluster.labels import Labelling
 from fleetbuild.kubernetes import render
 from fleetbuild.kubernetes.labels.node_labels import node_labels
@@ -242,7 +242,7 @@ def test_a_manifest_makes_the_labels_of_its_plan(fleet: FakeFleet, tmp_path: Pat
         renamed = PLAN.model_copy(update={"release": release})
         run = fleet.run(renamed, tmp_path / "state")
         stored_wheels = dict(fleet.store.shelf)
-        made = release_manifest(run, Progress(stored_wheels=stored_wheels), AVX, "avx-1")
+        made = manifest(run, Progress(stored_wheels=stored_wheels), AVX, "avx-1")
         labels = node_labels(renamed, AVX)
         known = targets_of_plan(renamed).hardware["avx-1"]
         assert {**served_labels(made, PLAN.label_domain), **known} == labels

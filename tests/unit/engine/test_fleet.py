@@ -165,7 +165,7 @@ def test_what_is_installed_is_asked_for_as_the_last_plan_installed_it(
     asked: list[tuple[str, str]] = []
 
     def task(task: FleetTask, *_: object, release: str, **__: object) -> Result:
-        given = task.job("a", manifest("hnswlib", "k"))
+        given = task.job("a", manifest("hnswlib", "f" * 32))
         asked.append((given["path"], release))
         return Result(plan_digest="")
 

@@ -153,6 +153,10 @@ def test_the_end_says_who_is_missing_and_what_it_comes_to() -> None:
         "unreachable: gone-[1-2]: no route",
         "  fix: look",
         (
+            "Rollout: 1 canary in each group, then 25% of its nodes at a time. A group stops after"
+            " more than 10% of its nodes failed, or more than 25% of its nodes stopped answering."
+        ),
+        (
             "Plan: 1 wheel to build, 1 reused. "
             "3 nodes to change, 5 up to date, 1 blocked, 2 unreachable."
         ),
