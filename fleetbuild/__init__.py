@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fleetbuild.config import load_config
     from fleetbuild.errors import (
         BlockedError,
-        BuildError,
         CaptureError,
         ClusterError,
         ConfigError,
@@ -37,9 +36,7 @@ if TYPE_CHECKING:
         RecipeError,
         ResolutionError,
         StalePlanError,
-        UnreachableError,
         UsageError,
-        VerifyError,
     )
     from fleetbuild.fleet import Fleet
     from fleetbuild.inventory import read_inventory
@@ -69,10 +66,10 @@ if TYPE_CHECKING:
     __version__: str
 
 _ERRORS = (
-    "BlockedError", "BuildError", "CaptureError", "ClusterError", "ConfigError", "FleetbuildError",
+    "BlockedError", "CaptureError", "ClusterError", "ConfigError", "FleetbuildError",
     "ForbiddenError", "InstallError", "Interrupted", "InventoryError", "KubeconfigError",
     "LockedError", "PlanFileError", "RecipeError", "ResolutionError", "StalePlanError",
-    "UnreachableError", "UsageError", "VerifyError",
+    "UsageError",
 )  # fmt: skip
 _MODELS = (
     "Config", "Event", "Facts", "Inventory", "LabelResult", "Labelled", "Node", "NodeResult",
@@ -100,7 +97,6 @@ _MODULES = {
 
 __all__ = [
     "BlockedError",
-    "BuildError",
     "CaptureError",
     "Cluster",
     "ClusterError",
@@ -135,9 +131,7 @@ __all__ = [
     "Result",
     "Secrets",
     "StalePlanError",
-    "UnreachableError",
     "UsageError",
-    "VerifyError",
     "WheelAudit",
     "WheelResult",
     "__version__",

@@ -73,10 +73,10 @@ def _fleetbuild(
 
 
 def main() -> None:
-    """The program `fleetbuild`."""
+    """Run the program `fleetbuild`."""
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup
-            # As on Ctrl-C: Ansible, which runs in a session of its own, must end with us.
+            # As on Ctrl-C: Ansible runs in a session of its own and must end with this process.
             signal.signal(ending, signal.default_int_handler)
-    # Not `app()`: that would put Typer's own hook in place of ours for unexpected errors.
+    # Not `app()`: Typer would install its own hook for unexpected errors.
     sys.exit(typer.main.get_command(app)(prog_name="fleetbuild"))

@@ -83,7 +83,7 @@ class Session:
 
 
 def at_terminal() -> bool:
-    """Can a question be answered?"""
+    """Whether someone can answer a question."""
     return sys.stdin.isatty()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FleetOptions(TypedDict, total=False):
-    """What a command line says about a fleet, beside its inventory."""
+    """Options of a fleet, beside its inventory."""
 
     config: Path
     cluster: Cluster
@@ -78,7 +78,7 @@ def probe(
 
 
 def read_cluster(run: Session, fleet: Fleet) -> tuple[dict[str, Facts], float]:
-    """Return what the cluster says of its Nodes, and the seconds that it took to ask."""
+    """Return the facts that the cluster has of its Nodes, and the seconds that it took to ask."""
     began = time.monotonic()
     with waiting(run.out, "Reading the cluster"):
         facts = fleet.probe()
@@ -131,7 +131,7 @@ def show_plan(run: Session, plan: Plan, probing: float, resolving: float) -> Non
 
 
 def is_plan(what: str) -> bool:
-    """Is this file a plan, whole or damaged, and not an inventory written as JSON?"""
+    """Whether this file is a plan, even a damaged one, and not an inventory written as JSON."""
     path = Path(what)
     if not path.is_file():
         return path.suffix == ".json" and not path.exists()
@@ -154,7 +154,7 @@ def is_plan(what: str) -> bool:
 
 
 def _is_inventory(document: object) -> bool:
-    """As Ansible reads it: groups with hosts, children and vars, or the settings of a plugin."""
+    """Whether Ansible can read this: groups of hosts, or the settings of a plugin."""
     groups = document.values() if isinstance(document, dict) else [()]
     return (isinstance(document, dict) and "plugin" in document) or all(
         group is None or (isinstance(group, dict) and group.keys() <= {"hosts", "children", "vars"})
@@ -163,7 +163,7 @@ def _is_inventory(document: object) -> bool:
 
 
 def plan_file(run: Session) -> Path:
-    """Where the last plan is."""
+    """Return the path of the last plan."""
     return run.state_dir / "plan.json"
 
 

@@ -1,4 +1,4 @@
-"""The nouns of fleetbuild, as frozen pydantic models. No I/O here."""
+"""The data that fleetbuild works with, as frozen pydantic models. No I/O here."""
 
 from fleetbuild.models.capture import Capture, Unreachable
 from fleetbuild.models.config import Config, Install

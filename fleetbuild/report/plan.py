@@ -1,4 +1,4 @@
-"""What `fleetbuild plan` shows: what is built where, what goes to whom, what stands in the way."""
+"""The report of `fleetbuild plan`: what is built where, which nodes get it, and what is blocked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-# The table needs about so many columns; below, each group becomes a few short lines.
+# The table needs about this many columns; on a narrower terminal, each group is a few lines.
 WIDE = 110
 SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
 _SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
@@ -32,7 +32,7 @@ def heading(plan: Plan, seconds: float | None = None, resolving: float | None = 
 
 
 def plan_body(plan: Plan, width: int) -> RenderableType:
-    """The groups: a table where there is room, a few lines each where there is not."""
+    """Return the groups as a table, or as a few lines each on a narrow terminal."""
     from rich.text import Text
 
     if width >= WIDE:
@@ -42,7 +42,7 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
 
 
 def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
-    """What needs attention, then the plan in one line."""
+    """Return what needs attention, then the plan in one line."""
     lines = [f"warning: {clean(warning)}" for warning in plan.warnings]
     if verbose:
         lines += [
@@ -94,7 +94,7 @@ def summary_line(plan: Plan) -> str:
 
 
 def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = None) -> str:
-    """Where the plan is and the command to run next."""
+    """Return where the plan is and the command to run next."""
     elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {saved}"
     state = state_option(state_dir)
     words = [f"Saved {saved}."]
@@ -107,7 +107,7 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
     elif plan.summary.nodes_up_to_date or not plan.summary.nodes_blocked:
         words.append("Nothing to do.")
     else:
-        words.append("Nothing can be done.")
+        words.append("Nothing to do: every node is blocked.")
     odd = next((name for name, node in plan.nodes.items() if node.state == "blocked"), None)
     if odd and not elsewhere:  # explain reads the plan in the state directory
         facts = f" --facts {captures or 'DIR'}" if plan.facts_source == "captures" else ""
@@ -175,20 +175,20 @@ def _symbol(group: PlannedGroup) -> str:
 
 
 def _lead(group: PlannedGroup) -> PlannedWheel:
-    """The wheel that decides what is said about the group."""
+    """Return the wheel that decides how the group is shown."""
     order = ("blocked", "build", "published", "reuse")
     return min(group.wheels, key=lambda wheel: order.index(wheel.action))
 
 
 def _about(group: PlannedGroup) -> str:
-    """How long the builds take, one after another, where all of their recipes were measured."""
+    """Return the time of the builds, one after another, if all their recipes were measured."""
     builds = [wheel for wheel in group.wheels if wheel.action == "build"]
     minutes = sum(wheel.minutes or 0 for wheel in builds)
     return _roughly(minutes) if minutes and all(wheel.measured for wheel in builds) else ""
 
 
 def _roughly(minutes: float) -> str:
-    """An estimate is no measure: 4 min, 50 min, 1 h 50."""
+    """Return an estimate, rounded: 4 min, 50 min, 1 h 50."""
     whole = max(1, round(minutes))
     return f"{whole} min" if whole < 60 else f"{whole // 60} h {whole % 60 // 10 * 10:02d}"
 
@@ -203,11 +203,11 @@ def _place(wheel: PlannedWheel, group: PlannedGroup) -> str:
 
 
 def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
-    """Why the builder builds; for what is not built, why not."""
+    """Return why this node builds, or why the wheel is not built."""
     if wheel.action != "build":
         return clean(wheel.reason)
     if wheel.built_on not in (None, *group.nodes):
-        return "a builder named for it"
+        return "named in build.builders"
     if len(group.nodes) == 1:
         return "the only node"
     libcs = {plan.fingerprint.get(name, {}).get("libc") for name in group.nodes}
@@ -217,7 +217,7 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
 
 
 def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:
-    """What to do about a group that is blocked as a whole."""
+    """Return the fixes for a group that is blocked as a whole."""
     nodes = [node for name in group.nodes if (node := plan.nodes.get(name))]
     return list(dict.fromkeys(clean(node.fix) for node in nodes if node.fix))
 
@@ -240,7 +240,7 @@ def _changes(group: PlannedGroup) -> str:
 
 
 def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode]]:
-    """Blocked nodes that are in no group, those with the same reason and fix together."""
+    """Return the blocked nodes without a group, by reason and fix."""
     alike: dict[tuple[str | None, ...], list[str]] = {}
     for name, node in plan.nodes.items():
         if node.state == "blocked" and node.group is None:

@@ -1,4 +1,4 @@
-"""How an apply, a verify or a rollback ended, and what to do next."""
+"""The report of an apply, a verify or a rollback, and what to do next."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BAD = {
 
 
 def result_lines(result: Result) -> list[str]:
-    """Wheels, then what went wrong and for whom, then the count: the worst is read last."""
+    """Return wheels, then problems with their nodes, then the count: the worst is read last."""
     lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
     lines += _troubles(_untold(result))
     lines += label_troubles(result.labels)
@@ -36,14 +36,14 @@ def result_lines(result: Result) -> list[str]:
 
 
 def wheel_lines(wheels: Sequence[WheelResult]) -> list[str]:
-    """A line for each wheel, and how many there are to use."""
+    """Return a line per wheel, and how many were taken in."""
     good = sum(wheel.state != "refused" for wheel in wheels)
     lines = [line for wheel in wheels for line in _wheel(wheel)]
     return [*lines, f"{count(good, 'wheel')} taken in, {len(wheels) - good} refused."]
 
 
 def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
-    """Where things are now."""
+    """Return where the release, the wheels and the manifests are."""
     served = [node.node for node in result.nodes if node.state in ("installed", "up_to_date")]
     lines = []
     if served:
@@ -59,7 +59,7 @@ def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
 
 
 def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
-    """The command to run now."""
+    """Return the command to run now."""
     source = clean(plan.inventory)
     if result.exit_code == 0:
         return f"Next: fleetbuild status {source}{state_option(state_dir)}"
@@ -72,7 +72,7 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
 
 
 def _untold(result: Result) -> Iterator[NodeResult]:
-    """Nodes in trouble or left out; that a wheel was not built is told once, with the wheel."""
+    """Yield the nodes to report. A failed build is explained once, with its wheel."""
     for node in result.nodes:
         if node.state == "build_failed" and result.wheels:
             yield node.model_copy(update={"reason": None, "fix": None})
@@ -104,7 +104,7 @@ LABELS = {
     "conflict": "labelled by others",
     "kept": "left with stale labels",
     "forbidden": "forbidden to label",
-    "unauthorized": "not let in to label",
+    "unauthorized": "not labelled: login refused",
     "refused": "not labelled",
     "unreachable": "not labelled",
     "failed": "not labelled",
@@ -112,7 +112,7 @@ LABELS = {
 
 
 def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
-    """What went wrong with labels, and the hosts that are not in the cluster."""
+    """Return problems with labels, and the hosts that are not in the cluster."""
     return troubles(
         {
             each.node: (LABELS[each.state], each.reason, each.fix)
@@ -123,13 +123,14 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
 
 
 def labelled_lines(labelled: Labelled) -> list[str]:
-    """What was labelled in a cluster; the count is read last."""
+    """Return what was labelled in a cluster; the count is read last."""
     lines = label_troubles(labelled.nodes)
     if labelled.strangers:
-        lines.append(f"Nodes of the cluster that are no host here: {fold(labelled.strangers)}")
+        others = fold(labelled.strangers)
+        lines.append(f"Nodes of the cluster that are not in the inventory: {others}")
     states = [each.state for each in labelled.nodes]
     parts = [
-        f"{states.count(state)} {words}"  # the same words for several states are counted apart
+        f"{states.count(state)} {words}"  # states with the same words are counted apart
         for state, words in LABELS.items()
         if state in states
     ]

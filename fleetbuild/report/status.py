@@ -1,4 +1,4 @@
-"""What runs where, and what is no longer as the last apply left it."""
+"""The report of `fleetbuild status`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fleetbuild.text import count
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Beyond so many nodes, those that are alike share a row.
+# In a larger fleet, nodes in the same state share a row.
 MANY = 40
 STYLES = {"missing": "red", "different": "yellow", "changed": "yellow"}
 
 
 def status_document(nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
-    """The document of `status --json`."""
+    """Return the document of `status --json`."""
     return {
         "format_version": "1.0",
         "nodes": {name: node.model_dump(mode="json") for name, node in nodes.items()},
@@ -26,7 +26,7 @@ def status_document(nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
 
 
 def status_table(nodes: Mapping[str, NodeStatus], *, every_node: bool = False) -> Table:
-    """A row for each node; in a large fleet, for each set of nodes in the same state."""
+    """Return a table with a row per node; in a large fleet, per set of nodes in the same state."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -57,7 +57,7 @@ def _cells(node: NodeStatus) -> tuple[str, ...]:
 
 
 def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
-    """What a rollback would switch: a line for each release that serves."""
+    """Return what a rollback would switch: a line per current release."""
     serving: dict[str, list[str]] = {}
     for name, node in nodes.items():
         if node.release_id:
@@ -70,7 +70,7 @@ def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
 
 
 def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
-    """The count, how old the knowledge is, and what to do about drift."""
+    """Return the count, the age of the facts, and what to do about drift."""
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
     silent = [name for name, node in nodes.items() if node.state == "unreachable"]
     serving = sum(node.release_id is not None for node in nodes.values())
@@ -83,11 +83,11 @@ def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
     mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     if mislabelled:
         lines.append(
-            f"labels do not fit what is there: {fold(mislabelled)}; they do after the next apply, "
-            "where kubernetes.labels is files by: fleetbuild emit labels --apply"
+            f"wrong labels: {fold(mislabelled)}. The next apply corrects them; with "
+            "kubernetes.labels: files, run: fleetbuild emit labels --apply"
         )
     if strangers:
-        lines.append(f"no host here, and labelled with this release: {fold(strangers)}")
+        lines.append(f"labelled with this release, but not in the inventory: {fold(strangers)}")
     lines += troubles(
         {name: ("unreachable", nodes[name].reason, nodes[name].fix) for name in silent}
     )

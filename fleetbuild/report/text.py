@@ -1,4 +1,4 @@
-"""Small things that make text fit to show: what a node says is not trusted, and lists are long."""
+"""Text to show: cleaned of control characters, with long lists of names folded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERED = re.compile(r"^(.*?)([0-9]{1,9})([^0-9]*)$", re.DOTALL)
 
 
 def clean(text: object, *, limit: int = 2000) -> str:
-    """The text without control characters: no node moves the cursor or turns the line around."""
+    """Return text without control characters: nodes must not move the cursor or reverse a line."""
     plain = _ESCAPES.sub("", str(text)[: limit * 2])
     kept = "".join(
         " " if char in "\t\r\n" else char
@@ -29,7 +29,7 @@ def clean(text: object, *, limit: int = 2000) -> str:
 
 
 def fold(names: Iterable[str]) -> str:
-    """Names as people of clusters write them: gpu-[07-09,12], login."""
+    """Return names as cluster tools write them: gpu-[07-09,12], login."""
     numbered: dict[tuple[str, int, str], set[int]] = {}
     folded: dict[str, None] = {}
     for name in sorted(set(names)):
@@ -91,11 +91,11 @@ def troubles(nodes: Mapping[str, tuple[str, str | None, str | None]]) -> list[st
 
 
 def quoted(lines: Iterable[str]) -> list[str]:
-    """What a program printed, a line each, set apart from what we say."""
+    """Return lines that a program printed, marked as such."""
     return [f"  | {clean(line)}" for line in lines]
 
 
-_NAME = "\0"  # stands for the node's own name; no cleaned text has it
+_NAME = "\0"  # stands for the node's own name; cleaned text does not contain it
 
 
 def _without_name(text: str | None, name: str) -> str | None:
@@ -103,17 +103,17 @@ def _without_name(text: str | None, name: str) -> str | None:
 
 
 def _with_names(text: str, names: Sequence[str]) -> str:
-    """With the names as Ansible's --limit takes them."""
+    """Put the names back, as Ansible's --limit takes them."""
     return text.replace(_NAME, ",".join(names))
 
 
 def state_option(state_dir: Path) -> str:
-    """What a command needs to find this state directory again."""
+    """Return the option that names this state directory, if a command needs it."""
     return "" if state_dir == Path(".fleetbuild") else f" --state-dir {state_dir}"
 
 
 def duration(seconds: float) -> str:
-    """A length of time as one would say it: 1.6 s, 42 s, 3 min 05, 1 h 50."""
+    """Return a duration: 1.6 s, 42 s, 3 min 05, 1 h 50."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -125,7 +125,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago: just now, 5 minutes ago, 3 days ago."""
+    """Return an age: just now, 5 minutes ago, 3 days ago."""
     for size, noun in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             return f"{count(int(seconds // size), noun)} ago"
@@ -133,12 +133,12 @@ def age(seconds: float) -> str:
 
 
 def ago(moment: str) -> str:
-    """How long ago a moment of ISO 8601 is now."""
+    """Return how long ago an ISO 8601 time was."""
     return age((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
 
 
 def size(number: float) -> str:
-    """A number of bytes: 812 B, 4.1 kB, 1.2 GB."""
+    """Return a number of bytes: 812 B, 4.1 kB, 1.2 GB."""
     for unit in ("B", "kB", "MB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"

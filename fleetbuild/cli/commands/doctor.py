@@ -1,4 +1,4 @@
-"""`fleetbuild doctor`: is this controller fit?"""
+"""`fleetbuild doctor`: check whether this machine has what a run needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetbuild emit`: manifests from the last plan, for the nodes that the last apply verified."""
+"""`fleetbuild emit`: write manifests of the last plan for the nodes that are verified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetbuild.cli.session import Session
 
 
 class What(StrEnum):
-    """What can be written."""
+    """The kinds of files that can be written."""
 
     K8S = "k8s"
     NFD = "nfd"
@@ -36,7 +36,7 @@ class Way(StrEnum):
 
 
 class Kind(StrEnum):
-    """The workloads that can be written."""
+    """The kinds of workload."""
 
     DEPLOYMENT = "deployment"
     JOB = "job"
@@ -55,7 +55,9 @@ Written = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="DIR", help="Default: manifests/WHAT of the state."),
+    typer.Option(
+        "--out", "-o", metavar="DIR", help="Write here; default: .fleetbuild/manifests/WHAT."
+    ),
 ]
 WayOfDelivery = Annotated[
     Way | None,
@@ -73,7 +75,7 @@ Workload = Annotated[
     typer.Option(
         "--workload",
         metavar="FILE",
-        help="A manifest of your own, to be made into one for each group, in place of ours.",
+        help="A manifest of yours, to be written once per group in place of a generated one.",
     ),
 ]
 Image = Annotated[
@@ -109,11 +111,12 @@ Apply = Annotated[
 ForceConflicts = Annotated[
     bool,
     typer.Option(
-        "--force-conflicts", help="With --apply: take over labels of ours that others have set."
+        "--force-conflicts",
+        help="With --apply: take over our labels where another field manager has set them.",
     ),
 ]
 
-# What each option goes with; elsewhere it would be ignored, and is refused instead.
+# What each option goes with. With anything else it would have no effect, and is refused.
 _GOES_WITH = {
     "--apply": ("k8s", "labels"),
     "--way": ("k8s", "kustomize"),
@@ -152,7 +155,7 @@ def emit(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write Kubernetes manifests, or what images are built from, from the last plan or apply."""
+    """Write Kubernetes manifests, or the files that images are built from, for the last plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps
@@ -213,13 +216,11 @@ def _refuse_without_apply(force: bool, kubeconfig: Path | None, context: str | N
     given = {"--force-conflicts": force, "--kubeconfig": kubeconfig, "--context": context}
     for option, value in given.items():
         if value:
-            raise UsageError(
-                f"{option} goes with --apply alone", f"add --apply, or leave out {option}"
-            )
+            raise UsageError(f"{option} needs --apply.", f"Add --apply, or leave out {option}.")
 
 
 def _wanted(what: What, way: Way | None, workload: Path | None) -> str:
-    """The part of the command line that decides what else goes with it."""
+    """Return the part of the command line that decides which options go with it."""
     words = [what.value, *(["--workload"] if workload else [])]
     if what in (What.K8S, What.KUSTOMIZE):
         words += ["--way", way or Way.HOSTPATH]
@@ -231,6 +232,6 @@ def _refuse_unused(wanted: str, given: Mapping[str, object]) -> None:
         fitting = _GOES_WITH[option]
         if value is not None and not any(wanted.startswith(each) for each in fitting):
             raise UsageError(
-                f"{option} does not go with emit {wanted}",
-                f"leave it out; it goes with: {', '.join(f'emit {each}' for each in fitting)}",
+                f"{option} does not go with emit {wanted}.",
+                f"Leave it out. It goes with: {', '.join(f'emit {each}' for each in fitting)}.",
             )

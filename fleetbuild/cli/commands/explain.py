@@ -1,4 +1,4 @@
-"""`fleetbuild explain`: why a node or group is what it is."""
+"""`fleetbuild explain`: explain a node or group of the plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def explain(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Say why a node or group is what it is, and what blocks more."""
+    """Explain a node or group: its rung, builder and wheels, and what blocks better ones."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.report.text import ago

@@ -1,4 +1,4 @@
-"""`fleetbuild facts`: what the nodes are."""
+"""`fleetbuild facts`: probe the nodes and show their facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetbuild init`: a place to start from."""
+"""`fleetbuild init`: write a configuration and an inventory to start from."""
 
 from __future__ import annotations
 

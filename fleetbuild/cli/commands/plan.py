@@ -1,4 +1,4 @@
-"""`fleetbuild plan`: what would be done, exactly."""
+"""`fleetbuild plan`: probe, group, plan, and save the plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetbuild.cli.session import Session, secrets
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="FILE", help="Where the plan goes; default: plan.json of the state."
+        "--out", "-o", metavar="FILE", help="Save the plan here; default: .fleetbuild/plan.json."
     ),
 ]
 Fleet = Annotated[
@@ -22,7 +22,7 @@ Fleet = Annotated[
     typer.Argument(metavar="[INVENTORY]", help="An Ansible inventory: file, directory, script."),
 ]
 Detailed = Annotated[
-    bool, typer.Option("--detailed-exitcode", help="Exit with 10 where there is something to do.")
+    bool, typer.Option("--detailed-exitcode", help="Exit with 10 if there is something to do.")
 ]
 
 
@@ -30,7 +30,7 @@ FromCluster = Annotated[
     bool,
     typer.Option(
         "--from-cluster",
-        help="In place of INVENTORY: the Nodes of a Kubernetes cluster, by what it says of them.",
+        help="Plan for the Nodes of a Kubernetes cluster in place of INVENTORY, without SSH.",
     ),
 ]
 
@@ -95,11 +95,11 @@ def plan(
 def _given(inventory: str | None, kubeconfig: Path | None, context: str | None) -> str:
     if inventory is None:
         raise UsageError(
-            "no nodes are named", "name an inventory, or add --from-cluster: fleetbuild plan FILE"
+            "No nodes are named.", "Name an inventory: fleetbuild plan FILE, or add --from-cluster."
         )
     for option, value in (("--kubeconfig", kubeconfig), ("--context", context)):
         if value is not None:
-            raise UsageError(f"{option} goes with --from-cluster alone", f"leave out {option}")
+            raise UsageError(f"{option} needs --from-cluster.", f"Leave out {option}.")
     return inventory
 
 
@@ -107,4 +107,4 @@ def _refuse_with_cluster(**given: object) -> None:
     for name, value in given.items():
         if value is not None:
             option = name if name.isupper() else f"--{name}"
-            raise UsageError(f"{option} does not go with --from-cluster", f"leave out {option}")
+            raise UsageError(f"{option} does not go with --from-cluster.", f"Leave out {option}.")

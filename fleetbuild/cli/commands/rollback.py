@@ -1,4 +1,4 @@
-"""`fleetbuild rollback`: back to the previous release."""
+"""`fleetbuild rollback`: switch each node to its previous release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetbuild status`: what runs where, and what is no longer as the last apply left it."""
+"""`fleetbuild status`: show what serves where, and what has changed since the last apply."""
 
 from __future__ import annotations
 

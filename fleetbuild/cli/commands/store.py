@@ -1,4 +1,4 @@
-"""`fleetbuild store`: the wheels that were built."""
+"""`fleetbuild store`: list, take in, remove and export wheels."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
 
 app = typer.Typer(help="The wheels that were built.", no_args_is_help=True, rich_markup_mode=None)
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Where to write, a folder a group.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Where to write, one folder per group.")
+]
 
 Built = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The wheels that Jobs left, a folder for each.")
+    Path, typer.Argument(metavar="DIR", help="The wheels of the Jobs, one folder per wheel.")
 ]
 
 
@@ -45,7 +47,7 @@ def gc(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove what neither the last plan nor a release on a node needs, and logs after 30 days."""
+    """Remove wheels that no release and not the last plan needs, and logs older than 30 days."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -82,7 +84,7 @@ def add(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Take in the last plan's wheels that Jobs built in a cluster, each held to its target."""
+    """Take in wheels of the last plan that Jobs built in a cluster; audit each first."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.report.result import wheel_lines

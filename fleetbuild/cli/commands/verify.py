@@ -1,4 +1,4 @@
-"""`fleetbuild verify`: does what is installed still work?"""
+"""`fleetbuild verify`: run the checks of the installed releases again."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_what_apply_would_refuse_is_said() -> None:
         ({}, ".fleetbuild/plan.json", "Next: fleetbuild apply      More: fleetbuild explain old-1"),
         ({}, "p.json", "Next: fleetbuild apply p.json"),
         ({"summary": Summary()}, "p.json", "Nothing to do."),
-        ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing can be done."),
+        ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing to do: every node is blocked."),
         (
             {"lock": "missing"},
             "p.json",
@@ -238,7 +238,7 @@ def test_the_next_command_finds_the_plan_in_another_state_directory() -> None:
         (["gpu-02"], "gpu-02", "the only node"),
         (["gpu-02", "gpu-03"], "gpu-02", "compiler, memory, cores"),
         (["gpu-01", "gpu-03"], "gpu-01", "oldest libc 2.28"),
-        (["gpu-02", "gpu-03"], "strong-1", "a builder named for it"),
+        (["gpu-02", "gpu-03"], "strong-1", "named in build.builders"),
     ],
 )
 def test_why_it_is_built_there(

@@ -94,7 +94,7 @@ def test_doctor(rendered: Callable[..., str]) -> None:
     assert "fix: install uv" in rendered(table([fine, odd, bad]))
     assert ending([fine]).startswith("This controller is fit. Next:")
     assert ending([fine, odd]) == "This controller is fit, with 1 warning."
-    assert ending([fine, odd, bad]) == "1 thing missing: see fix above."
+    assert ending([fine, odd, bad]) == "1 problem found: apply the fixes above."
     assert document([fine])["checks"][0]["what"] == "ssh"
 
 
