@@ -102,7 +102,7 @@ def test_mistakes_name_file_field_and_fix(line, message, fix):
 def test_a_missing_field_is_named():
     with pytest.raises(RecipeError, match="'rungs' is missing"):
         parse_recipe("name: mine", "mine.yml")
-    with pytest.raises(RecipeError, match="holds nothing"):
+    with pytest.raises(RecipeError, match="contains nothing"):
         parse_recipe("", "mine.yml")
     with pytest.raises(RecipeError, match="line 1"):
         parse_recipe("name: [", "mine.yml")
