@@ -116,6 +116,49 @@ def test_torchs_libraries_go_by_what_the_cpu_has() -> None:
     assert not {"USE_STATIC_MKL", "INTEL_MKL_DIR"} & set(environment("torch", "2.13.0", "armv8"))
 
 
+# Options of torch's CMakeLists.txt (2.0, 2.6, 2.8 and main of 2026) that are on by default and are
+# turned off where a library is not found on the machine that builds: what a node would lack.
+ASKS_THE_BUILDER = "USE_MPI USE_NUMA USE_ROCM USE_XPU"
+FOR_CUDA = "USE_CUDNN USE_CUSPARSELT USE_CUDSS USE_CUFILE USE_MAGMA USE_NCCL USE_NVSHMEM"
+
+
+@pytest.mark.parametrize("version", ["2.0.1", "2.6.0", "2.13.0", "2.15.0"])
+@pytest.mark.parametrize("isa", ["avx2", "armv8.2"])
+def test_no_switch_of_torch_is_left_to_the_machine_that_builds(version: str, isa: str) -> None:
+    said = environment("torch", version, isa)
+    assert [name for name in ASKS_THE_BUILDER.split() if said.get(name) != "0"] == []
+    assert {"BLAS", "USE_CUDA", "USE_FBGEMM", "USE_MKLDNN", "USE_NNPACK", "USE_XNNPACK"} <= set(
+        said
+    )
+    said = environment("torch", version, isa, cuda="12.6", sms="8.0")
+    assert [name for name in FOR_CUDA.split() if name not in said] == []
+
+
+def test_nnpack_is_built_with_six() -> None:
+    def needs(isa: str, version: str) -> bool:
+        return "six" in render_requirements(*asked("torch", version, isa))
+
+    assert needs("avx2", "2.2.2")
+    assert needs("avx512", "2.14.1")
+    assert not needs("avx", "2.6.0")
+    assert not needs("armv8.2", "2.6.0")  # its kernels are not generated
+
+
+@pytest.mark.parametrize(
+    ("version", "sms", "listed"),
+    [
+        ("2.14.1", "10.3", "10.3a"),
+        ("2.14.1", "12.1", "12.1a"),
+        ("2.14.1", "9.0 10.3 12.1", "9.0;10.3a;12.1a"),
+        ("2.14.1", "10.0 10.3", "10.0;10.3"),  # torch adds 10.3a beside 10.0 on its own
+        ("2.14.1", "12.0 12.1", "12.0;12.1"),
+    ],
+)
+def test_gpus_get_the_kernels_that_are_theirs_alone(version: str, sms: str, listed: str) -> None:
+    said = environment("torch", version, "avx2", cuda="13.0", sms=sms)
+    assert said["TORCH_CUDA_ARCH_LIST"] == listed
+
+
 def test_torch_without_a_gpu_has_nothing_of_cuda() -> None:
     recipe, job = asked("torch", "2.13.0")
     said = render_environment(recipe, job)

@@ -14,7 +14,7 @@ from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import find_recipe
 from fleetbuild.recipes.render import Job, render_checks
 
-KERNELS, CPU, GPU = range(3)
+KERNELS, CPU, FBGEMM = range(3)
 
 
 def checks(isa: str, version: str, *sms: str, package: str = "torch") -> tuple[str, ...]:
@@ -104,6 +104,9 @@ def test_an_old_torch_tells_its_kernels_elsewhere(monkeypatch: pytest.MonkeyPatc
         (["8.7"], "sm87", (["sm_87"], [(8, 6)]), "none of the GPUs here"),  # a Jetson's alone
         (["12.0"], "sm120", (["sm_120", "compute_120"], [(12, 1)]), None),
         (["9.0"], "sm90", (["sm_90a", "sm_90"], [(9, 0)]), None),
+        (["10.3"], "sm103", (["sm_103a"], [(10, 3)]), None),
+        (["12.1"], "sm121", (["sm_121a"], [(12, 1)]), None),
+        (["12.0"], "", (["sm_120a"], [(12, 1)]), r"no code for SM 12\.1 of GPU 0"),
         (["8.6"], "", (["sm_80", "sm_90"], [(8, 6)]), None),  # a published wheel serves it
         (["10.0"], "", (["sm_80", "compute_90"], [(10, 0)]), None),  # by PTX
         (["7.5"], "", (["sm_80", "compute_80"], [(7, 5)]), r"no code for SM 7\.5 of GPU 0"),
@@ -118,7 +121,7 @@ def test_there_is_code_for_every_gpu(
 ) -> None:
     archs, gpus = built
     version = f"2.13.0+cu130.{label}.avx" if label else "2.13.0+cu130"
-    snippet, torch = checks("avx", version, *sms)[GPU], fake(version, archs=archs, gpus=gpus)
+    snippet, torch = checks("avx", version, *sms)[-1], fake(version, archs=archs, gpus=gpus)
     if says is None:
         run(monkeypatch, snippet, torch)
         assert torch.allclose.call_count == 2 * len(gpus)
@@ -132,7 +135,7 @@ def test_a_gpu_that_the_target_leaves_out_is_said_to_be(
 ) -> None:
     version = "2.13.0+cu130.sm100.avx"
     torch = fake(version, archs=["sm_100"], gpus=[(3, 7), (10, 0)])
-    run(monkeypatch, checks("avx", version, "10.0")[GPU], torch)
+    run(monkeypatch, checks("avx", version, "10.0")[-1], torch)
     assert "GPU 0 (SM 3.7) is left out: these wheels are for SM 10.0" in capsys.readouterr().out
     assert [call.args for call in torch.device.call_args_list] == [("cuda", 1)]
 
@@ -202,10 +205,34 @@ def test_a_gpu_that_computes_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) ->
     version = "2.13.0+cu130.sm86.avx"
     torch = fake(version, archs=["sm_86"], gpus=[(8, 6)], right=False)
     with pytest.raises(RuntimeError, match="matrix product on GPU 0 is wrong"):
-        run(monkeypatch, checks("avx", version, "8.6")[GPU], torch)
+        run(monkeypatch, checks("avx", version, "8.6")[-1], torch)
 
 
 def test_a_cpu_wheel_asks_nothing_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = fake("2.13.0+cpu.avx")
-    run(monkeypatch, checks("avx", "2.13.0+cpu.avx")[GPU], torch)
+    run(monkeypatch, checks("avx", "2.13.0+cpu.avx")[-1], torch)
     assert not torch.cuda.init.called
+
+
+@pytest.mark.parametrize(
+    ("isa", "engines", "says"),
+    [
+        ("avx2", ["qnnpack", "x86", "fbgemm"], None),
+        ("avx2", ["qnnpack", "onednn"], r"torch has no FBGEMM, only qnnpack, onednn"),
+        ("avx512", [], "no FBGEMM"),
+    ],
+)
+def test_fbgemm_is_there_where_the_recipe_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, isa: str, engines: list[str], says: str | None
+) -> None:
+    snippet, torch = checks(isa, f"2.8.0+cpu.{isa}")[FBGEMM], fake(f"2.8.0+cpu.{isa}")
+    torch.backends.quantized.supported_engines = engines
+    if says is None:
+        run(monkeypatch, snippet, torch)
+        return
+    with pytest.raises(RuntimeError, match=says):
+        run(monkeypatch, snippet, torch)
+
+
+def test_fbgemm_is_not_asked_for_without_avx2() -> None:
+    assert not [snippet for snippet in checks("avx", "2.8.0+cpu.avx") if "fbgemm" in snippet]
