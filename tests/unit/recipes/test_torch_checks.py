@@ -14,10 +14,13 @@ from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import find_recipe
 from fleetbuild.recipes.render import Job, render_checks
 
-KERNELS, CPU, FBGEMM = range(3)
+KERNELS, CPU = range(2)
+FBGEMM = GPU = 2  # FBGEMM's check is there from avx2 on, before that of the GPUs
 
 
-def checks(isa: str, version: str, *sms: str, package: str = "torch") -> tuple[str, ...]:
+def checks(
+    isa: str, version: str, *sms: str, package: str = "torch", cuda: str | None = None
+) -> tuple[str, ...]:
     target = Target(
         arch=RUNGS[isa].arch,
         isa=isa,
@@ -26,7 +29,7 @@ def checks(isa: str, version: str, *sms: str, package: str = "torch") -> tuple[s
         python="cp311",
         libc=TargetLibc(family="glibc", floor="2.36"),
     )
-    job = Job(package=package, version="2.13.0", wheel_version=version, target=target)
+    job = Job(package=package, version="2.13.0", wheel_version=version, target=target, cuda=cuda)
     return render_checks(find_recipe(package), job)
 
 
@@ -121,7 +124,7 @@ def test_there_is_code_for_every_gpu(
 ) -> None:
     archs, gpus = built
     version = f"2.13.0+cu130.{label}.avx" if label else "2.13.0+cu130"
-    snippet, torch = checks("avx", version, *sms)[-1], fake(version, archs=archs, gpus=gpus)
+    snippet, torch = checks("avx", version, *sms)[GPU], fake(version, archs=archs, gpus=gpus)
     if says is None:
         run(monkeypatch, snippet, torch)
         assert torch.allclose.call_count == 2 * len(gpus)
@@ -135,7 +138,7 @@ def test_a_gpu_that_the_target_leaves_out_is_said_to_be(
 ) -> None:
     version = "2.13.0+cu130.sm100.avx"
     torch = fake(version, archs=["sm_100"], gpus=[(3, 7), (10, 0)])
-    run(monkeypatch, checks("avx", version, "10.0")[-1], torch)
+    run(monkeypatch, checks("avx", version, "10.0")[GPU], torch)
     assert "GPU 0 (SM 3.7) is left out: these wheels are for SM 10.0" in capsys.readouterr().out
     assert [call.args for call in torch.device.call_args_list] == [("cuda", 1)]
 
@@ -205,12 +208,12 @@ def test_a_gpu_that_computes_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) ->
     version = "2.13.0+cu130.sm86.avx"
     torch = fake(version, archs=["sm_86"], gpus=[(8, 6)], right=False)
     with pytest.raises(RuntimeError, match="matrix product on GPU 0 is wrong"):
-        run(monkeypatch, checks("avx", version, "8.6")[-1], torch)
+        run(monkeypatch, checks("avx", version, "8.6")[GPU], torch)
 
 
 def test_a_cpu_wheel_asks_nothing_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = fake("2.13.0+cpu.avx")
-    run(monkeypatch, checks("avx", "2.13.0+cpu.avx")[-1], torch)
+    run(monkeypatch, checks("avx", "2.13.0+cpu.avx")[GPU], torch)
     assert not torch.cuda.init.called
 
 
@@ -236,3 +239,42 @@ def test_fbgemm_is_there_where_the_recipe_asks_for_it(
 
 def test_fbgemm_is_not_asked_for_without_avx2() -> None:
     assert not [snippet for snippet in checks("avx", "2.8.0+cpu.avx") if "fbgemm" in snippet]
+
+
+@pytest.mark.parametrize(
+    ("compiled", "right", "says", "told"),
+    [
+        ("result", True, None, ""),
+        ("result", False, "torch.compile computes something else on GPU 0", ""),
+        (
+            OSError("Failed to find C compiler.\nSpecify it."),
+            True,
+            None,
+            "torch.compile does not work on GPU 0: OSError: Failed to find C compiler.\n",
+        ),
+    ],
+)
+def test_torch_compile_is_tried_where_a_gpu_is(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    compiled: object,
+    right: bool,
+    says: str | None,
+    told: str,
+) -> None:
+    version = "2.13.0+cu130.sm90.avx"
+    snippet = checks("avx", version, "9.0", cuda="13.0")[-1]
+    torch = fake(version, gpus=[(9, 0)], right=right)
+    torch.compile.return_value.side_effect = [compiled]
+    if says:
+        with pytest.raises(RuntimeError, match=says):
+            run(monkeypatch, snippet, torch)
+    else:
+        run(monkeypatch, snippet, torch)
+    assert capsys.readouterr().out == told
+
+
+def test_torch_compile_is_not_tried_on_a_cpu_node_nor_before_volta() -> None:
+    for sms in ((), ("6.1",)):
+        found = checks("avx", "2.13.0+cu126.avx", *sms, cuda="12.6" if sms else None)
+        assert not [snippet for snippet in found if "torch.compile" in snippet]
