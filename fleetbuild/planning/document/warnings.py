@@ -8,6 +8,7 @@ from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
 from fleetbuild.models import Config, Facts, PlannedGroup, PlannedWheel
 from fleetbuild.planning.compatibility.beyond_target import beyond_target
 from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.resolution import Source
 from fleetbuild.planning.wheels.draft import DraftWheel
 
 
@@ -48,6 +49,16 @@ def plan_warnings(
     if config.cuda and not any(wheel.package.recipe.cuda for wheel in wheels):
         warnings.append(f"cuda: {config.cuda} has no effect: no package of this release uses CUDA.")
     return tuple(dict.fromkeys(warnings))
+
+
+def unasked(sources: Sequence[Source]) -> tuple[str, ...]:
+    """A warning for each source that did not say what its build needs."""
+    return tuple(
+        f"The source of {source.package} {source.version} was not asked what its build needs. "
+        f"{source.unasked} The recipe's own build requirements stand alone."
+        for source in sources
+        if source.unasked
+    )
 
 
 def _short_of_memory(wheel: PlannedWheel, facts: Mapping[str, Facts]) -> str | None:
