@@ -154,7 +154,8 @@ def _uppers(case: Case) -> Iterator[Constraint]:
     yield from _of_sms({sm: last for sm in case.sms if (last := SMS[sm].last_cuda)}, newer=False)
     if case.torch and case.torch.cuda_to:
         to = case.torch.cuda_to
-        yield Constraint(to, f"torch {case.torch.name} goes with CUDA {to} or older", "torch")
+        why = f" ({case.torch.broken.because})" if case.torch.broken else ""
+        yield Constraint(to, f"torch {case.torch.name} goes with CUDA {to} or older{why}", "torch")
     if case.driver:
         # 10.1 stands for all toolkits that are older than the table.
         newest = newest_for_driver(case.driver) or "10.1"

@@ -191,6 +191,11 @@ def _about_torch(case: Case, torch: Torch, offer: _Offer) -> str:
     if evidence == "released" and release:
         how = " as an experiment" if release.status == "experimental" else ""
         return f"PyTorch releases torch {torch.name} with CUDA {offer.version}{how}"
+    if evidence == "reported" and torch.built_by_others(offer.version, case.sms, case.archs):
+        return (
+            f"PyTorch does not release torch {torch.name} with CUDA {offer.version}, and "
+            "conda-forge does"
+        )
     if evidence == "reported":
         return (
             f"torch {torch.name} with CUDA {offer.version} is reported to work on "

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_fleets import drafted, facts, node, package, planned, python, recipe_of
+from planning_fleets import drafted, facts, package, planned, python, recipe_of
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.data import load

@@ -233,10 +233,11 @@ def test_a_source_that_cannot_be_asked_is_planned_with_the_recipes_word_and_told
     monkeypatch.setattr("fleetbuild.store.wheels.read_file", unreachable)
     made = forge("requires: [dep]\nbuild_requirements: [tool]\n")
     assert [file.name for file in made.groups[0].wheels[0].build_dependencies] == ["tool"]
-    assert made.warnings == (
+    (warning,) = made.warnings
+    assert warning == (
         "The source of inside 1.0 was not asked what its build needs. The source in "
         "https://forge.invalid/repo cannot be fetched: timeout. The recipe's own build "
-        "requirements stand alone.",
+        "requirements stand alone."
     )
 
 

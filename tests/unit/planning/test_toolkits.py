@@ -295,6 +295,24 @@ def test_a_torch_from_before_cuda_13() -> None:
     assert "torch 2.8 goes with CUDA 12.9 or older" in unfit.reason
 
 
+def test_a_toolkit_that_a_torch_is_reported_not_to_build_with() -> None:
+    unfit = problem({"torch": "2.4.1"}, gpu("8.6"), pin="12.9")
+    assert unfit.reason.startswith(
+        "torch 2.4 goes with CUDA 12.8 or older (it links nvToolsExt, which CUDA 12.9 does not "
+        "have); "
+    )
+    assert chosen({"torch": "2.2.2"}, gpu("8.6", cuda="12.4")).version == "11.8"
+
+
+def test_what_conda_forge_publishes_is_told() -> None:
+    choice = chosen({"torch": "2.12.1"}, gpu("8.6", cuda="12.9"))
+    assert (choice.version, choice.evidence) == ("12.9", "reported")
+    assert choice.why == (
+        "CUDA 12.9 is installed on n0; PyTorch does not release torch 2.12 with CUDA 12.9, and "
+        "conda-forge does."
+    )
+
+
 def test_a_torch_that_should_build_where_none_is_known() -> None:
     unfit = problem({"torch": "2.0.1"}, gpu("8.7", rung="armv8.2"))
     assert unfit.reason == "torch 2.0 does not know SM 8.7."

@@ -241,37 +241,27 @@ def test_fbgemm_is_not_asked_for_without_avx2() -> None:
     assert not [snippet for snippet in checks("avx", "2.8.0+cpu.avx") if "fbgemm" in snippet]
 
 
-@pytest.mark.parametrize(
-    ("compiled", "right", "says", "told"),
-    [
-        ("result", True, None, ""),
-        ("result", False, "torch.compile computes something else on GPU 0", ""),
-        (
-            OSError("Failed to find C compiler.\nSpecify it."),
-            True,
-            None,
-            "torch.compile does not work on GPU 0: OSError: Failed to find C compiler.\n",
-        ),
-    ],
-)
-def test_torch_compile_is_tried_where_a_gpu_is(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    compiled: object,
-    right: bool,
-    says: str | None,
-    told: str,
-) -> None:
+def compiled(monkeypatch: pytest.MonkeyPatch, answer: object, *, right: bool = True) -> None:
+    """The check of torch.compile on a Hopper, where the compiled function gives this answer."""
     version = "2.13.0+cu130.sm90.avx"
-    snippet = checks("avx", version, "9.0", cuda="13.0")[-1]
     torch = fake(version, gpus=[(9, 0)], right=right)
-    torch.compile.return_value.side_effect = [compiled]
-    if says:
-        with pytest.raises(RuntimeError, match=says):
-            run(monkeypatch, snippet, torch)
-    else:
-        run(monkeypatch, snippet, torch)
-    assert capsys.readouterr().out == told
+    torch.compile.return_value.side_effect = [answer]
+    run(monkeypatch, checks("avx", version, "9.0", cuda="13.0")[-1], torch)
+
+
+def test_torch_compile_is_tried_where_a_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled(monkeypatch, "result")
+    with pytest.raises(RuntimeError, match="torch.compile computes something else on GPU 0"):
+        compiled(monkeypatch, "result", right=False)
+
+
+def test_a_node_without_a_compiler_is_told_that_torch_compile_does_not_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled(monkeypatch, OSError("Failed to find C compiler.\nSpecify it."))
+    assert capsys.readouterr().out == (
+        "torch.compile does not work on GPU 0: OSError: Failed to find C compiler.\n"
+    )
 
 
 def test_torch_compile_is_not_tried_on_a_cpu_node_nor_before_volta() -> None:
