@@ -8,7 +8,7 @@ from fleetbuild.models import Config, Facts
 from fleetbuild.planning.compatibility.toolkits import Toolkit, Unfit, choose_toolkit
 from fleetbuild.planning.eligibility.assess import Eligibility
 from fleetbuild.planning.groups import DraftGroup
-from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.packages import Package, cuda_floors, versions_of
 from fleetbuild.planning.wheels.builders import choose_builders
 
 
@@ -26,7 +26,7 @@ def choose_toolkits(
     unfit: dict[str, tuple[str, str]] = {}
     for group in groups:
         builders = choose_builders(group.target, [group], fates, facts, strong).able
-        answer = _toolkit(group, versions_of(packages), facts, builders, config.cuda)
+        answer = _toolkit(group, packages, facts, builders, config.cuda)
         if isinstance(answer, Unfit):
             unfit |= dict.fromkeys(group.nodes, (answer.reason, answer.fix))
         else:
@@ -36,7 +36,7 @@ def choose_toolkits(
 
 def _toolkit(
     group: DraftGroup,
-    versions: Mapping[str, str],
+    packages: Sequence[Package],
     facts: Mapping[str, Facts],
     builders: Sequence[str],
     pin: str | None,
@@ -44,10 +44,11 @@ def _toolkit(
     if not group.target.sms:
         return None
     return choose_toolkit(
-        versions,
+        versions_of(packages),
         group.target.sms,
         group.target.python,
         [facts[name] for name in group.nodes],
         {name: facts[name] for name in builders},
         pin=pin,
+        floors=cuda_floors(packages),
     )

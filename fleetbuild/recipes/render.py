@@ -38,6 +38,7 @@ class Job(Frozen):
     target: Target
     cuda: str | None = None  # the toolkit; None for a CPU wheel
     flags: str = ""  # the compiler's, for exactly the target's features
+    against: dict[str, str] = {}  # what it is built against: package -> version
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -59,6 +60,7 @@ class Job(Frozen):
             "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),
             "libc": target.libc.family,
             "flags": self.flags,
+            "against": self.against,
             "files": FILES,
             "venv": VENV,
         }

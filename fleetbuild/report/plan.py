@@ -215,7 +215,8 @@ def _file(wheel: PlannedWheel) -> str:
 def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
     """The evidence that this CUDA builds it; `explain` says it in full."""
     if wheel.evidence and wheel.action != "blocked":
-        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(EVIDENCE.get(wheel.evidence, wheel.evidence))}"
+        said = EVIDENCE.get(wheel.evidence, wheel.evidence)
+        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}"
 
 
 def _changes(group: PlannedGroup) -> str:

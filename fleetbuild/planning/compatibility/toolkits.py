@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
 
@@ -79,10 +80,15 @@ def package_problem(versions: Mapping[str, str]) -> Unfit | None:
 
 
 def member_problem(
-    versions: Mapping[str, str], facts: Facts, python_tag: str, *, pin: str | None = None
+    versions: Mapping[str, str],
+    facts: Facts,
+    python_tag: str,
+    *,
+    pin: str | None = None,
+    floors: Mapping[str, str] = MappingProxyType({}),
 ) -> Unfit | None:
     """Why these packages cannot be built for this node at all; None where they can."""
-    case = case_of(_named(versions), facts.sms, python_tag, (facts,), pin)
+    case = case_of(_named(versions), facts.sms, python_tag, (facts,), pin, floors=floors)
     return _unfit(case, facts.pythons)
 
 
@@ -94,11 +100,12 @@ def choose_toolkit(
     builders: Mapping[str, Facts],
     *,
     pin: str | None = None,
+    floors: Mapping[str, str] = MappingProxyType({}),
 ) -> Toolkit | Unfit:
     """The pinned toolkit; else the newest that all members allow and a builder has, one that
     PyTorch releases torch with (its experiments last) before one that merely can be built with;
     else the newest such, to be supplied."""
-    case = case_of(_named(versions), sms, python_tag, members, pin)
+    case = case_of(_named(versions), sms, python_tag, members, pin, floors=floors)
     unfit = _unfit(case)
     if unfit:
         return unfit

@@ -15,7 +15,7 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.planning.compatibility.constraints import sm_list
 from fleetbuild.planning.compatibility.toolkits import member_problem, package_problem
-from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.packages import Package, cuda_floors, versions_of
 from fleetbuild.recipes import Recipe
 from fleetbuild.recipes.templates import ENVIRONMENT
 
@@ -291,7 +291,7 @@ def _refuse_impossible(
     """What its GPUs, their driver and its Python allow must hold something to build with."""
     versions = versions_of(packages)
     problem = package_problem(versions) or member_problem(
-        versions, facts, python.tag, pin=config.cuda
+        versions, facts, python.tag, pin=config.cuda, floors=cuda_floors(packages)
     )
     if problem:
         raise _Blocked(problem.reason, problem.fix)

@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 from fleetbuild.models import Config, Facts, Target
 from fleetbuild.planning.compatibility.constraints import case_of, no_toolkit
 from fleetbuild.planning.merging.costs import Sharing
-from fleetbuild.planning.packages import Package
+from fleetbuild.planning.packages import Package, cuda_floors
 from fleetbuild.text import version_key
 
 
@@ -34,6 +34,7 @@ def one_toolkit(
             together[0].python,
             [oldest[target] for target in together],
             config.cuda,
+            floors=cuda_floors(packages),
         )
         return "; ".join(no_toolkit(case)) or None
 

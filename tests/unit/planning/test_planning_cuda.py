@@ -56,6 +56,19 @@ def test_the_newest_released_toolkit_is_to_be_supplied_where_nobody_has_one():
     assert "a has no CUDA toolkit 13.0" in wheel.requires.to_supply[0]
 
 
+def test_a_recipe_says_the_oldest_cuda_that_it_builds_with():
+    llama = package("llama-cpp-python", "0.3.16")
+    fleet = {"new": gpu("8.6", toolchain=NVCC_126 | {"nvcc": ("11.5.119", "12.6.85")})}
+    assert wheel_of(fleet, packages=[llama]).cuda == "12.6"
+    fleet = {"old": gpu("8.6", toolchain=NVCC_126 | {"nvcc": ("11.5.119",)})}
+    wheel = wheel_of(fleet, packages=[llama])
+    assert wheel.cuda != "11.5"
+    assert "to be supplied" in wheel.requires.cuda
+    node = planned({"old": gpu("8.6", driver="440.33.01")}, packages=[llama]).nodes["old"]
+    assert node.state == "blocked"
+    assert "llama-cpp-python needs CUDA 11.7 or newer" in node.reason
+
+
 FLASH = (package("torch", "2.13.0"), package("flash-attn", "2.8.3"))
 
 

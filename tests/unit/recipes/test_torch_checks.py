@@ -251,7 +251,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, answer: object, *, right: bool = T
 
 def test_torch_compile_is_tried_where_a_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(monkeypatch, "result")
-    with pytest.raises(RuntimeError, match="torch.compile computes something else on GPU 0"):
+    with pytest.raises(RuntimeError, match=r"torch\.compile computes something else on GPU 0"):
         compiled(monkeypatch, "result", right=False)
 
 
