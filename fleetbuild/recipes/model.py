@@ -74,6 +74,9 @@ class Cost(Frozen):
     per_sm_minutes: float = Field(1, ge=0)  # and for each SM
     size_mb: float = Field(5, ge=0)  # of the wheel, without any GPU code
     per_sm_mb: float = Field(5, ge=0)  # and for each SM
+    # Whether somebody has timed builds without GPU code: other estimates are shown to nobody.
+    measured: bool = False
+    serial: bool = False  # more jobs do not make it faster
 
 
 class Recipe(Frozen):

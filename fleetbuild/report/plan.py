@@ -169,8 +169,9 @@ def _lead(group: PlannedGroup) -> PlannedWheel:
 
 def _about(group: PlannedGroup) -> str:
     """How long its builds may take, one after the other as they are built against each other."""
-    minutes = sum(wheel.minutes or 0 for wheel in group.wheels if wheel.action == "build")
-    return _roughly(minutes) if minutes else ""
+    built = [wheel for wheel in group.wheels if wheel.action == "build"]
+    minutes = sum(wheel.minutes or 0 for wheel in built)
+    return _roughly(minutes) if minutes and all(wheel.measured for wheel in built) else ""
 
 
 def _roughly(minutes: float) -> str:

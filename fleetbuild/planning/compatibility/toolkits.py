@@ -204,9 +204,10 @@ def _about_torch(case: Case, torch: Torch, offer: _Offer) -> str:
             "conda-forge does"
         )
     if evidence == "reported":
+        left = joined(tuple(torch.releases), "and")
         return (
             f"torch {torch.name} with CUDA {offer.version} is reported to work on "
-            f"{sm_list(case.sms)}"
+            f"{sm_list(case.sms)}, for which PyTorch's own with CUDA {left} has no code"
         )
     if not torch.known:
         return (

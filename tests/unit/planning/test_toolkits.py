@@ -304,6 +304,17 @@ def test_a_toolkit_that_a_torch_is_reported_not_to_build_with() -> None:
     assert chosen({"torch": "2.2.2"}, gpu("8.6", cuda="12.4")).version == "11.8"
 
 
+def test_volta_and_pascal_get_a_new_torch_from_source() -> None:
+    """PyTorch releases torch 2.15 with CUDA 13 alone, which is not for them."""
+    for sm in ("7.0", "6.1"):
+        choice = chosen({"torch": "2.15.0"}, gpu(sm))
+        assert (choice.version, choice.evidence) == ("12.6", "reported")
+        assert choice.why.endswith(
+            f"torch 2.15 with CUDA 12.6 is reported to work on SM {sm}, for which PyTorch's own "
+            "with CUDA 13.0 and 13.2 has no code."
+        )
+
+
 def test_what_conda_forge_publishes_is_told() -> None:
     choice = chosen({"torch": "2.12.1"}, gpu("8.6", cuda="12.9"))
     assert (choice.version, choice.evidence) == ("12.9", "reported")
