@@ -81,6 +81,7 @@ class PlannedWheel(Frozen):
     jobs: int = 1
     build_jobs: dict[str, int] = {}  # built_on and fallbacks -> how many there is room for
     minutes: float | None = None  # an estimate of the build, by its recipe and the jobs
+    measured: bool = False  # whether that rests on builds that were timed: others are not shown
     cuda: str | None = None  # the toolkit that it is built with
     cuda_why: str | None = None  # and why that one
     environment: dict[str, str]

@@ -24,7 +24,7 @@ from fleetbuild.models.plan import FactsSource
 from fleetbuild.planning.compatibility.beyond_target import sm_problem
 from fleetbuild.planning.document.fingerprint import fingerprint
 from fleetbuild.planning.document.serialize import with_digest
-from fleetbuild.planning.document.warnings import plan_warnings
+from fleetbuild.planning.document.warnings import plan_warnings, unasked
 from fleetbuild.planning.draft import PlanDraft, lock_request
 from fleetbuild.planning.eligibility.assess import kubernetes_node
 from fleetbuild.planning.groups import DraftGroup
@@ -133,7 +133,10 @@ def make_plan(
         groups=groups,
         tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
-        warnings=plan_warnings(drafted.wheels, groups, facts, packages, config),
+        warnings=(
+            *plan_warnings(drafted.wheels, groups, facts, packages, config),
+            *unasked(locks.sources),
+        ),
         summary=_summary(nodes, groups),
     )
     return with_digest(plan)

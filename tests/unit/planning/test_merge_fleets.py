@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_fleets import drafted, facts, node, package, planned, python, recipe_of
+from planning_fleets import drafted, facts, package, planned, python, recipe_of
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.data import load
@@ -197,24 +197,12 @@ def test_a_cap_merges_those_who_lose_least():
     assert set(groups(merged(fleet, max_wheel_sets=1))) == {"cpu-avx-cp311"}
 
 
-def test_incomparable_rungs_meet_in_the_best_one_below_both():
-    fleet = {"v1": facts("armv8.4sve"), "n2": facts("armv9")}
-    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.2-cp311": ("n2", "v1")}
+def test_armv9_shares_what_is_built_for_armv84_with_sve():
+    fleet = {"v1": facts("armv8.4sve"), "v2": facts("armv9")}
+    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.4sve-cp311": ("v1", "v2")}
     # What the nodes have decides, not what their rungs are called.
-    both = tuple(sorted(RUNGS["armv9"].features | RUNGS["armv8.4sve"].features))
-    fleet["n2"] = facts("armv9", features=both)
-    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.4sve-cp311": ("n2", "v1")}
-    lowered = drafted(
-        fleet, LARGE, [node("v1"), node("n2", isa="armv9")], config=config(max_wheel_sets=1)
-    )
-    assert groups(lowered) == {"cpu-armv8.2-cp311": ("n2", "v1")}
-
-
-def test_no_common_rung_of_the_recipe_keeps_groups_apart():
-    recipe = recipe_of("picky", "armv8.4sve", "armv9")
-    fleet = {"v1": facts("armv8.4sve"), "n2": facts("armv9")}
-    with pytest.raises(ConfigError, match=r"in 2 \(the recipes have no rung below all of them\)"):
-        merged(fleet, (package("picky", "1", recipe),), max_wheel_sets=1)
+    fleet["v2"] = facts("armv9", features=tuple(sorted(RUNGS["armv9"].features - {"bf16"})))
+    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.2-cp311": ("v1", "v2")}
 
 
 def test_sms_are_united_and_cpu_nodes_carry_none_of_them():

@@ -215,6 +215,32 @@ def test_a_source_in_git_is_opened_only_where_the_recipe_does_not_say_what_it_ne
     assert read_plan(dump_plan(made)) == made
 
 
+def test_a_build_has_what_the_source_declares_beside_what_the_recipe_says(forge, site):
+    wheel(site / "files", "more", "py3-none-any", "1.0")
+    made = forge("requires: [dep]\nbuild_requirements: [more]\n")
+    assert made.lock == "complete", made.lock_problem
+    told = [file.name for file in made.groups[0].wheels[0].build_dependencies]
+    assert told == ["more", "tool"]
+    assert made.warnings == ()
+
+
+def test_a_source_that_cannot_be_asked_is_planned_with_the_recipes_word_and_told(
+    forge, monkeypatch
+):
+    def unreachable(*_):
+        raise InstallError("The source in https://forge.invalid/repo cannot be fetched: timeout.")
+
+    monkeypatch.setattr("fleetbuild.store.wheels.read_file", unreachable)
+    made = forge("requires: [dep]\nbuild_requirements: [tool]\n")
+    assert [file.name for file in made.groups[0].wheels[0].build_dependencies] == ["tool"]
+    (warning,) = made.warnings
+    assert warning == (
+        "The source of inside 1.0 was not asked what its build needs. The source in "
+        "https://forge.invalid/repo cannot be fetched: timeout. The recipe's own build "
+        "requirements stand alone."
+    )
+
+
 def test_another_commit_is_another_wheel(forge, site):
     one = forge("").groups[0].wheels[0].artifact_key
     git(site / "repo", "commit", "-q", "--allow-empty", "-m", "two")

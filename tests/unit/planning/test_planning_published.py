@@ -44,10 +44,16 @@ def gpu(*sms, driver="580.65.06"):
     return facts(sms=sms, gpus=tuple(Gpu(name="g", sm=sm) for sm in sms), driver=driver)
 
 
-def test_pytorchs_wheel_runs_from_the_baseline_on():
+def test_pytorchs_wheel_runs_from_x86_64_v2_on():
     choice = chosen(TORCH, target("avx"), version="2.13.0+cpu")
     assert choice.file
-    assert choice.why == "Published: runs from x86-64 on and picks its code at run time."
+    assert choice.why == "Published: runs from x86-64-v2 on and picks its code at run time."
+
+
+def test_pytorchs_wheel_is_not_for_cpus_without_sse4_1():
+    """Its oneDNN makes no convolution there."""
+    choice = chosen(TORCH, target("x86-64"), version="2.13.0+cpu")
+    assert "it is built for x86-64-v2, and these nodes are x86-64" in choice.why
 
 
 def test_a_wheel_with_cuda_runs_on_cpus_and_says_what_it_brings():

@@ -295,6 +295,35 @@ def test_a_torch_from_before_cuda_13() -> None:
     assert "torch 2.8 goes with CUDA 12.9 or older" in unfit.reason
 
 
+def test_a_toolkit_that_a_torch_is_reported_not_to_build_with() -> None:
+    unfit = problem({"torch": "2.4.1"}, gpu("8.6"), pin="12.9")
+    assert unfit.reason.startswith(
+        "torch 2.4 goes with CUDA 12.8 or older (it links nvToolsExt, which CUDA 12.9 does not "
+        "have); "
+    )
+    assert chosen({"torch": "2.2.2"}, gpu("8.6", cuda="12.4")).version == "11.8"
+
+
+def test_volta_and_pascal_get_a_new_torch_from_source() -> None:
+    """PyTorch releases torch 2.15 with CUDA 13 alone, which is not for them."""
+    for sm in ("7.0", "6.1"):
+        choice = chosen({"torch": "2.15.0"}, gpu(sm))
+        assert (choice.version, choice.evidence) == ("12.6", "reported")
+        assert choice.why.endswith(
+            f"torch 2.15 with CUDA 12.6 is reported to work on SM {sm}, for which PyTorch's own "
+            "with CUDA 13.0 and 13.2 has no code."
+        )
+
+
+def test_what_conda_forge_publishes_is_told() -> None:
+    choice = chosen({"torch": "2.12.1"}, gpu("8.6", cuda="12.9"))
+    assert (choice.version, choice.evidence) == ("12.9", "reported")
+    assert choice.why == (
+        "CUDA 12.9 is installed on n0; PyTorch does not release torch 2.12 with CUDA 12.9, and "
+        "conda-forge does."
+    )
+
+
 def test_a_torch_that_should_build_where_none_is_known() -> None:
     unfit = problem({"torch": "2.0.1"}, gpu("8.7", rung="armv8.2"))
     assert unfit.reason == "torch 2.0 does not know SM 8.7."

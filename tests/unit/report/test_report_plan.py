@@ -115,6 +115,34 @@ def test_a_narrow_terminal_gets_short_lines(rendered: Callable[..., str]) -> Non
     assert max(len(line) for line in text.splitlines()) <= 60
 
 
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [("released", "CUDA 12.6: released"), ("reported", "CUDA 12.6: reported to work"),
+     ("buildable", "CUDA 12.6: buildable, not reported"), (None, None)],
+)  # fmt: skip
+def test_the_evidence_that_a_wheel_rests_on_stands_beside_it(
+    rendered: Callable[..., str], evidence: str | None, said: str | None
+) -> None:
+    one = wheel("build", "avx2").model_copy(update={"evidence": evidence, "cuda": "12.6"})
+    made = plan(groups=(group("avx2", NODES, one, Installs(install=tuple(NODES))),))
+    for width in (200, 60):
+        text = " ".join(rendered(report.plan_body(made, width), width).split())
+        assert (said or "CUDA") in text if said else "CUDA" not in text
+
+
+def test_no_figure_is_better_than_a_wrong_one(rendered: Callable[..., str]) -> None:
+    def shown(*wheels: PlannedWheel) -> str:
+        one = group("avx2", NODES, wheels[0], Installs(install=tuple(NODES)))
+        groups = (one.model_copy(update={"wheels": wheels}),)
+        return " ".join(rendered(report.plan_body(plan(groups=groups), 200), 200).split())
+
+    timed = wheel("build", "avx2").model_copy(update={"minutes": 50.0, "measured": True})
+    guessed = timed.model_copy(update={"measured": False})
+    assert "50 min" in shown(timed)
+    assert "min" not in shown(guessed)
+    assert "min" not in shown(timed, guessed)
+
+
 def test_two_hundred_nodes_stay_readable(rendered: Callable[..., str]) -> None:
     many = [f"n{number:03d}" for number in range(200)]
     big = plan(groups=(group("avx2", many, wheel("build", "avx2"), Installs(install=tuple(many))),))
