@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from fleetbuild.apply.context import Tools
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.cluster import Cluster
 from fleetbuild.config import base_folder, find_config, load_config
-from fleetbuild.kubernetes import render
+from fleetbuild.kubernetes import Serving, render, render_labels
 from fleetbuild.labelling.api import ApiLabeller
 from fleetbuild.labelling.labeller import Labeller, LabelTargets, ManualLabels, label_targets
 from fleetbuild.labelling.nfd import NfdLabeller
@@ -28,6 +28,7 @@ from fleetbuild.models import (
     Node,
     OnEvent,
     Plan,
+    PlannedGroup,
     Result,
 )
 from fleetbuild.models.config import LabelsBy
@@ -116,8 +117,13 @@ def open_labeller(
             yield ApiLabeller(names, client)
 
 
-def _manifests(store: Store, plan: Plan, verified: Collection[str]) -> dict[str, str]:
-    return render(plan, verified=verified, wheels=release_files(plan, store))
+def _manifests(
+    store: Store, plan: Plan, groups: Sequence[PlannedGroup], serving: Serving
+) -> dict[str, str]:
+    """The workloads of these groups, and the labels of all nodes."""
+    some = plan.model_copy(update={"groups": tuple(groups)})
+    wheels = release_files(some, store)
+    return {**render(some, serving=serving, wheels=wheels), **render_labels(plan, serving)}
 
 
 def run_on_fleet(

@@ -122,6 +122,7 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
         return progress
     replies: dict[str, RoleResult] = {}
     groups = {name: group for group in run.plan.groups for name in group.nodes}
+    run.state.mark_changing(names)
     with run.stage("install", count(len(names), who)) as ending:
         hosts = run.tools.playbook(
             "install.yml",

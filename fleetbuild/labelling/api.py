@@ -10,16 +10,14 @@ from fleetbuild.cluster.client import Client
 from fleetbuild.cluster.labels import Labelling, Outcome, WantedLabels, label_nodes, may_label
 from fleetbuild.cluster.nodes import ClusterNode, list_nodes
 from fleetbuild.errors import BlockedError
-from fleetbuild.kubernetes.labels.node_labels import release_labels
-from fleetbuild.kubernetes.labels.release_labels import served_labels
-from fleetbuild.labelling.labeller import (
-    Labels,
-    LabelTargets,
-    Results,
-    nodes_serving_plan,
-    targets_of_plan,
+from fleetbuild.kubernetes.labels.release_labels import (
+    Serving,
+    hosts,
+    served_labels,
+    verified_labels,
 )
-from fleetbuild.models import Facts, Manifest, NodeStatus, Plan, Result
+from fleetbuild.labelling.labeller import Labels, LabelTargets, Results, targets_of_plan
+from fleetbuild.models import Facts, Manifest, NodeStatus, Plan
 from fleetbuild.models.result import Labelled, LabelResult
 from fleetbuild.tasks.status import stranger, with_labels
 
@@ -144,28 +142,21 @@ def compare_labels(
     return compared | {f"node/{each.node}": each for each in statuses if each}
 
 
-def label_cluster(plan: Plan, result: Result | None, cluster: Cluster, *, force: bool) -> Labelled:
-    """Label the nodes of a plan now, by what it and an apply saw of them."""
+def label_cluster(plan: Plan, serving: Serving, cluster: Cluster, *, force: bool) -> Labelled:
+    """Label the nodes of a plan now, by what each of them serves."""
     names = targets_of_plan(plan)
-    release = dict(_release_labels(plan, result))
+    release = dict(_release_labels(plan, serving))
     with cluster.connect() as client:
         api = ApiLabeller(names, client, force=force)
         api.prepare()
         return Labelled(nodes=tuple(api.settle(release).values()), strangers=api.strangers())
 
 
-def _release_labels(plan: Plan, result: Result | None) -> Iterator[tuple[str, Labels | None]]:
-    """What each node is to have: none where no release was seen that works, and what there is
-    (None) where another one does."""
-    served = nodes_serving_plan(plan, result)
-    works = result.verified if result else frozenset()
-    for group in plan.groups:
-        for name in group.nodes:
-            if name in served:
-                yield name, release_labels(plan, group)
-            else:
-                gone = plan.nodes[name].current in (None, group.release_id)
-                yield name, {} if gone and name not in works else None
-    for name, node in plan.nodes.items():
-        if node.state == "blocked" and node.group is None and node.current is None:
-            yield name, {}
+def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels | None]]:
+    """What each node is to have: those of what serves, or what there is (None) where nobody
+    knows."""
+    for name in hosts(plan):
+        if name in serving:
+            yield name, verified_labels(serving[name], plan.label_domain)
+        elif plan.nodes[name].group:
+            yield name, None

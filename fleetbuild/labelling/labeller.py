@@ -22,7 +22,6 @@ from fleetbuild.models import (
     NodeResult,
     OnEvent,
     Plan,
-    Result,
 )
 from fleetbuild.models.result import LabelResult
 from fleetbuild.planning.eligibility.assess import kubernetes_node
@@ -120,19 +119,6 @@ def verified_releases(facts: Mapping[str, Facts], release: str) -> dict[str, Man
     """What serves on these nodes now, where it was verified."""
     current = {name: known.release.get(release) for name, known in facts.items()}
     return {name: found for name, found in current.items() if found and found.verified}
-
-
-def nodes_serving_plan(plan: Plan, result: Result | None) -> frozenset[str]:
-    """The nodes that serve this plan's release: seen by the apply whose result this is, which may
-    have been one of an older plan, or else by the plan itself."""
-    planned = {name: group.release_id for group in plan.groups for name in group.nodes}
-    if result is None:
-        return frozenset(name for group in plan.groups for name in group.installs.up_to_date)
-    return frozenset(
-        node.node
-        for node in result.nodes
-        if node.node in result.verified and node.release_id == planned.get(node.node, "")
-    )
 
 
 def results_of_kept_labels(

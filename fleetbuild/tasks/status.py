@@ -9,7 +9,7 @@ from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus, Result
 from fleetbuild.models.status import Drift
 
-_LEFT_THERE = ("installed", "up_to_date")
+_LEFT_THERE = ("installed", "up_to_date", "rolled_back")
 
 
 def compare_releases(
@@ -111,17 +111,21 @@ def _packages(current: Manifest | None) -> tuple[str, ...]:
 
 def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | None, str]:
     if left is None:
-        found = "The last apply from here left no release, and it serves one." if current else ""
+        found = "Nothing that ran from here left a release, and it serves one." if current else ""
         return None, found
     if current is None:
-        return "missing", f"The last apply left release {left.release_id}, and none is there now."
+        return "missing", f"{_by(left)} left release {left.release_id}, and none is there now."
     if current.id != left.release_id:
         return (
             "different",
-            f"It serves release {current.id}; the last apply left {left.release_id}.",
+            f"It serves release {current.id}; {_by(left).lower()} left {left.release_id}.",
         )
     if not current.verified:
         return "changed", "Its manifest no longer says that the release was verified."
     if current.group != left.group:
         return "changed", f"Its manifest says group {current.group}, and it was {left.group}."
-    return "none", ""
+    return "none", "It was rolled back to this release." if left.state == "rolled_back" else ""
+
+
+def _by(left: NodeResult) -> str:
+    return "A rollback" if left.state == "rolled_back" else "The last apply"

@@ -1,4 +1,4 @@
-"""`fleetbuild emit`: manifests from the last plan, for the nodes that the last apply verified."""
+"""`fleetbuild emit`: manifests from the last plan, with labels of what serves on each node."""
 
 from __future__ import annotations
 

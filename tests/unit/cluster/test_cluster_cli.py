@@ -14,8 +14,10 @@ from typer.testing import Result as Ran
 
 from fleetbuild.cli import app
 from fleetbuild.cluster import Cluster
+from fleetbuild.kubernetes import as_planned
 from fleetbuild.labelling.api import compare_labels
 from fleetbuild.labelling.labeller import LabelTargets
+from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import (
     Facts,
     Installs,
@@ -72,7 +74,7 @@ def plan_of(*names: str, called: dict[str, str] | None = None, **changes: Any) -
 
 @pytest.fixture
 def save(tmp_path: Path) -> Callable[..., None]:
-    """Keep a plan and what came of it: node -> state, or state and release."""
+    """Keep a plan, what came of it, and what the nodes said."""
 
     def keep(made: Plan, **states: Any) -> None:
         state = StateDir(tmp_path / "state").create()
@@ -82,6 +84,9 @@ def save(tmp_path: Path) -> Callable[..., None]:
         )
         result = Result(plan_digest=made.digest, nodes=nodes)
         state.save_result(result, started="2026-01-01T00:00:00+00:00")
+        for name, manifest in as_planned(made, states).items():
+            if states.get(name) == "installed" and manifest:
+                note_reply(state, name, manifest)
 
     return keep
 
