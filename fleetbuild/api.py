@@ -18,7 +18,7 @@ from fleetbuild.errors import FleetbuildError, UsageError
 from fleetbuild.inventory import read_inventory
 from fleetbuild.kubernetes import Delivery, Serving
 from fleetbuild.kubernetes.builds.builder_image import builder_image
-from fleetbuild.labelling.api import compare_labels, label_cluster
+from fleetbuild.labelling.api import compare_labels, label_cluster, unlabel_cluster
 from fleetbuild.labelling.labeller import label_targets, targets_of_plan
 from fleetbuild.labelling.serving import serving_now
 from fleetbuild.models import (
@@ -96,6 +96,7 @@ __all__ = [
     "rollback",
     "save_plan",
     "status",
+    "unlabel",
     "verify",
 ]
 
@@ -332,7 +333,21 @@ def label(
     `force` takes over labels of ours that others have set.
     """
     serving = _serving(plan, result, state_dir)
-    return label_cluster(plan, serving, cluster or Cluster(), force=force)
+    state = _state(state_dir) if state_dir is not None else None
+    return label_cluster(plan, serving, cluster or Cluster(), force=force, state=state)
+
+
+def unlabel(
+    plan: Plan,
+    *,
+    cluster: Cluster | None = None,
+    force: bool = False,
+    state_dir: Path | str | None = None,
+) -> Labelled:
+    """Take the labels of the plan's release off the Nodes of a cluster, before something else
+    labels. `force` takes off those that others have set."""
+    state = _state(state_dir) if state_dir is not None else None
+    return unlabel_cluster(plan, cluster or Cluster(), force=force, state=state)
 
 
 def explain(

@@ -108,13 +108,14 @@ def open_labeller(
     by: LabelsBy, names: LabelTargets, reach: FleetAccess, cluster: Cluster
 ) -> Iterator[Labeller]:
     """Who labels, as fleetbuild.yml says."""
+    files = NfdLabeller(names, reach.playbooks, reach.state)
     if by == "files":
-        yield ManualLabels()
+        yield ManualLabels(files)
     elif by == "nfd":
-        yield NfdLabeller(names, reach.playbooks, reach.state)
+        yield files
     else:
         with cluster.connect() as client:
-            yield ApiLabeller(names, client)
+            yield ApiLabeller(names, client, state=reach.state, former=files)
 
 
 def _manifests(

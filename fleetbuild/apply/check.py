@@ -31,7 +31,8 @@ def check(run: Run, progress: Progress) -> Progress:
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         progress = _assign_builds(run, progress)
         _refuse_missing_supplies(progress)
-        run.tools.labels.prepare()
+        if sentence := run.tools.labels.prepare():
+            run.tell("label", "warning", sentence)
     _report_results(run, progress)
     return progress
 

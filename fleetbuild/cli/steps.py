@@ -102,6 +102,19 @@ def label(
     return labelled
 
 
+def unlabel(
+    run: Session, made: Plan, kubeconfig: Path | None, context: str | None, *, force: bool
+) -> Labelled:
+    """Take the labels of the plan's release off the cluster's nodes, and show how that ended."""
+    with waiting(run.out, "Taking labels off"):
+        labelled = fleetbuild.unlabel(
+            made, cluster=Cluster(kubeconfig, context), force=force, state_dir=run.state_dir
+        )
+    run.out.say(*result_report.unlabelled_lines(labelled))
+    run.exit_code = labelled.exit_code
+    return labelled
+
+
 class ProbeOptions(TypedDict, total=False):
     """How nodes are asked, where the command line says so."""
 

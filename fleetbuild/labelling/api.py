@@ -7,7 +7,14 @@ from functools import cached_property
 
 from fleetbuild.cluster import Cluster
 from fleetbuild.cluster.client import Client
-from fleetbuild.cluster.labels import Labelling, Outcome, WantedLabels, label_nodes, may_label
+from fleetbuild.cluster.labels import (
+    Labelling,
+    Outcome,
+    WantedLabels,
+    is_settled,
+    label_nodes,
+    may_label,
+)
 from fleetbuild.cluster.nodes import ClusterNode, list_nodes
 from fleetbuild.errors import BlockedError
 from fleetbuild.kubernetes.labels.release_labels import (
@@ -16,25 +23,47 @@ from fleetbuild.kubernetes.labels.release_labels import (
     served_labels,
     verified_labels,
 )
-from fleetbuild.labelling.labeller import Labels, LabelTargets, Results, targets_of_plan
+from fleetbuild.labelling.labeller import (
+    FeatureFiles,
+    Labels,
+    LabelTargets,
+    Results,
+    targets_of_plan,
+)
 from fleetbuild.models import Facts, Manifest, NodeStatus, Plan
 from fleetbuild.models.result import Labelled, LabelResult
+from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.status import stranger, with_labels
 
 
 class ApiLabeller:
     """We label, through the user's kubeconfig."""
 
-    def __init__(self, names: LabelTargets, client: Client, *, force: bool = False) -> None:
-        self._names, self._client = names, client
+    def __init__(
+        self,
+        names: LabelTargets,
+        client: Client,
+        *,
+        force: bool = False,
+        state: StateDir | None = None,
+        former: FeatureFiles | None = None,
+    ) -> None:
+        self._names, self._client, self._state, self._former = names, client, state, former
         self._labelling = Labelling(names.domain, names.release, force)
 
     @cached_property
     def _nodes(self) -> dict[str, ClusterNode]:
         return list_nodes(self._client)
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
         """See Labeller."""
+        there = self._nodes_of_hosts()
+        if there:
+            may_label(self._client, there[0], self._labelling)
+        return self._former.clear() if self._former else ""
+
+    def _nodes_of_hosts(self) -> list[ClusterNode]:
+        """The Nodes that hosts are called like; none at all is another cluster."""
         hosts = self._names.nodes
         there = [node for called in hosts.values() if (node := self._nodes.get(called))]
         if hosts and not there:
@@ -43,12 +72,11 @@ class ApiLabeller:
                 "Name another cluster with --context, or set kubernetes.node_name in"
                 " fleetbuild.yml to what the Nodes are called.",
             )
-        if there:
-            may_label(self._client, there[0], self._labelling)
+        return there
 
     def withdraw(self, names: Iterable[str]) -> Results:
-        """See Labeller."""
-        return self._label({name: self._wanted(name, {}) for name in names})
+        """See Labeller. Each Node is patched: what was read of it may be hours old."""
+        return self._label({name: self._wanted(name, {}) for name in names}, trust=False)
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """See Labeller."""
@@ -61,7 +89,11 @@ class ApiLabeller:
 
     def settle(self, release: Mapping[str, Labels | None]) -> Results:
         """Give each node its hardware labels, and those of the release where they are known."""
-        return self._label({name: self._wanted(name, labels) for name, labels in release.items()})
+        there = self._nodes_of_hosts()
+        wanted = {name: self._wanted(name, labels) for name, labels in release.items()}
+        if there and not all(self._is_settled(*each) for each in wanted.items()):
+            may_label(self._client, there[0], self._labelling)
+        return self._label(wanted)
 
     def strangers(self) -> tuple[str, ...]:
         """The Nodes that none of our hosts is called like."""
@@ -70,17 +102,29 @@ class ApiLabeller:
     def _wanted(self, name: str, release: Labels | None) -> WantedLabels:
         return WantedLabels(release, self._names.hardware.get(name))
 
-    def _label(self, wanted: Mapping[str, WantedLabels]) -> Results:
-        refused = {name: problem for name in wanted if (problem := self._problem(name))}
-        open_ = {name: each for name, each in wanted.items() if name not in refused}
-        outcomes = label_nodes(
-            self._client,
-            self._nodes,
-            {self._names.in_cluster(name): each for name, each in open_.items()},
-            self._labelling,
-        )
-        done = {name: self._result(name, outcomes[self._names.in_cluster(name)]) for name in open_}
-        return {name: (refused | done)[name] for name in wanted}
+    def _is_settled(self, name: str, wanted: WantedLabels) -> bool:
+        node = self._nodes.get(self._names.in_cluster(name))
+        return node is None or is_settled(node, wanted, self._labelling)
+
+    def _label(self, wanted: Mapping[str, WantedLabels], *, trust: bool = True) -> Results:
+        """Patch the Nodes that do not have what is wanted; with `trust`, by what was read."""
+        results = {name: problem for name in wanted if (problem := self._problem(name))}
+        open_ = {}
+        for name in wanted.keys() - results.keys():
+            called = self._names.in_cluster(name)
+            if trust and self._is_settled(name, wanted[name]):
+                results[name] = self._result(
+                    name, Outcome("unchanged", labels=self._nodes[called].labels)
+                )
+            else:
+                open_[name] = called
+        if open_ and self._state:
+            self._state.note_api_labels(self._names.release, self._client.access.context)
+        by_node = {called: wanted[name] for name, called in open_.items()}
+        outcomes = label_nodes(self._client, self._nodes, by_node, self._labelling)
+        self._nodes.update({name: each.node for name, each in outcomes.items() if each.node})
+        results |= {name: self._result(name, outcomes[called]) for name, called in open_.items()}
+        return {name: results[name] for name in wanted}
 
     def _problem(self, name: str) -> LabelResult | None:
         """Why a host cannot be told in the cluster."""
@@ -105,15 +149,19 @@ class ApiLabeller:
         return None
 
     def _result(self, name: str, outcome: Outcome) -> LabelResult:
-        prefix = f"{self._names.domain}/"
-        return LabelResult(
-            node=name,
-            kubernetes_node=self._names.in_cluster(name),
-            state=outcome.state,
-            labels={key: value for key, value in outcome.labels.items() if key.startswith(prefix)},
-            reason=outcome.reason,
-            fix=outcome.fix,
-        )
+        return result_of(name, self._names.in_cluster(name), outcome, self._names.domain)
+
+
+def result_of(name: str, node: str, outcome: Outcome, domain: str) -> LabelResult:
+    """How labelling ended, as the result of a host and its Node."""
+    return LabelResult(
+        node=name,
+        kubernetes_node=node,
+        state=outcome.state,
+        labels={key: each for key, each in outcome.labels.items() if key.startswith(f"{domain}/")},
+        reason=outcome.reason,
+        fix=outcome.fix,
+    )
 
 
 def compare_labels(
@@ -142,13 +190,14 @@ def compare_labels(
     return compared | {f"node/{each.node}": each for each in statuses if each}
 
 
-def label_cluster(plan: Plan, serving: Serving, cluster: Cluster, *, force: bool) -> Labelled:
+def label_cluster(
+    plan: Plan, serving: Serving, cluster: Cluster, *, force: bool, state: StateDir | None = None
+) -> Labelled:
     """Label the nodes of a plan now, by what each of them serves."""
     names = targets_of_plan(plan)
     release = dict(_release_labels(plan, serving))
     with cluster.connect() as client:
-        api = ApiLabeller(names, client, force=force)
-        api.prepare()
+        api = ApiLabeller(names, client, force=force, state=state)
         return Labelled(nodes=tuple(api.settle(release).values()), strangers=api.strangers())
 
 
@@ -160,3 +209,24 @@ def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels 
             yield name, verified_labels(serving[name], plan.label_domain)
         elif plan.nodes[name].group:
             yield name, None
+
+
+def unlabel_cluster(
+    plan: Plan, cluster: Cluster, *, force: bool, state: StateDir | None = None
+) -> Labelled:
+    """Take the labels of the plan's release off every Node that has some, whether it is a host."""
+    names = targets_of_plan(plan)
+    labelling = Labelling(names.domain, names.release, force)
+    nothing = WantedLabels(release={}, hardware={})
+    with cluster.connect() as client:
+        nodes = list_nodes(client)
+        found = {name for name, node in nodes.items() if not is_settled(node, nothing, labelling)}
+        outcomes = label_nodes(client, nodes, dict.fromkeys(sorted(found), nothing), labelling)
+    hosts_of = {called: host for host, called in names.nodes.items()}
+    results = tuple(
+        result_of(hosts_of.get(name, name), name, each, names.domain)
+        for name, each in outcomes.items()
+    )
+    if state and all(result.well for result in results):
+        state.note_api_labels(names.release, None)
+    return Labelled(nodes=results)

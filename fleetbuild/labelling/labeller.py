@@ -87,8 +87,9 @@ def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> La
 class Labeller(Protocol):
     """Gives nodes their labels and takes them; says how that ended for each that it touched."""
 
-    def prepare(self) -> None:
-        """Raise where it can be seen, before anything is done, that no label will be set."""
+    def prepare(self) -> str:
+        """Raise where it can be seen, before anything is done, that no label will be set, and take
+        away what labelled before; what is to be said of that, in a sentence."""
         ...
 
     def withdraw(self, names: Iterable[str]) -> Results:
@@ -100,11 +101,23 @@ class Labeller(Protocol):
         ...
 
 
+class FeatureFiles(Protocol):
+    """What the other way of labelling has left on nodes."""
+
+    def clear(self) -> str:
+        """Remove the feature files that an earlier run wrote; which, in a sentence."""
+        ...
+
+
 class ManualLabels:
     """The user labels, with the files that are written at the end."""
 
-    def prepare(self) -> None:
+    def __init__(self, former: FeatureFiles | None = None) -> None:
+        self._former = former
+
+    def prepare(self) -> str:
         """See Labeller."""
+        return self._former.clear() if self._former else ""
 
     def withdraw(self, names: Iterable[str]) -> Results:  # noqa: ARG002 see Labeller
         """See Labeller."""

@@ -135,6 +135,12 @@ def labelled_lines(labelled: Labelled) -> list[str]:
     return [*lines, f"{count(len(states), 'node')}: {', '.join(parts) or 'none to label'}."]
 
 
+def unlabelled_lines(labelled: Labelled) -> list[str]:
+    """What was taken off in a cluster; the count is read last."""
+    off = sum(each.well for each in labelled.nodes)
+    return [*label_troubles(labelled.nodes), f"Labels taken off {count(off, 'node')}."]
+
+
 def _wheel(wheel: WheelResult) -> str:
     name = f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
     if wheel.state in ("failed", "refused"):

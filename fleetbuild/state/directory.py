@@ -75,6 +75,24 @@ class StateDir:
     def labels_file(self) -> Path:
         return self.root / "labels.json"
 
+    def api_labelled(self) -> dict[str, str]:
+        """The releases whose labels are in a cluster by the API, with its kubeconfig context."""
+        try:
+            known = json.loads(self._api_labels_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def note_api_labels(self, release: str, context: str | None) -> None:
+        """Note where a release was labelled by the API; None: its labels were taken off."""
+        known = {name: each for name, each in self.api_labelled().items() if name != release}
+        known |= {release: context} if context else {}
+        write_atomically(self._api_labels_file, one_line(known) + "\n")
+
+    @property
+    def _api_labels_file(self) -> Path:
+        return self.root / "api-labels.json"
+
     def create(self) -> StateDir:
         """Make the directory where it is missing; others may not look into it."""
         try:

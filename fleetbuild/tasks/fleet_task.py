@@ -77,8 +77,8 @@ def run_fleet_task(
         nodes |= refused
         groups = {name: manifest.group for name, manifest in current.items()}
         told: Results = {}
-        if jobs:
-            labels.prepare()
+        if jobs and (sentence := labels.prepare()):
+            on_event(Event(stage="label", state="warning", message=sentence))
         if errand.changes:
             told = labels.withdraw(list(jobs))
             report_labels(on_event, told, groups, OFF)

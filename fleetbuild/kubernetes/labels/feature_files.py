@@ -17,6 +17,11 @@ Written by fleetbuild: what the hardware of this node is and, while a release is
 which. nfd-worker reads it and nfd-master makes labels of it; without the file they go away."""
 
 
+def feature_path(release: str) -> str:
+    """Where the labels of a release of this name lie on a node."""
+    return f"{DIRECTORY}/fleetbuild" + ("" if release == "default" else f"-{release}")
+
+
 def feature_files(plan: Plan, serving: Serving | None) -> dict[str, str]:
     """Each host's feature file, by its name in the inventory. One where no verified release serves
     says what its hardware is, and no more."""

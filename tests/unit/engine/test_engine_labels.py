@@ -53,8 +53,9 @@ class Told:
         self.log: list[str] = []
         self.trouble: dict[str, str] = {}  # (moment, node) -> state, as "off avx-1"
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
         self.log.append("prepare")
+        return ""
 
     def withdraw(self, names: Iterable[str]) -> dict[str, LabelResult]:
         return self._all("off", dict.fromkeys(names, ""))
