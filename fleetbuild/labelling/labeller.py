@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
-from fleetbuild.kubernetes.labels.node_labels import check_domain, class_labels, kubernetes_name
+from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
+from fleetbuild.kubernetes.labels.node_labels import check_domain, kubernetes_name
 from fleetbuild.kubernetes.labels.release_labels import DEFAULT
 from fleetbuild.models import (
     Config,
@@ -65,12 +66,7 @@ def targets_of_plan(plan: Plan) -> LabelTargets:
         domain=plan.label_domain,
         release=plan.release,
         nodes={name: kubernetes_name(plan, name) for name in plan.nodes},
-        hardware={
-            name: labels
-            for group in plan.groups
-            for labels in [class_labels(plan, group)]
-            for name in group.nodes
-        },
+        hardware=hardware_of_hosts(plan),
     )
 
 

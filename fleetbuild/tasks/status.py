@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fleetbuild.kubernetes.labels.release_labels import is_label_of, served_labels
+from fleetbuild.kubernetes.labels.release_labels import (
+    is_hardware_label,
+    is_label_of,
+    served_labels,
+)
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus, Result
 from fleetbuild.models.status import Drift
@@ -74,7 +78,9 @@ def with_labels(
     found = {
         key: value
         for key, value in labels.items()
-        if key in wanted or is_label_of(key, names.release, names.domain)
+        if key in wanted
+        or is_label_of(key, names.release, names.domain)
+        or (status.node in names.hardware and is_hardware_label(key, names.release, names.domain))
     }
     wrong = [
         f"{key} is {found.get(key, 'missing')}, and should be {wanted.get(key, 'missing')}"

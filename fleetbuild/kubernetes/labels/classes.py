@@ -7,13 +7,18 @@ meets none has no class, and no wheel of the plan runs there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung
-from fleetbuild.kubernetes.labels.node_labels import class_name, has_wheels
-from fleetbuild.models import Plan, Target
+from fleetbuild.kubernetes.labels.node_labels import (
+    class_labels,
+    class_name,
+    has_wheels,
+    labels_of_class,
+)
+from fleetbuild.models import NodeHardware, Plan, Target
 
 _POSITION = {name: position for position, name in enumerate(RUNGS)}
 
@@ -34,10 +39,38 @@ class HardwareClass:
         """As the label `class` says it: sm86-avx2, cpu-avx512."""
         return class_name(self.rung.name, self.sms)
 
+    def is_met_by(self, rung: Rung, sms: Collection[str]) -> bool:
+        """Would its wheels run on a node of this rung, and on each of its GPUs?"""
+        cpu = rung.arch == self.rung.arch and self.rung.features <= rung.features
+        return cpu and (not self.sms or (bool(sms) and set(sms) <= set(self.sms)))
+
 
 def classes(plan: Plan) -> tuple[HardwareClass, ...]:
     """The classes of a plan's groups, the best first."""
     return classes_of(group.target for group in plan.groups if has_wheels(group))
+
+
+def hardware_of_hosts(plan: Plan) -> dict[str, dict[str, str]]:
+    """The hardware labels of each host whose hardware is known; none where it meets no class.
+
+    The host of a group is of the group's class. One that is blocked is of the class that the rules
+    of Node Feature Discovery give it: the best that its hardware meets.
+    """
+    ours = classes(plan)
+    labels = {
+        name: _met(plan, ours, node.hardware) for name, node in plan.nodes.items() if node.hardware
+    }
+    for group in filter(has_wheels, plan.groups):
+        labels |= dict.fromkeys(group.nodes, class_labels(plan, group))
+    return labels
+
+
+def _met(plan: Plan, ours: Iterable[HardwareClass], hardware: NodeHardware) -> dict[str, str]:
+    rung = RUNGS.get(hardware.isa)
+    for each in ours:
+        if rung and each.is_met_by(rung, hardware.sms):
+            return labels_of_class(each.rung.name, each.sms, plan.label_domain, plan.release)
+    return {}
 
 
 def classes_of(targets: Iterable[Target]) -> tuple[HardwareClass, ...]:

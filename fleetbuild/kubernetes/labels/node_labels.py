@@ -52,9 +52,14 @@ def class_name(isa: str, sms: Sequence[str]) -> str:
 
 def hardware_labels(target: Target, domain: str, release: str = "default") -> dict[str, str]:
     """What CPU and GPUs alone decide: true of the node whatever is installed on it."""
+    return labels_of_class(target.isa, target.sms, domain, release)
+
+
+def labels_of_class(isa: str, sms: Sequence[str], domain: str, release: str) -> dict[str, str]:
+    """The labels of the nodes of a hardware class."""
     return {
-        label_key(domain, "class", release): label_value(class_name(target.isa, target.sms)),
-        label_key(domain, "isa", release): label_value(target.isa),
+        label_key(domain, "class", release): label_value(class_name(isa, sms)),
+        label_key(domain, "isa", release): label_value(isa),
     }
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
 from fleetbuild.kubernetes.labels.node_labels import (
     NodeLabels,
-    class_labels,
-    has_wheels,
     kubernetes_name,
     label_key,
     package_key,
@@ -69,11 +68,7 @@ def labelled_hosts(plan: Plan, serving: Serving | None) -> Iterator[tuple[str, N
     """The hosts of which it is known what serves, with their labels: those of their hardware, and
     those of the verified release that serves, whether the plan's or an older one."""
     serving = as_planned(plan) if serving is None else serving
-    hardware = {
-        name: class_labels(plan, group)
-        for group in filter(has_wheels, plan.groups)
-        for name in group.nodes
-    }
+    hardware = hardware_of_hosts(plan)
     ours = sorted({key for group in plan.groups for key in release_labels(plan, group)})
     for host in hosts(plan):
         if host in serving:
@@ -126,3 +121,8 @@ def is_label_of(key: str, release: str, domain: str) -> bool:
     if kind == "package":
         return key == package_key(domain, rest.partition(".")[0], release)
     return kind in ("group", "release") and key == label_key(domain, kind, release)
+
+
+def is_hardware_label(key: str, release: str, domain: str) -> bool:
+    """Is it a label that this release says of the hardware?"""
+    return key in (label_key(domain, name, release) for name in ("class", "isa"))

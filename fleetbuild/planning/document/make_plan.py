@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import (
     Config,
     Facts,
     Installs,
     Inventory,
+    Node,
+    NodeHardware,
     Plan,
     PlannedGroup,
     PlannedNode,
@@ -239,8 +242,9 @@ def _nodes(
         lot, group = known.drafted.fates[node.name], group_of.get(node.name)
         current = facts[node.name].release.get(config.release) if node.name in facts else None
         problem = problems.get(group or "")
+        state = "blocked" if problem else lot.state
         nodes[node.name] = PlannedNode(
-            state="blocked" if problem else lot.state,
+            state=state,
             group=group,
             merged_from=known.drafted.merged.merged_from.get(node.name),
             reason=problem[0] if problem else lot.reason,
@@ -251,8 +255,19 @@ def _nodes(
             kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
             taints=facts[node.name].taints if node.name in facts else (),
             current=current.id if current else None,
+            hardware=_hardware(node, facts.get(node.name)) if state == "blocked" else None,
         )
     return nodes
+
+
+def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
+    """What decides a node's class, as the inventory says it or the probe found it."""
+    if facts is None or facts.isa is None:
+        return None
+    own = RUNGS.get(node.isa or "")
+    lower = own is not None and own.features <= RUNGS[facts.isa].features
+    isa = own.name if own and lower and own.arch == facts.arch else facts.isa
+    return NodeHardware(isa=isa, sms=facts.sms if node.sms is None else node.sms)
 
 
 def _summary(nodes: Mapping[str, PlannedNode], groups: Sequence[PlannedGroup]) -> Summary:

@@ -22,6 +22,7 @@ from fleetbuild.models import (
     Facts,
     Installs,
     Manifest,
+    NodeHardware,
     NodeResult,
     NodeStatus,
     Plan,
@@ -157,6 +158,23 @@ def test_a_blocked_node_on_which_nothing_serves_loses_the_labels_of_the_release(
     assert ours(api, "bare") == {"class": "cpu-avx2"}
     assert ours(api, "serving") == ours(api, "away") == {"class": "cpu-avx2", "release": RELEASE}
     assert "2 nodes: 2 labelled." in ran.output
+
+
+def test_a_blocked_host_has_the_class_of_its_hardware_and_loses_one_that_it_does_not_meet(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
+) -> None:
+    made = plan_of("a")
+    blocked = {
+        name: PlannedNode(state="blocked", kubernetes_node=name, hardware=NodeHardware(isa=isa))
+        for name, isa in (("newer", "avx512"), ("older", "avx"))
+    }
+    save(with_digest(made.model_copy(update={"nodes": {**made.nodes, **blocked}})), a="installed")
+    api.add("a", "newer", "older")
+    api.nodes["older"].labels["fleetbuild.dev/class"] = "cpu-avx2"
+    api.nodes["older"].owners["fleetbuild", "Apply"] = {"fleetbuild.dev/class"}
+    assert emit().exit_code == 0
+    assert ours(api, "newer") == {"class": "cpu-avx2", "isa": "avx2"}
+    assert ours(api, "older") == {}
 
 
 def test_what_went_wrong_is_told_and_decides_the_exit_code(
