@@ -20,6 +20,7 @@ from fleetbuild.apply.pending import (
 )
 from fleetbuild.errors import BlockedError, StalePlanError
 from fleetbuild.models import Node, Plan, PlannedWheel, WheelResult
+from fleetbuild.text import fold
 
 
 def check(run: Run, progress: Progress) -> Progress:
@@ -61,7 +62,7 @@ def _nodes(run: Run) -> list[Node]:
     lost = [name for name in wanted if name not in known]
     if lost:
         raise StalePlanError(
-            f"The plan is for {', '.join(lost)}, which the inventory no longer has.",
+            f"The plan is for {fold(lost)}, which the inventory no longer has.",
             f"Plan again: fleetbuild plan {run.plan.inventory}",
         )
     # A strong machine may build for others without being one of them.

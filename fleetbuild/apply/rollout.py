@@ -25,7 +25,7 @@ from fleetbuild.models import (
 )
 from fleetbuild.tasks.fleet_task import result_without_reply
 from fleetbuild.tasks.verify import failure_reason
-from fleetbuild.text import count
+from fleetbuild.text import count, fold
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
@@ -107,7 +107,7 @@ def _too_many_failures(
     rollout = run.plan.rollout
     if rollout.tolerates(len(failed), len(group.nodes)):
         return None
-    names = ", ".join(result.node for result in failed)
+    names = fold(result.node for result in failed)
     return f"{names} failed, and rollout.max_fail is {rollout.max_fail}.", failed[0].fix
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -87,6 +88,12 @@ def cluster(labels: str, kubeconfig: Path | None, context: str | None) -> Cluste
                 "leave it out, or set kubernetes.labels: api in fleetbuild.yml",
             )
     return Cluster(kubeconfig, context)
+
+
+def cluster_options(kubeconfig: Path | None, context: str | None) -> str:
+    """The options that name the same cluster in the next command."""
+    given = (("--kubeconfig", kubeconfig), ("--context", context))
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
 
 
 def label(

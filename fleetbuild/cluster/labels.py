@@ -230,12 +230,11 @@ def _left(made: ClusterNode, labels: Mapping[str, str], labelling: Labelling) ->
 
 def _kept(node: ClusterNode, left: tuple[str, ...]) -> Outcome:
     owners = sorted({owner for key in left for owner in node.owner(key)}) or ["nobody known"]
-    removal = " ".join(f"{key}-" for key in left)
     return Outcome(
         "kept",
         f"It keeps {', '.join(left)}, set by {', '.join(owners)}.",
-        f"Let whoever sets it take it off (kubectl label node {node.name} {removal}), or have it"
-        " taken off with: fleetbuild emit labels --apply --force-conflicts",
+        "Let its owner take it off, or have it taken off with: fleetbuild emit labels --apply"
+        " --force-conflicts",
         node.labels,
         node,
     )

@@ -29,6 +29,7 @@ from fleetbuild.kubernetes.yaml_edit.dump import dump
 from fleetbuild.models import Plan, PlannedGroup
 from fleetbuild.text import fold
 
+_MOST = 5  # sentences of one kind
 _KUSTOMIZATION = """\
 The workloads of all groups: kubectl apply -k .
 Labels are not among them: labels.sh or nodes.yaml puts them on the nodes."""
@@ -151,19 +152,29 @@ def render_labels(plan: Plan, serving: Serving | None = None) -> dict[str, str]:
 def _bad_names(plan: Plan) -> Iterator[str]:
     by_name: dict[str, list[str]] = {}
     for node in sorted(hosts(plan)):
-        name = kubernetes_name(plan, node)
-        by_name.setdefault(name, []).append(node)
-        if not is_subdomain(name):
-            yield (
-                f"{node}: {name!r} cannot be the name of a Kubernetes node, so it gets no labels; "
-                "set kubernetes_node for this host, or kubernetes.node_name in fleetbuild.yml."
-            )
-    for name, nodes in by_name.items():
-        if len(nodes) > 1:
-            yield (
-                f"{', '.join(nodes)} are all called {name!r} in the cluster, so none gets labels; "
-                "set kubernetes_node for each host."
-            )
+        by_name.setdefault(kubernetes_name(plan, node), []).append(node)
+    if bad := [name for name in by_name if not is_subdomain(name)]:
+        named = fold(node for name in bad for node in by_name[name])
+        yield (
+            f"{named}: {bad[0]!r} cannot be the name of a Kubernetes node, so {_gets(bad)} no"
+            " labels; set kubernetes_node for this host, or kubernetes.node_name in fleetbuild.yml."
+        )
+    for number, (name, nodes) in enumerate(_claimed_twice(by_name)):
+        if number == _MOST:
+            yield f"{len(_claimed_twice(by_name)) - number} more names are each claimed by several."
+            return
+        yield (
+            f"{fold(nodes)} are all called {name!r} in the cluster, so none gets labels; "
+            "set kubernetes_node for each host."
+        )
+
+
+def _claimed_twice(by_name: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
+    return [(name, nodes) for name, nodes in by_name.items() if len(nodes) > 1]
+
+
+def _gets(several: Sequence[str]) -> str:
+    return "it gets" if len(several) == 1 else f"these {len(several)} get"
 
 
 def _left_out(

@@ -34,6 +34,7 @@ from fleetbuild.models import Facts, Manifest, NodeStatus, Plan
 from fleetbuild.models.result import Labelled, LabelResult
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.status import stranger, with_labels
+from fleetbuild.text import fold
 
 
 class ApiLabeller:
@@ -135,7 +136,7 @@ class ApiLabeller:
                 node=name,
                 kubernetes_node=called,
                 state="refused",
-                reason=f"{', '.join(claimants)} are all called {called} in the cluster.",
+                reason=f"{fold(claimants)} are all called {called} in the cluster.",
                 fix="Set kubernetes_node for each host.",
             )
         if called not in self._nodes:
@@ -143,7 +144,8 @@ class ApiLabeller:
                 node=name,
                 kubernetes_node=called,
                 state="no_node",
-                reason=f"There is no Node {called} in {self._client.access.where}.",
+                reason=f"{self._client.access.where} has no Node "
+                + ("of its name." if called == name else f"{called}."),
                 fix="If there should be, look at kubernetes.node_name in fleetbuild.yml.",
             )
         return None

@@ -132,7 +132,8 @@ class PlannedGroup(Frozen):
 class NodeHardware(Frozen):
     """What decides the hardware class of a node that is blocked: it is of none of the groups."""
 
-    isa: str  # its best rung, or that of fleetbuild_isa
+    arch: str
+    features: tuple[str, ...]  # all that rungs ask about, or those of fleetbuild_isa
     sms: tuple[str, ...] = ()
 
 

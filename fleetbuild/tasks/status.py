@@ -83,16 +83,22 @@ def with_labels(
         or (status.node in names.hardware and is_hardware_label(key, names.release, names.domain))
     }
     wrong = [
-        f"{key} is {found.get(key, 'missing')}, and should be {wanted.get(key, 'missing')}"
+        _wrong(key, found.get(key), wanted.get(key))
         for key in sorted(found.keys() | wanted.keys())
         if found.get(key) != wanted.get(key)
     ]
     return status.model_copy(
         update={
             "labels": "wrong" if wrong else "right",
-            "labels_sentence": f"Its label {'; '.join(wrong)}." if wrong else "",
+            "labels_sentence": f"Labels: {'; '.join(wrong)}." if wrong else "",
         }
     )
+
+
+def _wrong(key: str, found: str | None, wanted: str | None) -> str:
+    if wanted is None:
+        return f"{key} is {found}, and should not be there"
+    return f"{key} is {found or 'missing'}, and should be {wanted}"
 
 
 def stranger(node: str, labels: Mapping[str, str], names: LabelTargets) -> NodeStatus | None:
@@ -106,8 +112,8 @@ def stranger(node: str, labels: Mapping[str, str], names: LabelTargets) -> NodeS
         state="unknown",
         reason="It is a Node of the cluster, and no host of the inventory.",
         labels="no_host",
-        labels_sentence="Pods that mount the release are still sent there; take its labels off: "
-        f"kubectl label node {node} {removal}",
+        labels_sentence="Pods that mount the release are still sent there. Take its labels off:"
+        f" kubectl label node {node} {removal}",
     )
 
 

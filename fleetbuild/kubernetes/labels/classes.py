@@ -7,7 +7,7 @@ meets none has no class, and no wheel of the plan runs there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleetbuild.hardware.gpus import sm_order
@@ -39,10 +39,10 @@ class HardwareClass:
         """As the label `class` says it: sm86-avx2, cpu-avx512."""
         return class_name(self.rung.name, self.sms)
 
-    def is_met_by(self, rung: Rung, sms: Collection[str]) -> bool:
-        """Would its wheels run on a node of this rung, and on each of its GPUs?"""
-        cpu = rung.arch == self.rung.arch and self.rung.features <= rung.features
-        return cpu and (not self.sms or (bool(sms) and set(sms) <= set(self.sms)))
+    def is_met_by(self, node: NodeHardware) -> bool:
+        """Would its wheels run on this node, and on each of its GPUs?"""
+        cpu = node.arch == self.rung.arch and self.rung.features <= set(node.features)
+        return cpu and (not self.sms or (bool(node.sms) and set(node.sms) <= set(self.sms)))
 
 
 def classes(plan: Plan) -> tuple[HardwareClass, ...]:
@@ -66,9 +66,8 @@ def hardware_of_hosts(plan: Plan) -> dict[str, dict[str, str]]:
 
 
 def _met(plan: Plan, ours: Iterable[HardwareClass], hardware: NodeHardware) -> dict[str, str]:
-    rung = RUNGS.get(hardware.isa)
     for each in ours:
-        if rung and each.is_met_by(rung, hardware.sms):
+        if each.is_met_by(hardware):
             return labels_of_class(each.rung.name, each.sms, plan.label_domain, plan.release)
     return {}
 

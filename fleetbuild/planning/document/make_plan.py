@@ -40,6 +40,8 @@ from fleetbuild.planning.wheels.plan_wheel import StoreView, plan_wheel
 
 _FALLBACKS = 4
 
+_ASKED = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
+
 
 @dataclass(frozen=True)
 class _Known:
@@ -262,12 +264,13 @@ def _nodes(
 
 def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
     """What decides a node's class, as the inventory says it or the probe found it."""
-    if facts is None or facts.isa is None:
+    if facts is None or facts.arch is None:
         return None
-    own = RUNGS.get(node.isa or "")
-    lower = own is not None and own.features <= RUNGS[facts.isa].features
-    isa = own.name if own and lower and own.arch == facts.arch else facts.isa
-    return NodeHardware(isa=isa, sms=facts.sms if node.sms is None else node.sms)
+    features = frozenset(facts.features) & _ASKED
+    if (own := RUNGS.get(node.isa or "")) and own.arch == facts.arch:
+        features &= own.features
+    sms = facts.sms if node.sms is None else node.sms
+    return NodeHardware(arch=facts.arch, features=tuple(sorted(features)), sms=sms)
 
 
 def _summary(nodes: Mapping[str, PlannedNode], groups: Sequence[PlannedGroup]) -> Summary:

@@ -14,6 +14,7 @@ from typer.testing import Result as Ran
 
 from fleetbuild.cli import app
 from fleetbuild.cluster import Cluster
+from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes import as_planned
 from fleetbuild.labelling.api import compare_labels
 from fleetbuild.labelling.labeller import LabelTargets
@@ -165,7 +166,11 @@ def test_a_blocked_host_has_the_class_of_its_hardware_and_loses_one_that_it_does
 ) -> None:
     made = plan_of("a")
     blocked = {
-        name: PlannedNode(state="blocked", kubernetes_node=name, hardware=NodeHardware(isa=isa))
+        name: PlannedNode(
+            state="blocked",
+            kubernetes_node=name,
+            hardware=NodeHardware(arch="x86_64", features=tuple(RUNGS[isa].features)),
+        )
         for name, isa in (("newer", "avx512"), ("older", "avx"))
     }
     save(with_digest(made.model_copy(update={"nodes": {**made.nodes, **blocked}})), a="installed")
@@ -189,7 +194,7 @@ def test_what_went_wrong_is_told_and_decides_the_exit_code(
     assert [each["state"] for each in said["nodes"]] == ["conflict", "labelled", "no_node"]
     assert "nfd-master" in said["nodes"][0]["reason"]
     assert said["strangers"] == []
-    assert "not in the cluster: c: There is no Node c" in ran.stderr
+    assert "has no Node of its name." in ran.stderr
     assert emit("--force-conflicts").exit_code == 0
     assert ours(api, "a")["isa"] == "avx2"
 
@@ -276,7 +281,11 @@ def test_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
     }  # fmt: skip
     assert len(api.asked) == 1
     ending = "\n".join(status_ending(compared, "i.yml"))
-    assert "labels do not fit what is there: b" in ending
+    assert ending.startswith("3 nodes, 0 with a release, 1 with wrong labels.")
+    assert "Labels say something else than what serves: b\n" in ending
+    assert ending.endswith("  fix: fleetbuild emit labels --apply")
+    by_nfd = status_ending(compared, "i.yml", by="nfd")
+    assert by_nfd[-1] == "  fix: fleetbuild verify i.yml"
 
 
 def test_a_node_that_left_the_inventory_with_its_labels_is_told(
@@ -294,9 +303,10 @@ def test_a_node_that_left_the_inventory_with_its_labels_is_told(
     assert list(compared) == ["a", "node/gone"]
     assert compared["node/gone"].labels == "no_host"
     assert compared["node/gone"].labels_sentence.endswith(
-        "take its labels off: kubectl label node gone fleetbuild.dev/release-"
+        "Take its labels off: kubectl label node gone fleetbuild.dev/release-"
     )
     ending = status_ending(compared, "i.yml")
     assert ending[0].startswith("1 node, ")
-    assert "no host here, and labelled with this release: gone" in ending
+    assert ending[-1].endswith("labels of this release, and no host here: gone")
+    assert "drifted" not in ending[0]
     assert list(compare_labels(found, {}, names, cluster, limited=True)) == ["a"]

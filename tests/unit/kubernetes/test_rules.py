@@ -194,7 +194,7 @@ def test_a_blocked_host_is_labelled_as_the_rules_label_it(built, node, in_a_bloc
         wheels = (make_wheel(target=target, action="blocked"),)
         groups.append(make_group(("host",), target, wheels, name="blocked"))
     plan = make_plan(groups or (make_group(("n",)),))
-    known = NodeHardware(isa=best(features, arch).name, sms=sms if driver else ())
+    known = NodeHardware(arch=arch, features=tuple(features), sms=sms if driver else ())
     host = PlannedNode(state="blocked", hardware=known)
     plan = plan.model_copy(update={"nodes": {**plan.nodes, "host": host}})
     by_rule = labels_of([rules(plan)], report(arch, features, devices, driver=driver))
