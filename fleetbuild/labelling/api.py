@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from fleetbuild.cluster import Cluster
@@ -28,6 +29,7 @@ from fleetbuild.labelling.labeller import (
     Labels,
     LabelTargets,
     Results,
+    matched,
     targets_of_plan,
 )
 from fleetbuild.models import Facts, Manifest, NodeStatus, Plan
@@ -35,6 +37,8 @@ from fleetbuild.models.result import Labelled, LabelResult
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.status import stranger, with_labels
 from fleetbuild.text import fold
+
+_ALIAS = "It is matched to its Node by the first label of its name."
 
 
 class ApiLabeller:
@@ -49,19 +53,36 @@ class ApiLabeller:
         state: StateDir | None = None,
         former: FeatureFiles | None = None,
     ) -> None:
-        self._names, self._client, self._state, self._former = names, client, state, former
+        self._given, self._client, self._state, self._former = names, client, state, former
         self._labelling = Labelling(names.domain, names.release, force)
 
     @cached_property
     def _nodes(self) -> dict[str, ClusterNode]:
         return list_nodes(self._client)
 
+    @cached_property
+    def _matched(self) -> dict[str, str]:
+        return matched(self._given, self._nodes)
+
+    @cached_property
+    def _names(self) -> LabelTargets:
+        return replace(self._given, nodes={**self._given.nodes, **self._matched})
+
     def prepare(self) -> str:
         """See Labeller."""
         there = self._nodes_of_hosts()
         if there:
             may_label(self._client, there[0], self._labelling)
-        return self._former.clear() if self._former else ""
+        cleared = self._former.clear() if self._former else ""
+        return " ".join((*self.remarks(), *([cleared] if cleared else [])))
+
+    def remarks(self) -> tuple[str, ...]:
+        """Which hosts are Nodes under another name, in a sentence."""
+        if not self._matched:
+            return ()
+        host, node = next(iter(sorted(self._matched.items())))
+        how = f"matched to Nodes by the first label of the name, {host} to {node}"
+        return (f"{fold(self._matched)}: {how}. Set kubernetes.node_name where that is wrong.",)
 
     def _nodes_of_hosts(self) -> list[ClusterNode]:
         """The Nodes that hosts are called like; none at all is another cluster."""
@@ -139,6 +160,14 @@ class ApiLabeller:
                 reason=f"{fold(claimants)} are all called {called} in the cluster.",
                 fix="Set kubernetes_node for each host.",
             )
+        if called not in self._nodes and (alike := self._alike(called)):
+            return LabelResult(
+                node=name,
+                kubernetes_node=called,
+                state="refused",
+                reason=f"It could be any of these Nodes: {fold(alike)}.",
+                fix="Set kubernetes_node for this host.",
+            )
         if called not in self._nodes:
             return LabelResult(
                 node=name,
@@ -149,6 +178,10 @@ class ApiLabeller:
                 fix="If there should be, look at kubernetes.node_name in fleetbuild.yml.",
             )
         return None
+
+    def _alike(self, called: str) -> list[str]:
+        """The Nodes of which the first label is a host's short name."""
+        return [node for node in self._nodes if node.startswith(f"{called}.")]
 
     def _result(self, name: str, outcome: Outcome) -> LabelResult:
         return result_of(name, self._names.in_cluster(name), outcome, self._names.domain)
@@ -179,6 +212,9 @@ def compare_labels(
     """
     with cluster.connect() as client:
         nodes = list_nodes(client)
+    names = replace(names, nodes={**{name: name for name in found}, **names.nodes})
+    alias = matched(names, nodes)
+    names = replace(names, nodes={**names.nodes, **alias})
     compared = {}
     for name, status in found.items():
         node = nodes.get(names.in_cluster(name))
@@ -186,6 +222,9 @@ def compare_labels(
         current = known.release.get(names.release) if known else None
         labels = node.labels if node else None
         compared[name] = with_labels(status, labels, current, names)
+        if name in alias:
+            sentence = f"{compared[name].labels_sentence} {_ALIAS}".strip()
+            compared[name] = compared[name].model_copy(update={"labels_sentence": sentence})
     hosts = {names.in_cluster(name) for name in found}
     strangers = () if limited else sorted(nodes.keys() - hosts)
     statuses = (stranger(name, nodes[name].labels, names) for name in strangers)
@@ -200,7 +239,11 @@ def label_cluster(
     release = dict(_release_labels(plan, serving))
     with cluster.connect() as client:
         api = ApiLabeller(names, client, force=force, state=state)
-        return Labelled(nodes=tuple(api.settle(release).values()), strangers=api.strangers())
+        return Labelled(
+            nodes=tuple(api.settle(release).values()),
+            strangers=api.strangers(),
+            remarks=api.remarks(),
+        )
 
 
 def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels | None]]:

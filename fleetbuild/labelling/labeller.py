@@ -6,7 +6,8 @@ verified; what the hardware alone decides stays on it all the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -76,8 +77,33 @@ def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> La
     known = LabelTargets(kubernetes.label_domain, config.release)
     if made and made.release == config.release:
         known = targets_of_plan(made)
-    called = {node.name: kubernetes_node(node, kubernetes.node_name) for node in inventory.nodes}
+    called = {
+        node.name: (kubernetes_node(node, kubernetes.node_name) or node.name).lower()
+        for node in inventory.nodes
+    }
     return replace(known, nodes={**called, **known.nodes})
+
+
+def matched(names: LabelTargets, there: Collection[str]) -> dict[str, str]:
+    """The hosts that are Nodes under a shorter or longer name: one is the first label of the other,
+    and no other host or Node could be meant."""
+    exact = {called for called in names.nodes.values() if called in there}
+    nodes, hosts = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for node in set(there) - exact:
+        nodes[_first(node)].append(node)
+    for host, called in names.nodes.items():
+        if called not in exact:
+            hosts[_first(called)].append(host)
+    pairs = (
+        (mine[0], nodes[first][0])
+        for first, mine in hosts.items()
+        if len(mine) == 1 and len(nodes[first]) == 1
+    )
+    return {host: node for host, node in pairs if _first(node) in (node, names.in_cluster(host))}
+
+
+def _first(name: str) -> str:
+    return name.partition(".")[0]
 
 
 class Labeller(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.models import Manifest, Plan, Result, Unreachable, now
 from fleetbuild.probe.captures import load_captures, save_section
-from fleetbuild.probe.parsing.facts import facts_of
+from fleetbuild.probe.parsing.facts import releases_of
 from fleetbuild.state.directory import StateDir
 
 _SECTION = "release"
@@ -48,7 +48,7 @@ def _releases(state: StateDir, name: str) -> Mapping[str, Manifest]:
     if not state.facts.is_dir():
         return {}
     capture = load_captures(state.facts, [name], [_SECTION])[name]
-    return facts_of(capture).release if not isinstance(capture, Unreachable) else {}
+    return releases_of(capture) if not isinstance(capture, Unreachable) else {}
 
 
 def _by_result(plan: Plan, result: Result) -> dict[str, Manifest | None]:

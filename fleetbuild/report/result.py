@@ -125,6 +125,7 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
 def labelled_lines(labelled: Labelled) -> list[str]:
     """What was labelled in a cluster; the count is read last."""
     lines = label_troubles(labelled.nodes)
+    lines += labelled.remarks
     if labelled.strangers:
         lines.append(f"Nodes of the cluster that are no host here: {fold(labelled.strangers)}")
     ended = Counter(LABELS[each.state] for each in labelled.nodes)

@@ -131,9 +131,9 @@ def has_wheels(group: PlannedGroup) -> bool:
 
 
 def kubernetes_name(plan: Plan, node: str) -> str:
-    """What a host of the inventory is called in the cluster."""
+    """What a host of the inventory is called in the cluster: in lower case, as kubelets do it."""
     planned = plan.nodes.get(node)
-    return (planned.kubernetes_node if planned else None) or node
+    return ((planned.kubernetes_node if planned else None) or node).lower()
 
 
 def check_domain(domain: str) -> None:

@@ -182,6 +182,26 @@ def test_a_blocked_host_has_the_class_of_its_hardware_and_loses_one_that_it_does
     assert ours(api, "older") == {}
 
 
+def test_kubelets_write_names_in_lower_case(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi, tmp_path: Path
+) -> None:
+    save(plan_of("Node-A.Example.com", "B"), **{"Node-A.Example.com": "installed"})
+    api.add("node-a.example.com", "b.example.com")
+    ran = emit()
+    assert ran.exit_code == 0, ran.output
+    assert ours(api, "node-a.example.com")["release"] == RELEASE
+    assert ours(api, "b.example.com") == {"class": "cpu-avx2", "isa": "avx2"}
+    assert "B: matched to Nodes by the first label of the name, B to b.example.com" in ran.output
+    assert "no host here" not in ran.output
+    written = (tmp_path / "state" / "manifests" / "labels" / "labels.sh").read_text()
+    assert "node node-a.example.com " in written
+    found = {"B": NodeStatus(node="B", state="ok")}
+    names = LabelTargets("fleetbuild.dev", nodes={"B": "b"})
+    compared = compare_labels(found, {}, names, Cluster(api.kubeconfig(tmp_path)), limited=True)
+    assert compared["B"].labels == "right"
+    assert "matched to its Node by the first label" in compared["B"].labels_sentence
+
+
 def test_what_went_wrong_is_told_and_decides_the_exit_code(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
