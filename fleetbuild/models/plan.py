@@ -130,6 +130,14 @@ class PlannedGroup(Frozen):
     installs: Installs
 
 
+class NodeHardware(Frozen):
+    """What decides the hardware class of a node that is blocked: it is of none of the groups."""
+
+    arch: str
+    features: tuple[str, ...]  # all that rungs ask about, or those of fleetbuild_isa
+    sms: tuple[str, ...] = ()
+
+
 class PlannedNode(Frozen):
     """A node's fate in this plan."""
 
@@ -144,6 +152,7 @@ class PlannedNode(Frozen):
     kubernetes_node: str | None = None
     taints: tuple[str, ...] = ()  # as the cluster says: no build of ours runs there
     current: str | None = None  # release id that serves now
+    hardware: NodeHardware | None = None  # where it is blocked, and the probe told
 
 
 class Summary(Frozen):

@@ -231,7 +231,17 @@ class FakeApi:
         node.version += before != (node.labels, node.owners)
 
     def _merge(self, node: FakeNode, body: Any, manager: str) -> None:
-        for key, value in body["metadata"]["labels"].items():
+        metadata = body["metadata"]
+        if metadata.get("resourceVersion", str(node.version)) != str(node.version):
+            raise Say(409, "the object has been modified", "Conflict")
+        if "managedFields" in metadata:  # a list is replaced as a whole
+            node.owners = {
+                (entry["manager"], entry["operation"]): keys
+                for entry in metadata["managedFields"]
+                if (keys := {key[2:] for key in entry["fieldsV1"]["f:metadata"]["f:labels"]})
+            }
+            node.version += 1
+        for key, value in metadata.get("labels", {}).items():
             if node.labels.get(key) == value:
                 continue
             for keys in node.owners.values():

@@ -13,6 +13,7 @@ from typing import Any
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.kubernetes import Serving
 from fleetbuild.labelling.labeller import Labeller, ManualLabels
 from fleetbuild.models import (
     Event,
@@ -300,9 +301,7 @@ def ended(trouble: str) -> Any:
     )
 
 
-def _manifests(plan: Plan, verified: frozenset[str]) -> dict[str, str]:
+def _manifests(_: Plan, groups: Sequence[PlannedGroup], serving: Serving) -> dict[str, str]:
     return {
-        f"{each.name}.yml": " ".join(sorted(here))
-        for each in plan.groups
-        if (here := verified & set(each.nodes))
+        f"{each.name}.yml": " ".join(sorted(filter(serving.get, each.nodes))) for each in groups
     }

@@ -118,6 +118,7 @@ def test_goes_back(tmp_path: Path) -> None:
         ("install_failed", "r1"),
     ]
     assert result.changed
+    assert all(map(fleet.state.is_changing, "ab"))  # this probe keeps nothing
     assert result.exit_code == 6
 
 

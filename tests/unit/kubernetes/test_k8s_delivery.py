@@ -9,7 +9,14 @@ import yaml
 from k8s_plans import RELEASE_ID, gpu_fleet, make_group, make_plan, make_target, make_wheel
 
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import Delivery, Wheel, render, render_kustomize, render_workload
+from fleetbuild.kubernetes import (
+    Delivery,
+    Wheel,
+    as_planned,
+    render,
+    render_kustomize,
+    render_workload,
+)
 from fleetbuild.kubernetes import warnings as left_out
 from fleetbuild.models import Plan, TargetLibc
 
@@ -92,10 +99,10 @@ def pod_of(text):
 def test_each_pod_lands_on_the_nodes_of_its_group_and_no_others(way, kind):
     plan, everyone = six_nodes(), {"cpu-1", "cpu-2", "gpu-1", "gpu-2", "arm-1", "arm-2"}
     settings = {"delivery": delivery(way, kind), "wheels": wheels_of(plan)}
-    files = render(plan, verified=everyone, **settings)
+    files = render(plan, serving=as_planned(plan, everyone), **settings)
     nodes = cluster(plan, files)
     assert set(nodes) == everyone
-    own, _ = render_workload(plan, "web.yaml", OWN, verified=everyone, **settings)
+    own, _ = render_workload(plan, "web.yaml", OWN, serving=as_planned(plan, everyone), **settings)
     patches = render_kustomize(plan, **settings)
     for group in plan.groups:
         pods = [
@@ -126,7 +133,7 @@ def test_only_what_mounts_the_release_waits_for_it(way):
 def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(way, kind):
     plan = gpu_fleet()
     settings = {"delivery": delivery(way, kind), "wheels": wheels_of(plan)}
-    files = render(plan, verified={"gpu-1", "cpu-1"}, **settings)
+    files = render(plan, serving=as_planned(plan, {"gpu-1", "cpu-1"}), **settings)
     files |= render_workload(plan, "web.yaml", OWN, **settings)[0]
     files |= {"base": render_kustomize(plan, **settings)["base/workload.yaml"]}
     names = [name for name in files if name not in ("labels.sh", "kustomization.yaml")]

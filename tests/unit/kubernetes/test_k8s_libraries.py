@@ -8,7 +8,7 @@ from k8s_plans import make_group, make_plan, make_target, make_wheel
 
 import fleetbuild
 from fleetbuild.ansible import Secrets
-from fleetbuild.kubernetes import Delivery, Wheel, render
+from fleetbuild.kubernetes import Delivery, Wheel, as_planned, render
 from fleetbuild.kubernetes.delivery.libraries import library_warnings
 from fleetbuild.models import Config, Inventory, LockedFile, TargetLibc
 from fleetbuild.state.directory import StateDir
@@ -80,7 +80,7 @@ def test_an_apply_writes_what_emit_writes(shelf):
         inventory=Inventory(source=str(state / "i.yml"), nodes=()), state=StateDir(state),
         secrets=Secrets(), timeout=1, forks=1, install_path="/opt/fleetbuild",
     )  # fmt: skip
-    applied = apply_tools(reach, Config()).manifests(plan, {"a"})
+    applied = apply_tools(reach, Config()).manifests(plan, plan.groups, as_planned(plan, {"a"}))
     emitted = fleetbuild.render_manifests(plan, state_dir=state)
     name = f"deployment-{GROUP}.yaml"
     assert "libopenblas" in applied[name]

@@ -13,16 +13,26 @@ from nfd_worker import report, report_of_capture
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import SMS, devices_of_sm
-from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.hardware.rungs import RUNGS, best
 from fleetbuild.kubernetes.builds.builder_image import builder_image
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.labels.classes import classes
 from fleetbuild.kubernetes.labels.features import gfd_labels
 from fleetbuild.kubernetes.labels.node_facts import facts_of_node
 from fleetbuild.kubernetes.labels.node_labels import class_labels
+from fleetbuild.kubernetes.labels.release_labels import labels_by_node
 from fleetbuild.kubernetes.labels.rules import node_feature_rule
 from fleetbuild.kubernetes.names import is_label_value, is_subdomain
-from fleetbuild.models import Config, Inventory, Login, Node, Unreachable
+from fleetbuild.labelling.labeller import targets_of_plan
+from fleetbuild.models import (
+    Config,
+    Inventory,
+    Login,
+    Node,
+    NodeHardware,
+    PlannedNode,
+    Unreachable,
+)
 from fleetbuild.models.config import Build
 from fleetbuild.planning import Package, draft_plan
 from fleetbuild.probe.captures import load_captures
@@ -172,6 +182,24 @@ def test_any_node_gets_the_best_class_that_it_meets_and_no_other(built, nodes):
         got = labels_of([rule], report(arch, features, devices, driver=driver))
         assert got.get("fleetbuild.dev/class") == (best.name if best else None)
         assert got.get("fleetbuild.dev/isa") == (best.rung.name if best else None)
+
+
+@settings(max_examples=60)
+@given(st.lists(targets, max_size=6), hardware(), st.booleans())
+def test_a_blocked_host_is_labelled_as_the_rules_label_it(built, node, in_a_blocked_group):
+    arch, features, sms, driver, devices = node
+    groups = [make_group((f"n{n}",), each, name=f"g{n}") for n, each in enumerate(built)]
+    if in_a_blocked_group:
+        target = make_target(arch=arch, isa=best(features, arch).name)
+        wheels = (make_wheel(target=target, action="blocked"),)
+        groups.append(make_group(("host",), target, wheels, name="blocked"))
+    plan = make_plan(groups or (make_group(("n",)),))
+    known = NodeHardware(arch=arch, features=tuple(features), sms=sms if driver else ())
+    host = PlannedNode(state="blocked", hardware=known)
+    plan = plan.model_copy(update={"nodes": {**plan.nodes, "host": host}})
+    by_rule = labels_of([rules(plan)], report(arch, features, devices, driver=driver))
+    assert labels_by_node(plan, {"host": None})["host"].on == by_rule
+    assert targets_of_plan(plan).hardware["host"] == by_rule
 
 
 @st.composite
