@@ -46,7 +46,7 @@ test-packages: setup
 
 test: test-packages ## all tests: unit, fleet (real SSH nodes) and Molecule
 	@echo "== tests: unit, then fleet and Molecule in the lab (under 25 minutes on 2 cores)"
-	@$(PY) -m pytest tests/unit tests/fleet tests/molecule --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/unit tests/contract tests/fleet tests/molecule --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 
 test-unit: setup ## unit tests, with the coverage of the pure modules

@@ -21,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fleetbuild")
     group.addoption("--keep-lab", action="store_true", help="leave the labs up after the tests")
     group.addoption("--no-fleet", action="store_true", help="skip tests that need the lab's nodes")
+    group.addoption("--update-golden", action="store_true", help="write recorded results anew")
     group.addoption("--long", action="store_true", help="also run the tests that take minutes")
 
 
