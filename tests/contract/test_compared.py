@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from contract import broken_command, broken_shape, command_of, shape
+
+from tests.contract.contract import broken_command, broken_shape, command_of, shape
 
 HELP = """\
 Usage: fleetbuild build [OPTIONS] {WHAT} [[WHERE]]

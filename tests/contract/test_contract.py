@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import (
+from typer.testing import CliRunner
+
+import fleetbuild
+from fleetbuild.cli import app
+from tests.contract.contract import (
     UPDATE,
     broken_command,
     broken_list,
@@ -27,10 +31,6 @@ from contract import (
     save,
     shape,
 )
-from typer.testing import CliRunner
-
-import fleetbuild
-from fleetbuild.cli import app
 
 HERE = Path(__file__).parent
 FLEET = HERE.parent / "unit" / "data" / "fleet.yml"

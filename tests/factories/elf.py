@@ -1,51 +1,10 @@
-"""Wheels, ELF files and fat binaries made by hand for the tests of the audit."""
+"""ELF files and fat binaries made by hand."""
 
-import base64
-import hashlib
 import shutil
 import struct
 import subprocess
-import zipfile
 
 GCC = shutil.which("gcc")
-METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\n{tags}"
-
-
-def record_line(name, data):
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    return f'"{name}",sha256={digest},{len(data)}\n'
-
-
-def make_wheel(
-    folder,
-    files=None,
-    *,
-    name="demo",
-    version="1.0+cpu.avx",
-    tag="cp311-cp311-linux_x86_64",
-    replace=None,
-    extra=(),
-    file_name=None,
-):
-    """A wheel on disk; `replace` overwrites members after RECORD was made, None removes one."""
-    info = f"{name}-{version}.dist-info"
-    members = {
-        **{path: bytes(data) for path, data in (files or {}).items()},
-        f"{info}/METADATA": METADATA.format(name=name, version=version).encode(),
-        f"{info}/WHEEL": WHEEL.format(tags=f"Tag: {tag}\n").encode(),
-    }
-    record = "".join(record_line(path, data) for path, data in members.items())
-    members[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
-    members.update({key.format(info=info): data for key, data in (replace or {}).items()})
-    path = folder / (file_name or f"{name}-{version}-{tag}.whl")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member, data in members.items():
-            if data is not None:
-                archive.writestr(member, data)
-        for member, data in extra:
-            archive.writestr(member, data)
-    return path
 
 
 def compile_c(folder, source, *flags):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from fleetbuild.hardware.rungs import RUNGS
@@ -34,13 +35,13 @@ from fleetbuild.recipes import Recipe, find_recipe, parse_recipe
 GCC = {"gcc": ("12.2.0",), "g++": ("12.2.0",)}
 
 
-def locked(name: str, version: str = "1.0", sha: str = "a") -> LockedFile:
-    """A file of a lock."""
+def locked(name: str, version: str = "1.0", sha: str = "") -> LockedFile:
+    """A file of a lock; its hash is of its name, or this letter 64 times."""
     return LockedFile(
         name=name,
         version=version,
         file=f"{name}-{version}-py3-none-any.whl",
-        sha256=sha * 64,
+        sha256=sha * 64 or hashlib.sha256(name.encode()).hexdigest(),
         url=f"https://example.org/{name}.whl",
     )
 

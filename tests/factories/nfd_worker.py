@@ -6,7 +6,7 @@ written down here a second time, so that a slip in fleetbuild's own table shows.
 
 import re
 
-from nfd_master import Features
+from tests.factories.nfd_master import Features
 
 X86 = {
     "sse": "SSE",

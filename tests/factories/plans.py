@@ -1,5 +1,11 @@
-"""Small plans for the tests of the manifests."""
+"""Plans put together by hand, without the planner."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import (
     Installs,
     Plan,
@@ -14,21 +20,29 @@ from fleetbuild.models import (
 RELEASE_ID = "0123456789abcdef"
 
 
-def make_target(**changes) -> Target:
+def make_target(isa: str = "avx2", floor: str = "2.36", **changes: Any) -> Target:
+    """A target of this rung, with exactly the rung's features."""
+    rung = RUNGS[isa]
     values = {
-        "arch": "x86_64",
-        "isa": "avx2",
-        "features": ("avx", "avx2"),
+        "arch": rung.arch,
+        "isa": isa,
+        "features": tuple(sorted(rung.features)),
         "python": "cp311",
-        "libc": TargetLibc(family="glibc", floor="2.36"),
+        "libc": TargetLibc(family="glibc", floor=floor),
     }
     return Target(**{**values, **changes})
 
 
-def make_wheel(package="hnswlib", wheel_version="0.8.0+cpu.avx2", target=None, **changes):
+def make_wheel(
+    package: str = "hnswlib",
+    wheel_version: str = "0.8.0+cpu.avx2",
+    target: Target | None = None,
+    **changes: Any,
+) -> PlannedWheel:
+    """A wheel that is to be built."""
     values = {
         "package": package,
-        "version": wheel_version.split("+")[0],
+        "version": wheel_version.split("+", maxsplit=1)[0],
         "wheel_version": wheel_version,
         "recipe": "generic",
         "target": target or make_target(),
@@ -42,14 +56,21 @@ def make_wheel(package="hnswlib", wheel_version="0.8.0+cpu.avx2", target=None, *
     return PlannedWheel(**{**values, **changes})
 
 
-def make_group(nodes=("a", "b"), target=None, wheels=None, name=None, **changes) -> PlannedGroup:
+def make_group(
+    nodes: Sequence[str] = ("a", "b"),
+    target: Target | None = None,
+    wheels: Sequence[PlannedWheel] | None = None,
+    name: str | None = None,
+    **changes: Any,
+) -> PlannedGroup:
+    """A group with one release, to be installed on every node."""
     target = target or make_target()
     values = {
         "name": name or target.name,
         "nodes": tuple(nodes),
-        "representative": next(iter(nodes)),
+        "representative": nodes[0],
         "target": target,
-        "wheels": wheels or (make_wheel(target=target),),
+        "wheels": tuple(wheels or (make_wheel(target=target),)),
         "release_id": RELEASE_ID,
         "dependencies": (),
         "installs": Installs(install=tuple(nodes)),
@@ -57,8 +78,13 @@ def make_group(nodes=("a", "b"), target=None, wheels=None, name=None, **changes)
     return PlannedGroup(**{**values, **changes})
 
 
-def make_plan(groups=None, names=None, **changes) -> Plan:
-    groups = groups or (make_group(),)
+def make_plan(
+    groups: Iterable[PlannedGroup] | None = None,
+    names: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> Plan:
+    """A plan of these groups; `names` are those that the cluster has for nodes."""
+    groups = tuple(groups or (make_group(),))
     nodes = {
         node: PlannedNode(
             state="ok", group=group.name, kubernetes_node=(names or {}).get(node, node)
@@ -73,7 +99,7 @@ def make_plan(groups=None, names=None, **changes) -> Plan:
         "packages": ("hnswlib==0.8.0",),
         "fingerprint": {},
         "nodes": nodes,
-        "groups": tuple(groups),
+        "groups": groups,
     }
     return Plan(**{**values, **changes})
 
@@ -81,9 +107,7 @@ def make_plan(groups=None, names=None, **changes) -> Plan:
 def gpu_fleet() -> Plan:
     """A CPU group, a GPU group on Arm with musl, and a name that the cluster knows otherwise."""
     gpu = make_target(
-        arch="aarch64",
-        isa="armv8.2",
-        features=("asimd",),
+        "armv8.2",
         sms=("8.0", "9.0"),
         python="cp312",
         libc=TargetLibc(family="musl", floor="1.2.4"),

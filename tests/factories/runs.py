@@ -1,4 +1,4 @@
-"""A fleet of words: nodes that do what the test says, without SSH, Ansible or a network."""
+"""An apply of which the nodes do what the test says, without SSH, Ansible or a network."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from typing import Any
 
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.labelling.labeller import Labeller, ManualLabels
 from fleetbuild.models import (
     Event,
     Facts,
-    Installs,
     Inventory,
-    Libc,
     LockedFile,
     Login,
     Manifest,
@@ -27,106 +24,55 @@ from fleetbuild.models import (
     PlannedGroup,
     PlannedNode,
     PlannedWheel,
-    Requires,
-    Target,
-    TargetLibc,
 )
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
+from tests.factories.fleets import locked
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
 PYTHON = "/usr/bin/python3.11"
 
 
-def locked_file(name: str) -> LockedFile:
-    sha256 = hashlib.sha256(name.encode()).hexdigest()
-    return LockedFile(
-        name=name, version="1.0", file=f"{name}-1.0.whl", sha256=sha256, url=f"https://x/{name}"
-    )
-
-
 def wheel(isa: str, **changes: Any) -> PlannedWheel:
-    target = Target(
-        arch="x86_64",
-        isa=isa,
-        features=tuple(sorted(RUNGS[isa].features)),
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.36"),
-    )
-    return PlannedWheel(
-        **{
-            "package": "hnswlib",
-            "version": "0.8.0",
-            "wheel_version": f"0.8.0+cpu.{isa}",
-            "recipe": "hnswlib",
-            "target": target,
-            "artifact_key": hashlib.sha256(isa.encode()).hexdigest()[:32],
-            "action": "build",
-            "reason": "not in the store",
-            "built_on": f"{isa}-1",
-            "fallbacks": (f"{isa}-2",),
-            "build_pythons": {f"{isa}-1": PYTHON, f"{isa}-2": PYTHON},
-            "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
-            "requires": Requires(compiler="gcc 12.2.0 (present)"),
-            "source": locked_file("hnswlib"),
-            "build_dependencies": (locked_file("setuptools"),),
-            "checks": ("import hnswlib",),
-            "import_names": ("hnswlib",),
-            **changes,
-        }
-    )
+    """A wheel that ISA-1 builds, or ISA-2 where that fails."""
+    values: dict[str, Any] = {
+        "wheel_version": f"0.8.0+cpu.{isa}",
+        "target": make_target(isa),
+        "recipe": "hnswlib",
+        "artifact_key": hashlib.sha256(isa.encode()).hexdigest()[:32],
+        "built_on": f"{isa}-1",
+        "fallbacks": (f"{isa}-2",),
+        "build_pythons": {f"{isa}-1": PYTHON, f"{isa}-2": PYTHON},
+        "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
+        "source": locked("hnswlib"),
+        "build_dependencies": (locked("setuptools"),),
+        "checks": ("import hnswlib",),
+        "import_names": ("hnswlib",),
+    }
+    return make_wheel(**{**values, **changes})
 
 
 def group(isa: str, nodes: Sequence[str], **changes: Any) -> PlannedGroup:
+    """A group whose first node builds."""
     made = wheel(isa)
-    return PlannedGroup(
-        **{
-            "name": made.target.name,
-            "nodes": tuple(nodes),
-            "representative": nodes[0],
-            "fallbacks": tuple(nodes[1:]),
-            "target": made.target,
-            "wheels": (made,),
-            "release_id": hashlib.sha256(f"release {isa}".encode()).hexdigest()[:16],
-            "dependencies": (locked_file("numpy"),),
-            "installs": Installs(install=tuple(nodes)),
-            **changes,
-        }
-    )
+    values = {
+        "wheels": (made,),
+        "fallbacks": tuple(nodes[1:]),
+        "release_id": hashlib.sha256(f"release {isa}".encode()).hexdigest()[:16],
+        "dependencies": (locked("numpy"),),
+    }
+    return make_group(nodes, made.target, **{**values, **changes})
 
 
 def plan(*groups: PlannedGroup, **changes: Any) -> Plan:
+    """A plan of these groups, and of these other nodes."""
     nodes = {
         name: PlannedNode(state="ok", group=each.name, python=PYTHON)
         for each in groups
         for name in each.nodes
     }
     extra = changes.pop("nodes", {})
-    return Plan(
-        **{
-            "created": "2026-01-01T00:00:00+00:00",
-            "digest": "0" * 64,
-            "inventory": "inventory.yml",
-            "facts_source": "probe",
-            "packages": ("hnswlib==0.8.0",),
-            "fingerprint": {},
-            "nodes": nodes | extra,
-            "groups": groups,
-            **changes,
-        }
-    )
-
-
-def facts(isa: str, libc: str = "2.36", **changes: Any) -> Facts:
-    return Facts(
-        **{
-            "arch": "x86_64",
-            "isa": isa,
-            "features": tuple(sorted(RUNGS[isa].features)),
-            "libc": Libc(family="glibc", version=libc),
-            "memory_gb": 4.0,
-            **changes,
-        }
-    )
+    return make_plan(groups, **{"digest": "0" * 64, "nodes": nodes | extra, **changes})
 
 
 @dataclass(frozen=True)

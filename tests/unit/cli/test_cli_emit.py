@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.unit.kubernetes.k8s_plans import make_plan
 from typer.testing import Result
 
 import fleetbuild
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.store import Store
+from tests.factories.plans import make_plan
 
 Run = Callable[..., Result]
 PREFIX = ("--image-prefix", "registry.example.com/team/fleet")

@@ -9,23 +9,15 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import find_recipe
 from fleetbuild.recipes.render import Job, render_checks
+from tests.factories.plans import make_target
 
 KERNELS, CPU, GPU = range(3)
 
 
 def checks(isa: str, version: str, *sms: str, package: str = "torch") -> tuple[str, ...]:
-    target = Target(
-        arch=RUNGS[isa].arch,
-        isa=isa,
-        features=tuple(sorted(RUNGS[isa].features)),
-        sms=sms,
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.36"),
-    )
+    target = make_target(isa, sms=sms)
     job = Job(package=package, version="2.13.0", wheel_version=version, target=target)
     return render_checks(find_recipe(package), job)
 
