@@ -58,3 +58,15 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, Any], None]:
         )
 
     return compare
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that did not run, and what they need."""
+    missing: dict[tuple[str, str], dict[str, None]] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        file, _, name = report.nodeid.partition("::")
+        why = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        named = missing.setdefault((file, why.removeprefix("Skipped: ")), {})
+        named[name.partition("[")[0] or "all of it"] = None
+    for (file, why), names in sorted(missing.items()):
+        terminalreporter.write_line(f"not run: {file}: {', '.join(names)} ({why})")
