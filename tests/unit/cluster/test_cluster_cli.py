@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fakes import TOKEN, FakeApi, Say
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
@@ -20,58 +19,29 @@ from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import (
     Facts,
-    Installs,
     Manifest,
     NodeHardware,
     NodeResult,
     NodeStatus,
     Plan,
-    PlannedGroup,
     PlannedNode,
-    PlannedWheel,
-    Requires,
     Result,
-    Target,
-    TargetLibc,
 )  # fmt: skip
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.cluster_labels import compare_labels
+from tests.factories.cluster_api import TOKEN, FakeApi, Say
+from tests.factories.plans import make_group, make_plan, make_wheel
 
-TARGET = Target(
-    arch="x86_64",
-    isa="avx2",
-    features=("avx2",),
-    python="cp311",
-    libc=TargetLibc(family="glibc", floor="2.28"),
-)
 RELEASE = "0123456789abcdef"
 
 
 def plan_of(*names: str, called: dict[str, str] | None = None, **changes: Any) -> Plan:
-    wheel = PlannedWheel(
-        package="p", version="1", wheel_version="1+cpu.avx2", recipe="generic", target=TARGET,
-        artifact_key="k", action="reuse", reason="", environment={}, requires=Requires(compiler=""),
-    )  # fmt: skip
-    group = PlannedGroup(
-        name=TARGET.name, nodes=names, representative=names[0], target=TARGET, wheels=(wheel,),
-        release_id=RELEASE, dependencies=(), installs=Installs(install=names),
-    )  # fmt: skip
-    return with_digest(
-        Plan(
-            created="2026-01-01T00:00:00+00:00", inventory="i.yml", facts_source="probe",
-            packages=("p==1",), fingerprint={}, groups=(group,),
-            nodes={
-                name: PlannedNode(
-                    state="ok", group=group.name, kubernetes_node=(called or {}).get(name, name)
-                )
-                for name in names
-            },
-            **changes,
-        )
-    )  # fmt: skip
+    wheel = make_wheel("p", "1+cpu.avx2", action="reuse")
+    group = make_group(names, wheels=(wheel,), release_id=RELEASE)
+    return with_digest(make_plan((group,), called, inventory="i.yml", **changes))
 
 
 @pytest.fixture

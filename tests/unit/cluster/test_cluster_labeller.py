@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from cluster_fakes import FakeApi, Say
 
 from fleetbuild.cluster.client import Client
 from fleetbuild.errors import BlockedError, ClusterError, ForbiddenError
 from fleetbuild.labelling.api import ApiLabeller
 from fleetbuild.labelling.labeller import LabelTargets, matched
 from fleetbuild.models import Manifest
+from tests.factories.cluster_api import FakeApi, Say
 
 HARDWARE = {"x.dev/class": "cpu-avx2"}
 NAMES = LabelTargets(

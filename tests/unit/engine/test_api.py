@@ -3,7 +3,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from engine_fakes import group, plan, wheel
 
 import fleetbuild
 from fleetbuild.errors import PlanFileError, UsageError
@@ -24,6 +23,7 @@ from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.wiring import checks_by_manifest
+from tests.factories.runs import group, plan, wheel
 
 PLAN = with_digest(plan(group("avx", ["a", "b"])))
 FLEET = Inventory(

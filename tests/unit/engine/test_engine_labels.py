@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_fakes import FakeFleet, FakeStore, answer, ended, event, facts, group, plan
 
 from fleetbuild.apply.context import Progress
 from fleetbuild.apply.stages import carry_out
@@ -38,6 +37,8 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.verify import Checks, verify_task
+from tests.factories.fleets import facts
+from tests.factories.runs import FakeFleet, FakeStore, answer, ended, event, group, plan
 
 AVX = group("avx", ["avx-1", "avx-2", "avx-3"])
 PLAN = plan(AVX)

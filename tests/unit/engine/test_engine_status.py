@@ -1,11 +1,11 @@
 from typing import Any
 
 import pytest
-from engine_fakes import facts
 
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, ManifestWheel, NodeResult, NodeStatus, Result
 from fleetbuild.tasks.status import compare_releases, with_labels
+from tests.factories.fleets import facts
 
 WHEEL = ManifestWheel(
     package="hnswlib", version="0.8.0+cpu.avx", artifact_key="0" * 32, sha256="0" * 64

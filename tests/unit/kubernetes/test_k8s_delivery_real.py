@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +11,10 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 
-sys.path.append(str(Path(__file__).parents[1] / "cluster"))
-
-import real_api
-from real_api import RealApi
-from test_k8s_delivery import KINDS, OWN, WAYS, cluster, delivery, six_nodes, wheels_of
-
 from fleetbuild.kubernetes import as_planned, render, render_workload
+from tests.factories import real_api
+from tests.factories.delivery import KINDS, OWN, WAYS, cluster, delivery, six_nodes, wheels_of
+from tests.factories.real_api import RealApi
 
 pytestmark = pytest.mark.skipif(
     not real_api.ASSETS or not real_api.SCHEDULER.exists(),

@@ -4,7 +4,6 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
-from k8s_plans import make_group, make_plan, make_wheel
 from packaging.version import Version
 
 from fleetbuild.kubernetes.labels.node_labels import (
@@ -20,6 +19,7 @@ from fleetbuild.kubernetes.labels.release_labels import (
 )
 from fleetbuild.kubernetes.names import label_part
 from fleetbuild.models import Config
+from tests.factories.plans import make_group, make_plan, make_wheel
 
 # apimachinery/pkg/util/validation, by its own words.
 QUALIFIED_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")

@@ -1,13 +1,13 @@
 """The evaluator that the tests of rules rest on, and the files that nfd-worker reads."""
 
 import pytest
-from k8s_plans import make_group, make_plan, make_wheel
-from nfd_master import BrokenRule, Features, holds, labels_of
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.labels.feature_files import LIMIT, feature_file, feature_files
 from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.models import Installs
+from tests.factories.nfd_master import BrokenRule, Features, holds, labels_of
+from tests.factories.plans import make_group, make_plan, make_wheel
 
 
 def rule(**parts):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_fleets import drafted, facts, package, planned, python, recipe_of
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.data import load
@@ -21,9 +19,9 @@ from fleetbuild.planning import PlanDraft, dump_plan, explain_group, explain_nod
 from fleetbuild.planning.groups import node_targets
 from fleetbuild.planning.merging.costs import Part, Pricing
 from fleetbuild.planning.merging.partition import cheapest_partitions
-from fleetbuild.probe.parsing.facts import facts_of
+from tests.factories.data import seed_fleet
+from tests.factories.fleets import drafted, facts, package, planned, python, recipe_of
 
-CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
 CPU = recipe_of("small", *RUNGS, more="cost: {minutes: 2, size_mb: 1}")
 GPU = recipe_of(
     "large", "avx", "avx2", "avx512", "armv8", "armv8.2", "armv8.4sve", "armv9",
@@ -353,12 +351,7 @@ def test_the_plan_tells_the_tradeoff_and_each_nodes_loss():
 @pytest.fixture(scope="module")
 def captured() -> dict[str, Facts]:
     """The fleet of the captures."""
-    if not CAPTURES.is_dir():
-        pytest.skip("the captures of the fleet are not here")
-    return {
-        folder.name: facts_of({file.name: file.read_text() for file in folder.iterdir()})
-        for folder in CAPTURES.iterdir()
-    }
+    return seed_fleet()
 
 
 def sizes(made: PlanDraft) -> dict[str, int]:

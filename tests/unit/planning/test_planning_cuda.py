@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planning_fleets import facts, node, package, planned, python, recipe_of
 
 from fleetbuild.hardware.cuda import compiles_for, serves
 from fleetbuild.hardware.gpus import SMS
@@ -13,6 +12,7 @@ from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planning import explain_node
 from fleetbuild.text import version_key
+from tests.factories.fleets import facts, node, package, planned, python, recipe_of
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
 TORCH = package(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from planning_fleets import answers, drafted, facts, inventory, locked, package, recipe_of
 
-from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Config, Gpu, Target, TargetLibc
+from fleetbuild.models import Config, Gpu
 from fleetbuild.planner import published
 from fleetbuild.planning import Resolution, Source, build_request, lock_request, make_plan
 from fleetbuild.planning.wheels.published import Choice, Code, choose_published, must_be_read
+from tests.factories.fleets import answers, drafted, facts, inventory, locked, package, recipe_of
+from tests.factories.plans import make_target
 
 AUTO = Config.model_validate({"build": {"policy": "auto"}})
 ONLY = Config.model_validate({"build": {"policy": "published"}})
@@ -19,15 +20,7 @@ TORCH = package("torch", "2.13.0")
 PLAIN = package("plain", "1.0", recipe_of("plain", "avx", "avx2"))
 
 
-def target(isa="avx2", sms=(), arch="x86_64"):
-    return Target(
-        arch=arch,
-        isa=isa,
-        features=tuple(sorted(RUNGS[isa].features)),
-        sms=sms,
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.28"),
-    )
+target = partial(make_target, floor="2.28")
 
 
 def file(name="torch", version="2.13.0"):

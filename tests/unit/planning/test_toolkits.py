@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from planning_fleets import facts, package, planned, python
 
 from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, serves
 from fleetbuild.hardware.gpus import SMS
@@ -23,11 +21,10 @@ from fleetbuild.planning.compatibility.toolkits import (
     member_problem,
     package_problem,
 )
-from fleetbuild.probe.captures import load_captures
-from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.text import version_key
+from tests.factories.data import seed_fleet
+from tests.factories.fleets import facts, package, planned, python
 
-SEEDS = Path(__file__).parents[4] / "shared/captures/seed-fleet"
 TORCH = {"torch": "2.13.0"}
 
 
@@ -646,10 +643,8 @@ def test_the_torch_that_is_offered_works(node: Facts, tag: str, version: str) ->
 # The fleet of the scenarios
 
 
-@pytest.mark.skipif(not SEEDS.is_dir(), reason="the captures are not part of the repository")
 def test_the_seed_fleet_with_torch() -> None:
-    names = sorted(path.name for path in SEEDS.iterdir())
-    fleet = {name: facts_of(dict(c)) for name, c in load_captures(SEEDS, names).items()}
+    fleet = seed_fleet()
     told = {}
     for name, known in fleet.items():
         tag = known.pythons[0].tag

@@ -6,7 +6,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import (
     FILES,
     VENV,
@@ -24,6 +23,7 @@ from fleetbuild.recipes import (
     render_settings,
     render_source,
 )
+from tests.factories.plans import make_target
 
 RECIPES = known_recipes()
 NVIDIA = f"{VENV}/lib/python3.11/site-packages/nvidia"
@@ -32,15 +32,7 @@ NVIDIA = f"{VENV}/lib/python3.11/site-packages/nvidia"
 def asked(
     package: str, version: str, isa: str = "avx", *, cuda: str | None = None, sms: str = ""
 ) -> tuple[Recipe, Job]:
-    rung = RUNGS[isa]
-    target = Target(
-        arch=rung.arch,
-        isa=isa,
-        features=tuple(sorted(rung.features)),
-        sms=tuple(sms.split()),
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.28"),
-    )
+    target = make_target(isa, "2.28", sms=tuple(sms.split()))
     local = f"{'cu' + cuda.replace('.', '') if cuda else 'cpu'}.{isa}"
     job = Job(
         package=package,

@@ -9,10 +9,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import find_recipe
 from fleetbuild.recipes.render import Job, render_checks
+from tests.factories.plans import make_target
 
 KERNELS, CPU = range(2)
 FBGEMM = GPU = 2  # FBGEMM's check is there from avx2 on, before that of the GPUs
@@ -21,14 +20,7 @@ FBGEMM = GPU = 2  # FBGEMM's check is there from avx2 on, before that of the GPU
 def checks(
     isa: str, version: str, *sms: str, package: str = "torch", cuda: str | None = None
 ) -> tuple[str, ...]:
-    target = Target(
-        arch=RUNGS[isa].arch,
-        isa=isa,
-        features=tuple(sorted(RUNGS[isa].features)),
-        sms=sms,
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.36"),
-    )
+    target = make_target(isa, sms=sms)
     job = Job(package=package, version="2.13.0", wheel_version=version, target=target, cuda=cuda)
     return render_checks(find_recipe(package), job)
 

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,48 +13,30 @@ from fleetbuild.models import (
     PlannedWheel,
     Requires,
     Summary,
-    Target,
-    TargetLibc,
 )
 from fleetbuild.report import plan as report
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
 NODES = [f"gpu-{number:02d}" for number in range(1, 9)]
 
 
 def wheel(action: Literal["build", "reuse"], isa: str, **more: Any) -> PlannedWheel:
-    return PlannedWheel(
-        package="hnswlib",
-        version="0.8.0",
+    return make_wheel(
         wheel_version=f"0.8.0+cpu.{isa}",
-        recipe="hnswlib",
         target=target(isa),
-        artifact_key="a" * 32,
         action=action,
         reason="oldest libc 2.28" if action == "build" else "in the store",
         built_on=NODES[0] if action == "build" else None,
         jobs=2,
-        environment={},
-        requires=more.pop("requires", Requires(compiler="gcc 12")),
         **more,
     )
 
 
-def target(isa: str) -> Target:
-    libc = TargetLibc(family="glibc", floor="2.28")
-    return Target(arch="x86_64", isa=isa, features=("avx",), python="cp311", libc=libc)
+target = partial(make_target, floor="2.28")
 
 
 def group(isa: str, nodes: list[str], one: PlannedWheel, installs: Installs) -> PlannedGroup:
-    return PlannedGroup(
-        name=target(isa).name,
-        nodes=tuple(nodes),
-        representative=nodes[0],
-        target=target(isa),
-        wheels=(one,),
-        release_id="b" * 16,
-        dependencies=(),
-        installs=installs,
-    )
+    return make_group(nodes, target(isa), (one,), installs=installs)
 
 
 def plan(**more: Any) -> Plan:
@@ -68,21 +51,16 @@ def plan(**more: Any) -> Plan:
         "gone-2": PlannedNode(state="unreachable", reason="no \x1b[31mroute", fix="look"),
     }
     fields: dict[str, Any] = {
-        "created": "2026-11-20T00:00:00Z",
-        "inventory": "inv.yml",
-        "facts_source": "probe",
-        "packages": ("hnswlib==0.8.0",),
         "fingerprint": {
             name: {"libc": "glibc 2.28" if name == "gpu-01" else "glibc 2.36"} for name in NODES
         },
         "nodes": nodes,
-        "groups": groups,
         "summary": Summary(
             wheels_to_build=1, wheels_reused=1, nodes_to_change=3, nodes_up_to_date=5,
             nodes_blocked=1, nodes_unreachable=2,
         ),
     }  # fmt: skip
-    return Plan(**{**fields, **more})
+    return make_plan(**{"groups": groups, **fields, **more})
 
 
 def test_heading() -> None:

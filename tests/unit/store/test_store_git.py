@@ -8,7 +8,6 @@ import subprocess
 import tarfile
 
 import pytest
-from store_files import git, make_repository
 
 from fleetbuild.errors import InstallError, RecipeError, ResolutionError
 from fleetbuild.models import LockedFile
@@ -17,6 +16,7 @@ from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.git import _Git, find_commit, pack_commit, read_file
 from fleetbuild.store.index_config import mirrored
 from fleetbuild.store.recipe_source import source_of_recipe
+from tests.factories.files import git, make_repository
 
 PYPROJECT = '[project]\nname = "pkg"\nversion = "1.0"\n'
 
