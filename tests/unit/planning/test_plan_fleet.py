@@ -121,6 +121,21 @@ def test_a_package_is_built_against_another_of_its_release(site):
         plan(fleet, "upper==1.0")
 
 
+def test_a_package_for_gpus_without_a_recipe_is_told(site):
+    wheel(site / "files", "torch", "py3-none-any", "2.13.0")
+    (site / "tree").mkdir()
+    text = project("kernels", build='["tool", "torch>=2"]')
+    (site / "tree" / "pyproject.toml").write_text(text)
+    (warning,) = plan({"a": facts(sms=("8.6",))}, "./tree").warnings
+    assert warning.startswith(
+        "kernels has no recipe, and its build asks for torch>=2: it is built as code for the CPU "
+        "alone"
+    )
+    assert "extends: torch-extension and packages: [kernels]" in warning
+    (site / "tree" / "pyproject.toml").write_text(project("kernels", build='["tool"]'))
+    assert plan({"a": facts(sms=("8.6",))}, "./tree").warnings == ()
+
+
 def test_a_tree_that_does_not_say_its_version(site):
     tree = site / "tree"
     tree.mkdir()
