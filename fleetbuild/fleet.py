@@ -22,8 +22,8 @@ from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.inventory import read_inventory
 from fleetbuild.kubernetes import Delivery
 from fleetbuild.kubernetes.builds.builder_image import builder_image
-from fleetbuild.labelling.api import label_cluster
-from fleetbuild.labelling.labeller import label_targets, nodes_serving_plan, targets_of_plan
+from fleetbuild.labelling.labeller import label_targets, targets_of_plan
+from fleetbuild.labelling.serving import serving_now
 from fleetbuild.models import (
     Config,
     Facts,
@@ -46,13 +46,14 @@ from fleetbuild.planning.packages import named_packages
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
 from fleetbuild.store import Store
+from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
 from fleetbuild.tasks.doctor import Finding, examine
 from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, write_files
 from fleetbuild.tasks.explain import Explanation, explained
 from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.tasks.rollback import rollback_task
-from fleetbuild.tasks.status import compare_labels, compare_releases
+from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.verify import verify_task
 from fleetbuild.wiring import (
     FleetAccess,
@@ -141,6 +142,11 @@ class Fleet:
             return self._config
         found = self._config or find_config(self._source)
         return load_config(found) if found else Config()
+
+    @property
+    def installed(self) -> Config:
+        """The configuration of what is installed: release, install path, labels."""
+        return self._installed(self.last_plan())
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -252,7 +258,11 @@ class Fleet:
         config, inventory = self._installed(plan), self.inventory
         names = [node.name for node in inventory.nodes]
         if offline:
-            ages = {name: age.isoformat() for name in names if (age := self._state.probed(name))}
+            ages = {
+                name: age.isoformat()
+                for name in names
+                if (age := self._state.probed(name)) and not self._state.is_changing(name)
+            }
             known = [node for node in inventory.nodes if node.name in ages]
             facts = stored_facts(self._state.facts, known) if known else {}
         else:
@@ -286,20 +296,18 @@ class Fleet:
         workload: Path | str | None = None,
         out: Path | str | None = None,
     ) -> EmittedFiles:
-        """Return manifests and scripts for the nodes that work, with warnings about what is left
-        out.
+        """Return manifests and scripts for the last plan, with warnings about what is left out.
 
-        `plan` and `result` are the last ones by default; without a result, the nodes that the plan
-        found up to date count as working. `delivery` says how a release gets into a pod. `workload`
+        Labels say what serves on each node: what the node said last, else what `result` says, else
+        the plan. `delivery` says how a release gets into a pod. `workload`
         is a manifest of the user's, written once per group. `out` is a folder to write the files
         to; for "containers", the wheels are copied beside them.
         """
         plan = plan or self._plan()
-        result = result or self._last_result()
         store = Store(self._state.store)
         emission = Emission(
             plan=plan,
-            verified=nodes_serving_plan(plan, result) if result else None,
+            serving=serving_now(plan, self._state, result),
             delivery=delivery or Delivery(),
             store=store,
             workload=read_workload(Path(workload)) if workload is not None else None,
@@ -317,15 +325,22 @@ class Fleet:
     ) -> Labelled:
         """Label the plan's nodes in the cluster by server-side apply.
 
-        A node that was not seen to serve the plan's release keeps its release labels. `force` takes
-        over our labels where another manager has set them.
+        A node keeps its release labels if it is unknown what serves there. `force` takes over our
+        labels where another field manager has set them.
         """
-        return label_cluster(
-            plan or self._plan(),
-            result or self._last_result(),
-            self._cluster or Cluster(),
-            force=force,
-        )
+        plan = plan or self._plan()
+        serving = serving_now(plan, self._state, result)
+        cluster = self._cluster or Cluster()
+        return label_cluster(plan, serving, cluster, force=force, state=self._state)
+
+    def unlabel(self, *, plan: Plan | None = None, force: bool = False) -> Labelled:
+        """Remove the labels of the plan's release from the cluster's Nodes.
+
+        Do this before something else labels them. `force` also removes labels that another field
+        manager has set.
+        """
+        cluster = self._cluster or Cluster()
+        return unlabel_cluster(plan or self._plan(), cluster, force=force, state=self._state)
 
     def doctor(self) -> list[Finding]:
         """Check whether this machine has what a run needs."""
@@ -349,10 +364,6 @@ class Fleet:
     def _plan(self) -> Plan:
         """Return the last plan, which must exist."""
         return self._last or read_plan(self._state.plan_file)
-
-    def _last_result(self) -> Result | None:
-        last = self._state.last_result()
-        return last.result if last else None
 
     def _installed(self, plan: Plan | None) -> Config:
         """Return the configuration of what is installed: the one given, else the last plan's if it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from fleetbuild.audit.import_names import import_names
 from fleetbuild.cluster import Cluster
 from fleetbuild.config import base_folder
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import render
+from fleetbuild.kubernetes import Serving, render, render_labels
 from fleetbuild.labelling.api import ApiLabeller
 from fleetbuild.labelling.labeller import Labeller, LabelTargets, ManualLabels, label_targets
 from fleetbuild.labelling.nfd import NfdLabeller
@@ -31,6 +31,7 @@ from fleetbuild.models import (
     Node,
     OnEvent,
     Plan,
+    PlannedGroup,
     Result,
 )
 from fleetbuild.models.config import LabelsBy
@@ -129,17 +130,23 @@ def open_labeller(
             "Leave out --kubeconfig and --context, or set kubernetes.labels: api in"
             " fleetbuild.yml and plan again.",
         )
+    files = NfdLabeller(names, reach.run_playbook, reach.state)
     if by == "files":
-        yield ManualLabels()
+        yield ManualLabels(files)
     elif by == "nfd":
-        yield NfdLabeller(names, reach.run_playbook, reach.state)
+        yield files
     else:
         with (cluster or Cluster()).connect() as client:
-            yield ApiLabeller(names, client)
+            yield ApiLabeller(names, client, state=reach.state, former=files)
 
 
-def _manifests(store: Store, plan: Plan, verified: Collection[str]) -> dict[str, str]:
-    return render(plan, verified=verified, wheels=release_files(plan, store))
+def _manifests(
+    store: Store, plan: Plan, groups: Sequence[PlannedGroup], serving: Serving
+) -> dict[str, str]:
+    """The workloads of these groups, and the labels of all nodes."""
+    some = plan.model_copy(update={"groups": tuple(groups)})
+    wheels = release_files(some, store)
+    return {**render(some, serving=serving, wheels=wheels), **render_labels(plan, serving)}
 
 
 def run_on_fleet(

@@ -15,6 +15,7 @@ from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
 from fleetbuild.apply.wave import wave
 from fleetbuild.models import NodeResult, PlannedGroup
+from fleetbuild.text import fold
 
 GROUPS_AT_ONCE = 8  # each has an ansible-playbook of its own, which takes 100 MB
 _CLEARED = ("installed", "up_to_date")
@@ -113,11 +114,11 @@ def _over_limit(
     results = [progress.nodes[name] for name in group.nodes if name in progress.nodes]
     failed = [result for result in results if result.state in _FAILED]
     if len(failed) > limits.failures(total):
-        names = ", ".join(result.node for result in failed)
+        names = fold(result.node for result in failed)
         return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", failed[0].fix
     lost = _lost(progress, (result.node for result in results if result.node not in before))
     if len(lost) > limits.losses(total):
         limit = f"rollout.max_unreachable is {limits.max_unreachable}"
         fix = "Once they answer, run the same apply again; what is done stays done."
-        return f"{', '.join(lost)} stopped answering, and {limit}.", fix
+        return f"{fold(lost)} stopped answering, and {limit}.", fix
     return None

@@ -46,6 +46,7 @@ def wave(
     if not names:
         return progress
     replies: dict[str, RoleResult] = {}
+    run.state.mark_changing(names)
     with run.stage("install", count(len(names), who), group=group.name) as ending:
         hosts = run.tools.playbook(
             "install.yml",

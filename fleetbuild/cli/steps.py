@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,12 @@ from fleetbuild.report.progress import listening, waiting
 
 if TYPE_CHECKING:
     from fleetbuild import Cluster, Facts, Fleet, NodeStatus, Plan, Result, Secrets
+
+
+def cluster_options(kubeconfig: Path | None, context: str | None) -> str:
+    """Return the options that name the same cluster in the next command."""
+    given = (("--kubeconfig", kubeconfig), ("--context", context))
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
 
 
 class FleetOptions(TypedDict, total=False):

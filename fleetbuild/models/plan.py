@@ -82,7 +82,7 @@ class PlannedWheel(Frozen):
     jobs: int = 1
     build_jobs: dict[str, int] = {}  # built_on and fallbacks -> number of jobs that fit
     minutes: float | None = None  # an estimate of the build, by its recipe and the jobs
-    measured: bool = False  # whether the recipe's minutes are those of a real build
+    measured: bool = False  # whether the estimate rests on timed builds; others are not shown
     cuda: str | None = None  # version of the CUDA toolkit to build with
     cuda_why: str | None = None  # why this version
     environment: dict[str, str]
@@ -131,6 +131,14 @@ class PlannedGroup(Frozen):
     installs: Installs
 
 
+class NodeHardware(Frozen):
+    """The hardware of a blocked node, which is in no group: it decides its hardware class."""
+
+    arch: str
+    features: tuple[str, ...]  # those that rungs ask about, or those of fleetbuild_isa
+    sms: tuple[str, ...] = ()
+
+
 class PlannedNode(Frozen):
     """What the plan says about a node."""
 
@@ -145,6 +153,7 @@ class PlannedNode(Frozen):
     kubernetes_node: str | None = None
     taints: tuple[str, ...] = ()  # of the Kubernetes Node; builds do not run there
     current: str | None = None  # id of the release that serves now
+    hardware: NodeHardware | None = None  # of a blocked node that was probed
 
 
 class Summary(Frozen):

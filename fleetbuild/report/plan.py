@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 # The table needs about this many columns; on a narrower terminal, each group is a few lines.
 WIDE = 110
 SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
+EVIDENCE = {
+    "released": "released",
+    "reported": "reported to work",
+    "buildable": "buildable, not reported",
+}
 _SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
 STYLES = {"+": "green", "=": "dim", "!": "red"}
 
@@ -139,7 +144,7 @@ def _table(plan: Plan) -> Table:
             fold(group.nodes),
             _builder(group),
             "\n".join((_why(plan, group, lead), *_fixes(plan, group))),
-            "\n".join(_file(wheel) for wheel in group.wheels),
+            "\n".join(line for wheel in group.wheels for line in (_file(wheel), *_rests_on(wheel))),
             str(lead.jobs) if symbol == "+" else "",
             _about(group),
             _changes(group),
@@ -159,6 +164,7 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
         for wheel in group.wheels:
             where = f" on {_place(wheel, group)}" if wheel.action == "build" else ""
             yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {_why(plan, group, wheel)}"
+            yield from ((symbol, f"     {line}") for line in _rests_on(wheel))
         yield from ((symbol, f"     {fix}") for fix in _fixes(plan, group))
         yield symbol, f"     {_changes(group)}"
     for names, node in _blocked(plan):
@@ -224,6 +230,13 @@ def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:
 
 def _file(wheel: PlannedWheel) -> str:
     return f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
+
+
+def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
+    """The evidence that this CUDA builds it; `explain` says it in full."""
+    if wheel.evidence and wheel.action != "blocked":
+        said = EVIDENCE.get(wheel.evidence, wheel.evidence)
+        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}"
 
 
 def _changes(group: PlannedGroup) -> str:

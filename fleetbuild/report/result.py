@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -125,16 +126,19 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
 def labelled_lines(labelled: Labelled) -> list[str]:
     """Return what was labelled in a cluster; the count is read last."""
     lines = label_troubles(labelled.nodes)
+    lines += labelled.remarks
     if labelled.strangers:
         others = fold(labelled.strangers)
         lines.append(f"Nodes of the cluster that are not in the inventory: {others}")
-    states = [each.state for each in labelled.nodes]
-    parts = [
-        f"{states.count(state)} {words}"  # states with the same words are counted apart
-        for state, words in LABELS.items()
-        if state in states
-    ]
-    return [*lines, f"{count(len(states), 'node')}: {', '.join(parts) or 'none to label'}."]
+    ended = Counter(LABELS[each.state] for each in labelled.nodes)
+    parts = [f"{ended[words]} {words}" for words in dict.fromkeys(LABELS.values()) if ended[words]]
+    return [*lines, f"{count(ended.total(), 'node')}: {', '.join(parts) or 'none to label'}."]
+
+
+def unlabelled_lines(labelled: Labelled) -> list[str]:
+    """Return from how many nodes labels were removed; the count is read last."""
+    off = sum(each.well for each in labelled.nodes)
+    return [*label_troubles(labelled.nodes), f"Labels removed from {count(off, 'node')}."]
 
 
 def _wheel(wheel: WheelResult) -> list[str]:

@@ -51,7 +51,7 @@ def _cells(node: NodeStatus) -> tuple[str, ...]:
         node.group,
         node.release_id,
         ", ".join(node.packages),
-        " ".join(filter(None, (node.reason or drift or node.sentence, node.labels_sentence))),
+        " ".join(filter(None, (node.reason or drift or node.sentence, _labels(node)))),
     )
     return tuple(clean(cell) if cell else "-" for cell in cells)
 
@@ -69,23 +69,38 @@ def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
     return lines or ["No node serves a release."]
 
 
-def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
-    """Return the count, the age of the facts, and what to do about drift."""
+def _labels(node: NodeStatus) -> str:
+    """The sentence with NODE for the name, so that nodes in the same state share a row."""
+    if node.labels != "no_host":
+        return node.labels_sentence
+    return node.labels_sentence.replace(f" {node.node} ", " NODE ")
+
+
+def status_ending(
+    nodes: Mapping[str, NodeStatus], source: str, *, by: str = "files", cluster: str = ""
+) -> list[str]:
+    """Return the counts, the age of the facts, and what to do about drift.
+
+    `by` is kubernetes.labels, `cluster` the options that name the cluster.
+    """
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
     silent = [name for name, node in nodes.items() if node.state == "unreachable"]
+    mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     serving = sum(node.release_id is not None for node in nodes.values())
     strangers = [node.node for node in nodes.values() if node.labels == "no_host"]
-    hosts = count(len(nodes) - len(strangers), "node")
-    lines = [f"{hosts}, {serving} with a release, {len(drifted)} drifted."]
+    counts = [count(len(nodes) - len(strangers), "node"), f"{serving} with a release"]
+    if drifted or not (mislabelled or strangers):
+        counts.append(f"{len(drifted)} drifted")
+    if mislabelled:
+        counts.append(f"{len(mislabelled)} with wrong labels")
+    lines = [f"{', '.join(counts)}."]
     oldest = min((node.probed for node in nodes.values() if node.probed), default=None)
     if oldest:
         lines.append(f"Read {ago(oldest)}.")
-    mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     if mislabelled:
-        lines.append(
-            f"wrong labels: {fold(mislabelled)}. The next apply corrects them; with "
-            "kubernetes.labels: files, run: fleetbuild emit labels --apply"
-        )
+        command = f"verify {clean(source)}" if by == "nfd" else f"emit labels --apply{cluster}"
+        lines.append(f"wrong labels: {fold(mislabelled)}")
+        lines.append(f"  fix: fleetbuild {command}")
     if strangers:
         lines.append(f"labelled with this release, but not in the inventory: {fold(strangers)}")
     lines += troubles(

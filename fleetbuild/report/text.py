@@ -3,70 +3,24 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fleetbuild.text import count
+from fleetbuild.text import HIDDEN, clean, count, fold
 
-# Escape sequences first, as a whole: CSI (colours, cursor), OSC (titles, links), then the rest.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.?")
-# Controls, formats such as turning the line around, surrogates, private use, line separators.
-HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-_NUMBERED = re.compile(r"^(.*?)([0-9]{1,9})([^0-9]*)$", re.DOTALL)
-
-
-def clean(text: object, *, limit: int = 2000) -> str:
-    """Return text without control characters: nodes must not move the cursor or reverse a line."""
-    plain = _ESCAPES.sub("", str(text)[: limit * 2])
-    kept = "".join(
-        " " if char in "\t\r\n" else char
-        for char in plain
-        if char in "\t\r\n" or unicodedata.category(char) not in HIDDEN
-    )
-    return kept if len(kept) <= limit else kept[: limit - 1] + "…"
-
-
-def fold(names: Iterable[str]) -> str:
-    """Return names as cluster tools write them: gpu-[07-09,12], login."""
-    numbered: dict[tuple[str, int, str], set[int]] = {}
-    folded: dict[str, None] = {}
-    for name in sorted(set(names)):
-        match = _NUMBERED.match(name)
-        if match is None:
-            folded[clean(name)] = None
-            continue
-        head, digits, tail = match.groups()
-        numbered.setdefault((head, len(digits), tail), set()).add(int(digits))
-    for (head, width, tail), numbers in _merge_widths(numbered).items():
-        folded[clean(f"{head}{_ranges(sorted(numbers), width)}{tail}")] = None
-    return ", ".join(sorted(folded))
-
-
-def _merge_widths(
-    numbered: Mapping[tuple[str, int, str], set[int]],
-) -> dict[tuple[str, int, str], set[int]]:
-    # node-07 is not node-7: padded numbers keep their width. n9 and n10 belong together.
-    merged: dict[tuple[str, int, str], set[int]] = {}
-    for (head, width, tail), numbers in numbered.items():
-        padded = any(len(str(number)) < width for number in numbers)
-        merged.setdefault((head, width if padded else 1, tail), set()).update(numbers)
-    return merged
-
-
-def _ranges(numbers: list[int], width: int) -> str:
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    parts = [
-        f"{run[0]:0{width}d}" if len(run) == 1 else f"{run[0]:0{width}d}-{run[-1]:0{width}d}"
-        for run in runs
-    ]
-    return parts[0] if len(numbers) == 1 else f"[{','.join(parts)}]"
+__all__ = [
+    "HIDDEN",
+    "age",
+    "ago",
+    "clean",
+    "duration",
+    "fold",
+    "quoted",
+    "size",
+    "state_option",
+    "troubles",
+]
 
 
 def troubles(nodes: Mapping[str, tuple[str, str | None, str | None]]) -> list[str]:
@@ -95,6 +49,7 @@ def quoted(lines: Iterable[str]) -> list[str]:
     return [f"  | {clean(line)}" for line in lines]
 
 
+_MOST_NAMES = 20
 _NAME = "\0"  # stands for the node's own name; cleaned text does not contain it
 
 
@@ -103,8 +58,8 @@ def _without_name(text: str | None, name: str) -> str | None:
 
 
 def _with_names(text: str, names: Sequence[str]) -> str:
-    """Put the names back, as Ansible's --limit takes them."""
-    return text.replace(_NAME, ",".join(names))
+    """Put the names back, as Ansible's --limit takes them; NODE where that would be too long."""
+    return text.replace(_NAME, ",".join(names) if len(names) <= _MOST_NAMES else "NODE")
 
 
 def state_option(state_dir: Path) -> str:

@@ -1,17 +1,19 @@
-"""`fleetbuild status`: compare what serves on each node with what the last apply left there."""
+"""What runs where, and how it differs from what the last apply left. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fleetbuild.cluster import Cluster
-from fleetbuild.cluster.nodes import list_nodes
-from fleetbuild.kubernetes.labels.release_labels import is_label_of, served_labels
+from fleetbuild.kubernetes.labels.release_labels import (
+    is_hardware_label,
+    is_label_of,
+    served_labels,
+)
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus, Result
 from fleetbuild.models.status import Drift
 
-_LEFT_THERE = ("installed", "up_to_date")
+_LEFT_THERE = ("installed", "up_to_date", "rolled_back")
 
 
 def compare_releases(
@@ -40,9 +42,7 @@ def _one(
     if facts is None:
         return NodeStatus(node=name, state="unknown", reason="It was never probed from here.")
     if facts.state != "ok":
-        return NodeStatus(
-            node=name, state=facts.state, reason=facts.reason, fix=facts.fix, probed=probed
-        )
+        return NodeStatus(node=name, state=facts.state, reason=facts.reason, probed=probed)
     current = facts.release.get(release)
     drift, sentence = _drift(current, left)
     return NodeStatus(
@@ -56,32 +56,6 @@ def _one(
         sentence=sentence,
         probed=probed,
     )
-
-
-def compare_labels(
-    found: Mapping[str, NodeStatus],
-    facts: Mapping[str, Facts],
-    names: LabelTargets,
-    cluster: Cluster,
-    *,
-    limited: bool = False,
-) -> dict[str, NodeStatus]:
-    """What nodes are, with what the cluster says of them; and Nodes that are no host, where they
-    have labels of this release. Of a limited fleet nobody knows which those are.
-    """
-    with cluster.connect() as client:
-        nodes = list_nodes(client)
-    compared = {}
-    for name, status in found.items():
-        node = nodes.get(names.in_cluster(name))
-        known = facts.get(name)
-        current = known.release.get(names.release) if known else None
-        labels = node.labels if node else None
-        compared[name] = with_labels(status, labels, current, names)
-    hosts = {names.in_cluster(name) for name in found}
-    strangers = () if limited else sorted(nodes.keys() - hosts)
-    statuses = (stranger(name, nodes[name].labels, names) for name in strangers)
-    return compared | {f"node/{each.node}": each for each in statuses if each}
 
 
 def with_labels(
@@ -104,19 +78,27 @@ def with_labels(
     found = {
         key: value
         for key, value in labels.items()
-        if key in wanted or is_label_of(key, names.release, names.domain)
+        if key in wanted
+        or is_label_of(key, names.release, names.domain)
+        or (status.node in names.hardware and is_hardware_label(key, names.release, names.domain))
     }
     wrong = [
-        f"{key} is {found.get(key, 'missing')}, and should be {wanted.get(key, 'missing')}"
+        _wrong(key, found.get(key), wanted.get(key))
         for key in sorted(found.keys() | wanted.keys())
         if found.get(key) != wanted.get(key)
     ]
     return status.model_copy(
         update={
             "labels": "wrong" if wrong else "right",
-            "labels_sentence": f"Its label {'; '.join(wrong)}." if wrong else "",
+            "labels_sentence": f"Labels: {'; '.join(wrong)}." if wrong else "",
         }
     )
+
+
+def _wrong(key: str, found: str | None, wanted: str | None) -> str:
+    if wanted is None:
+        return f"{key} is {found}, and should not be there"
+    return f"{key} is {found or 'missing'}, and should be {wanted}"
 
 
 def stranger(node: str, labels: Mapping[str, str], names: LabelTargets) -> NodeStatus | None:
@@ -130,8 +112,8 @@ def stranger(node: str, labels: Mapping[str, str], names: LabelTargets) -> NodeS
         state="unknown",
         reason="It is a Node of the cluster, and no host of the inventory.",
         labels="no_host",
-        labels_sentence="Pods that mount the release are still sent there; take its labels off: "
-        f"kubectl label node {node} {removal}",
+        labels_sentence="Pods that mount the release are still sent there. Take its labels off:"
+        f" kubectl label node {node} {removal}",
     )
 
 
@@ -141,17 +123,21 @@ def _packages(current: Manifest | None) -> tuple[str, ...]:
 
 def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | None, str]:
     if left is None:
-        found = "The last apply from here left no release, and it serves one." if current else ""
+        found = "Nothing that ran from here left a release, and it serves one." if current else ""
         return None, found
     if current is None:
-        return "missing", f"The last apply left release {left.release_id}, and none is there now."
+        return "missing", f"{_by(left)} left release {left.release_id}, and none is there now."
     if current.id != left.release_id:
         return (
             "different",
-            f"It serves release {current.id}; the last apply left {left.release_id}.",
+            f"It serves release {current.id}; {_by(left).lower()} left {left.release_id}.",
         )
     if not current.verified:
         return "changed", "Its manifest no longer says that the release was verified."
     if current.group != left.group:
         return "changed", f"Its manifest says group {current.group}, and it was {left.group}."
-    return "none", ""
+    return "none", "It was rolled back to this release." if left.state == "rolled_back" else ""
+
+
+def _by(left: NodeResult) -> str:
+    return "A rollback" if left.state == "rolled_back" else "The last apply"

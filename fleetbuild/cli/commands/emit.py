@@ -1,4 +1,4 @@
-"""`fleetbuild emit`: write manifests of the last plan for the nodes that are verified."""
+"""`fleetbuild emit`: write manifests of the last plan, with labels of what serves on each node."""
 
 from __future__ import annotations
 
@@ -108,17 +108,26 @@ Apply = Annotated[
     bool,
     typer.Option("--apply", help="Label the cluster's nodes too, by server-side apply."),
 ]
+Remove = Annotated[
+    bool,
+    typer.Option(
+        "--remove",
+        help="Remove the release's labels from the cluster's nodes, and write no files. Do this "
+        "before something else labels them.",
+    ),
+]
 ForceConflicts = Annotated[
     bool,
     typer.Option(
         "--force-conflicts",
-        help="With --apply: take over our labels where another field manager has set them.",
+        help="With --apply or --remove: also where another field manager has set our labels.",
     ),
 ]
 
 # What each option goes with. With anything else it would have no effect, and is refused.
 _GOES_WITH = {
     "--apply": ("k8s", "labels"),
+    "--remove": ("labels",),
     "--way": ("k8s", "kustomize"),
     "--kind": ("k8s --way", "kustomize"),
     "--workload": ("k8s",),
@@ -148,6 +157,7 @@ def emit(
     index_url: IndexUrl = None,
     runtime_class: RuntimeClass = None,
     apply: Apply = False,
+    remove: Remove = False,
     force_conflicts: ForceConflicts = False,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -166,6 +176,7 @@ def emit(
             _wanted(what, way, workload),
             {
                 "--apply": apply or None,
+                "--remove": remove or None,
                 "--way": way,
                 "--kind": kind,
                 "--workload": workload,
@@ -175,8 +186,17 @@ def emit(
                 "--runtime-class": runtime_class,
             },
         )
-        if not apply:
+        if not (apply or remove):
             _refuse_without_apply(force_conflicts, kubeconfig, context)
+        if remove:
+            _remove(
+                run,
+                kubeconfig,
+                context,
+                force=force_conflicts,
+                also={"--apply": apply, "--out": out},
+            )
+            return
         delivery = fleetbuild.Delivery(
             way=(way or Way.HOSTPATH).value,
             kind=(kind or Kind.DEPLOYMENT).value,
@@ -216,7 +236,34 @@ def _refuse_without_apply(force: bool, kubeconfig: Path | None, context: str | N
     given = {"--force-conflicts": force, "--kubeconfig": kubeconfig, "--context": context}
     for option, value in given.items():
         if value:
-            raise UsageError(f"{option} needs --apply.", f"Add --apply, or leave out {option}.")
+            raise UsageError(
+                f"{option} needs --apply or --remove.", f"Add one of them, or leave out {option}."
+            )
+
+
+def _remove(
+    run: Session,
+    kubeconfig: Path | None,
+    context: str | None,
+    *,
+    force: bool,
+    also: Mapping[str, object],
+) -> None:
+    import fleetbuild
+    from fleetbuild.cli import steps
+    from fleetbuild.report.progress import waiting
+    from fleetbuild.report.result import unlabelled_lines
+
+    for option, value in also.items():
+        if value:
+            raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
+    given = steps.fleet_options(kubeconfig=kubeconfig, context=context)
+    with waiting(run.out, "Removing labels"):
+        labelled = fleetbuild.Fleet(state_dir=run.state_dir, **given).unlabel(force=force)
+    run.out.say(*unlabelled_lines(labelled))
+    run.exit_code = labelled.exit_code
+    if run.out.json:
+        run.out.document({"format_version": "1.0", **labelled.model_dump(mode="json")})
 
 
 def _wanted(what: What, way: Way | None, workload: Path | None) -> str:

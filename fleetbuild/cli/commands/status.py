@@ -52,5 +52,7 @@ def status(
             run.out.document(report.status_document(found))
         else:
             run.out.show(report.status_table(found, every_node=verbose))
-            run.out.say("", *report.status_ending(found, inventory))
+            named = steps.cluster_options(kubeconfig, context)
+            by = fleet.installed.kubernetes.labels
+            run.out.say("", *report.status_ending(found, inventory, by=by, cluster=named))
         run.exit_code = 3 if any(node.state == "unreachable" for node in found.values()) else 0

@@ -57,7 +57,11 @@ def test_an_empty_file_means_all_defaults(text):
         ("build: 3", "build is 3: must be keys with values", "Correct build"),
         ("packages: a==1", "packages is 'a==1': must be a list", "Correct packages"),
         ("release: wheels", "release is 'wheels': current, history, releases, wheels", "release"),
-        ("release: current.new", "own names under install.path; choose another.", "Correct release"),
+        (
+            "release: current.new",
+            "own names under install.path",
+            "Correct release",
+        ),
         ("python: '3.x'", "python is '3.x': must be a version, such as", "Correct python"),
         ("python: 3.10", "python is 3.1: must be a string; put it in quotes", "Correct python"),
     ],

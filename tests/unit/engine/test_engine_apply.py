@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_fakes import FakeFleet, FakeStore, facts, group, locked_file, plan, wheel
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.errors import BlockedError, Interrupted, LockedError, StalePlanError
 from fleetbuild.models import Event, Plan, PlannedNode, Requires, Result
+from tests.factories.fleets import facts, locked
+from tests.factories.runs import FakeFleet, FakeStore, group, plan, wheel
 
 AVX = group("avx", ["avx-1", "avx-2"])
 AVX2 = group("avx2", ["avx2-1", "avx2-2"])
@@ -106,12 +107,12 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
         "version": "0.8.0",
         "wheel_version": "0.8.0+cpu.avx",
         "key": key,
-        "source": str(tmp_path / "store" / "hnswlib-1.0.whl"),
-        "source_sha256": locked_file("hnswlib").sha256,
+        "source": str(tmp_path / "store" / "hnswlib-1.0-py3-none-any.whl"),
+        "source_sha256": locked("hnswlib").sha256,
         "requirements": [
             {
-                "path": str(tmp_path / "store" / "setuptools-1.0.whl"),
-                "sha256": locked_file("setuptools").sha256,
+                "path": str(tmp_path / "store" / "setuptools-1.0-py3-none-any.whl"),
+                "sha256": locked("setuptools").sha256,
             }
         ],
         "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
@@ -134,7 +135,7 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
     assert install["release_id"] == AVX.release_id
     assert [Path(w["path"]).name for w in install["wheels"]] == [
         "hnswlib-0.8.0+cpu.avx-cp311-cp311-linux_x86_64.whl",
-        "numpy-1.0.whl",
+        "numpy-1.0-py3-none-any.whl",
     ]
     assert install["manifest"]["verified"] is False
     assert install["manifest"]["dependencies"] == ["numpy==1.0"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine_fakes import FakeFleet, FakeStore, facts, group, plan
 
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.silent_nodes import loss
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.models import Event, NodeResult, Result
+from tests.factories.runs import FakeFleet, FakeStore, facts, group, plan
 
 FIVE = group("avx", [f"avx-{number}" for number in range(1, 6)])
 TWO = group("avx2", ["avx2-1", "avx2-2"])

@@ -4,7 +4,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from engine_fakes import group, plan, wheel
 
 import fleetbuild
 from fleetbuild import Cluster, Config, Fleet
@@ -30,6 +29,7 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.wiring import checks_by_manifest
+from tests.factories.runs import group, plan, wheel
 
 PLAN = with_digest(plan(group("avx", ["a", "b"])))
 FLEET = Inventory(
@@ -106,7 +106,8 @@ def test_manifests_are_of_the_nodes_that_a_result_says_work(tmp_path: Path) -> N
     assert {path.name: path.read_text() for path in affinity.paths} == affinity.files
     StateDir(tmp_path).save_result(result, started="2026-01-01T00:00:00+00:00")
     fleet.save_plan(PLAN)
-    assert fleet.emit("labels").files == given
+    by_plan = Fleet(state_dir=tmp_path / "none").emit("labels", plan=PLAN).files
+    assert fleet.emit("labels").files == by_plan
 
 
 def test_captures_serve_in_place_of_nodes_and_status_knows_their_age(tmp_path: Path) -> None:

@@ -5,20 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_fleets import (
-    SOURCE,
-    answers,
-    drafted,
-    facts,
-    inventory,
-    locked,
-    manifest,
-    node,
-    package,
-    planned,
-    python,
-    recipe_of,
-)
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Libc
@@ -31,6 +17,20 @@ from fleetbuild.planning import (
     lock_request,
     make_plan,
     nodes_blocking_dependencies,
+)
+from tests.factories.fleets import (
+    SOURCE,
+    answers,
+    drafted,
+    facts,
+    inventory,
+    locked,
+    manifest,
+    node,
+    package,
+    planned,
+    python,
+    recipe_of,
 )
 
 nodes_of = st.builds(
@@ -182,6 +182,20 @@ def test_a_builder_that_does_not_fit_is_named_with_the_reason(builder, reason):
     wheel = next(g for g in plan.groups if "a" in g.nodes).wheels[0]
     assert wheel.built_on == "a"
     assert any(reason in warning and "a builds it" in warning for warning in plan.warnings)
+
+
+def test_a_named_builder_that_is_passed_over_is_said():
+    fleet = {"a": facts("avx2", "2.28"), "good": facts("amx", "2.28"), "new": facts("amx", "2.39"),
+             "arm": facts("armv8.2", "2.28")}  # fmt: skip
+    nodes = [node("a")]
+    made = planned(fleet, nodes=nodes, builders=["good", "new", "arm", "left-out"])
+    assert made.groups[0].wheels[0].built_on == "good"
+    (warning,) = made.warnings
+    assert warning == (
+        "Not every named builder can build cpu-avx2-cp311 (libc floor 2.28): new has glibc 2.39, "
+        "newer than the group's; left-out was not probed, for it is not among the nodes of this "
+        "run."
+    )
 
 
 def test_jobs_follow_memory_as_well_as_cores():
