@@ -122,7 +122,7 @@ def test_a_package_is_built_against_another_of_its_release(site):
 
 
 def test_a_package_for_gpus_without_a_recipe_is_told(site):
-    wheel(site / "files", "torch", "py3-none-any", "2.13.0")
+    make_wheel(site / "files", "torch", "2.13.0")
     (site / "tree").mkdir()
     text = project("kernels", build='["tool", "torch>=2"]')
     (site / "tree" / "pyproject.toml").write_text(text)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from fleetbuild.planning.wheels.order import building_order
 
 from fleetbuild.errors import ConfigError, RecipeError
 from fleetbuild.planning import LockRequest, Resolution, Source, build_request, lock_request
 from fleetbuild.planning.resolution import StandIn
+from fleetbuild.planning.wheels.draft import building_order
 from tests.factories.fleets import (
     BUILD,
     answers,
