@@ -38,7 +38,11 @@ from tests.unit.cluster.test_cluster_cli import RELEASE, ours, plan_of
 
 OLD = Manifest(
     release="default", id="older", group="cpu-avx-cp311", python="/p", verified=True,
-    wheels=(ManifestWheel(package="p", version="0.9+cpu.avx", artifact_key="0" * 32, sha256="0" * 64),),
+    wheels=(
+        ManifestWheel(
+            package="p", version="0.9+cpu.avx", artifact_key="0" * 32, sha256="0" * 64
+        ),
+    ),
 )  # fmt: skip
 BACK = {
     "class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx-cp311", "release": "older",

@@ -143,7 +143,7 @@ def test_nfd_waits_until_the_labels_of_the_api_are_off(
         nfd.prepare()
     assert "fleetbuild emit labels --remove --context test" in str(blocked.value.fix)
     ran = emit("--remove", "--context", "test")
-    assert (ran.exit_code, ran.output) == (0, "Labels taken off 2 nodes.\n")
+    assert (ran.exit_code, ran.output) == (0, "Labels removed from 2 nodes.\n")
     assert ours(api, "a") == ours(api, "b") == {}
     assert not nfd.prepare()
     assert emit("--remove").output == "Labels taken off 0 nodes.\n"
