@@ -146,7 +146,7 @@ def test_nfd_waits_until_the_labels_of_the_api_are_off(
     assert (ran.exit_code, ran.output) == (0, "Labels removed from 2 nodes.\n")
     assert ours(api, "a") == ours(api, "b") == {}
     assert not nfd.prepare()
-    assert emit("--remove").output == "Labels taken off 0 nodes.\n"
+    assert emit("--remove").output == "Labels removed from 0 nodes.\n"
 
 
 def test_the_first_time_nfd_tells_of_labels_that_files_may_have_set(
