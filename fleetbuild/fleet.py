@@ -20,7 +20,7 @@ from fleetbuild.cluster.read_fleet import read_fleet
 from fleetbuild.config import base_folder, find_config, load_config
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.inventory import read_inventory
-from fleetbuild.kubernetes import Delivery
+from fleetbuild.kubernetes import Delivery, Serving
 from fleetbuild.kubernetes.builds.builder_image import builder_image
 from fleetbuild.labelling.labeller import label_targets, targets_of_plan
 from fleetbuild.labelling.serving import serving_now
@@ -36,7 +36,7 @@ from fleetbuild.models import (
     ignore,
     now,
 )
-from fleetbuild.models.config import Kubernetes
+from fleetbuild.models.config import Kubernetes, LabelsBy
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
 from fleetbuild.planner.facts import probe_nodes, stored_facts
@@ -152,6 +152,11 @@ class Fleet:
     def packages(self) -> tuple[str, ...]:
         """The packages that the configuration, or else the inventory, names."""
         return named_packages(self.config, self.inventory)
+
+    @property
+    def labelled_by(self) -> LabelsBy:
+        """How the nodes' labels are set: kubernetes.labels of what is installed."""
+        return self._installed(self.last_plan()).kubernetes.labels
 
     @property
     def store(self) -> FleetStore:
@@ -296,18 +301,18 @@ class Fleet:
         workload: Path | str | None = None,
         out: Path | str | None = None,
     ) -> EmittedFiles:
-        """Return manifests and scripts for the last plan, with warnings about what is left out.
+        """Return manifests and scripts, with warnings about what is left out.
 
-        Labels say what serves on each node: what the node said last, else what `result` says, else
-        the plan. `delivery` says how a release gets into a pod. `workload`
-        is a manifest of the user's, written once per group. `out` is a folder to write the files
-        to; for "containers", the wheels are copied beside them.
+        Labels say what serves on each node: what the node said last, else what `result` or the
+        plan says. `plan` is the last one by default. `delivery` says how a release gets into a
+        pod. `workload` is a manifest of the user's, written once per group. `out` is a folder to
+        write the files to; for "containers", the wheels are copied beside them.
         """
         plan = plan or self._plan()
         store = Store(self._state.store)
         emission = Emission(
             plan=plan,
-            serving=serving_now(plan, self._state, result),
+            serving=self._serving(plan, result),
             delivery=delivery or Delivery(),
             store=store,
             workload=read_workload(Path(workload)) if workload is not None else None,
@@ -323,24 +328,25 @@ class Fleet:
     def label(
         self, *, plan: Plan | None = None, result: Result | None = None, force: bool = False
     ) -> Labelled:
-        """Label the plan's nodes in the cluster by server-side apply.
+        """Label the plan's nodes in the cluster by server-side apply, as `emit` would.
 
-        A node keeps its release labels if it is unknown what serves there. `force` takes over our
-        labels where another field manager has set them.
+        A node of which nobody knows what it serves keeps its release labels. `force` takes over
+        our labels where another manager has set them.
         """
         plan = plan or self._plan()
-        serving = serving_now(plan, self._state, result)
-        cluster = self._cluster or Cluster()
-        return label_cluster(plan, serving, cluster, force=force, state=self._state)
+        serving = self._serving(plan, result)
+        return label_cluster(
+            plan, serving, self._cluster or Cluster(), force=force, state=self._state
+        )
 
     def unlabel(self, *, plan: Plan | None = None, force: bool = False) -> Labelled:
         """Remove the labels of the plan's release from the cluster's Nodes.
 
-        Do this before something else labels them. `force` also removes labels that another field
-        manager has set.
+        `force` also removes labels that another manager has set.
         """
-        cluster = self._cluster or Cluster()
-        return unlabel_cluster(plan or self._plan(), cluster, force=force, state=self._state)
+        return unlabel_cluster(
+            plan or self._plan(), self._cluster or Cluster(), force=force, state=self._state
+        )
 
     def doctor(self) -> list[Finding]:
         """Check whether this machine has what a run needs."""
@@ -364,6 +370,9 @@ class Fleet:
     def _plan(self) -> Plan:
         """Return the last plan, which must exist."""
         return self._last or read_plan(self._state.plan_file)
+
+    def _serving(self, plan: Plan, result: Result | None) -> Serving:
+        return serving_now(plan, self._state, result)
 
     def _installed(self, plan: Plan | None) -> Config:
         """Return the configuration of what is installed: the one given, else the last plan's if it

@@ -1,4 +1,4 @@
-"""Text to show: numbers with nouns, no control characters, folded lists of names."""
+"""Text that is fit to show: what a node says is not trusted, and lists of names are long."""
 
 from __future__ import annotations
 

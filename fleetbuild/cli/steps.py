@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from fleetbuild import Cluster, Facts, Fleet, NodeStatus, Plan, Result, Secrets
 
 
-def cluster_options(kubeconfig: Path | None, context: str | None) -> str:
-    """Return the options that name the same cluster in the next command."""
-    given = (("--kubeconfig", kubeconfig), ("--context", context))
-    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
-
-
 class FleetOptions(TypedDict, total=False):
     """Options of a fleet, beside its inventory."""
 
@@ -55,6 +49,12 @@ def fleet_options(
     if kubeconfig is not None or context is not None:
         given["cluster"] = fleetbuild.Cluster(kubeconfig, context)
     return given
+
+
+def cluster_options(kubeconfig: Path | None, context: str | None) -> str:
+    """Return the options that name the same cluster in the next command."""
+    given = (("--kubeconfig", kubeconfig), ("--context", context))
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
 
 
 def open_fleet(

@@ -82,7 +82,7 @@ class PlannedWheel(Frozen):
     jobs: int = 1
     build_jobs: dict[str, int] = {}  # built_on and fallbacks -> number of jobs that fit
     minutes: float | None = None  # an estimate of the build, by its recipe and the jobs
-    measured: bool = False  # whether the estimate rests on timed builds; others are not shown
+    measured: bool = False  # whether `minutes` rests on timed builds
     cuda: str | None = None  # version of the CUDA toolkit to build with
     cuda_why: str | None = None  # why this version
     environment: dict[str, str]

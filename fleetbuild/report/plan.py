@@ -187,10 +187,10 @@ def _lead(group: PlannedGroup) -> PlannedWheel:
 
 
 def _about(group: PlannedGroup) -> str:
-    """Return the time of the builds, one after another, if all their recipes were measured."""
-    builds = [wheel for wheel in group.wheels if wheel.action == "build"]
-    minutes = sum(wheel.minutes or 0 for wheel in builds)
-    return _roughly(minutes) if minutes and all(wheel.measured for wheel in builds) else ""
+    """How long its builds may take, one after the other as they are built against each other."""
+    built = [wheel for wheel in group.wheels if wheel.action == "build"]
+    minutes = sum(wheel.minutes or 0 for wheel in built)
+    return _roughly(minutes) if minutes and all(wheel.measured for wheel in built) else ""
 
 
 def _roughly(minutes: float) -> str:

@@ -136,9 +136,9 @@ def labelled_lines(labelled: Labelled) -> list[str]:
 
 
 def unlabelled_lines(labelled: Labelled) -> list[str]:
-    """Return from how many nodes labels were removed; the count is read last."""
-    off = sum(each.well for each in labelled.nodes)
-    return [*label_troubles(labelled.nodes), f"Labels removed from {count(off, 'node')}."]
+    """Return what was removed in a cluster; the count is read last."""
+    removed = sum(each.well for each in labelled.nodes)
+    return [*label_troubles(labelled.nodes), f"Labels taken off {count(removed, 'node')}."]
 
 
 def _wheel(wheel: WheelResult) -> list[str]:

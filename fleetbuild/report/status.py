@@ -56,6 +56,13 @@ def _cells(node: NodeStatus) -> tuple[str, ...]:
     return tuple(clean(cell) if cell else "-" for cell in cells)
 
 
+def _labels(node: NodeStatus) -> str:
+    """With NODE for its name, so that nodes that are alike share a row."""
+    if node.labels != "no_host":
+        return node.labels_sentence
+    return node.labels_sentence.replace(f" {node.node} ", " NODE ")
+
+
 def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
     """Return what a rollback would switch: a line per current release."""
     serving: dict[str, list[str]] = {}
@@ -69,19 +76,12 @@ def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
     return lines or ["No node serves a release."]
 
 
-def _labels(node: NodeStatus) -> str:
-    """The sentence with NODE for the name, so that nodes in the same state share a row."""
-    if node.labels != "no_host":
-        return node.labels_sentence
-    return node.labels_sentence.replace(f" {node.node} ", " NODE ")
-
-
 def status_ending(
     nodes: Mapping[str, NodeStatus], source: str, *, by: str = "files", cluster: str = ""
 ) -> list[str]:
     """Return the counts, the age of the facts, and what to do about drift.
 
-    `by` is kubernetes.labels, `cluster` the options that name the cluster.
+    `by` is kubernetes.labels; `cluster` holds the options that name the cluster.
     """
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
     silent = [name for name, node in nodes.items() if node.state == "unreachable"]

@@ -112,15 +112,16 @@ Remove = Annotated[
     bool,
     typer.Option(
         "--remove",
-        help="Remove the release's labels from the cluster's nodes, and write no files. Do this "
-        "before something else labels them.",
+        help="Remove the release's labels from the cluster's nodes, and write no files: do this "
+        "before another way of labelling takes over.",
     ),
 ]
 ForceConflicts = Annotated[
     bool,
     typer.Option(
         "--force-conflicts",
-        help="With --apply or --remove: also where another field manager has set our labels.",
+        help="With --apply or --remove: also change labels of ours that another field manager "
+        "has set.",
     ),
 ]
 
@@ -170,7 +171,7 @@ def emit(
         import fleetbuild
         from fleetbuild.cli import steps
         from fleetbuild.report.progress import waiting
-        from fleetbuild.report.result import labelled_lines
+        from fleetbuild.report.result import labelled_lines, unlabelled_lines
 
         _refuse_unused(
             _wanted(what, way, workload),
@@ -188,15 +189,6 @@ def emit(
         )
         if not (apply or remove):
             _refuse_without_apply(force_conflicts, kubeconfig, context)
-        if remove:
-            _remove(
-                run,
-                kubeconfig,
-                context,
-                force=force_conflicts,
-                also={"--apply": apply, "--out": out},
-            )
-            return
         delivery = fleetbuild.Delivery(
             way=(way or Way.HOSTPATH).value,
             kind=(kind or Kind.DEPLOYMENT).value,
@@ -208,6 +200,15 @@ def emit(
         fleet = fleetbuild.Fleet(
             state_dir=state_dir, **steps.fleet_options(kubeconfig=kubeconfig, context=context)
         )
+        if remove:
+            _refuse_with_remove({"--apply": apply, "--out": out})
+            with waiting(run.out, "Removing labels"):
+                labelled = fleet.unlabel(force=force_conflicts)
+            run.out.say(*unlabelled_lines(labelled))
+            run.exit_code = labelled.exit_code
+            if json:
+                run.out.document({"format_version": "1.0", **labelled.model_dump(mode="json")})
+            return
         emitted = fleet.emit(
             what.value,
             delivery=delivery,
@@ -241,29 +242,10 @@ def _refuse_without_apply(force: bool, kubeconfig: Path | None, context: str | N
             )
 
 
-def _remove(
-    run: Session,
-    kubeconfig: Path | None,
-    context: str | None,
-    *,
-    force: bool,
-    also: Mapping[str, object],
-) -> None:
-    import fleetbuild
-    from fleetbuild.cli import steps
-    from fleetbuild.report.progress import waiting
-    from fleetbuild.report.result import unlabelled_lines
-
-    for option, value in also.items():
+def _refuse_with_remove(given: Mapping[str, object]) -> None:
+    for option, value in given.items():
         if value:
             raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
-    given = steps.fleet_options(kubeconfig=kubeconfig, context=context)
-    with waiting(run.out, "Removing labels"):
-        labelled = fleetbuild.Fleet(state_dir=run.state_dir, **given).unlabel(force=force)
-    run.out.say(*unlabelled_lines(labelled))
-    run.exit_code = labelled.exit_code
-    if run.out.json:
-        run.out.document({"format_version": "1.0", **labelled.model_dump(mode="json")})
 
 
 def _wanted(what: What, way: Way | None, workload: Path | None) -> str:

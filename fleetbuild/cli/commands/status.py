@@ -53,6 +53,6 @@ def status(
         else:
             run.out.show(report.status_table(found, every_node=verbose))
             named = steps.cluster_options(kubeconfig, context)
-            by = fleet.installed.kubernetes.labels
+            by = fleet.labelled_by
             run.out.say("", *report.status_ending(found, inventory, by=by, cluster=named))
         run.exit_code = 3 if any(node.state == "unreachable" for node in found.values()) else 0

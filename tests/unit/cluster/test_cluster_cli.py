@@ -33,15 +33,7 @@ from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.cluster_labels import compare_labels
 from tests.factories.cluster_api import TOKEN, FakeApi, Say
-from tests.factories.plans import make_group, make_plan, make_wheel
-
-RELEASE = "0123456789abcdef"
-
-
-def plan_of(*names: str, called: dict[str, str] | None = None, **changes: Any) -> Plan:
-    wheel = make_wheel("p", "1+cpu.avx2", action="reuse")
-    group = make_group(names, wheels=(wheel,), release_id=RELEASE)
-    return with_digest(make_plan((group,), called, inventory="i.yml", **changes))
+from tests.factories.cluster_plans import RELEASE, ours, plan_of
 
 
 @pytest.fixture
@@ -75,13 +67,6 @@ def emit(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         return CliRunner().invoke(app, [*words, str(kubeconfig), *args])
 
     return call
-
-
-def ours(api: FakeApi, name: str) -> dict[str, str]:
-    labels = api.nodes[name].labels
-    return {
-        key.split("/")[1]: labels[key] for key in sorted(labels) if key.startswith("fleetbuild.dev")
-    }
 
 
 def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(

@@ -34,7 +34,7 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
 from tests.factories.cluster_api import FakeApi
-from tests.unit.cluster.test_cluster_cli import RELEASE, ours, plan_of
+from tests.factories.cluster_plans import RELEASE, ours, plan_of
 
 OLD = Manifest(
     release="default", id="older", group="cpu-avx-cp311", python="/p", verified=True,

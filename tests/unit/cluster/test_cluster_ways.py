@@ -23,7 +23,7 @@ from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import Manifest, Result
 from fleetbuild.state.directory import StateDir
 from tests.factories.cluster_api import FakeApi
-from tests.unit.cluster.test_cluster_cli import RELEASE, ours, plan_of
+from tests.factories.cluster_plans import RELEASE, ours, plan_of
 
 PLAN = plan_of("a", "b")
 SERVED = {name: made for name, made in as_planned(PLAN, {"a", "b"}).items() if made}

@@ -59,7 +59,7 @@ def test_an_empty_file_means_all_defaults(text):
         ("release: wheels", "release is 'wheels': current, history, releases, wheels", "release"),
         (
             "release: current.new",
-            "own names under install.path",
+            "own names under install.path; choose another.",
             "Correct release",
         ),
         ("python: '3.x'", "python is '3.x': must be a version, such as", "Correct python"),
