@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 PYTEST_ARGS ?=
+LAB ?= default
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := .venv/bin/python
 
@@ -83,9 +84,9 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== ansible-lint" && ansible-lint --offline roles playbooks
 	@echo "== yamllint" && yamllint --strict .
 
-lab: test-packages ## a lab of six real SSH nodes, its inventory in .lab/default/
-	@echo "== lab"
-	@$(PY) -m tests.lab up
+lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other CPUs, x86-64 and Arm
+	@echo "== lab $(LAB)"
+	@$(PY) -m tests.lab up --name $(LAB)
 
 lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all

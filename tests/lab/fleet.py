@@ -15,6 +15,7 @@ from tests.lab.emulation import CPUS
 from tests.lab.podman import LabError
 
 HARDWARE = Path(__file__).parent / "hardware"
+FLEETS = Path(__file__).parent / "fleets"
 
 
 @dataclass(frozen=True, kw_only=True)

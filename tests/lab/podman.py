@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGES = [
     *("podman", "runc", "netavark", "iptables", "iproute2", "mmdebstrap", "debian-archive-keyring"),
-    *("openssh-client", "sshpass"),
+    *("openssh-client", "sshpass", "qemu-user-static", "arch-test"),
 ]
 
 
@@ -103,7 +103,11 @@ def idle_cgroup() -> str:
     for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu"):
         folder = root + name
         lines = [f"mkdir -p {folder}"]
-        lines += [f"[ ! -w {folder}/{file} ] || echo {to} > {folder}/{file}" for file, to in least.items()]
-        command = as_root(["sh", "-c", " && ".join([f"[ -e {root}/cgroup.procs ]", *lines]) + " || true"])
+        lines += [
+            f"[ ! -w {folder}/{file} ] || echo {to} > {folder}/{file}" for file, to in least.items()
+        ]
+        command = as_root(
+            ["sh", "-c", " && ".join([f"[ -e {root}/cgroup.procs ]", *lines]) + " || true"]
+        )
         subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     return name
