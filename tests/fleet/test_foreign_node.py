@@ -1,4 +1,4 @@
-"""A lab node with another CPU: its programs die of what that CPU lacks, over SSH as on the real one."""
+"""A lab node with another CPU: its programs die of what that CPU lacks, over SSH as on a real one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import fleetbuild
 from tests.lab import Lab
 from tests.lab.emulation import registration, why_not
 
@@ -46,14 +45,9 @@ def test_a_program_dies_of_what_the_nodes_cpu_lacks(nodes: Lab, tmp_path: Path) 
     assert ended == {"ivy": ILLEGAL, "own": 0}
 
 
-def test_it_is_probed_as_what_it_is_and_the_host_stays_as_it_was(
-    nodes: Lab, tmp_path: Path
-) -> None:
-    inventory = fleetbuild.read_inventory(nodes.inventory)
-    facts = fleetbuild.probe(inventory, state_dir=tmp_path)
-    assert {name: node.isa for name, node in facts.items()} == {"ivy": "avx", "own": "avx2"}
-    assert not Path("/proc/sys/fs/binfmt_misc/emulated").exists()
+def test_sudo_works_there_and_the_host_stays_as_it_was(nodes: Lab) -> None:
     assert nodes.exec("ivy", "sudo id -u", user="fleet", check=True).stdout == "0\n"
+    assert not Path("/proc/sys/fs/binfmt_misc/emulated").exists()
 
 
 def test_the_registration_spells_every_byte_as_an_escape() -> None:

@@ -1,4 +1,4 @@
-"""Labs whose nodes have other CPUs; tests that need them are reported as not run where they cannot."""
+"""Labs whose nodes have other CPUs; where these cannot start, tests are reported as not run."""
 
 from __future__ import annotations
 

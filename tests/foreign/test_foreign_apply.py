@@ -1,4 +1,4 @@
-"""A whole apply on nodes with other CPUs: built there or by a strong machine, verified there, refused.
+"""A whole apply on nodes with other CPUs: built there or by a strong machine, verified, refused.
 
 hnswlib is the package: its wheel for avx2 dies on Ivy Bridge as soon as it searches.
 """
@@ -65,7 +65,7 @@ def search(lab: Lab, node: str) -> str:
 
 
 def test_a_strong_builders_wheel_serves_on_an_ivy_bridge(nodes: Lab, tmp_path: Path) -> None:
-    plan, result = apply(nodes, tmp_path, "ivy:strong", builders="strong")
+    _, result = apply(nodes, tmp_path, "ivy:strong", builders="strong")
     built = {each.wheel_version: each.built_on for each in result.wheels}
     assert built == {"0.8.0+cpu.avx": "strong", "0.8.0+cpu.avx2": "strong"}
     assert outcomes(result) == {"ivy": ("installed", ""), "strong": ("installed", "")}

@@ -50,12 +50,12 @@ int main(void) {
 HWCAP = (
     "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma "
     "lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg"
-).split()
+)
 HWCAP2 = (
     "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm "
     "svebf16 i8mm bf16 dgh rng bti mte ecv afp rpres mte3 sme smei16i64 smef64f64 smei8i32 "
     "smef16f32 smeb16f32 smef32f32 smefa64"
-).split()
+)
 ASK = "import ctypes; print(*map(ctypes.CDLL(None, use_errno=True).getauxval, (16, 26)))"
 
 
@@ -129,7 +129,7 @@ def test_an_arm_nodes_cpuinfo_says_what_its_cpu_says(nodes: Lab, node: str) -> N
     says = [
         name
         for word, names in zip(words, (HWCAP, HWCAP2), strict=True)
-        for bit, name in enumerate(names)
+        for bit, name in enumerate(names.split())
         if int(word) >> bit & 1
     ]
     cpuinfo = over_ssh(nodes, node, "cat /proc/cpuinfo").stdout

@@ -109,7 +109,8 @@ def with_arch(arch: str, command: list[str]) -> list[str]:
     """
     entry = registration(arch, shutil.which(f"qemu-{arch}-static") or "", "OCF")
     inside = (
-        "until read -r _ < /proc/self/uid_map && read -r _ < /proc/self/gid_map; do sleep 0.05; done; "
+        "until read -r _ < /proc/self/uid_map && read -r _ < /proc/self/gid_map; "
+        "do sleep 0.05; done; "
         "set -e; mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc; "
         f"printf %s {shlex.quote(entry)} > /proc/sys/fs/binfmt_misc/register; "
         f"exec {shlex.join(command)}"

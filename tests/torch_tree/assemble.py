@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
+LEAN = HERE / "lean.yml"  # the recipe for this tree
 
 
 def assemble(tree: Path, cache: Path) -> Path:
