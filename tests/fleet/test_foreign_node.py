@@ -1,8 +1,10 @@
-"""A lab node with another CPU: its programs die of what that CPU lacks, over SSH as on a real one."""
+"""A lab node with another CPU: its programs die of what that CPU lacks, over SSH as anywhere."""
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,16 @@ def test_a_program_dies_of_what_the_nodes_cpu_lacks(nodes: Lab, tmp_path: Path) 
 def test_sudo_works_there_and_the_host_stays_as_it_was(nodes: Lab) -> None:
     assert nodes.exec("ivy", "sudo id -u", user="fleet", check=True).stdout == "0\n"
     assert not Path("/proc/sys/fs/binfmt_misc/emulated").exists()
+
+
+def test_where_it_cannot_start_the_tests_are_named_and_the_lab_says_why(tmp_path: Path) -> None:
+    bare = {**os.environ, "PATH": str(tmp_path)}  # without QEMU
+    this = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "dies"]
+    said = subprocess.run(this, env=bare, capture_output=True, text=True, check=False).stdout
+    fix = "qemu-x86_64-static is not installed. Fix: apt-get install qemu-user-static"
+    assert "= not run on this machine =" in said
+    assert f"test_a_program_dies_of_what_the_nodes_cpu_lacks: {fix}" in said
+    assert said.splitlines()[-1].startswith("1 skipped")
 
 
 def test_the_registration_spells_every_byte_as_an_escape() -> None:
