@@ -157,6 +157,9 @@ def apply(place: Place, lab: Lab) -> Applied:
     facts = fleetbuild.probe(inventory, state_dir=place.state, timeout=PATIENCE)
     plan = fleetbuild.plan(inventory, facts, config=place.config(), state_dir=place.state)
     assert [group.name for group in plan.groups] == ["cpu-avx-cp311"]
+    for folder in (place.home / "build/builds").glob("*"):
+        if folder.name != plan.groups[0].wheels[0].artifact_key:  # an older recipe's
+            shutil.rmtree(folder)
     result = fleetbuild.apply(
         plan, inventory, state_dir=place.state, on_event=tell, timeout=PATIENCE
     )
