@@ -40,16 +40,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="--no-fleet"))
         if item.get_closest_marker("long") and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="takes minutes: make test-long"))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the tests that this machine cannot run, and why: a skip by itself is easily missed."""
-    left = []
-    for report in terminalreporter.stats.get("skipped", []):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-        if "not run: " in reason:
-            left.append((report.nodeid, reason.partition("not run: ")[2]))
-    if left:
-        terminalreporter.section("not run on this machine")
-        for name, reason in left:
-            terminalreporter.line(f"{name}: {reason}")

@@ -28,7 +28,7 @@ int main(void) {
 @pytest.fixture(scope="module")
 def nodes(make_lab: Callable[[Mapping[str, Any]], Lab]) -> Lab:
     if reason := why_not():
-        pytest.skip(f"not run: {reason}")
+        pytest.skip(reason)
     ivy, own = {"cpu": "IvyBridge", "gpu": False}, {"hardware": "avx2", "gpu": False}
     return make_lab({"nodes": {"ivy": ivy, "own": own}})
 
@@ -57,8 +57,7 @@ def test_where_it_cannot_start_the_tests_are_named_and_the_lab_says_why(tmp_path
     this = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "dies"]
     said = subprocess.run(this, env=bare, capture_output=True, text=True, check=False).stdout
     fix = "qemu-x86_64-static is not installed. Fix: apt-get install qemu-user-static"
-    assert "= not run on this machine =" in said
-    assert f"test_a_program_dies_of_what_the_nodes_cpu_lacks: {fix}" in said
+    assert f"test_a_program_dies_of_what_the_nodes_cpu_lacks ({fix})" in said
     assert said.splitlines()[-1].startswith("1 skipped")
 
 

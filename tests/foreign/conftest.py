@@ -23,7 +23,7 @@ def make_foreign_lab(
             {CPUS[node["cpu"]].arch for node in fleet["nodes"].values() if "cpu" in node}
         ):
             if reason := why_not(arch):
-                pytest.skip(f"not run: {reason}")
+                pytest.skip(reason)
         return make_lab(fleet)
 
     return make

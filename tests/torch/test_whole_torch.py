@@ -186,7 +186,7 @@ def served(place: Place, built: Applied) -> Iterator[Applied]:
     """The same wheel, on a node with the CPU that it is for."""
     assert built.result.wheels[0].state in ("built", "reused"), built.result.wheels[0].reason
     if reason := why_not():
-        pytest.skip(f"not run: {reason}")
+        pytest.skip(reason)
     with Lab("torch-ivy", {"nodes": {"ivy": {"cpu": "IvyBridge", "gpu": False}}}) as lab:
         yield apply(place, lab)
 
