@@ -13,7 +13,7 @@ from fleetbuild.ansible.role_results import Seconds
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.pending import build_parameters, key_of, source_of, wheel_identity
 from fleetbuild.errors import BlockedError, UsageError
-from fleetbuild.kubernetes.builds.jobs import PROGRAMS, BuildOrder, build_jobs, builders
+from fleetbuild.kubernetes.builds.jobs import BuildOrder, build_jobs, builders
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.store import Store
@@ -52,8 +52,8 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
             f"There is nothing to build in the cluster. {why}",
             " ".join(fixes) or "Go on with: fleetbuild emit k8s",
         )
-    folder = ansible_dir() / "roles" / "build_wheel" / "module_utils"
-    programs = {name: (folder / name).read_text(encoding="utf-8") for name in PROGRAMS}
+    folder = ansible_dir() / "plugins" / "module_utils" / "builder"
+    programs = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
     told = tuple(f"{problem.what}, so no Job builds it. {problem.fix}." for problem in problems)
     wanted = (
         f"{order.wheel.package} {order.wheel.wheel_version} is built with {words}: "

@@ -40,6 +40,7 @@ from fleetbuild.planning import dump_plan
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
+from tests.factories.role_modules import PLUGINS
 from fleetbuild.tasks.cluster_builds import add_built_wheels, cluster_builds
 
 TARGET = Target(
@@ -470,8 +471,8 @@ def test_what_is_no_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
 
 def test_a_pod_is_told_all_that_a_node_is_told() -> None:
     """What the role's module asks for, but what belongs to Ansible or is a folder of the pod."""
-    role = Path(__file__).parents[3] / "roles" / "build_wheel" / "library" / "fleetbuild_build.py"
-    asked = set(re.findall(r'^            "(\w+)": \{"', role.read_text(), re.M))
+    module = (PLUGINS / "modules" / "build.py").read_text()
+    asked = set(re.findall(r'^            "(\w+)": \{"', module, re.M))
     files, _ = cluster_builds(plan_of(wheel()))
     (job,) = [each for each in documents(files) if "job.json" in each.get("data", {})]
     told = json.loads(job["data"]["job.json"])["params"]

@@ -2,7 +2,7 @@
 """Build one wheel in a stable folder; the build goes on without its controller."""
 
 DOCUMENTATION = r"""
-module: fleetbuild_build
+module: build
 short_description: Build a wheel from an sdist or a source tree, without an index
 description:
   - C(prepared) tells what an earlier run left, and makes the folder. C(built) builds, and belongs
@@ -37,7 +37,7 @@ author: The fleetbuild authors
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.wheel_build import Build, BuildFailed
+from ..module_utils.builder.wheel_build import Build, BuildFailed
 
 
 def main():

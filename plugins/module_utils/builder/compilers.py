@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-from ansible.module_utils.wheel_inputs import BuildFailed
+from .wheel_inputs import BuildFailed
 
 OTHER_COMPILERS = ("clang", "clang++", "nvcc")
 COMPILERS = ("cc", "c++", "gcc", "g++", *OTHER_COMPILERS)

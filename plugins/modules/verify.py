@@ -2,7 +2,7 @@
 """Run imports and checks in a release, and say in a sentence why they fail."""
 
 DOCUMENTATION = r"""
-module: fleetbuild_verify
+module: verify
 short_description: Verify a release by importing and running
 description:
   - Runs the release's own python, isolated, in an empty folder and a clean environment, so that
@@ -26,9 +26,9 @@ author: The fleetbuild authors
 import json
 import os
 
-from ansible.module_utils import release_checks
+from ..module_utils import release_checks
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.release_checks import manifest, sanity_script, try_release
+from ..module_utils.release_checks import manifest, sanity_script, try_release
 
 
 def main():

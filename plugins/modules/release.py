@@ -2,7 +2,7 @@
 """Releases of a node: look, make, switch, go back."""
 
 DOCUMENTATION = r"""
-module: fleetbuild_release
+module: release
 short_description: Make a release of wheels and switch to it in one atomic step
 description:
   - A release is a virtual environment in C(<root>/releases/<id>) with a C(manifest.json), which is

@@ -2,7 +2,7 @@
 """What a builder needs: see what is there, install what is missing."""
 
 DOCUMENTATION = r"""
-module: fleetbuild_toolchain
+module: toolchain
 short_description: Find and install compilers, Python headers and a compiler cache
 description:
   - Packages are installed by the distribution's own command, so no bindings for Python are needed.
