@@ -181,6 +181,7 @@ def output(command):
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=60,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -196,7 +197,7 @@ def names(table, missing, python, found):
     fill = {"version": version_ or "3", "prefix": prefix, "flat": prefix.replace(".", "")}
     named = {}
     for need in missing:
-        kind, _, major = need.partition("-")  # gcc-11 is a gcc
+        kind, dummy, major = need.partition("-")  # gcc-11 is a gcc
         if table.get(kind):
             named[need] = [package.format(major=major, **fill) for package in table[kind]]
     return named
