@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleetbuild.ansible.role_results import (
     RoleResult,
@@ -29,6 +29,7 @@ from fleetbuild.models import (
     PlannedWheel,
     Stage,
 )
+from fleetbuild.models.role_parameters import InstalledWheel, InstallSpec
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
@@ -132,7 +133,10 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
             limit=sorted(names),
             extravars={
                 "fleetbuild_installs": {
-                    name: install_parameters(run, progress, groups[name], name) for name in names
+                    name: _install_spec(run, progress, groups[name], name).model_dump(
+                        mode="json", exclude_unset=True
+                    )
+                    for name in names
                 }
             },
             on_event=_listener(run, groups, replies),
@@ -151,38 +155,36 @@ def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progr
     )
 
 
-def install_parameters(
-    run: Run, progress: Progress, group: PlannedGroup, name: str
-) -> dict[str, Any]:
-    """What playbooks/README.md calls an entry of fleetbuild_installs."""
-    return {
-        "path": run.plan.install_path,
-        "release": run.plan.release,
-        "release_id": group.release_id,
-        "python": run.plan.nodes[name].python,
-        "wheels": [
+def _install_spec(run: Run, progress: Progress, group: PlannedGroup, name: str) -> InstallSpec:
+    return InstallSpec(
+        path=run.plan.install_path,
+        release=run.plan.release,
+        release_id=str(group.release_id),
+        python=str(run.plan.nodes[name].python),
+        wheels=(
             *(_built(progress, wheel) for wheel in group.wheels),
             *(_fetched(progress, file) for file in group.dependencies or ()),
-        ],
-        "manifest": release_manifest(run, progress, group, name).model_dump(mode="json"),
-        "keep": run.plan.keep,
-        "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
-        "checks": [check for wheel in group.wheels for check in wheel.checks],
-        "features": list(group.target.features),
-    }
+        ),
+        manifest=release_manifest(run, progress, group, name).model_dump(mode="json"),
+        keep=run.plan.keep,
+        imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
+        checks=tuple(check for wheel in group.wheels for check in wheel.checks),
+        features=tuple(group.target.features),
+    )
 
 
-def _built(progress: Progress, wheel: PlannedWheel) -> dict[str, str]:
+def _built(progress: Progress, wheel: PlannedWheel) -> InstalledWheel:
     stored = progress.stored_wheels[key_of(wheel)]
-    return {"path": str(stored.path), "file": stored.path.name, "sha256": stored.sha256}
+    return InstalledWheel(path=str(stored.path), file=stored.path.name, sha256=stored.sha256)
 
 
 def _imports(run: Run, progress: Progress, wheel: PlannedWheel) -> tuple[str, ...]:
     return wheel.import_names or run.tools.imports(progress.stored_wheels[key_of(wheel)].path)
 
 
-def _fetched(progress: Progress, file: LockedFile) -> dict[str, str]:
-    return {"path": str(progress.files[file.identity]), "file": file.file, "sha256": file.sha256}
+def _fetched(progress: Progress, file: LockedFile) -> InstalledWheel:
+    path = str(progress.files[file.identity])
+    return InstalledWheel(path=path, file=file.file, sha256=file.sha256)
 
 
 def release_manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Manifest:

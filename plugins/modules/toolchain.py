@@ -18,7 +18,7 @@ options:
   tools: {description: Other programs to have, type: list, elements: str, default: []}
   libraries: {description: Libraries to have with headers, type: list, elements: str, default: []}
   gccs: {description: Major versions of gcc to have, type: list, elements: str, default: []}
-author: The fleetbuild authors
+author: The fleetbuild authors (!UNKNOWN)
 """
 
 import contextlib
@@ -197,7 +197,7 @@ def names(table, missing, python, found):
     fill = {"version": version_ or "3", "prefix": prefix, "flat": prefix.replace(".", "")}
     named = {}
     for need in missing:
-        kind, dummy, major = need.partition("-")  # gcc-11 is a gcc
+        kind, major = need.partition("-")[::2]  # gcc-11 is a gcc
         if table.get(kind):
             named[need] = [package.format(major=major, **fill) for package in table[kind]]
     return named

@@ -10,17 +10,35 @@ description:
 options:
   root: {description: Where the releases of this name live., type: path, required: true}
   release_id: {description: The release; the current one where empty., type: str, default: ""}
-  imports: {description: Modules to import, type: list, elements: str, default: []}
-  checks: {description: Python snippets that must run., type: list, elements: str, default: []}
-  timeout: {description: Seconds for all of them together., type: int, default: 300}
-  features: {description: CPU features that the code uses, type: list, elements: str, default: []}
   ailments: {description: Known failures, type: list, elements: dict, default: []}
   node: {description: How sentences call this node., type: str, default: this node}
   mark:
     description: Only write verified into the manifest, and leave C(bin/fleetbuild-sanity).
     type: bool
     default: false
-author: The fleetbuild authors
+  # generated: documentation, by make docs
+  imports:
+    description: Modules to import.
+    type: list
+    elements: str
+    default: []
+  checks:
+    description: Python snippets that must run without an exception.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds for all imports and checks together.
+    type: int
+    default: 300
+  features:
+    description: CPU features that the release's code may use, as /proc/cpuinfo spells
+      them. C(bin/fleetbuild-sanity) looks for them.
+    type: list
+    elements: str
+    default: []
+  # end of documentation
+author: The fleetbuild authors (!UNKNOWN)
 """
 
 import json
@@ -36,13 +54,15 @@ def main():
         argument_spec={
             "root": {"type": "path", "required": True},
             "release_id": {"type": "str", "default": ""},
+            "ailments": {"type": "list", "elements": "dict", "default": []},
+            "node": {"type": "str", "default": "this node"},
+            "mark": {"type": "bool", "default": False},
+            # generated: arguments, by make docs
             "imports": {"type": "list", "elements": "str", "default": []},
             "checks": {"type": "list", "elements": "str", "default": []},
             "timeout": {"type": "int", "default": 300},
             "features": {"type": "list", "elements": "str", "default": []},
-            "ailments": {"type": "list", "elements": "dict", "default": []},
-            "node": {"type": "str", "default": "this node"},
-            "mark": {"type": "bool", "default": False},
+            # end of arguments
         },
         supports_check_mode=True,
     )
