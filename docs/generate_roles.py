@@ -214,7 +214,7 @@ def _task() -> str:
 
 def _documentation(spec: type[Frozen]) -> str:
     # A module's backslashes and quotes are safe here: the docstring is a raw one.
-    return _yaml(_options(spec, module=True), width=78)
+    return _yaml(_options(spec, module=True), width=60)
 
 
 def _arguments(spec: type[Frozen]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fleetbuild.ansible import _watch
 from fleetbuild.errors import FleetbuildError
 
 # What Ansible would say to a person at a terminal, and what would make it ask one.
@@ -28,6 +32,9 @@ _QUIET = {
     "ANSIBLE_ASK_VAULT_PASS": "False",
 }
 
+# Where the output is what we read: no more words than that, and no copy of it in a log.
+_SILENT = {"ANSIBLE_VERBOSITY": "0", "ANSIBLE_DEBUG": "False", "ANSIBLE_LOG_PATH": os.devnull}
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -40,14 +47,39 @@ class Finished:
 
 @contextmanager
 def private_dir() -> Iterator[Path]:
-    """A directory for one run that nobody else can look into, in memory where that can be."""
-    memory = Path("/dev/shm")  # noqa: S108 (a new 0700 directory of ours in it)
-    parent = memory if os.access(memory, os.W_OK | os.X_OK) else None
-    path = Path(tempfile.mkdtemp(prefix="fleetbuild-", dir=parent))
+    """A directory for one run that nobody else can look into, in memory where that can be.
+
+    If this process is killed, a second one kills what runs with the directory and removes it; if
+    that is killed too, the next run does so (`_watch.sweep`).
+    """
+    parent = _watch.MEMORY if os.access(_watch.MEMORY, os.W_OK | os.X_OK) else None
+    path = Path(tempfile.mkdtemp(prefix=_watch.PREFIX, dir=parent))
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield path
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with _watched(path):
+            yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+@contextmanager
+def _watched(private: Path) -> Iterator[None]:
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", _watch.__file__, private],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C and a closed terminal are the controller's business
+        bufsize=0,
+    ) as watcher:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                assert watcher.stdin is not None  # noqa: S101 (a pipe, as asked for above)
+                watcher.stdin.write(b".")
 
 
 def capture(
@@ -57,13 +89,16 @@ def capture(
     private: Path,
     env: Mapping[str, str] = {},
     begun: Callable[[], None] = lambda: None,
+    pass_fds: Sequence[int] = (),
 ) -> Finished:
-    """Run an ansible program that asks nothing and has no tasks, and take what it prints; `begun`
-    is called once it runs. ansible-runner would have to be loaded first, which takes 0.1 s.
+    """Run an ansible program that asks nothing and whose events nobody follows, and take what it
+    prints; `begun` is called once it runs. ansible-runner would have to be loaded first, which
+    takes 0.1 s. None of it goes to the user's log_path: inventories hold passwords.
     """
     with subprocess.Popen(
         [find_program(program), *arguments],
-        env={**os.environ, **_variables(private, env)},
+        env={**os.environ, **_variables(private, {**_SILENT, **env})},
+        pass_fds=pass_fds,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -140,7 +175,8 @@ def _place(private: Path, env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _variables(private: Path, env: Mapping[str, str]) -> dict[str, str]:
-    return {**_QUIET, "PATH": _path(), "FLEETBUILD_RUN": str(private), **env}
+    own = {"FLEETBUILD_RUN": str(private), "ANSIBLE_LOCAL_TEMP": str(private / "tmp")}
+    return {**_QUIET, "PATH": _path(), **own, **env}
 
 
 def _scripts() -> str:

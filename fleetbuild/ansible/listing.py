@@ -7,10 +7,11 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fleetbuild.ansible import _watch
 from fleetbuild.ansible._runner import Finished, capture, private_dir
 from fleetbuild.ansible.messages import messages, plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
@@ -45,12 +46,16 @@ def list_inventory(
     once Ansible runs: it takes its time."""
     if not is_host_list(source) and not Path(source).exists():
         raise InventoryError(f"{source}: no such inventory", "name an inventory file or directory")
+    swept = _watch.sweep()
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # beside the inventory: both take a start-up
         ended = _run(source, limit, secrets or Secrets(), begun)
         if ended.code != 0:
             raise _problem(source, ended)
         listing = _listing(json.loads(ended.out), settings.result(), ended.err)
+    if swept:
+        told = f"An earlier run was killed. Removed what it left: {', '.join(map(str, swept))}."
+        listing = replace(listing, warnings=(*listing.warnings, told))
     if not listing.hosts:
         raise _nobody(source, limit, listing.warnings)
     return listing

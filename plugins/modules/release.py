@@ -21,16 +21,19 @@ options:
   staging: {description: Where the wheels were copied to., type: path}
   # generated: documentation, by make docs
   keep:
-    description: How many releases stay on the node, the current one included.
+    description: How many releases stay on the node, the current
+      one included.
     type: int
     default: 2
   wheels:
-    description: 'The wheels to install, the whole closure: no index is asked.'
+    description: 'The wheels to install, the whole closure: no index
+      is asked.'
     type: list
     elements: dict
     default: []
   python:
-    description: The interpreter that the release is made with, on the node.
+    description: The interpreter that the release is made with,
+      on the node.
     type: path
     default: /usr/bin/python3
   manifest:

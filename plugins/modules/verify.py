@@ -32,8 +32,9 @@ options:
     type: int
     default: 300
   features:
-    description: CPU features that the release's code may use, as /proc/cpuinfo spells
-      them. C(bin/fleetbuild-sanity) looks for them.
+    description: CPU features that the release's code may use, as
+      /proc/cpuinfo spells them. C(bin/fleetbuild-sanity) looks
+      for them.
     type: list
     elements: str
     default: []

@@ -1,0 +1,143 @@
+"""A node whose modules lie: Ansible acts on nothing that they send, and the other nodes go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fleetbuild.ansible import HostRun, TaskEvent, playbooks, run_playbook
+from fleetbuild.ansible.role_results import role_result_of
+
+ROOT = Path(__file__).parents[2]
+# What the module says that every one of these actions runs on the node.
+_HONEST = {"changed": False, "stat": {"exists": False}, "rc": 0, "stdout": ""}
+_TASKS: dict[str, dict[str, object]] = {
+    "module": {"ansible.builtin.ping": {}},
+    "file": {"ansible.builtin.file": {"path": "/tmp", "state": "directory"}},
+    "shell": {"ansible.builtin.shell": "true"},
+    "template": {"ansible.builtin.template": {"src": "/etc/hostname", "dest": "/nonexistent/x"}},
+    "copy": {"ansible.legacy.copy": {"src": "/etc/hostname", "dest": "/nonexistent/x"}},
+    "fetch": {"ansible.legacy.fetch": {"src": "/etc/hostname", "dest": "fetched/"}},
+    "async": {"ansible.builtin.ping": {}, "async": 30, "poll": 0},
+}
+_EVIL = "-o ProxyCommand=evil"
+_LIES: dict[str, dict[str, object]] = {
+    "ansible_facts": {"ansible_facts": {"jump": _EVIL, "ansible_ssh_common_args": _EVIL}},
+    "add_host": {"add_host": {"host_name": "good", "groups": [], "host_vars": {"jump": _EVIL}}},
+    "add_group": {"add_group": "chosen", "changed": True, "parent_groups": ["all"]},
+    "ansible_stats": {"ansible_stats": {"data": {"x": 1}}},
+    "ansible_become_password": {"ansible_become_password": "x"},
+}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An inventory whose ssh arguments hold a variable, and an ssh that records its arguments."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(playbooks, "ansible_dir", lambda: tmp_path)
+    (tmp_path / "playbooks").mkdir()
+    (tmp_path / "playbooks" / "action_plugins").symlink_to(ROOT / "playbooks" / "action_plugins")
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/argv\nfor last; do :; done\nsh -c "$last"\n')
+    ssh.chmod(0o755)
+    (tmp_path / "hosts").write_text(
+        f"[all:vars]\nansible_ssh_executable={ssh}\njump=-4\n"
+        "ansible_ssh_common_args='{{ jump }}'\n[all]\n"
+        "good ansible_python_interpreter=/usr/bin/python3\n"
+        f"liar ansible_python_interpreter={tmp_path}/python\n"
+    )
+    return tmp_path
+
+
+def run(
+    place: Path, tasks: list[dict[str, object]], reply: dict[str, object]
+) -> tuple[dict[str, HostRun], list[TaskEvent]]:
+    said = json.dumps(_HONEST | reply)
+    (place / "python").write_text(f"#!/bin/sh\n[ $# -gt 0 ] || cat >/dev/null\necho '{said}'\n")
+    (place / "python").chmod(0o755)
+    play = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
+    (place / "playbooks" / "try.yml").write_text(yaml.safe_dump(play))
+    events: list[TaskEvent] = []
+    hosts = run_playbook(
+        "try.yml", inventory="hosts", limit=["good", "liar"], extravars={},
+        state_dir=place / "state", on_event=events.append,
+    )  # fmt: skip
+    return hosts, events
+
+
+@pytest.mark.parametrize("lie", _LIES)
+def test_a_reply_that_would_set_variables_is_refused_and_other_nodes_go_on(
+    place: Path, lie: str
+) -> None:
+    show = {"jump": "{{ hostvars.good.jump }} {{ hostvars.liar.jump }}", "chosen": "{{ groups }}"}
+    tasks: list[dict[str, object]] = [
+        {"name": "lie", "ansible.builtin.ping": {}},
+        {"name": "next", "ansible.builtin.ping": {}},
+        {"name": "show", "ansible.builtin.set_fact": show},
+    ]
+    hosts, events = run(place, tasks, _LIES[lie])
+    assert hosts["good"].state == "ok", hosts["good"].message
+    assert hosts["liar"].state == "failed"
+    assert f"liar answered ansible.builtin.ping with {lie}" in hosts["liar"].message
+    assert "refused" in hosts["liar"].message
+    assert [event.task for event in events if event.host == "liar"] == ["lie"]
+    (reply,) = filter(None, map(role_result_of, (e for e in events if e.host == "liar")))
+    assert "Check liar for a replaced Python" in reply.fix
+    (shown,) = (e.result["ansible_facts"] for e in events if e.task == "show")
+    assert shown["jump"] == "-4 -4"
+    assert "chosen" not in shown["chosen"]
+    assert "evil" not in (place / "argv").read_text()
+
+
+@pytest.mark.parametrize("lie", ["ansible_facts", "add_host"])
+def test_every_kind_of_task_that_the_roles_use_is_checked(place: Path, lie: str) -> None:
+    # A loop whose items are skipped and done: Ansible acts on those that are not skipped.
+    tasks: list[dict[str, object]] = [
+        {"name": kind, "loop": [1, 2], "ignore_errors": True, **task}
+        for kind, task in _TASKS.items()
+    ]
+    _, events = run(place, tasks, {**_LIES[lie], "skipped": True})
+    told = {e.task: json.dumps(e.result) for e in events if e.host == "liar"}
+    assert told.keys() == _TASKS.keys()
+    for kind, result in told.items():
+        assert "fleetbuild refused the answer" in result, kind
+        assert "evil" not in result, kind
+    assert "evil" not in (place / "argv").read_text()
+
+
+def test_the_roles_run_nothing_on_a_node_that_is_not_checked() -> None:
+    checked = {"fleetbuild_", "ansible.legacy.copy", "ansible.legacy.fetch"}
+    here = {"set_fact", "assert", "fail", "include_tasks", "include_role"}
+    builtin = here | {"file", "shell", "template"}
+    known = checked | {f"ansible.builtin.{name}" for name in builtin}
+    files = [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/*.yml")]
+    used = {word for file in files for task in _tasks(yaml.safe_load(file.read_text()))
+            for word in task if "." in word or word.startswith("fleetbuild_")}  # fmt: skip
+    assert len(used) > 8
+    assert {"fleetbuild_" if w.startswith("fleetbuild_") else w for w in used} <= known
+
+
+def _tasks(items: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Every task of a file, those inside plays and blocks included."""
+    found = []
+    for item in items:
+        inner = [item[key] for key in ("tasks", "block", "rescue", "always") if key in item]
+        found += [task for tasks in inner for task in _tasks(tasks)] if inner else [item]  # type: ignore[arg-type]
+    return found
+
+
+def test_an_interpreter_that_ansible_finds_itself_is_no_lie(place: Path) -> None:
+    text = (place / "hosts").read_text().replace(f"{place}/python", "auto_silent")
+    (place / "hosts").write_text(text)
+    hosts, _ = run(place, [{"ansible.builtin.ping": {}}, {"ansible.builtin.shell": "true"}], {})
+    assert {host.state for host in hosts.values()} == {"ok"}
+
+
+def test_a_node_does_not_choose_which_file_of_the_controller_is_copied_to_it() -> None:
+    tasks = _tasks(yaml.safe_load((ROOT / "roles/install_wheel/tasks/main.yml").read_text()))
+    (copy,) = (task for task in tasks if "ansible.legacy.copy" in task)
+    assert copy["loop"] == "{{ install_wheel_wheels }}"
