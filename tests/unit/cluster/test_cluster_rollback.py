@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster_fakes import FakeApi
 from test_cluster_cli import RELEASE, ours, plan_of
 
 import fleetbuild
@@ -35,6 +34,7 @@ from fleetbuild.planner.facts import facts_from, keep
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
+from tests.factories.cluster_api import FakeApi
 
 OLD = Manifest(
     release="default", id="older", group="cpu-avx-cp311", python="/p", verified=True,

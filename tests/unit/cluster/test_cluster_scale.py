@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cluster_fakes import FakeApi
 from test_cluster_cli import plan_of
 
 import fleetbuild
@@ -16,6 +15,7 @@ from fleetbuild.models import Config, Inventory, Login, Node
 from fleetbuild.report.result import labelled_lines
 from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
+from tests.factories.cluster_api import FakeApi
 
 MANY = 120
 NAMES = [f"n{number}.k8s.lab" for number in range(1, MANY + 1)]
