@@ -135,6 +135,11 @@ def _role_of(spec: type[Frozen]) -> str:
 def _option(spec: type[Frozen], name: str, parameter: Parameter, *, module: bool) -> dict[str, Any]:
     field = spec.model_fields[name]
     option: dict[str, Any] = {"description": parameter.meaning, **_type(field.annotation, module)}
+    if module and option.get("elements") == "dict":
+        element = get_args(field.annotation)[0]
+        # The module finds a file by its name, in the folder that the role copied it to.
+        keys = dict.fromkeys("file" if key == "path" else key for key in parameters(element))
+        option["description"] += f" Each has {' and '.join(f'C({key})' for key in keys)}."
     if module and parameter.path:
         option["type"] = "path"
     if field.is_required():

@@ -1,19 +1,27 @@
 #!/usr/bin/python
-"""Build one wheel in a stable folder; the build goes on without its controller."""
+"""Build one wheel in a stable folder. The build goes on if the controller goes away."""
 
 DOCUMENTATION = r"""
 module: build
 short_description: Build a wheel from an sdist or a source tree, without an index
 description:
-  - C(prepared) tells what an earlier run left, and makes the folder. C(built) builds, and belongs
-    into an async task. C(waited) says after a few seconds at most how far the build is.
+  - Builds in a folder of its own, in a fresh virtual environment that holds exactly the build
+    requirements, and gives the wheel its local version.
   - The folder holds C(in) (what was copied there), C(src), C(venv), C(out), C(build.log) and
     C(status.json).
+  - The role C(fleetbuild.core.build_wheel) copies the inputs, runs the build and fetches the wheel.
 options:
-  state: {description: What to do, type: str, required: true, choices: [prepared, built, waited]}
+  state:
+    description:
+      - C(prepared) makes the folder and returns what an earlier run left there.
+      - C(built) builds. Use it in an async task.
+      - C(waited) waits for the end of the build, O(poll) seconds at most, and returns its progress.
+    type: str
+    required: true
+    choices: [prepared, built, waited]
   dir: {description: The build's folder., type: path, required: true}
-  cache_dir: {description: Where it keeps its files., type: path}
-  poll: {description: Seconds that C(waited) waits for the end., type: int, default: 5}
+  cache_dir: {description: The folder of the compiler cache., type: path}
+  poll: {description: Seconds that C(waited) waits at most., type: int, default: 5}
   # generated: documentation, by make docs
   wheel_version:
     description: The version that the wheel gets, with its local
@@ -39,6 +47,7 @@ options:
     default: {}
   requirements:
     description: Wheels that the build needs, such as setuptools.
+      Each has C(file) and C(sha256).
     type: list
     elements: dict
     default: []
@@ -55,7 +64,7 @@ options:
     default: {}
   patches:
     description: Patches of the source, applied in order with C(patch
-      -p1).
+      -p1). Each has C(name) and C(text).
     type: list
     elements: dict
     default: []
@@ -102,6 +111,99 @@ options:
     default: 14400
   # end of documentation
 author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: Make the build's folder
+  fleetbuild.core.build:
+    state: prepared
+    dir: ~/.cache/fleetbuild/builds/hnswlib
+
+- name: Copy the sdist and the build requirements
+  ansible.builtin.copy:
+    src: downloads/
+    dest: ~/.cache/fleetbuild/builds/hnswlib/in/
+
+- name: Build for AVX
+  fleetbuild.core.build:
+    state: built
+    dir: ~/.cache/fleetbuild/builds/hnswlib
+    cache_dir: ~/.cache/fleetbuild/ccache
+    wheel_version: 0.8.0+cpu.avx
+    source: hnswlib-0.8.0.tar.gz
+    source_sha256: cb6d037eedebb34a7134e7dc78966441dfd04c9cf5ee93911be911ced951c44c
+    requirements:
+      - file: setuptools-84.2.1-py3-none-any.whl
+        sha256: ca140b45d5325a9478f880e351484f62fef15f336462e449ca0c03c873d589c2
+    environment:
+      CXXFLAGS: -O3 -march=x86-64-v2 -mavx
+    jobs: 8
+  async: 15000
+  poll: 0
+
+- name: Wait for the build
+  fleetbuild.core.build:
+    state: waited
+    dir: ~/.cache/fleetbuild/builds/hnswlib
+  register: build
+  until: build.state is defined and build.state != 'running'
+  retries: 3000
+  delay: 0
+"""
+
+RETURN = r"""
+state:
+  description: Where the build stands, one of C(absent), C(running), C(failed) and C(done).
+  returned: always
+  type: str
+  sample: done
+file:
+  description: The wheel's file name in C(out). Empty until the build is done.
+  returned: always
+  type: str
+  sample: hnswlib-0.8.0+cpu.avx-cp311-cp311-linux_x86_64.whl
+sha256:
+  description: The wheel's hash. Empty until the build is done.
+  returned: always
+  type: str
+seconds:
+  description: How long the build took.
+  returned: always
+  type: float
+  sample: 41.7
+reason:
+  description: Why the build failed.
+  returned: always
+  type: str
+fix:
+  description: What to do about it. Empty if the module does not know.
+  returned: always
+  type: str
+errors:
+  description: The lines of the log that say what went wrong.
+  returned: always
+  type: list
+  elements: str
+progress:
+  description: How far the build is, by its log.
+  returned: always
+  type: dict
+  contains:
+    done:
+      description: The first number of the compiler's last C([n/m]). Null if it prints none.
+      type: int
+    total:
+      description: The second number.
+      type: int
+    steps:
+      description: Calls of a compiler in the log.
+      type: int
+    seconds:
+      description: Seconds since the build began.
+      type: float
+    last_line:
+      description: The last line of the log.
+      type: str
 """
 
 import time

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Releases of a node: look, make, switch, go back."""
+"""Releases on a node: query, make, switch to one, go back."""
 
 DOCUMENTATION = r"""
 module: release
@@ -10,15 +10,17 @@ description:
     the releases that served, the current one last.
 options:
   state:
-    description: >-
-      C(query) tells what is there; C(present) makes the release; C(active) lets it serve and
-      removes old ones; C(previous) goes back to the verified release that served before.
+    description:
+      - C(query) returns which releases there are, and changes nothing.
+      - C(present) makes the release beside the current one.
+      - C(active) switches to the release and removes old ones.
+      - C(previous) switches back to the verified release that served before.
     choices: [query, present, active, previous]
     default: query
     type: str
-  root: {description: Where the releases of this name live., type: path, required: true}
-  release_id: {description: The release., type: str, default: ""}
-  staging: {description: Where the wheels were copied to., type: path}
+  root: {description: The folder that holds the releases of one name., type: path, required: true}
+  release_id: {description: The release's id., type: str, default: ""}
+  staging: {description: "The folder that the wheels were copied to, by hash.", type: path}
   # generated: documentation, by make docs
   keep:
     description: How many releases stay on the node, the current
@@ -27,7 +29,7 @@ options:
     default: 2
   wheels:
     description: 'The wheels to install, the whole closure: no index
-      is asked.'
+      is asked. Each has C(file) and C(sha256).'
     type: list
     elements: dict
     default: []
@@ -42,6 +44,82 @@ options:
     default: {}
   # end of documentation
 author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: See which release serves
+  fleetbuild.core.release:
+    root: /opt/fleetbuild
+  register: there
+
+- name: Make a release of one wheel
+  fleetbuild.core.release:
+    state: present
+    root: /opt/fleetbuild
+    release_id: "2026-11"
+    staging: /opt/fleetbuild/wheels
+    wheels:
+      - file: six-1.17.0-py2.py3-none-any.whl
+        sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
+    manifest:
+      wheels:
+        - sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
+
+- name: Switch to it
+  fleetbuild.core.release:
+    state: active
+    root: /opt/fleetbuild
+    release_id: "2026-11"
+
+- name: Go back
+  fleetbuild.core.release:
+    state: previous
+    root: /opt/fleetbuild
+"""
+
+RETURN = r"""
+root:
+  description: The folder of the releases.
+  returned: state is query
+  type: str
+complete:
+  description: Whether the release is there with exactly these wheels.
+  returned: state is query
+  type: bool
+verified:
+  description: Whether the release's manifest says that it was verified on this node.
+  returned: state is query
+  type: bool
+serving:
+  description: The id of the release that is current. Empty if there is none.
+  returned: state is query
+  type: str
+writable:
+  description: Whether this user can write there, or root is needed.
+  returned: state is query
+  type: bool
+missing:
+  description: The wheels that are still to be copied to O(staging).
+  returned: state is query
+  type: list
+  elements: dict
+release_id:
+  description: The release that serves now.
+  returned: state is previous
+  type: str
+previous:
+  description: The release that served before.
+  returned: state is active or previous
+  type: str
+pruned:
+  description: The releases that were removed.
+  returned: state is active
+  type: list
+  elements: str
+fix:
+  description: What to do about a failure.
+  returned: failure
+  type: str
 """
 
 import contextlib
