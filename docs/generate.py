@@ -1,4 +1,5 @@
-"""Writes docs/reference/ from the code: `python docs/generate.py`, or `--check` to compare."""
+"""Writes docs/reference/, and what follows from the roles' parameters, from the code:
+`python docs/generate.py`, or `--check` to compare."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from generate_roles import stale as stale_blocks
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -158,18 +160,22 @@ PAGES = {"config.md": config_page, "exit-codes.md": exit_codes_page, "cli.md": c
 
 
 def main() -> int:
-    """Write the pages, or with --check name those that are not current."""
+    """Write all that is generated, or with --check name what is not current."""
     stale = [
         name
         for name, page in PAGES.items()
         if not (REFERENCE / name).exists() or (REFERENCE / name).read_text() != page()
     ]
-    if "--check" not in sys.argv:
+    check = "--check" in sys.argv
+    blocks = stale_blocks(write=not check)
+    if not check:
         REFERENCE.mkdir(exist_ok=True)
         for name in stale:
             (REFERENCE / name).write_text(PAGES[name]())
         return 0
-    return len(stale)
+    for name in (*stale, *blocks):
+        sys.stderr.write(f"{name} is not current. Run: make docs\n")
+    return len([*stale, *blocks])
 
 
 if __name__ == "__main__":

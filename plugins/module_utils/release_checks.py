@@ -82,11 +82,11 @@ def run(python, steps, timeout):
             start_new_session=True,
         )
         try:
-            raw, _ = child.communicate(json.dumps(steps).encode("utf-8"), timeout=timeout)
+            raw = child.communicate(json.dumps(steps).encode("utf-8"), timeout=timeout)[0]
             code = child.returncode
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            raw, _ = child.communicate()
+            raw = child.communicate()[0]
             code = None
     except OSError as error:  # there is no such python, or it cannot be started
         raw, code = str(error).encode("utf-8"), 1
@@ -261,13 +261,13 @@ def gpus():
     rows = nvidia_smi("name,compute_cap,driver_version")
     if not rows:
         rows = [(name, "", driver) for name, driver in nvidia_smi("name,driver_version")]
-    if rows and all(re.match(r"\d+\.\d\Z", sm) for _, sm, _ in rows):
+    if rows and all(re.match(r"\d+\.\d\Z", row[1]) for row in rows):
         return rows
     told = [line.split(", ") for line in output([sys.executable, "-I", "-c", CUDA])]
     if not rows:
         return [(name, sm, "unknown") for sm, name in told]
-    sms = [sm for sm, _ in told] if len(told) == len(rows) else [""] * len(rows)
-    return [(name, sm, driver) for (name, _, driver), sm in zip(rows, sms)]
+    sms = [row[0] for row in told] if len(told) == len(rows) else [""] * len(rows)
+    return [(row[0], sm, row[2]) for row, sm in zip(rows, sms)]
 
 
 def nvidia_smi(columns):

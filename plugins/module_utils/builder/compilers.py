@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-from ansible.module_utils.wheel_inputs import BuildFailed
+from .wheel_inputs import BuildFailed
 
 OTHER_COMPILERS = ("clang", "clang++", "nvcc")
 COMPILERS = ("cc", "c++", "gcc", "g++", *OTHER_COMPILERS)
@@ -66,6 +66,7 @@ def pythons_own_compilers(python):
         [python, "-I", "-c", ask],
         stdout=subprocess.PIPE,
         universal_newlines=True,
+        check=False,
     ).stdout
     commands = [line.split()[0] for line in said.split("\n") if line]
     return [name for name in commands if "/" not in name]
@@ -79,6 +80,10 @@ def _plus(gcc):
 def first_line(*command):
     """The first line of what a command prints; nothing where it fails."""
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
     )
     return done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()

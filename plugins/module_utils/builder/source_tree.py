@@ -6,7 +6,7 @@ import shutil
 import tarfile
 import zipfile
 
-from ansible.module_utils.wheel_inputs import BuildFailed
+from .wheel_inputs import BuildFailed
 
 
 def sha256(path):

@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from ansible.module_utils.source_tree import sha256
+from .source_tree import sha256
 
 STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
 COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)

@@ -61,6 +61,7 @@ def apply_patches(patches, source, search):
             env={"PATH": search, "LANG": "C.UTF-8"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            check=False,
         )
         if done.returncode != 0:
             said = " ".join(done.stdout.decode("utf-8", "replace").split())
@@ -106,7 +107,11 @@ def toolkit_release(nvcc):
     """The release that an nvcc is of, such as 13.0; nothing where it does not run."""
     try:
         done = subprocess.run(
-            [nvcc, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60
+            [nvcc, "--version"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -12,12 +12,12 @@ import signal
 import subprocess
 import time
 
-from ansible.module_utils.build_folder import Folder, last_errors
-from ansible.module_utils.compilers import make_wrappers
-from ansible.module_utils.memory import kills, ran_out
-from ansible.module_utils.source_tree import lay_source, sha256, text_of, tree_hash
-from ansible.module_utils.stamp_wheel import StampError, stamp
-from ansible.module_utils.wheel_inputs import (
+from .build_folder import Folder, last_errors
+from .compilers import make_wrappers
+from .memory import kills, ran_out
+from .source_tree import lay_source, sha256, text_of, tree_hash
+from .stamp_wheel import StampError, stamp
+from .wheel_inputs import (
     BuildFailed,
     apply_patches,
     filled,

@@ -1,8 +1,8 @@
 #!/usr/bin/python
-"""Releases of a node: look, make, switch, go back."""
+"""Releases on a node: query, make, switch to one, go back."""
 
 DOCUMENTATION = r"""
-module: fleetbuild_release
+module: release
 short_description: Make a release of wheels and switch to it in one atomic step
 description:
   - A release is a virtual environment in C(<root>/releases/<id>) with a C(manifest.json), which is
@@ -10,20 +10,116 @@ description:
     the releases that served, the current one last.
 options:
   state:
-    description: >-
-      C(query) tells what is there; C(present) makes the release; C(active) lets it serve and
-      removes old ones; C(previous) goes back to the verified release that served before.
+    description:
+      - C(query) returns which releases there are, and changes nothing.
+      - C(present) makes the release beside the current one.
+      - C(active) switches to the release and removes old ones.
+      - C(previous) switches back to the verified release that served before.
     choices: [query, present, active, previous]
     default: query
     type: str
-  root: {description: Where the releases of this name live., type: path, required: true}
-  release_id: {description: The release., type: str, default: ""}
-  staging: {description: Where the wheels were copied to., type: path}
-  wheels: {description: The closure, type: list, elements: dict, default: []}
-  python: {description: The interpreter to make the release with., type: path}
-  manifest: {description: What manifest.json says., type: dict, default: {}}
-  keep: {description: How many releases stay., type: int, default: 2}
-author: The fleetbuild authors
+  root: {description: The folder that holds the releases of one name., type: path, required: true}
+  release_id: {description: The release's id., type: str, default: ""}
+  staging: {description: "The folder that the wheels were copied to, by hash.", type: path}
+  # generated: documentation, by make docs
+  keep:
+    description: How many releases stay on the node, the current
+      one included.
+    type: int
+    default: 2
+  wheels:
+    description: 'The wheels to install, the whole closure: no index
+      is asked. Each has C(file) and C(sha256).'
+    type: list
+    elements: dict
+    default: []
+  python:
+    description: The interpreter that the release is made with,
+      on the node.
+    type: path
+    default: /usr/bin/python3
+  manifest:
+    description: What manifest.json in the release says.
+    type: dict
+    default: {}
+  # end of documentation
+author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: See which release serves
+  fleetbuild.core.release:
+    root: /opt/fleetbuild
+  register: there
+
+- name: Make a release of one wheel
+  fleetbuild.core.release:
+    state: present
+    root: /opt/fleetbuild
+    release_id: "2026-11"
+    staging: /opt/fleetbuild/wheels
+    wheels:
+      - file: six-1.17.0-py2.py3-none-any.whl
+        sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
+    manifest:
+      wheels:
+        - sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
+
+- name: Switch to it
+  fleetbuild.core.release:
+    state: active
+    root: /opt/fleetbuild
+    release_id: "2026-11"
+
+- name: Go back
+  fleetbuild.core.release:
+    state: previous
+    root: /opt/fleetbuild
+"""
+
+RETURN = r"""
+root:
+  description: The folder of the releases.
+  returned: state is query
+  type: str
+complete:
+  description: Whether the release is there with exactly these wheels.
+  returned: state is query
+  type: bool
+verified:
+  description: Whether the release's manifest says that it was verified on this node.
+  returned: state is query
+  type: bool
+serving:
+  description: The id of the release that is current. Empty if there is none.
+  returned: state is query
+  type: str
+writable:
+  description: Whether this user can write there, or root is needed.
+  returned: state is query
+  type: bool
+missing:
+  description: The wheels that are still to be copied to O(staging).
+  returned: state is query
+  type: list
+  elements: dict
+release_id:
+  description: The release that serves now.
+  returned: state is previous
+  type: str
+previous:
+  description: The release that served before.
+  returned: state is active or previous
+  type: str
+pruned:
+  description: The releases that were removed.
+  returned: state is active
+  type: list
+  elements: str
+fix:
+  description: What to do about a failure.
+  returned: failure
+  type: str
 """
 
 import contextlib
@@ -327,10 +423,12 @@ def main():
             "root": {"type": "path", "required": True},
             "release_id": {"type": "str", "default": ""},
             "staging": {"type": "path"},
-            "wheels": {"type": "list", "elements": "dict", "default": []},
-            "python": {"type": "path"},
-            "manifest": {"type": "dict", "default": {}},
+            # generated: arguments, by make docs
             "keep": {"type": "int", "default": 2},
+            "wheels": {"type": "list", "elements": "dict", "default": []},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
+            "manifest": {"type": "dict", "default": {}},
+            # end of arguments
         },
         required_if=[
             ("state", "present", ("release_id", "staging", "python")),

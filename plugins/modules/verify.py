@@ -1,34 +1,112 @@
 #!/usr/bin/python
-"""Run imports and checks in a release, and say in a sentence why they fail."""
+"""Run imports and checks in a release, and return the reason if one fails."""
 
 DOCUMENTATION = r"""
-module: fleetbuild_verify
+module: verify
 short_description: Verify a release by importing and running
 description:
   - Runs the release's own python, isolated, in an empty folder and a clean environment, so that
-    only the release is seen. A crash of it is seen and named.
+    a check can use the release alone. A crash is noticed and explained.
 options:
-  root: {description: Where the releases of this name live., type: path, required: true}
-  release_id: {description: The release; the current one where empty., type: str, default: ""}
-  imports: {description: Modules to import, type: list, elements: str, default: []}
-  checks: {description: Python snippets that must run., type: list, elements: str, default: []}
-  timeout: {description: Seconds for all of them together., type: int, default: 300}
-  features: {description: CPU features that the code uses, type: list, elements: str, default: []}
-  ailments: {description: Known failures, type: list, elements: dict, default: []}
-  node: {description: How sentences call this node., type: str, default: this node}
+  root: {description: The folder that holds the releases of one name., type: path, required: true}
+  release_id: {description: The release. Empty for the current one., type: str, default: ""}
+  ailments:
+    description:
+      - Known failures. Each has C(patterns) (regular expressions), C(says) and C(fix).
+    type: list
+    elements: dict
+    default: []
+  node: {description: The node's name in messages., type: str, default: this node}
   mark:
-    description: Only write verified into the manifest, and leave C(bin/fleetbuild-sanity).
+    description:
+      - Run nothing. Write into the manifest that the release is verified, and write
+        C(bin/fleetbuild-sanity).
     type: bool
     default: false
-author: The fleetbuild authors
+  # generated: documentation, by make docs
+  imports:
+    description: Modules to import.
+    type: list
+    elements: str
+    default: []
+  checks:
+    description: Python snippets that must run without an exception.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds for all imports and checks together.
+    type: int
+    default: 300
+  features:
+    description: CPU features that the release's code may use, as
+      /proc/cpuinfo spells them. C(bin/fleetbuild-sanity) looks
+      for them.
+    type: list
+    elements: str
+    default: []
+  # end of documentation
+author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: Verify the current release
+  fleetbuild.core.verify:
+    root: /opt/fleetbuild
+    imports: [hnswlib]
+    checks:
+      - "import hnswlib; assert hnswlib.Index('l2', 8).dim == 8"
+  register: verified
+
+- name: Mark it as verified
+  fleetbuild.core.verify:
+    root: /opt/fleetbuild
+    imports: [hnswlib]
+    mark: true
+  when: verified.ok
+"""
+
+RETURN = r"""
+ok:
+  description: Whether everything ran.
+  returned: mark is false
+  type: bool
+present:
+  description: Whether there is such a release.
+  returned: mark is false
+  type: bool
+release_id:
+  description: The release that was verified.
+  returned: mark is false
+  type: str
+reason:
+  description: Why a check failed, in a sentence. Empty if all passed.
+  returned: mark is false
+  type: str
+fix:
+  description: What to do about it.
+  returned: mark is false
+  type: str
+output:
+  description: The end of what the failed check printed.
+  returned: mark is false
+  type: str
+marked:
+  description: Whether the release was marked as verified before.
+  returned: mark is false and the release is there
+  type: bool
+writable:
+  description: Whether this user can mark it, or root is needed.
+  returned: mark is false and the release is there
+  type: bool
 """
 
 import json
 import os
 
-from ansible.module_utils import release_checks
+from ..module_utils import release_checks
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.release_checks import manifest, sanity_script, try_release
+from ..module_utils.release_checks import manifest, sanity_script, try_release
 
 
 def main():
@@ -36,13 +114,15 @@ def main():
         argument_spec={
             "root": {"type": "path", "required": True},
             "release_id": {"type": "str", "default": ""},
+            "ailments": {"type": "list", "elements": "dict", "default": []},
+            "node": {"type": "str", "default": "this node"},
+            "mark": {"type": "bool", "default": False},
+            # generated: arguments, by make docs
             "imports": {"type": "list", "elements": "str", "default": []},
             "checks": {"type": "list", "elements": "str", "default": []},
             "timeout": {"type": "int", "default": 300},
             "features": {"type": "list", "elements": "str", "default": []},
-            "ailments": {"type": "list", "elements": "dict", "default": []},
-            "node": {"type": "str", "default": "this node"},
-            "mark": {"type": "bool", "default": False},
+            # end of arguments
         },
         supports_check_mode=True,
     )

@@ -1,8 +1,8 @@
 #!/usr/bin/python
-"""What a builder needs: see what is there, install what is missing."""
+"""Find what a builder needs, and install what is missing."""
 
 DOCUMENTATION = r"""
-module: fleetbuild_toolchain
+module: toolchain
 short_description: Find and install compilers, Python headers and a compiler cache
 description:
   - Packages are installed by the distribution's own command, so no bindings for Python are needed.
@@ -12,13 +12,87 @@ options:
     choices: [query, present]
     type: str
     default: query
-  packages: {description: Family -> need -> packages, type: dict, required: true}
+  packages:
+    description:
+      - The packages for each family of distributions (debian, redhat, amazon, suse, alpine) and
+        need (compiler, gcc, patch, cache, venv, headers, or a library's name).
+    type: dict
+    required: true
   python: {description: The interpreter to build for., type: path, required: true}
-  cache: {description: Compiler cache, choices: [ccache, sccache, none], type: str, default: ccache}
-  tools: {description: Other programs to have, type: list, elements: str, default: []}
-  libraries: {description: Libraries to have with headers, type: list, elements: str, default: []}
-  gccs: {description: Major versions of gcc to have, type: list, elements: str, default: []}
-author: The fleetbuild authors
+  cache:
+    description: The compiler cache. A builder works without it.
+    choices: [ccache, sccache, none]
+    type: str
+    default: ccache
+  tools: {description: Other programs to find., type: list, elements: str, default: []}
+  libraries:
+    description: Libraries to find, with their headers.
+    type: list
+    elements: str
+    default: []
+  gccs: {description: Major versions of gcc to find., type: list, elements: str, default: []}
+author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: See what a builder lacks
+  fleetbuild.core.toolchain:
+    python: /usr/bin/python3.11
+    packages: &packages
+      debian:
+        compiler: [gcc, g++, make]
+        cache: [ccache]
+        venv: ["python{version}-venv"]
+        headers: ["python{version}-dev"]
+  register: toolchain
+
+- name: Install it
+  fleetbuild.core.toolchain:
+    state: present
+    python: /usr/bin/python3.11
+    packages: *packages
+  become: true
+"""
+
+RETURN = r"""
+found:
+  description: The version of each program that was found.
+  returned: always
+  type: dict
+  sample: {gcc: 12.2.0, make: "4.3", python: "3.11"}
+needed:
+  description: Packages that a build cannot do without.
+  returned: always
+  type: list
+  elements: str
+optional:
+  description: Packages that make builds faster.
+  returned: always
+  type: list
+  elements: str
+unknown:
+  description: Needs for which O(packages) names no package on this distribution.
+  returned: always
+  type: list
+  elements: str
+root:
+  description: Whether the module ran as root.
+  returned: always
+  type: bool
+command:
+  description: The command that installs what is missing.
+  returned: always
+  type: str
+installed:
+  description: The packages that were installed.
+  returned: state is present and something was missing
+  type: list
+  elements: str
+notes:
+  description: Optional packages that cannot be installed, and why.
+  returned: state is present and something was missing
+  type: list
+  elements: str
 """
 
 import contextlib
@@ -181,6 +255,7 @@ def output(command):
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=60,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -196,7 +271,7 @@ def names(table, missing, python, found):
     fill = {"version": version_ or "3", "prefix": prefix, "flat": prefix.replace(".", "")}
     named = {}
     for need in missing:
-        kind, _, major = need.partition("-")  # gcc-11 is a gcc
+        kind, major = need.partition("-")[::2]  # gcc-11 is a gcc
         if table.get(kind):
             named[need] = [package.format(major=major, **fill) for package in table[kind]]
     return named

@@ -115,7 +115,7 @@ def with_pins(metadata, pins):
     # Without a description, the header ends where the file does.
     lines = head.decode("utf-8", "surrogateescape").rstrip("\n").split("\n")
     for pin in pins:
-        name, _, version = pin.partition("==")
+        name, version = pin.partition("==")[::2]
         mine = {
             line: extras
             for line in lines
