@@ -22,8 +22,10 @@ def init(
     """Write a commented fleetbuild.yml and inventory.yml."""
     with Session(state_dir=state_dir, verbose=verbose) as run:
         from fleetbuild.cli.commands.templates import CONFIG, INVENTORY
+        from fleetbuild.schemas import editor_comment
 
-        files = {folder / "fleetbuild.yml": CONFIG, folder / "inventory.yml": INVENTORY}
+        config = editor_comment("config") + CONFIG
+        files = {folder / "fleetbuild.yml": config, folder / "inventory.yml": INVENTORY}
         for file in files:
             if file.exists():
                 raise UsageError(
