@@ -46,14 +46,14 @@ test-packages: setup
 	@echo "== tests: the system's packages"
 	@.ci/packages $$($(PY) -c 'from tests.lab.podman import PACKAGES; print(*PACKAGES)')
 
-test: test-packages ## all tests: unit, fleet (real SSH nodes) and Molecule
-	@echo "== tests: unit, then fleet and Molecule in the lab (under 25 minutes on 2 cores)"
-	@$(PY) -m pytest tests/unit tests/fleet tests/molecule --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
+test: test-packages ## all tests: unit, contract, fleet (real SSH nodes) and Molecule
+	@echo "== tests: unit and contract, beside them fleet and Molecule in the lab (under 15 minutes on 2 cores)"
+	@$(PY) -m tests $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 
-test-unit: setup ## unit tests, with the coverage of the pure modules
-	@echo "== unit tests"
-	@$(PY) -m pytest tests/unit --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
+test-unit: setup ## unit and contract tests, with the coverage of the pure modules
+	@echo "== unit and contract tests"
+	@$(PY) -m pytest tests/unit tests/contract --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 
 .PHONY: coverage-of-pure-modules

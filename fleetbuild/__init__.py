@@ -57,6 +57,7 @@ __all__ = [
     "rollback",
     "save_plan",
     "status",
+    "unlabel",
     "verify",
 ]
 

@@ -16,10 +16,10 @@ from fleetbuild.cluster.read_fleet import read_fleet
 from fleetbuild.config import base_folder, load_config
 from fleetbuild.errors import FleetbuildError, UsageError
 from fleetbuild.inventory import read_inventory
-from fleetbuild.kubernetes import Delivery
+from fleetbuild.kubernetes import Delivery, Serving
 from fleetbuild.kubernetes.builds.builder_image import builder_image
-from fleetbuild.labelling.api import compare_labels, label_cluster
-from fleetbuild.labelling.labeller import label_targets, nodes_serving_plan, targets_of_plan
+from fleetbuild.labelling.labeller import label_targets, targets_of_plan
+from fleetbuild.labelling.serving import serving_now
 from fleetbuild.models import (
     Config,
     Event,
@@ -46,6 +46,7 @@ from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store
 from fleetbuild.tasks import garbage
 from fleetbuild.tasks.cluster_builds import add_built_wheels
+from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
 from fleetbuild.tasks.emit import Emission, What, read_workload
 from fleetbuild.tasks.explain import Explanation, explained
 from fleetbuild.tasks.export import exported
@@ -96,6 +97,7 @@ __all__ = [
     "rollback",
     "save_plan",
     "status",
+    "unlabel",
     "verify",
 ]
 
@@ -263,7 +265,11 @@ def status(
     config, state = config or Config(), _state(state_dir)
     names = [node.name for node in inventory.nodes]
     if offline:
-        ages = {name: age.isoformat() for name in names if (age := state.probed(name))}
+        ages = {
+            name: age.isoformat()
+            for name in names
+            if (age := state.probed(name)) and not state.is_changing(name)
+        }
         known = [node for node in inventory.nodes if node.name in ages]
         facts = stored_facts(state.facts, known) if known else {}
     else:
@@ -294,18 +300,16 @@ def render_manifests(
     state_dir: Path | str | None = None,
     on_warning: Callable[[str], None] = _unheard,
 ) -> dict[str, str]:
-    """File names and texts for Kubernetes, with labels for the nodes that a result says work.
+    """File names and texts for Kubernetes. Labels say what serves on each node: what the node
+    said last, where `state_dir` knows it; else by a result of apply; else by the plan.
 
-    Without a result it is the last apply's in `state_dir`; without that too, the nodes that the
-    plan found up to date. `delivery` says how a release gets into a pod, `image` in which image it
+    `delivery` says how a release gets into a pod, `image` in which image it
     runs. `workload` is a manifest of yours, to be made into one for each group. `on_warning` is
     told what had to be left out.
     """
-    if result is None and state_dir is not None and (last := _state(state_dir).last_result()):
-        result = last.result
     emission = Emission(
         plan=plan,
-        verified=nodes_serving_plan(plan, result) if result else None,
+        serving=_serving(plan, result, state_dir),
         delivery=delivery or Delivery(image=image),
         store=Store(_state(state_dir).store) if state_dir is not None else None,
         workload=read_workload(Path(workload)) if workload is not None else None,
@@ -326,12 +330,25 @@ def label(
 ) -> Labelled:
     """Label the plan's nodes in a cluster by server-side apply, as `render_manifests` would.
 
-    A node that was not seen to serve the plan's release keeps the release labels that it has.
+    A node of which nobody knows what it serves keeps the release labels that it has.
     `force` takes over labels of ours that others have set.
     """
-    if result is None and state_dir is not None and (last := _state(state_dir).last_result()):
-        result = last.result
-    return label_cluster(plan, result, cluster or Cluster(), force=force)
+    serving = _serving(plan, result, state_dir)
+    state = _state(state_dir) if state_dir is not None else None
+    return label_cluster(plan, serving, cluster or Cluster(), force=force, state=state)
+
+
+def unlabel(
+    plan: Plan,
+    *,
+    cluster: Cluster | None = None,
+    force: bool = False,
+    state_dir: Path | str | None = None,
+) -> Labelled:
+    """Take the labels of the plan's release off the Nodes of a cluster, before something else
+    labels. `force` takes off those that others have set."""
+    state = _state(state_dir) if state_dir is not None else None
+    return unlabel_cluster(plan, cluster or Cluster(), force=force, state=state)
 
 
 def explain(
@@ -375,6 +392,10 @@ def export_store(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tu
             f"{error.filename or folder} cannot be written: {error.strerror}.",
             "Name another folder.",
         ) from None
+
+
+def _serving(plan: Plan, result: Result | None, state_dir: Path | str | None) -> Serving:
+    return serving_now(plan, _state(state_dir) if state_dir is not None else None, result)
 
 
 def _state(state_dir: Path | str) -> StateDir:

@@ -1,8 +1,17 @@
-"""Numbers as one would say them, and as they compare."""
+"""Text that is fit to show: what a node says is not trusted, and lists of names are long."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+# Escape sequences first, as a whole: CSI (colours, cursor), OSC (titles, links), then the rest.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.?")
+# Controls, formats such as turning the line around, surrogates, private use, line separators.
+HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+_DIGITS = re.compile(r"([0-9]{1,9})")
 
 
 def count(number: int, noun: str) -> str:
@@ -15,3 +24,86 @@ def count(number: int, noun: str) -> str:
 def version_key(version: str) -> tuple[int, ...]:
     """A key that sorts versions as numbers: 2.4, 2.28, 550.54.15; text without any is first."""
     return tuple(int(part) for part in re.findall(r"\d{1,9}", version, re.ASCII))
+
+
+def clean(text: object, *, limit: int = 2000) -> str:
+    """The text without control characters: no node moves the cursor or turns the line around."""
+    plain = _ESCAPES.sub("", str(text)[: limit * 2])
+    kept = "".join(
+        " " if char in "\t\r\n" else char
+        for char in plain
+        if char in "\t\r\n" or unicodedata.category(char) not in HIDDEN
+    )
+    return kept if len(kept) <= limit else kept[: limit - 1] + "…"
+
+
+def fold(names: Iterable[str], limit: int | None = 300) -> str:
+    """Names as people of clusters write them: gpu-[07-09,12], login. What would be longer than the
+    limit is cut, and the rest counted."""
+    known = sorted(set(names), key=_natural)
+    whole = _folded(known)
+    if limit is None or len(whole) <= limit:
+        return whole
+    shown = max(1, bisect(range(len(known)), limit, key=lambda n: len(_folded(known[:n]))) - 1)
+    return f"{_folded(known[:shown])} and {len(known) - shown} more"
+
+
+def _natural(name: str) -> tuple[object, ...]:
+    """n9 before n10."""
+    parts = _DIGITS.split(name)
+    return tuple(
+        part if number % 2 == 0 else (int(part), part) for number, part in enumerate(parts)
+    )
+
+
+def _folded(names: Sequence[str]) -> str:
+    """All names, those that differ in one number alone as one."""
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    for name in names:
+        parts = _DIGITS.split(name)
+        alike.setdefault(tuple(parts[::2]), []).append(parts)
+    folded: list[str] = []
+    for several in alike.values():
+        folded += _fold_alike(several)
+    return ", ".join(sorted(folded))
+
+
+def _fold_alike(several: list[list[str]]) -> Iterator[str]:
+    """Names with the same text between their numbers, folded at the last number that varies."""
+    numbers = range(1, len(several[0]), 2)
+    varying = [at for at in numbers if len({parts[at] for parts in several}) > 1]
+    if not varying:
+        yield clean("".join(several[0]))
+        return
+    at = varying[-1]
+    numbered: dict[tuple[str, int, str], set[int]] = {}
+    for parts in several:
+        head, tail = "".join(parts[:at]), "".join(parts[at + 1 :])
+        numbered.setdefault((head, len(parts[at]), tail), set()).add(int(parts[at]))
+    for (head, width, tail), found in _merge_widths(numbered).items():
+        yield clean(f"{head}{_ranges(sorted(found), width)}{tail}")
+
+
+def _merge_widths(
+    numbered: Mapping[tuple[str, int, str], set[int]],
+) -> dict[tuple[str, int, str], set[int]]:
+    # node-07 is not node-7: padded numbers keep their width. n9 and n10 belong together.
+    merged: dict[tuple[str, int, str], set[int]] = {}
+    for (head, width, tail), numbers in numbered.items():
+        padded = any(len(str(number)) < width for number in numbers)
+        merged.setdefault((head, width if padded else 1, tail), set()).update(numbers)
+    return merged
+
+
+def _ranges(numbers: list[int], width: int) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [
+        f"{run[0]:0{width}d}" if len(run) == 1 else f"{run[0]:0{width}d}-{run[-1]:0{width}d}"
+        for run in runs
+    ]
+    return parts[0] if len(numbers) == 1 else f"[{','.join(parts)}]"

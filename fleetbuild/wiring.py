@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from fleetbuild.apply.context import Tools
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.cluster import Cluster
 from fleetbuild.config import base_folder, find_config, load_config
-from fleetbuild.kubernetes import render
+from fleetbuild.kubernetes import Serving, render, render_labels
 from fleetbuild.labelling.api import ApiLabeller
 from fleetbuild.labelling.labeller import Labeller, LabelTargets, ManualLabels, label_targets
 from fleetbuild.labelling.nfd import NfdLabeller
@@ -28,6 +29,7 @@ from fleetbuild.models import (
     Node,
     OnEvent,
     Plan,
+    PlannedGroup,
     Result,
 )
 from fleetbuild.models.config import LabelsBy
@@ -40,6 +42,9 @@ from fleetbuild.store import Store, index_settings
 from fleetbuild.tasks.export import release_files
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.verify import Checks
+
+# A node at work answers later than an idle one: so many times the deadline of a probe.
+_PATIENCE = 2
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class FleetAccess:
     install_path: str
     # By the last probe; playbooks start only after one.
     interpreters: dict[str, str] = field(default_factory=dict)
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     def probe(self, nodes: Sequence[Node], on_event: OnEvent) -> dict[str, Facts]:
         """The facts of these nodes as they are now."""
@@ -79,6 +85,8 @@ class FleetAccess:
             state_dir=self.state.root,
             forks=self.forks,
             interpreters=self.interpreters,
+            silence=_PATIENCE * self.timeout,
+            stopping=self.stopping,
         )
 
 
@@ -99,6 +107,7 @@ def apply_tools(reach: FleetAccess, config: Config | None) -> Tools:
         findings=audit_findings,
         imports=import_names,
         manifests=partial(_manifests, store),
+        stop=reach.stopping.set,
     )
 
 
@@ -107,17 +116,23 @@ def open_labeller(
     by: LabelsBy, names: LabelTargets, reach: FleetAccess, cluster: Cluster
 ) -> Iterator[Labeller]:
     """Who labels, as fleetbuild.yml says."""
+    files = NfdLabeller(names, reach.playbooks, reach.state)
     if by == "files":
-        yield ManualLabels()
+        yield ManualLabels(files)
     elif by == "nfd":
-        yield NfdLabeller(names, reach.playbooks, reach.state)
+        yield files
     else:
         with cluster.connect() as client:
-            yield ApiLabeller(names, client)
+            yield ApiLabeller(names, client, state=reach.state, former=files)
 
 
-def _manifests(store: Store, plan: Plan, verified: Collection[str]) -> dict[str, str]:
-    return render(plan, verified=verified, wheels=release_files(plan, store))
+def _manifests(
+    store: Store, plan: Plan, groups: Sequence[PlannedGroup], serving: Serving
+) -> dict[str, str]:
+    """The workloads of these groups, and the labels of all nodes."""
+    some = plan.model_copy(update={"groups": tuple(groups)})
+    wheels = release_files(some, store)
+    return {**render(some, serving=serving, wheels=wheels), **render_labels(plan, serving)}
 
 
 def run_on_fleet(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,14 +15,13 @@ settings.register_profile("fleetbuild", deadline=None)
 settings.load_profile("fleetbuild")
 
 _TESTS = Path(__file__).parent
-if str(_TESTS.parent) not in sys.path:
-    sys.path.insert(0, str(_TESTS.parent))  # for `tests.lab`, whatever pytest was started as
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fleetbuild")
     group.addoption("--keep-lab", action="store_true", help="leave the labs up after the tests")
     group.addoption("--no-fleet", action="store_true", help="skip tests that need the lab's nodes")
+    group.addoption("--update-golden", action="store_true", help="write golden files anew")
     group.addoption("--long", action="store_true", help="also run the tests that take minutes")
 
 
@@ -40,3 +41,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="--no-fleet"))
         if item.get_closest_marker("long") and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="takes minutes: make test-long"))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, Any], None]:
+    """Compares a result with its golden file; --update-golden writes the file instead."""
+
+    def compare(file: Path, result: Any) -> None:
+        if request.config.getoption("--update-golden"):
+            text = json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False)
+            file.write_text(text + "\n", encoding="utf-8")
+        path = file.relative_to(_TESTS.parent)
+        anew = f"python -m pytest {request.node.nodeid} --update-golden && git diff {path}"
+        assert result == json.loads(file.read_text(encoding="utf-8")), (
+            f"{path} has something else. If the change is meant: {anew}"
+        )
+
+    return compare
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that did not run, and what they need."""
+    missing: dict[tuple[str, str], dict[str, None]] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        file, _, name = report.nodeid.partition("::")
+        why = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        named = missing.setdefault((file, why.removeprefix("Skipped: ")), {})
+        named[name.partition("[")[0] or "all of it"] = None
+    for (file, why), names in sorted(missing.items()):
+        terminalreporter.write_line(f"not run: {file}: {', '.join(names)} ({why})")

@@ -6,6 +6,7 @@
 from fleetbuild.ansible._runner import find_program
 from fleetbuild.ansible.listing import Listing, list_inventory
 from fleetbuild.ansible.playbooks import (
+    SILENCE,
     HostRun,
     TaskEvent,
     ansible_dir,
@@ -16,6 +17,7 @@ from fleetbuild.ansible.secrets import Secrets
 from fleetbuild.ansible.settings import Settings, effective_settings
 
 __all__ = [
+    "SILENCE",
     "HostRun",
     "Listing",
     "Secrets",

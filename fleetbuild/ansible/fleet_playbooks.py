@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 
 from packaging.version import InvalidVersion, Version
 
-from fleetbuild.ansible import HostRun, Secrets, TaskEvent, run_playbook
+from fleetbuild.ansible import SILENCE, HostRun, Secrets, TaskEvent, run_playbook
 from fleetbuild.models import Facts, Node
 
 # What the modules of every supported ansible-core run under.
@@ -19,7 +20,7 @@ _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._+/-]+")
 
 
 class Playbooks(Protocol):
-    """Runs a playbook on some hosts of the run's inventory."""
+    """Runs a playbook on some hosts of the inventory; `at_once` such runs share the forks."""
 
     def __call__(
         self,
@@ -28,6 +29,7 @@ class Playbooks(Protocol):
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[TaskEvent], None],
+        at_once: int = 1,
     ) -> Mapping[str, HostRun]: ...
 
 
@@ -40,6 +42,8 @@ class AnsiblePlaybooks:
     state_dir: Path
     forks: int
     interpreters: Mapping[str, str] = field(default_factory=dict)
+    silence: float = SILENCE
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     def __call__(
         self,
@@ -48,7 +52,10 @@ class AnsiblePlaybooks:
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[TaskEvent], None],
+        at_once: int = 1,
     ) -> dict[str, HostRun]:
+        if self.stopping.is_set():  # another thread was told to stop between two playbooks
+            raise KeyboardInterrupt
         return run_playbook(
             name,
             inventory=self.inventory,
@@ -57,8 +64,10 @@ class AnsiblePlaybooks:
             secrets=self.secrets,
             state_dir=self.state_dir,
             on_event=on_event,
-            forks=self.forks,
+            forks=max(1, self.forks // at_once),
             interpreters=self.interpreters,
+            silence=self.silence,
+            stopping=self.stopping.is_set,
         )
 
 

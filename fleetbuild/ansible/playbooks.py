@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fleetbuild.ansible._runner import private_dir, stream
-from fleetbuild.ansible._watch import marked
+from fleetbuild.ansible.alive import end_connections, keepalive, signal_run
 from fleetbuild.ansible.messages import plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
@@ -24,15 +23,17 @@ from fleetbuild.errors import FleetbuildError
 
 _LONGEST = 2000
 _GRACE = 5.0  # seconds for Ansible to stop its workers by itself
+SILENCE = 60.0  # seconds without an answer after which a node is given up
 
 
 @dataclass(frozen=True)
 class TaskEvent:
-    """A task that ended on a host, or, as `retry`, was not yet what it waits for."""
+    """A task that ended on a host; as `retry`, was not yet what it waits for; or, as `waiting`,
+    has not said anything for `result["seconds"]`."""
 
     host: str
     task: str
-    state: Literal["ok", "changed", "failed", "unreachable", "skipped", "retry"]
+    state: Literal["ok", "changed", "failed", "unreachable", "skipped", "retry", "waiting"]
     result: dict[str, Any]
     message: str = ""
 
@@ -43,6 +44,8 @@ class HostRun:
 
     state: Literal["ok", "failed", "unreachable"]
     message: str = ""
+    task: str = ""  # at which it was lost
+    silent: float = 0  # seconds that it had said nothing then
 
 
 _STATES: dict[str, Literal["ok", "failed", "unreachable", "skipped", "retry"]] = {
@@ -52,6 +55,25 @@ _STATES: dict[str, Literal["ok", "failed", "unreachable", "skipped", "retry"]] =
     "runner_on_skipped": "skipped",
     "runner_retry": "retry",
 }
+
+
+# What shows that a host is at a task, or still at it.
+_UNDER_WAY = {
+    "runner_on_start",
+    "runner_retry",
+    "runner_item_on_ok",
+    "runner_item_on_skipped",
+}
+
+
+@dataclass
+class _Awaited:
+    """A host that is at a task: since when it has said nothing, and for how long that was told."""
+
+    task: str
+    since: float
+    told: float = 0
+    said: str = ""  # why an item of its loop failed
 
 
 def run_playbook(
@@ -65,17 +87,21 @@ def run_playbook(
     on_event: Callable[[TaskEvent], None],
     forks: int = 25,
     interpreters: Mapping[str, str] | None = None,
+    silence: float = SILENCE,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, HostRun]:
     """Run playbooks/NAME on some hosts of an inventory. What it printed stays in state_dir/runs.
 
     `interpreters` tells what runs Ansible's modules on hosts of which the user's files do not say.
-    Ctrl-C stops Ansible and its workers.
+    A host that does not answer for `silence` seconds is unreachable. Ctrl-C stops Ansible and its
+    workers, and so does `stopping`, for a run in another thread than the main one.
     """
-    run = _Run(on_event)
-    log = state_dir / "runs" / f"{time.strftime('%Y%m%dT%H%M%S')}-{Path(name).stem}.log"
+    run = _Run(on_event, silence)
     secrets, settings = secrets or Secrets(), effective_settings()
     known = interpreters if interpreters and "INTERPRETER_PYTHON" not in settings else {}
     with private_dir() as private:
+        stamp = f"{time.strftime('%Y%m%dT%H%M%S')}-{Path(name).stem}"
+        log = state_dir / "runs" / f"{stamp}-{private.name[-4:]}.log"
         arguments = [
             *("-i", inventory, "--forks", str(forks)),
             *_modules_under(known, private),
@@ -89,13 +115,15 @@ def run_playbook(
                 "ansible-playbook",
                 arguments,
                 private=private,
-                env=_environment(settings),
+                env={**_environment(settings), **keepalive(settings, silence, private)},
                 passwords=_answers(secrets),
                 on_event=run.take,
                 cancelled=cancelled,
                 log=log,
             ),
             private,
+            run.tell_waiting,
+            stopping,
         )
     if code != 0 and not run.played:
         raise FleetbuildError(
@@ -171,16 +199,42 @@ def _environment(settings: Settings) -> dict[str, str]:
 class _Run:
     """What a playbook's events add up to."""
 
-    def __init__(self, on_event: Callable[[TaskEvent], None]) -> None:
+    def __init__(self, on_event: Callable[[TaskEvent], None], silence: float = SILENCE) -> None:
         self.played = False
         self._on_event = on_event
+        self._silence = silence
+        self._lock = threading.Lock()  # events come from one thread, the time from another
+        self._awaited: dict[str, _Awaited] = {}
         self._ended: dict[str, HostRun] = {}
         self._reached: set[str] = set()
         self._said: list[str] = []
 
     def take(self, event: Mapping[str, Any]) -> None:
         """One event of ansible-runner."""
-        kind, data = str(event.get("event")), event.get("event_data") or {}
+        with self._lock:
+            self._take(str(event.get("event")), event.get("event_data") or {}, event)
+
+    def tell_waiting(self) -> None:
+        """Tell which hosts have said nothing for half the time that they have, and then for twice
+        as long again and again."""
+        with self._lock:
+            for host, awaited in self._awaited.items():
+                seconds = time.monotonic() - awaited.since
+                if seconds >= (awaited.told * 2 or self._silence / 2):
+                    awaited.told = seconds
+                    told = {"seconds": round(seconds)}
+                    self._on_event(TaskEvent(host, awaited.task, "waiting", told))
+
+    def _take(self, kind: str, data: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+        host = str(data.get("host", ""))
+        if kind == "runner_item_on_failed" and host in self._awaited:
+            # Where the connection was lost this is the loss itself, and no sign of life.
+            self._awaited[host].said = task_event("runner_on_failed", data).message
+            return
+        awaited = self._awaited.pop(host, None)
+        if kind in _UNDER_WAY:
+            task = str(data.get("task") or (awaited.task if awaited else ""))
+            self._awaited[host] = _Awaited(task, time.monotonic())
         if kind not in _STATES:
             self._said = [*self._said[-50:], str(event.get("stdout", ""))]
             return
@@ -189,7 +243,9 @@ class _Run:
         if told.state in {"ok", "changed"}:
             self._reached.add(told.host)
         elif told.state == "unreachable":
-            self._ended[told.host] = HostRun("unreachable", told.message)
+            silent = time.monotonic() - awaited.since if awaited else 0
+            why = (awaited.said if awaited else "") or told.message
+            self._ended[told.host] = HostRun("unreachable", why, told.task, silent)
         elif told.state == "failed" and not data.get("ignore_errors"):
             self._ended[told.host] = HostRun("failed", f"{told.task}: {told.message}")
         self._on_event(told)
@@ -219,12 +275,15 @@ def task_event(kind: str, data: Mapping[str, Any]) -> TaskEvent:
         task=str(data.get("task", "")),
         state="changed" if state == "ok" and result.get("changed") is True else state,
         result=result,
-        message=_message(result) if state in ("failed", "unreachable") else "",
+        message=_message(data, result) if state in ("failed", "unreachable") else "",
     )
 
 
-def _message(result: Mapping[str, Any]) -> str:
+def _message(data: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """Why a task failed: its message, and the end of what the command said."""
+    if (late := result.get("timedout")) and isinstance(late, Mapping):
+        step = str(data.get("task")).rpartition(" : ")[2]
+        return f"The step {step!r} did not end within {late.get('period')} s."
     reasons = (result.get(name) for name in ("msg", "reason", "exception", "censored"))
     said = str(next(filter(None, reasons), ""))
     if re.fullmatch(r"non-zero return code|MODULE FAILURE.*|", said.strip(), re.DOTALL):
@@ -233,8 +292,13 @@ def _message(result: Mapping[str, Any]) -> str:
     return plain(said).strip(" :\n")[-_LONGEST:]
 
 
-def _interruptible(work: Callable[[Callable[[], bool]], int], private: Path) -> int:
-    """Do the work in a thread that Ctrl-C here ends."""
+def _interruptible(
+    work: Callable[[Callable[[], bool]], int],
+    private: Path,
+    tick: Callable[[], None],
+    stopping: Callable[[], bool],
+) -> int:
+    """Do the work in a thread that Ctrl-C here ends. No process of it is left afterwards."""
     give_up, codes, problems = threading.Event(), [], []
 
     def job() -> None:
@@ -248,27 +312,23 @@ def _interruptible(work: Callable[[Callable[[], bool]], int], private: Path) -> 
     try:
         while thread.is_alive():
             thread.join(0.1)
-    except KeyboardInterrupt:
+            tick()
+            if stopping():
+                raise KeyboardInterrupt
+    except BaseException:
         _stop(thread, give_up, private)
         raise
+    finally:
+        end_connections(private)
     if problems:
         raise problems[0]
     return codes[0]
 
 
 def _stop(thread: threading.Thread, give_up: threading.Event, private: Path) -> None:
-    """Ask Ansible to stop as Ctrl-C does; then kill what is left, its detached workers too."""
-    _signal(private, signal.SIGINT, children_only=True)
+    """Ask Ansible to stop as Ctrl-C does; then have the rest killed, its detached workers too."""
+    signal_run(private, signal.SIGINT, children_only=True)
     thread.join(_GRACE)
     give_up.set()
     thread.join(_GRACE)
-    _signal(private, signal.SIGKILL)
-
-
-def _signal(private: Path, number: signal.Signals, *, children_only: bool = False) -> None:
-    """Signal the processes of one run."""
-    for process, _ in marked(private):
-        with contextlib.suppress(OSError, IndexError):
-            parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
-            if not children_only or int(parent) == os.getpid():
-                os.kill(process, number)
+    signal_run(private, signal.SIGKILL)

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fleetbuild.models import NodeResult
-
 if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, TaskEvent
+    from fleetbuild.ansible import TaskEvent
 
 # What can be shown to people and counted with: no infinity, and nothing of three hundred digits.
 Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
@@ -21,7 +19,10 @@ _FACTS: dict[str, Literal["build", "install", "verify"]] = {
     "install_wheel_result": "install",
     "verify_wheel_result": "verify",
 }
-AGAIN = "Once it answers, run the same command again; what is done stays done."
+_HELD_UP = (
+    "See what holds it up there (disk, network file system, memory), then run the same command"
+    " again."
+)
 
 
 class RoleResult(BaseModel):
@@ -55,7 +56,7 @@ class BuildProgress(BaseModel):
 def role_result_of(event: TaskEvent) -> RoleResult | None:
     """The reply that an event carries, or None."""
     if event.state == "failed":
-        fix = event.result.get("fix")
+        fix = _HELD_UP if "timedout" in event.result else event.result.get("fix")
         return RoleResult(
             of="failure", ok=False, reason=event.message, fix=fix if isinstance(fix, str) else ""
         )
@@ -88,28 +89,6 @@ def _read(kind: Literal["build", "install", "verify"], said: dict[str, Any]) -> 
 def more_severe(before: RoleResult | None, now: RoleResult) -> RoleResult:
     """The later reply, unless it is only the failure that a role ends with after its result."""
     return before if before and not before.ok and now.of == "failure" else now
-
-
-def result_without_reply(
-    name: str, group: str | None, host: HostRun | None, failure: RoleResult | None
-) -> NodeResult:
-    """The result of a node that was lost, or on which a task failed."""
-    if host and host.state == "unreachable":
-        return NodeResult(
-            node=name,
-            group=group,
-            state="unreachable",
-            reason=host.message or "The connection was lost.",
-            fix=AGAIN,
-        )
-    said = (failure.reason if failure else "") or (host.message if host else "")
-    return NodeResult(
-        node=name,
-        group=group,
-        state="install_failed",
-        reason=said or "Ansible stopped there without a reason.",
-        fix=(failure.fix if failure else "") or "Mend it and run the same command again.",
-    )
 
 
 def failure_reason(reply: RoleResult) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible.role_results import RoleResult, build_progress_of, role_result_of
+from fleetbuild.ansible.silent_nodes import loss, tell_waiting
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.known_failures import explain_failure
 from fleetbuild.apply.pending import (
@@ -116,6 +117,10 @@ def _listener(
 
     def listen(event: TaskEvent) -> None:
         waiting = by_host[event.host]
+        if event.state == "waiting":
+            group = next(iter(waiting.values())).group if waiting else None
+            tell_waiting(run.on_event, event, group, "build")
+            return
         reply = role_result_of(event)
         if reply and reply.of == "failure":
             answers.failures[event.host] = reply
@@ -210,7 +215,7 @@ def _silence(order: BuildAssignment, answers: _Answers, host: HostRun | None) ->
     node = order.node
     if host and host.state == "unreachable":
         return {
-            "reason": f"{node} was lost while it built: {host.message}",
+            "reason": f"{node}: {loss(host)}.",
             "fix": "Once it answers, apply again: the build goes on there.",
         }
     if node in answers.broken:

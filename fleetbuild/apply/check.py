@@ -20,6 +20,7 @@ from fleetbuild.apply.pending import (
 )
 from fleetbuild.errors import BlockedError, StalePlanError
 from fleetbuild.models import Node, Plan, PlannedWheel, WheelResult
+from fleetbuild.text import fold
 
 
 def check(run: Run, progress: Progress) -> Progress:
@@ -31,7 +32,8 @@ def check(run: Run, progress: Progress) -> Progress:
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         progress = _assign_builds(run, progress)
         _refuse_missing_supplies(progress)
-        run.tools.labels.prepare()
+        if sentence := run.tools.labels.prepare():
+            run.tell("label", "warning", sentence)
     _report_results(run, progress)
     return progress
 
@@ -60,7 +62,7 @@ def _nodes(run: Run) -> list[Node]:
     lost = [name for name in wanted if name not in known]
     if lost:
         raise StalePlanError(
-            f"The plan is for {', '.join(lost)}, which the inventory no longer has.",
+            f"The plan is for {fold(lost)}, which the inventory no longer has.",
             f"Plan again: fleetbuild plan {run.plan.inventory}",
         )
     # A strong machine may build for others without being one of them.

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from fleetbuild.ansible.fleet_playbooks import Playbooks
 from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.kubernetes import Serving
 from fleetbuild.labelling.labeller import Labeller, ManualLabels
 from fleetbuild.models import (
     Event,
@@ -25,6 +26,7 @@ from fleetbuild.models import (
     NodeResult,
     OnEvent,
     Plan,
+    PlannedGroup,
     PlannedWheel,
     Result,
     Stage,
@@ -73,8 +75,9 @@ class Tools:
     wheels: Wheels
     findings: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
     imports: Callable[[Path], tuple[str, ...]]
-    manifests: Callable[[Plan, frozenset[str]], Mapping[str, str]]
+    manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
     labels: Labeller = field(default_factory=ManualLabels)
+    stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
 
 
 @dataclass

@@ -12,6 +12,7 @@ from fleetbuild.labelling.labeller import (
     results_of_kept_labels,
     verified_releases,
 )
+from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import Manifest, ignore
 
 
@@ -31,15 +32,22 @@ def withdraw_labels(run: Run, progress: Progress, names: Sequence[str]) -> Progr
 
 
 def publish_labels(run: Run, progress: Progress, installed: Mapping[str, Manifest]) -> Progress:
-    """Label what was installed, and of the rest those on which the last release still serves."""
+    """Keep and label what was installed; ask the other nodes whether the last release serves."""
+    states = {name: progress.nodes[name].state for name in installed}
     served = {
-        name: made for name, made in installed.items() if progress.nodes[name].state == "installed"
+        name: made.model_copy(update={"verified": True})
+        for name, made in installed.items()
+        if states[name] == "installed"
     }
-    bare = [name for name in installed if name not in served and name in progress.labels]
-    if bare:
-        facts = run.tools.probe([run.inventory[name] for name in bare], ignore)
-        served |= verified_releases(facts, run.plan.release)
-    return _publish(run, progress, served)
+    for name, made in served.items():
+        note_reply(run.state, name, made)
+    asked = [
+        name
+        for name in installed
+        if name not in served and (name in progress.labels or states[name] != "unreachable")
+    ]
+    still = run.tools.probe([run.inventory[name] for name in asked], ignore) if asked else {}
+    return _publish(run, progress, served | verified_releases(still, run.plan.release))
 
 
 def label_up_to_date(run: Run, progress: Progress) -> Progress:

@@ -1,254 +1,124 @@
 """The fifth stage: releases go to the nodes, the weakest of each group first.
 
-On a node a release is installed beside the current one, verified with its own interpreter, and
-switched to only then (see playbooks/install.yml), so a failure leaves what served serving.
+In: the plan and the wheels in the store. Out: a result for every node. Groups go side by side: one
+that waits for a silent node, or stops after failures, keeps no other from going on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
-from fleetbuild.ansible.role_results import (
-    RoleResult,
-    failure_reason,
-    more_severe,
-    result_without_reply,
-    role_result_of,
-)
-from fleetbuild.apply.context import Progress, Run, results_by_node
-from fleetbuild.apply.labels import publish_labels, withdraw_labels
-from fleetbuild.apply.pending import canaries, key_of, pending_groups, pending_nodes
-from fleetbuild.models import (
-    LockedFile,
-    Manifest,
-    ManifestWheel,
-    NodeResult,
-    PlannedGroup,
-    PlannedWheel,
-    Stage,
-)
-from fleetbuild.text import count
+from fleetbuild.apply.context import Progress, Run
+from fleetbuild.apply.parallel import one_by_one, run_in_parallel
+from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
+from fleetbuild.apply.wave import wave
+from fleetbuild.models import NodeResult, PlannedGroup
+from fleetbuild.text import fold
 
-if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, TaskEvent
-
-_STAGES: dict[str, Stage] = {
-    "Copy wheels": "distribute",
-    "Make the release": "install",
-    "Verify the release": "verify",
-}
+GROUPS_AT_ONCE = 8  # each has an ansible-playbook of its own, which takes 100 MB
+_CLEARED = ("installed", "up_to_date")
+_FAILED = ("install_failed", "verify_failed")
+Reason = tuple[str, str | None]  # why a group stops, and what to do
 
 
 def rollout(run: Run, progress: Progress) -> Progress:
-    """Install, verify and switch on the canaries, then a batch of every group after the other."""
-    progress = _wave(run, progress, "canary", _first_wave(run, progress))
-    progress = _hold_back(run, progress, _canary_failure)
-    while batch := _next_batch(run, progress):
-        progress = _wave(run, progress, "node", batch)
-        progress = _hold_back(run, progress, _too_many_failures)
+    """Install, verify and switch on each group's canaries, then on one batch after the other."""
+    groups = list(pending_groups(run.plan, progress.nodes))
+    at_once = min(len(groups), GROUPS_AT_ONCE)
+    tools = replace(run.tools, playbook=partial(run.tools.playbook, at_once=at_once))
+    run = replace(run, tools=tools, on_event=one_by_one(run.on_event))
+    jobs = [partial(_roll_out, run, progress, group) for group in groups]
+    nodes, labels, changed = {**progress.nodes}, {**progress.labels}, progress.changed
+    for group, ended in zip(groups, run_in_parallel(jobs, at_once, run.tools.stop), strict=True):
+        nodes |= {name: ended.nodes[name] for name in group.nodes}
+        labels |= {name: ended.labels[name] for name in group.nodes if name in ended.labels}
+        changed |= ended.changed
+    return replace(progress, nodes=nodes, labels=labels, changed=changed)
+
+
+def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
+    before = frozenset(progress.nodes)
+    progress = _try_canaries(run, progress, group)
+    size = run.plan.rollout.batch(len(group.nodes))
+    while batch := pending_nodes(group, progress.nodes)[:size]:
+        progress = wave(run, progress, group, batch, "node")
+        progress = _hold_back(progress, group, _over_limit(run, progress, group, before))
     return progress
 
 
-def _open(run: Run, progress: Progress) -> list[PlannedGroup]:
-    return list(pending_groups(run.plan, progress.nodes))
+def _try_canaries(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
+    """Try the release on the weakest nodes. One that stops answering tells nothing about the
+    release, so the next weakest takes its place; if that is lost too, the release may be why."""
+    before = frozenset(progress.nodes)
+    in_turn = canaries(group, progress.facts, len(group.nodes))
+    first, rest = in_turn[: run.plan.rollout.canary], in_turn[run.plan.rollout.canary :]
+    progress = wave(run, progress, group, _open(first, progress), "canary")
+    lost = _lost(progress, set(first) - before)
+    problem = _canary_failed(progress, first) or _over_limit(run, progress, group, before)
+    if lost and not problem:
+        second = _open(rest, progress)[: len(lost)]
+        progress = wave(run, progress, group, second, "canary")
+        problem = (
+            _canary_failed(progress, second)
+            or _canaries_lost(progress, [*lost, *second])
+            or _over_limit(run, progress, group, before)
+        )
+    return _hold_back(progress, group, problem)
 
 
-def _canaries(run: Run, progress: Progress, group: PlannedGroup) -> tuple[str, ...]:
-    return canaries(group, progress.facts, run.plan.rollout.canary)
+def _open(names: Iterable[str], progress: Progress) -> list[str]:
+    return [name for name in names if name not in progress.nodes]
 
 
-def _first_wave(run: Run, progress: Progress) -> list[str]:
-    return [
-        name
-        for group in _open(run, progress)
-        for name in _canaries(run, progress, group)
-        if name not in progress.nodes
-    ]
+def _lost(progress: Progress, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if progress.nodes[name].state == "unreachable")
 
 
-def _next_batch(run: Run, progress: Progress) -> list[str]:
-    size = run.plan.rollout.batch
-    return [
-        name
-        for group in _open(run, progress)
-        for name in pending_nodes(group, progress.nodes)[: size(len(group.nodes))]
-    ]
-
-
-Stop = Callable[[Run, Progress, PlannedGroup], "tuple[str, str | None] | None"]
-
-
-def _hold_back(run: Run, progress: Progress, stop: Stop) -> Progress:
-    """The rest of groups in which too much failed keeps what it has, with a reason and a fix."""
+def _hold_back(progress: Progress, group: PlannedGroup, why: Reason | None) -> Progress:
+    """The rest of a group that stops keeps what it has, with a reason and a fix."""
+    if why is None:
+        return progress
     held = {
         name: NodeResult(
             node=name, group=group.name, state="not_reached", reason=why[0], fix=why[1]
         )
-        for group in _open(run, progress)
-        if (why := stop(run, progress, group))
         for name in pending_nodes(group, progress.nodes)
     }
     return replace(progress, nodes={**progress.nodes, **held})
 
 
-def _canary_failure(
-    run: Run, progress: Progress, group: PlannedGroup
-) -> tuple[str, str | None] | None:
-    results = (progress.nodes.get(name) for name in _canaries(run, progress, group))
-    failed = [result for result in results if result and result.state not in _CLEARED]
-    if not failed:
+def _canary_failed(progress: Progress, names: Iterable[str]) -> Reason | None:
+    good = (*_CLEARED, "unreachable")
+    results = [progress.nodes[name] for name in names]
+    failed = next((result for result in results if result.state not in good), None)
+    if failed is None:
         return None
-    return f"{failed[0].node}, which goes first in its group, failed.", failed[0].fix
+    return f"{failed.node}, which goes first in its group, failed.", failed.fix
 
 
-def _too_many_failures(
-    run: Run, progress: Progress, group: PlannedGroup
-) -> tuple[str, str | None] | None:
+def _canaries_lost(progress: Progress, names: Collection[str]) -> Reason | None:
+    """Where all that went first stopped answering, none of which shows that the release works."""
+    if len(_lost(progress, names)) < len(names):
+        return None
+    reason = f"{' and '.join(names)}, which go first in their group, stopped answering."
+    return reason, "Find out why before you run the same apply again: the release may be the cause."
+
+
+def _over_limit(
+    run: Run, progress: Progress, group: PlannedGroup, before: Collection[str]
+) -> Reason | None:
+    """Why too many nodes failed or, since `before`, stopped answering."""
+    limits, total = run.plan.rollout, len(group.nodes)
     results = [progress.nodes[name] for name in group.nodes if name in progress.nodes]
     failed = [result for result in results if result.state in _FAILED]
-    rollout = run.plan.rollout
-    if rollout.tolerates(len(failed), len(group.nodes)):
-        return None
-    names = ", ".join(result.node for result in failed)
-    return f"{names} failed, and rollout.max_fail is {rollout.max_fail}.", failed[0].fix
-
-
-_CLEARED = ("installed", "up_to_date")
-_FAILED = ("install_failed", "verify_failed")
-
-
-def _wave(run: Run, progress: Progress, who: str, names: Sequence[str]) -> Progress:
-    progress = withdraw_labels(run, progress, names)
-    names = [name for name in names if name not in progress.nodes]
-    if not names:
-        return progress
-    replies: dict[str, RoleResult] = {}
-    groups = {name: group for group in run.plan.groups for name in group.nodes}
-    with run.stage("install", count(len(names), who)) as ending:
-        hosts = run.tools.playbook(
-            "install.yml",
-            limit=sorted(names),
-            extravars={
-                "fleetbuild_installs": {
-                    name: install_parameters(run, progress, groups[name], name) for name in names
-                }
-            },
-            on_event=_listener(run, groups, replies),
-        )
-        results = [
-            _result(groups[name], name, replies.get(name), hosts.get(name)) for name in names
-        ]
-        ending.failures = sum(result.state != "installed" for result in results)
-    for result in results:
-        run.journal.note("node ended", node=result.node, state=result.state)
-        if result.state != "installed":
-            _tell_failure(run, result)
-    progress = replace(progress, nodes={**progress.nodes, **results_by_node(results)}, changed=True)
-    return publish_labels(
-        run, progress, {name: release_manifest(run, progress, groups[name], name) for name in names}
-    )
-
-
-def install_parameters(
-    run: Run, progress: Progress, group: PlannedGroup, name: str
-) -> dict[str, Any]:
-    """What playbooks/README.md calls an entry of fleetbuild_installs."""
-    return {
-        "path": run.plan.install_path,
-        "release": run.plan.release,
-        "release_id": group.release_id,
-        "python": run.plan.nodes[name].python,
-        "wheels": [
-            *(_built(progress, wheel) for wheel in group.wheels),
-            *(_fetched(progress, file) for file in group.dependencies or ()),
-        ],
-        "manifest": release_manifest(run, progress, group, name).model_dump(mode="json"),
-        "keep": run.plan.keep,
-        "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
-        "checks": [check for wheel in group.wheels for check in wheel.checks],
-        "features": list(group.target.features),
-    }
-
-
-def _built(progress: Progress, wheel: PlannedWheel) -> dict[str, str]:
-    stored = progress.stored_wheels[key_of(wheel)]
-    return {"path": str(stored.path), "file": stored.path.name, "sha256": stored.sha256}
-
-
-def _imports(run: Run, progress: Progress, wheel: PlannedWheel) -> tuple[str, ...]:
-    return wheel.import_names or run.tools.imports(progress.stored_wheels[key_of(wheel)].path)
-
-
-def _fetched(progress: Progress, file: LockedFile) -> dict[str, str]:
-    return {"path": str(progress.files[file.identity]), "file": file.file, "sha256": file.sha256}
-
-
-def release_manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Manifest:
-    """What will lie beside the release on the node; it says verified only once it is."""
-    return Manifest(
-        release=run.plan.release,
-        id=str(group.release_id),
-        group=group.name,
-        python=str(run.plan.nodes[name].python),
-        wheels=tuple(
-            ManifestWheel(
-                package=wheel.package,
-                version=wheel.wheel_version,
-                artifact_key=key_of(wheel),
-                sha256=progress.stored_wheels[key_of(wheel)].sha256,
-            )
-            for wheel in group.wheels
-        ),
-        dependencies=tuple(f"{file.name}=={file.version}" for file in group.dependencies or ()),
-    )
-
-
-def _listener(
-    run: Run, groups: Mapping[str, PlannedGroup], replies: dict[str, RoleResult]
-) -> Callable[[TaskEvent], None]:
-    def listen(event: TaskEvent) -> None:
-        if reply := role_result_of(event):
-            replies[event.host] = more_severe(replies.get(event.host), reply)
-            if reply.of == "install" and reply.active:
-                _tell_served(run, groups[event.host], event.host)
-            return
-        stage = next((_STAGES[end] for end in _STAGES if event.task.endswith(end)), None)
-        # The task that verifies is ok where the release is not: it brings home what is wrong.
-        well = event.state in ("ok", "changed") and event.result.get("ok") is not False
-        if stage and well and event.host in groups:
-            run.tell(stage, "ok", node=event.host, group=groups[event.host].name)
-
-    return listen
-
-
-def _result(
-    group: PlannedGroup, name: str, reply: RoleResult | None, host: HostRun | None
-) -> NodeResult:
-    about = {"node": name, "group": group.name}
-    if reply and reply.of == "install" and reply.active:
-        return NodeResult(state="installed", release_id=group.release_id, **about)
-    if reply and reply.of == "verify" and not reply.ok:
-        return NodeResult(
-            state="verify_failed",
-            reason=failure_reason(reply),
-            fix=reply.fix or "What served before still serves. Mend the recipe, and plan again.",
-            **about,
-        )
-    return result_without_reply(name, group.name, host, reply)
-
-
-def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
-    run.tell("activate", "ok", "verified, and serves now", node=name, group=group.name)
-
-
-def _tell_failure(run: Run, result: NodeResult) -> None:
-    run.tell(
-        "verify" if result.state == "verify_failed" else "install",
-        "unreachable" if result.state == "unreachable" else "failed",
-        result.reason or "",
-        node=result.node,
-        group=result.group,
-        fix=result.fix or "",
-    )
+    if len(failed) > limits.failures(total):
+        names = fold(result.node for result in failed)
+        return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", failed[0].fix
+    lost = _lost(progress, (result.node for result in results if result.node not in before))
+    if len(lost) > limits.losses(total):
+        limit = f"rollout.max_unreachable is {limits.max_unreachable}"
+        fix = "Once they answer, run the same apply again; what is done stays done."
+        return f"{fold(lost)} stopped answering, and {limit}.", fix
+    return None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.labels import label_up_to_date
+from fleetbuild.labelling.serving import serving_now
 from fleetbuild.state.directory import write_if_changed
 from fleetbuild.text import count
 
@@ -18,7 +19,7 @@ def emit(run: Run, progress: Progress) -> Progress:
     served = tuple(group for group in run.plan.groups if so_far.verified & set(group.nodes))
     if not served:
         return progress
-    texts = run.tools.manifests(run.plan.model_copy(update={"groups": served}), so_far.verified)
+    texts = run.tools.manifests(run.plan, served, serving_now(run.plan, run.state, so_far))
     paths = {run.state.manifests / name: text for name, text in sorted(texts.items())}
     written = [path for path, text in paths.items() if write_if_changed(path, text)]
     # A node that was not reached may still serve what an older manifest says.

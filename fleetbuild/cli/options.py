@@ -64,7 +64,11 @@ Context = Annotated[
 Timeout = Annotated[
     float | None,
     typer.Option(
-        "--timeout", min=1, metavar="SECONDS", help="The deadline of each node; default: 30."
+        "--timeout",
+        min=1,
+        metavar="SECONDS",
+        help="The deadline of each node's probe; in later steps a node that does not answer for"
+        " twice as long is given up; default: 30.",
     ),
 ]
 Forks = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -89,6 +90,12 @@ def cluster(labels: str, kubeconfig: Path | None, context: str | None) -> Cluste
     return Cluster(kubeconfig, context)
 
 
+def cluster_options(kubeconfig: Path | None, context: str | None) -> str:
+    """The options that name the same cluster in the next command."""
+    given = (("--kubeconfig", kubeconfig), ("--context", context))
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
+
+
 def label(
     run: Session, made: Plan, kubeconfig: Path | None, context: str | None, *, force: bool
 ) -> Labelled:
@@ -98,6 +105,19 @@ def label(
             made, cluster=Cluster(kubeconfig, context), force=force, state_dir=run.state_dir
         )
     run.out.say(*result_report.labelled_lines(labelled))
+    run.exit_code = labelled.exit_code
+    return labelled
+
+
+def unlabel(
+    run: Session, made: Plan, kubeconfig: Path | None, context: str | None, *, force: bool
+) -> Labelled:
+    """Take the labels of the plan's release off the cluster's nodes, and show how that ended."""
+    with waiting(run.out, "Taking labels off"):
+        labelled = fleetbuild.unlabel(
+            made, cluster=Cluster(kubeconfig, context), force=force, state_dir=run.state_dir
+        )
+    run.out.say(*result_report.unlabelled_lines(labelled))
     run.exit_code = labelled.exit_code
     return labelled
 

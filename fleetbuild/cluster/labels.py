@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from fleetbuild.cluster.api_errors import NoResponse, Refusal, as_error, expired, forbidden
 from fleetbuild.cluster.client import Client, path_of
-from fleetbuild.cluster.nodes import NODES, ClusterNode, read
+from fleetbuild.cluster.nodes import NODES, ClusterNode, is_nfd, owned_by, read
+from fleetbuild.kubernetes.labels.feature_files import feature_path
 from fleetbuild.kubernetes.labels.node_labels import field_manager
 from fleetbuild.kubernetes.labels.release_labels import DEFAULT, is_label_of, is_release_label
 
@@ -43,6 +44,7 @@ class Outcome:
     reason: str | None = None
     fix: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)  # all that it has now
+    node: ClusterNode | None = None  # as it is now, where that is known
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,17 @@ class Labelling:
     def manager(self) -> str:
         """The field manager: fleetbuild, or fleetbuild-staging for the release of that name."""
         return field_manager(self.release)
+
+
+def is_settled(node: ClusterNode, wanted: WantedLabels, labelling: Labelling) -> bool:
+    """Does this Node have the labels that are wanted of it, all of them owned by this manager?"""
+    labels = _labels(node, wanted, labelling)
+    return (
+        _by_nfd(node, labelling) is None
+        and node.owned(labelling.manager) == labels
+        and not _left(node, labels, labelling)
+        and not (labelling.force and _shared(node, labels, labelling))
+    )
 
 
 def label_nodes(
@@ -109,6 +122,8 @@ def _label(
     node: ClusterNode,
     wanted: WantedLabels,
 ) -> Outcome:
+    if told := _by_nfd(node, labelling):
+        return told
     if patience.lost:
         return _silent(client, "it had stopped answering before")
     try:
@@ -131,17 +146,61 @@ def _applied(
         client.apply(path, _body(node, labels), manager=labelling.manager, force=labelling.force)
     )
     left = _left(made, labels, labelling)
-    if left and labelling.force:
-        gone: dict[str, None] = dict.fromkeys(left)
-        change = {"metadata": {"uid": node.uid, "labels": gone}}
-        made = read(client.merge(path, change, manager=labelling.manager))
+    if labelling.force and (left or _shared(made, labels, labelling)):
+        made = _taken_over(client, made, left, labels, labelling)
         left = ()
     if left:
         return _kept(made, left)
     state: Literal["labelled", "unchanged"] = (
         "unchanged" if made.version == node.version else "labelled"
     )
-    return Outcome(state, labels=made.labels)
+    return Outcome(state, labels=made.labels, node=made)
+
+
+def _taken_over(
+    client: Client,
+    node: ClusterNode,
+    left: tuple[str, ...],
+    labels: Mapping[str, str],
+    labelling: Labelling,
+) -> ClusterNode:
+    """Take labels off that others keep, and make this manager the only owner of the rest: a label
+    with two owners would outlive either. The labels themselves stay on all the while."""
+    path = path_of(*NODES, node.name)
+    if left:
+        gone: dict[str, None] = dict.fromkeys(left)
+        change = {"metadata": {"uid": node.uid, "labels": gone}}
+        node = read(client.merge(path, change, manager=labelling.manager))
+    if _shared(node, labels, labelling):
+        owners = owned_by(node, labels, labelling.manager)
+        # With the version, so that an owner that comes meanwhile is not forgotten.
+        change = {"metadata": {"uid": node.uid, "resourceVersion": node.version, **owners}}
+        node = read(client.merge(path, change, manager=labelling.manager))
+    return node
+
+
+def _shared(node: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> bool:
+    """Has a label of ours an owner beside this manager? Those of Node Feature Discovery stay so:
+    its rules say what the hardware is as well."""
+    owners = {owner for key in labels for owner in node.owner(key)}
+    return any(owner != labelling.manager and not is_nfd(owner) for owner in owners)
+
+
+def _by_nfd(node: ClusterNode, labelling: Labelling) -> Outcome | None:
+    """Why this Node is not labelled while Node Feature Discovery sets the labels of the release:
+    it puts back what others take off, and takes off what others put there."""
+    ours = (key for key in node.labels if is_label_of(key, labelling.release, labelling.domain))
+    theirs = sorted(key for key in ours if any(map(is_nfd, node.owner(key))))
+    if not theirs:
+        return None
+    return Outcome(
+        "conflict",
+        f"Node Feature Discovery sets {', '.join(theirs)} there, from a file on the node.",
+        f"Remove {feature_path(labelling.release)} on the node, wait a minute, and run the same"
+        " command again; or leave labels to it with kubernetes.labels: nfd.",
+        node.labels,
+        node,
+    )
 
 
 def _body(node: ClusterNode, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -171,13 +230,13 @@ def _left(made: ClusterNode, labels: Mapping[str, str], labelling: Labelling) ->
 
 def _kept(node: ClusterNode, left: tuple[str, ...]) -> Outcome:
     owners = sorted({owner for key in left for owner in node.owner(key)}) or ["nobody known"]
-    removal = " ".join(f"{key}-" for key in left)
     return Outcome(
         "kept",
         f"It keeps {', '.join(left)}, set by {', '.join(owners)}.",
-        f"Let whoever sets it take it off (kubectl label node {node.name} {removal}), or have it"
-        " taken off with: fleetbuild emit labels --apply --force-conflicts",
+        "Let its owner take it off, or have it taken off with: fleetbuild emit labels --apply"
+        " --force-conflicts",
         node.labels,
+        node,
     )
 
 

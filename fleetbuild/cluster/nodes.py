@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,33 @@ def read(document: Mapping[str, Any]) -> ClusterNode:
         owners=_owners(metadata.get("managedFields") or ()),
         document=document,
     )
+
+
+def is_nfd(manager: str) -> bool:
+    """Is this field manager Node Feature Discovery?"""
+    return manager.startswith("nfd")
+
+
+def owned_by(node: ClusterNode, labels: Collection[str], manager: str) -> dict[str, Any]:
+    """The managedFields of a Node, with these labels owned by this manager's applies alone; Node
+    Feature Discovery stays beside."""
+    metadata = node.document.get("metadata") or {}
+    entries = []
+    for entry in metadata.get("managedFields") or ():
+        whose = str(entry.get("manager", "")), entry.get("operation")
+        if whose != (manager, "Apply") and not is_nfd(whose[0]):
+            entries.append(_without(entry, {f"f:{key}" for key in labels}))
+        else:
+            entries.append(entry)
+    return {"managedFields": entries}
+
+
+def _without(entry: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    fields = entry.get("fieldsV1") or {}
+    metadata = fields.get("f:metadata") or {}
+    kept = {key: each for key, each in (metadata.get("f:labels") or {}).items() if key not in keys}
+    changed = {**metadata, "f:labels": kept} if "f:labels" in metadata else metadata
+    return {**entry, "fieldsV1": {**fields, "f:metadata": changed} if metadata else fields}
 
 
 def _owners(entries: Any) -> dict[str, tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from packaging.specifiers import SpecifierSet
@@ -52,6 +52,14 @@ class Pythons:
 
 
 @dataclass(frozen=True)
+class Break:
+    """From this toolkit of its major version on, a torch is reported not to build."""
+
+    cuda: str
+    because: str
+
+
+@dataclass(frozen=True)
 class Torch:
     """One minor version of torch."""
 
@@ -68,16 +76,21 @@ class Torch:
     pypi: str | None  # the CUDA version of the wheel on PyPI
     releases: dict[str, Release]
     reported: dict[str, frozenset[str]]  # CUDA version -> SMs that it is said to work on
+    # What others publish: CUDA version -> architecture -> the SMs that it has code for.
+    built: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    broken: Break | None = None
     known: bool = True  # False: newer than the table
 
     @property
     def cuda_to(self) -> str | None:
         """The newest toolkit that it may be built with: CUDA breaks its API with major versions
-        alone, so the last one of the newest major version that PyTorch releases it with."""
+        alone, so the last one of the newest major version that PyTorch releases it with, and
+        before the first that it is reported not to build with."""
         if not self.releases:
             return None
         major = max(version_key(cuda)[0] for cuda in self.releases)
-        return [cuda for cuda in TOOLKITS if version_key(cuda)[0] == major][-1]
+        end = min((major + 1,), version_key(self.broken.cuda) if self.broken else (major + 1,))
+        return [cuda for cuda in TOOLKITS if (major,) <= version_key(cuda) < end][-1]
 
     def strangers(self, sms: Iterable[str]) -> list[str]:
         """The SMs that it does not know. What one newer than the table knows is not known."""
@@ -97,7 +110,17 @@ class Torch:
             sm in said or all(self.has_code_for(cuda, arch, sm) for arch in archs) for sm in sms
         ):
             return "released"
-        return "reported" if set(sms) <= self.reported.get(cuda, frozenset()) else "buildable"
+        if set(sms) <= self.reported.get(cuda, frozenset()) or self.built_by_others(
+            cuda, sms, archs
+        ):
+            return "reported"
+        return "buildable"
+
+    def built_by_others(self, cuda: str, sms: Iterable[str], archs: Collection[str]) -> bool:
+        """Whether others publish it with this CUDA, with code for all of these SMs."""
+        codes = self.built.get(cuda, {})
+        return all(any(runs_on(code, sm) for code in codes.get(arch, ()))
+                   for arch in archs for sm in sms)  # fmt: skip
 
 
 def _torch(name: str, row: dict[str, Any]) -> Torch:
@@ -121,7 +144,19 @@ def _torch(name: str, row: dict[str, Any]) -> Torch:
         pypi=row["pypi"],
         releases={cuda: _release(release) for cuda, release in row["cuda"].items()},
         reported={each["cuda"]: frozenset(each["sms"]) for each in row["reported"]},
+        built={
+            each["cuda"]: dict.fromkeys(each["archs"], tuple(each["sms"]))
+            for each in _DATA["combinations"]["built"]
+            if name in each["torch"]
+        },
+        broken=_break(name),
     )
+
+
+def _break(name: str) -> Break | None:
+    rows = [row for row in _DATA["combinations"]["broken"] if name in row["torch"]]
+    first = min(rows, key=lambda row: version_key(row["from"]), default=None)
+    return Break(first["from"], first["because"]) if first else None
 
 
 def _release(row: dict[str, Any]) -> Release:
@@ -160,6 +195,8 @@ def find_torch(version: str) -> Torch | None:
         pypi=None,
         releases={},
         reported={},
+        built={},
+        broken=None,
         known=False,
     )
 

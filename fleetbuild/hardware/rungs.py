@@ -1,7 +1,7 @@
 """Rungs: named, exact sets of CPU features, and the compiler flags that spell them.
 
-`a <= b` reads "a node of rung b runs what is built for a". It is a partial order: armv8.4sve and
-armv9 are each not below the other.
+`a <= b` reads "a node of rung b runs what is built for a". It is a partial order: no rung of one
+architecture is below one of another.
 """
 
 from __future__ import annotations

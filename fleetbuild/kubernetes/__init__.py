@@ -10,12 +10,14 @@ from fleetbuild.kubernetes.delivery.snippets import snippets
 from fleetbuild.kubernetes.labels.affinity import affinity, selector
 from fleetbuild.kubernetes.labels.feature_files import feature_file, feature_files
 from fleetbuild.kubernetes.labels.node_labels import hardware_labels, node_labels
+from fleetbuild.kubernetes.labels.release_labels import Serving, as_planned
 from fleetbuild.kubernetes.labels.rules import node_feature_rule
 from fleetbuild.kubernetes.names import label_value
 from fleetbuild.kubernetes.render import (
     node_warnings,
     render,
     render_kustomize,
+    render_labels,
     render_workload,
     warnings,
 )
@@ -23,9 +25,11 @@ from fleetbuild.kubernetes.render import (
 __all__ = [
     "Delivery",
     "Kind",
+    "Serving",
     "Way",
     "Wheel",
     "affinity",
+    "as_planned",
     "containers",
     "default_image",
     "feature_file",
@@ -37,6 +41,7 @@ __all__ = [
     "node_warnings",
     "render",
     "render_kustomize",
+    "render_labels",
     "render_workload",
     "selector",
     "snippets",

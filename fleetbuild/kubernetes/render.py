@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.delivery.images import default_image
@@ -21,13 +21,15 @@ from fleetbuild.kubernetes.labels.node_labels import (
     check_domain,
     kubernetes_name,
     label_script,
-    labels_by_node,
     node_patches,
 )
+from fleetbuild.kubernetes.labels.release_labels import Serving, as_planned, hosts, labels_by_node
 from fleetbuild.kubernetes.names import is_subdomain, label_value
 from fleetbuild.kubernetes.yaml_edit.dump import dump
 from fleetbuild.models import Plan, PlannedGroup
+from fleetbuild.text import fold
 
+_MOST = 5  # sentences of one kind
 _KUSTOMIZATION = """\
 The workloads of all groups: kubectl apply -k .
 Labels are not among them: labels.sh or nodes.yaml puts them on the nodes."""
@@ -36,16 +38,16 @@ Labels are not among them: labels.sh or nodes.yaml puts them on the nodes."""
 def render(
     plan: Plan,
     *,
-    verified: Collection[str] | None = None,
+    serving: Serving | None = None,
     delivery: Delivery | None = None,
     wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> dict[str, str]:
-    """File name to text. `verified` names the inventory's nodes that get release labels; without it
-    those which the plan found up to date.
+    """File name to text. `serving` is what each host serves, which its labels say; without it the
+    hosts that the plan found up to date serve its release.
     `delivery` says by which way the packages come, `wheels` what an init container installs: the
     files of each group's release.
     """
-    nodes = _nodes(plan, verified)
+    nodes = render_labels(plan, serving)
     delivery = delivery or Delivery()
     workloads = {
         f"{delivery.kind}-{label_value(group.name)}.yaml": smoke(
@@ -78,7 +80,7 @@ def render_workload(
     name: str,
     text: str,
     *,
-    verified: Collection[str] | None = None,
+    serving: Serving | None = None,
     delivery: Delivery,
     wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -86,7 +88,7 @@ def render_workload(
     a sentence for each group that has none.
     """
     remarks = (*dangling(name, text), *running_before(name, text))
-    told = [*warnings(plan, delivery=delivery, wheels=wheels), *remarks]
+    told = [*warnings(plan, serving=serving, delivery=delivery, wheels=wheels), *remarks]
     made: dict[str, str] = {}
     refused: list[str] = []
     for group, needs, _ in deliveries(plan, delivery, wheels):
@@ -96,7 +98,7 @@ def render_workload(
             refused.append(str(reason))
     if refused and not made:
         raise UsageError(refused[0], "take that out of the workload")
-    return dict(sorted({**_nodes(plan, verified), **made}.items())), (*told, *refused)
+    return dict(sorted({**render_labels(plan, serving), **made}.items())), (*told, *refused)
 
 
 def deliveries(
@@ -115,42 +117,64 @@ def deliveries(
 def warnings(
     plan: Plan,
     *,
+    serving: Serving | None = None,
     delivery: Delivery | None = None,
     wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> tuple[str, ...]:
     """What `render` had to leave out, a sentence each."""
     delivery = delivery or Delivery()
-    return (*node_warnings(plan), *_left_out(plan, delivery, wheels or {}))
+    return (*node_warnings(plan, serving), *_left_out(plan, delivery, wheels or {}))
 
 
-def node_warnings(plan: Plan) -> tuple[str, ...]:
+def node_warnings(plan: Plan, serving: Serving | None = None) -> tuple[str, ...]:
     """Which nodes get no labels, a sentence each."""
-    return tuple(_bad_names(plan))
+    return (*_bad_names(plan), *_unknown(plan, as_planned(plan) if serving is None else serving))
 
 
-def _nodes(plan: Plan, verified: Collection[str] | None) -> dict[str, str]:
-    """The two files that label nodes."""
+def _unknown(plan: Plan, serving: Serving) -> Iterator[str]:
+    """The nodes of groups of which nobody knows what they serve."""
+    open_ = [name for group in plan.groups for name in group.nodes if name not in serving]
+    if open_:
+        it, its = ("it serves", "its") if len(open_) == 1 else ("they serve", "their")
+        yield (
+            f"{fold(open_)}: what {it} is unknown, so {its} labels stay as they are; "
+            f"ask with fleetbuild status {plan.inventory}, then emit again."
+        )
+
+
+def render_labels(plan: Plan, serving: Serving | None = None) -> dict[str, str]:
+    """The two files that label nodes, by what each host serves."""
     check_domain(plan.label_domain)
-    nodes = labels_by_node(plan, verified)
+    nodes = labels_by_node(plan, serving)
     return {"labels.sh": label_script(plan, nodes), "nodes.yaml": node_patches(plan, nodes)}
 
 
 def _bad_names(plan: Plan) -> Iterator[str]:
     by_name: dict[str, list[str]] = {}
-    for node in sorted(node for group in plan.groups for node in group.nodes):
-        name = kubernetes_name(plan, node)
-        by_name.setdefault(name, []).append(node)
-        if not is_subdomain(name):
-            yield (
-                f"{node}: {name!r} cannot be the name of a Kubernetes node, so it gets no labels; "
-                "set kubernetes_node for this host, or kubernetes.node_name in fleetbuild.yml."
-            )
-    for name, nodes in by_name.items():
-        if len(nodes) > 1:
-            yield (
-                f"{', '.join(nodes)} are all called {name!r} in the cluster, so none gets labels; "
-                "set kubernetes_node for each host."
-            )
+    for node in sorted(hosts(plan)):
+        by_name.setdefault(kubernetes_name(plan, node), []).append(node)
+    if bad := [name for name in by_name if not is_subdomain(name)]:
+        named = fold(node for name in bad for node in by_name[name])
+        yield (
+            f"{named}: {bad[0]!r} cannot be the name of a Kubernetes node, so {_gets(bad)} no"
+            " labels; set kubernetes_node for this host, or kubernetes.node_name in fleetbuild.yml."
+        )
+    for number, (name, nodes) in enumerate(_claimed_twice(by_name)):
+        if number == _MOST:
+            yield f"{len(_claimed_twice(by_name)) - number} more names are each claimed by several."
+            return
+        yield (
+            f"{fold(nodes)} are all called {name!r} in the cluster, so none gets labels; "
+            "set kubernetes_node for each host."
+        )
+
+
+def _claimed_twice(by_name: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
+    return [(name, nodes) for name, nodes in by_name.items() if len(nodes) > 1]
+
+
+def _gets(several: Sequence[str]) -> str:
+    return "it gets" if len(several) == 1 else f"these {len(several)} get"
 
 
 def _left_out(

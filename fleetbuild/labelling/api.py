@@ -2,41 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 
-from fleetbuild.cluster import Cluster
 from fleetbuild.cluster.client import Client
-from fleetbuild.cluster.labels import Labelling, Outcome, WantedLabels, label_nodes, may_label
+from fleetbuild.cluster.labels import (
+    Labelling,
+    Outcome,
+    WantedLabels,
+    is_settled,
+    label_nodes,
+    may_label,
+)
 from fleetbuild.cluster.nodes import ClusterNode, list_nodes
 from fleetbuild.errors import BlockedError
-from fleetbuild.kubernetes.labels.node_labels import release_labels
-from fleetbuild.kubernetes.labels.release_labels import served_labels
+from fleetbuild.kubernetes.labels.release_labels import (
+    served_labels,
+)
 from fleetbuild.labelling.labeller import (
+    FeatureFiles,
     Labels,
     LabelTargets,
     Results,
-    nodes_serving_plan,
-    targets_of_plan,
+    matched,
 )
-from fleetbuild.models import Facts, Manifest, NodeStatus, Plan, Result
-from fleetbuild.models.result import Labelled, LabelResult
-from fleetbuild.tasks.status import stranger, with_labels
+from fleetbuild.models import Manifest
+from fleetbuild.models.result import LabelResult
+from fleetbuild.state.directory import StateDir
+from fleetbuild.text import fold
+
+ALIAS = "It is matched to its Node by the first label of its name."
 
 
 class ApiLabeller:
     """We label, through the user's kubeconfig."""
 
-    def __init__(self, names: LabelTargets, client: Client, *, force: bool = False) -> None:
-        self._names, self._client = names, client
+    def __init__(
+        self,
+        names: LabelTargets,
+        client: Client,
+        *,
+        force: bool = False,
+        state: StateDir | None = None,
+        former: FeatureFiles | None = None,
+    ) -> None:
+        self._given, self._client, self._state, self._former = names, client, state, former
         self._labelling = Labelling(names.domain, names.release, force)
 
     @cached_property
     def _nodes(self) -> dict[str, ClusterNode]:
         return list_nodes(self._client)
 
-    def prepare(self) -> None:
+    @cached_property
+    def _matched(self) -> dict[str, str]:
+        return matched(self._given, self._nodes)
+
+    @cached_property
+    def _names(self) -> LabelTargets:
+        return replace(self._given, nodes={**self._given.nodes, **self._matched})
+
+    def prepare(self) -> str:
         """See Labeller."""
+        there = self._nodes_of_hosts()
+        if there:
+            may_label(self._client, there[0], self._labelling)
+        cleared = self._former.clear() if self._former else ""
+        return " ".join((*self.remarks(), *([cleared] if cleared else [])))
+
+    def remarks(self) -> tuple[str, ...]:
+        """Which hosts are Nodes under another name, in a sentence."""
+        if not self._matched:
+            return ()
+        host, node = next(iter(sorted(self._matched.items())))
+        how = f"matched to Nodes by the first label of the name, {host} to {node}"
+        return (f"{fold(self._matched)}: {how}. Set kubernetes.node_name where that is wrong.",)
+
+    def _nodes_of_hosts(self) -> list[ClusterNode]:
+        """The Nodes that hosts are called like; none at all is another cluster."""
         hosts = self._names.nodes
         there = [node for called in hosts.values() if (node := self._nodes.get(called))]
         if hosts and not there:
@@ -45,12 +88,11 @@ class ApiLabeller:
                 "Name another cluster with --context, or set kubernetes.node_name in"
                 " fleetbuild.yml to what the Nodes are called.",
             )
-        if there:
-            may_label(self._client, there[0], self._labelling)
+        return there
 
     def withdraw(self, names: Iterable[str]) -> Results:
-        """See Labeller."""
-        return self._label({name: self._wanted(name, {}) for name in names})
+        """See Labeller. Each Node is patched: what was read of it may be hours old."""
+        return self._label({name: self._wanted(name, {}) for name in names}, trust=False)
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """See Labeller."""
@@ -63,7 +105,11 @@ class ApiLabeller:
 
     def settle(self, release: Mapping[str, Labels | None]) -> Results:
         """Give each node its hardware labels, and those of the release where they are known."""
-        return self._label({name: self._wanted(name, labels) for name, labels in release.items()})
+        there = self._nodes_of_hosts()
+        wanted = {name: self._wanted(name, labels) for name, labels in release.items()}
+        if there and not all(self._is_settled(*each) for each in wanted.items()):
+            may_label(self._client, there[0], self._labelling)
+        return self._label(wanted)
 
     def strangers(self) -> tuple[str, ...]:
         """The Nodes that none of our hosts is called like."""
@@ -72,17 +118,29 @@ class ApiLabeller:
     def _wanted(self, name: str, release: Labels | None) -> WantedLabels:
         return WantedLabels(release, self._names.hardware.get(name))
 
-    def _label(self, wanted: Mapping[str, WantedLabels]) -> Results:
-        refused = {name: problem for name in wanted if (problem := self._problem(name))}
-        open_ = {name: each for name, each in wanted.items() if name not in refused}
-        outcomes = label_nodes(
-            self._client,
-            self._nodes,
-            {self._names.in_cluster(name): each for name, each in open_.items()},
-            self._labelling,
-        )
-        done = {name: self._result(name, outcomes[self._names.in_cluster(name)]) for name in open_}
-        return {name: (refused | done)[name] for name in wanted}
+    def _is_settled(self, name: str, wanted: WantedLabels) -> bool:
+        node = self._nodes.get(self._names.in_cluster(name))
+        return node is None or is_settled(node, wanted, self._labelling)
+
+    def _label(self, wanted: Mapping[str, WantedLabels], *, trust: bool = True) -> Results:
+        """Patch the Nodes that do not have what is wanted; with `trust`, by what was read."""
+        results = {name: problem for name in wanted if (problem := self._problem(name))}
+        open_ = {}
+        for name in wanted.keys() - results.keys():
+            called = self._names.in_cluster(name)
+            if trust and self._is_settled(name, wanted[name]):
+                results[name] = self._result(
+                    name, Outcome("unchanged", labels=self._nodes[called].labels)
+                )
+            else:
+                open_[name] = called
+        if open_ and self._state:
+            self._state.note_api_labels(self._names.release, self._client.access.context)
+        by_node = {called: wanted[name] for name, called in open_.items()}
+        outcomes = label_nodes(self._client, self._nodes, by_node, self._labelling)
+        self._nodes.update({name: each.node for name, each in outcomes.items() if each.node})
+        results |= {name: self._result(name, outcomes[called]) for name, called in open_.items()}
+        return {name: results[name] for name in wanted}
 
     def _problem(self, name: str) -> LabelResult | None:
         """Why a host cannot be told in the cluster."""
@@ -93,79 +151,43 @@ class ApiLabeller:
                 node=name,
                 kubernetes_node=called,
                 state="refused",
-                reason=f"{', '.join(claimants)} are all called {called} in the cluster.",
+                reason=f"{fold(claimants)} are all called {called} in the cluster.",
                 fix="Set kubernetes_node for each host.",
+            )
+        if called not in self._nodes and (alike := self._alike(called)):
+            return LabelResult(
+                node=name,
+                kubernetes_node=called,
+                state="refused",
+                reason=f"It could be any of these Nodes: {fold(alike)}.",
+                fix="Set kubernetes_node for this host.",
             )
         if called not in self._nodes:
             return LabelResult(
                 node=name,
                 kubernetes_node=called,
                 state="no_node",
-                reason=f"There is no Node {called} in {self._client.access.where}.",
+                reason=f"{self._client.access.where} has no Node "
+                + ("of its name." if called == name else f"{called}."),
                 fix="If there should be, look at kubernetes.node_name in fleetbuild.yml.",
             )
         return None
 
+    def _alike(self, called: str) -> list[str]:
+        """The Nodes of which the first label is a host's short name."""
+        return [node for node in self._nodes if node.startswith(f"{called}.")]
+
     def _result(self, name: str, outcome: Outcome) -> LabelResult:
-        prefix = f"{self._names.domain}/"
-        return LabelResult(
-            node=name,
-            kubernetes_node=self._names.in_cluster(name),
-            state=outcome.state,
-            labels={key: value for key, value in outcome.labels.items() if key.startswith(prefix)},
-            reason=outcome.reason,
-            fix=outcome.fix,
-        )
+        return result_of(name, self._names.in_cluster(name), outcome, self._names.domain)
 
 
-def compare_labels(
-    found: Mapping[str, NodeStatus],
-    facts: Mapping[str, Facts],
-    names: LabelTargets,
-    cluster: Cluster,
-    *,
-    limited: bool = False,
-) -> dict[str, NodeStatus]:
-    """What nodes are, with what the cluster says of them; and Nodes that are no host, where they
-    have labels of this release. Of a limited fleet nobody knows which those are.
-    """
-    with cluster.connect() as client:
-        nodes = list_nodes(client)
-    compared = {}
-    for name, status in found.items():
-        node = nodes.get(names.in_cluster(name))
-        known = facts.get(name)
-        current = known.release.get(names.release) if known else None
-        labels = node.labels if node else None
-        compared[name] = with_labels(status, labels, current, names)
-    hosts = {names.in_cluster(name) for name in found}
-    strangers = () if limited else sorted(nodes.keys() - hosts)
-    statuses = (stranger(name, nodes[name].labels, names) for name in strangers)
-    return compared | {f"node/{each.node}": each for each in statuses if each}
-
-
-def label_cluster(plan: Plan, result: Result | None, cluster: Cluster, *, force: bool) -> Labelled:
-    """Label the nodes of a plan now, by what it and an apply saw of them."""
-    names = targets_of_plan(plan)
-    release = dict(_release_labels(plan, result))
-    with cluster.connect() as client:
-        api = ApiLabeller(names, client, force=force)
-        api.prepare()
-        return Labelled(nodes=tuple(api.settle(release).values()), strangers=api.strangers())
-
-
-def _release_labels(plan: Plan, result: Result | None) -> Iterator[tuple[str, Labels | None]]:
-    """What each node is to have: none where no release was seen that works, and what there is
-    (None) where another one does."""
-    served = nodes_serving_plan(plan, result)
-    works = result.verified if result else frozenset()
-    for group in plan.groups:
-        for name in group.nodes:
-            if name in served:
-                yield name, release_labels(plan, group)
-            else:
-                gone = plan.nodes[name].current in (None, group.release_id)
-                yield name, {} if gone and name not in works else None
-    for name, node in plan.nodes.items():
-        if node.state == "blocked" and node.group is None and node.current is None:
-            yield name, {}
+def result_of(name: str, node: str, outcome: Outcome, domain: str) -> LabelResult:
+    """How labelling ended, as the result of a host and its Node."""
+    return LabelResult(
+        node=name,
+        kubernetes_node=node,
+        state=outcome.state,
+        labels={key: each for key, each in outcome.labels.items() if key.startswith(f"{domain}/")},
+        reason=outcome.reason,
+        fix=outcome.fix,
+    )

@@ -6,12 +6,14 @@ verified; what the hardware alone decides stays on it all the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
-from fleetbuild.kubernetes.labels.node_labels import check_domain, class_labels, kubernetes_name
+from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
+from fleetbuild.kubernetes.labels.node_labels import check_domain, kubernetes_name
 from fleetbuild.kubernetes.labels.release_labels import DEFAULT
 from fleetbuild.models import (
     Config,
@@ -22,7 +24,6 @@ from fleetbuild.models import (
     NodeResult,
     OnEvent,
     Plan,
-    Result,
 )
 from fleetbuild.models.result import LabelResult
 from fleetbuild.planning.eligibility.assess import kubernetes_node
@@ -66,12 +67,7 @@ def targets_of_plan(plan: Plan) -> LabelTargets:
         domain=plan.label_domain,
         release=plan.release,
         nodes={name: kubernetes_name(plan, name) for name in plan.nodes},
-        hardware={
-            name: labels
-            for group in plan.groups
-            for labels in [class_labels(plan, group)]
-            for name in group.nodes
-        },
+        hardware=hardware_of_hosts(plan),
     )
 
 
@@ -81,15 +77,41 @@ def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> La
     known = LabelTargets(kubernetes.label_domain, config.release)
     if made and made.release == config.release:
         known = targets_of_plan(made)
-    called = {node.name: kubernetes_node(node, kubernetes.node_name) for node in inventory.nodes}
+    called = {
+        node.name: (kubernetes_node(node, kubernetes.node_name) or node.name).lower()
+        for node in inventory.nodes
+    }
     return replace(known, nodes={**called, **known.nodes})
+
+
+def matched(names: LabelTargets, there: Collection[str]) -> dict[str, str]:
+    """The hosts that are Nodes under a shorter or longer name: one is the first label of the other,
+    and no other host or Node could be meant."""
+    exact = {called for called in names.nodes.values() if called in there}
+    nodes, hosts = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for node in set(there) - exact:
+        nodes[_first(node)].append(node)
+    for host, called in names.nodes.items():
+        if called not in exact:
+            hosts[_first(called)].append(host)
+    pairs = (
+        (mine[0], nodes[first][0])
+        for first, mine in hosts.items()
+        if len(mine) == 1 and len(nodes[first]) == 1
+    )
+    return {host: node for host, node in pairs if _first(node) in (node, names.in_cluster(host))}
+
+
+def _first(name: str) -> str:
+    return name.partition(".")[0]
 
 
 class Labeller(Protocol):
     """Gives nodes their labels and takes them; says how that ended for each that it touched."""
 
-    def prepare(self) -> None:
-        """Raise where it can be seen, before anything is done, that no label will be set."""
+    def prepare(self) -> str:
+        """Raise where it can be seen, before anything is done, that no label will be set, and take
+        away what labelled before; what is to be said of that, in a sentence."""
         ...
 
     def withdraw(self, names: Iterable[str]) -> Results:
@@ -101,11 +123,23 @@ class Labeller(Protocol):
         ...
 
 
+class FeatureFiles(Protocol):
+    """What the other way of labelling has left on nodes."""
+
+    def clear(self) -> str:
+        """Remove the feature files that an earlier run wrote; which, in a sentence."""
+        ...
+
+
 class ManualLabels:
     """The user labels, with the files that are written at the end."""
 
-    def prepare(self) -> None:
+    def __init__(self, former: FeatureFiles | None = None) -> None:
+        self._former = former
+
+    def prepare(self) -> str:
         """See Labeller."""
+        return self._former.clear() if self._former else ""
 
     def withdraw(self, names: Iterable[str]) -> Results:  # noqa: ARG002 see Labeller
         """See Labeller."""
@@ -120,19 +154,6 @@ def verified_releases(facts: Mapping[str, Facts], release: str) -> dict[str, Man
     """What serves on these nodes now, where it was verified."""
     current = {name: known.release.get(release) for name, known in facts.items()}
     return {name: found for name, found in current.items() if found and found.verified}
-
-
-def nodes_serving_plan(plan: Plan, result: Result | None) -> frozenset[str]:
-    """The nodes that serve this plan's release: seen by the apply whose result this is, which may
-    have been one of an older plan, or else by the plan itself."""
-    planned = {name: group.release_id for group in plan.groups for name in group.nodes}
-    if result is None:
-        return frozenset(name for group in plan.groups for name in group.installs.up_to_date)
-    return frozenset(
-        node.node
-        for node in result.nodes
-        if node.node in result.verified and node.release_id == planned.get(node.node, "")
-    )
 
 
 def results_of_kept_labels(

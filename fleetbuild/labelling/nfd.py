@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.kubernetes.labels.feature_files import DIRECTORY
-from fleetbuild.kubernetes.labels.release_labels import DEFAULT, served_labels
+from fleetbuild.errors import BlockedError
+from fleetbuild.kubernetes.labels.feature_files import feature_path
+from fleetbuild.kubernetes.labels.release_labels import served_labels
 from fleetbuild.labelling.labeller import Labels, LabelTargets, Results
 from fleetbuild.models import Manifest
 from fleetbuild.models.result import LabelResult
 from fleetbuild.state.directory import StateDir, one_line, write_atomically
+from fleetbuild.text import fold
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
@@ -27,9 +30,47 @@ class NfdLabeller:
 
     def __init__(self, names: LabelTargets, playbook: Playbooks, state: StateDir) -> None:
         self._names, self._playbook, self._state = names, playbook, state
+        self._lock = Lock()  # groups are labelled side by side
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
         """See Labeller."""
+        release = self._names.release
+        if context := self._state.api_labelled().get(release):
+            raise BlockedError(
+                f"kubernetes.labels is nfd now, and the Nodes of {context} have labels that"
+                " fleetbuild set through the API server: those would outlive what feature files"
+                " say.",
+                f"Take them off, then run this again: fleetbuild emit labels --remove"
+                f" --context {context}",
+            )
+        if self._known().get(release) is None and self._state.last_result():
+            return (
+                "Labels that labels.sh or nodes.yaml set would outlive the feature files; take"
+                " them off with: fleetbuild emit labels --remove --force-conflicts"
+            )
+        return ""
+
+    def clear(self) -> str:
+        """Remove the files that earlier runs wrote for this release, since another way labels."""
+        there = [name for name, each in self._lying().items() if each != {}]
+        left = [name for name in there if name in self._names.nodes]
+        if not left:
+            return ""
+        results = self._write({name: {} for name in left})
+        failed = {name: each for name, each in results.items() if each.state == "failed"}
+        if failed:
+            raise BlockedError(
+                f"Node Feature Discovery still labels {fold(failed)}: {self._file} was not removed"
+                f" there: {next(iter(failed.values())).reason}",
+                f"Remove {self._file} on them and run the same command again.",
+            )
+        gone = [name for name in left if results[name].well]
+        if not gone:
+            return ""
+        return (
+            f"{fold(gone)}: removed {self._file}. Node Feature Discovery takes its labels off"
+            " within a minute; label after that."
+        )
 
     def withdraw(self, names: Iterable[str]) -> Results:
         """See Labeller."""
@@ -48,8 +89,7 @@ class NfdLabeller:
 
     @property
     def _file(self) -> str:
-        release = self._names.release
-        return f"{DIRECTORY}/fleetbuild" + ("" if release == DEFAULT else f"-{release}")
+        return feature_path(self._names.release)
 
     def _write(self, wanted: Mapping[str, Labels]) -> Results:
         if not wanted:
@@ -93,7 +133,7 @@ class NfdLabeller:
             state="unreachable" if lost else "failed",
             reason=f"{self._file} was not written there: "
             + ((host.message if host else "") or "Ansible stopped there without a reason."),
-            fix="Mend it and run the same command again.",
+            fix="Correct that and run the same command again.",
             **about,
         )
 
@@ -111,8 +151,8 @@ class NfdLabeller:
         return known if isinstance(known, dict) else {}
 
     def _note(self, labels: Mapping[str, Labels | None]) -> None:
-        """None: nobody knows, until it is written again."""
-        lying = {**self._lying(), **labels}
-        mine = {name: each for name, each in lying.items() if each is not None}
-        known = {**self._known(), self._names.release: mine}
-        write_atomically(self._state.labels_file, one_line(known) + "\n")
+        """None: nobody knows, until it is written again. Without labels there is no file."""
+        with self._lock:
+            lying = {**self._lying(), **labels}
+            known = {**self._known(), self._names.release: lying}
+            write_atomically(self._state.labels_file, one_line(known) + "\n")

@@ -93,14 +93,25 @@ class Rollout(Frozen):
     max_fail: Share = Field(
         "10%", description="more failures than this in a group, and the rest of it is left as it is"
     )
+    max_unreachable: Share = Field(
+        "25%",
+        description="more nodes than this that stop answering during the rollout of a group, and "
+        "the rest of it is left as it is; a percentage stands for one node at least",
+    )
 
     def batch(self, nodes: int) -> int:
         """How many of so many nodes go at a time."""
         return max(1, int(_part(self.serial, nodes)))
 
-    def tolerates(self, failures: int, nodes: int) -> bool:
-        """May the rollout go on after so many failures in a group of so many nodes?"""
-        return failures <= _part(self.max_fail, nodes)
+    def failures(self, nodes: int) -> int:
+        """How many of so many nodes may fail before the rest of them is left as it is."""
+        return int(_part(self.max_fail, nodes))
+
+    def losses(self, nodes: int) -> int:
+        """How many of so many nodes may stop answering before the rest is left as it is."""
+        if self.max_unreachable in (0, "0%"):
+            return 0
+        return max(1, int(_part(self.max_unreachable, nodes)))
 
 
 # What install.path holds beside the folders of releases with a name.

@@ -26,7 +26,9 @@ class Event(Frozen):
 
     time: str = Field(default_factory=now)
     stage: Stage
-    state: Literal["started", "progress", "ok", "failed", "skipped", "unreachable", "warning"]
+    state: Literal[
+        "started", "progress", "waiting", "ok", "failed", "skipped", "unreachable", "warning"
+    ]  # waiting: a node has said nothing for `seconds`
     group: str | None = None
     node: str | None = None
     package: str | None = None

@@ -81,6 +81,7 @@ class PlannedWheel(Frozen):
     jobs: int = 1
     build_jobs: dict[str, int] = {}  # built_on and fallbacks -> how many there is room for
     minutes: float | None = None  # an estimate of the build, by its recipe and the jobs
+    measured: bool = False  # whether that rests on builds that were timed: others are not shown
     cuda: str | None = None  # the toolkit that it is built with
     cuda_why: str | None = None  # and why that one
     environment: dict[str, str]
@@ -129,6 +130,14 @@ class PlannedGroup(Frozen):
     installs: Installs
 
 
+class NodeHardware(Frozen):
+    """What decides the hardware class of a node that is blocked: it is of none of the groups."""
+
+    arch: str
+    features: tuple[str, ...]  # all that rungs ask about, or those of fleetbuild_isa
+    sms: tuple[str, ...] = ()
+
+
 class PlannedNode(Frozen):
     """A node's fate in this plan."""
 
@@ -143,6 +152,7 @@ class PlannedNode(Frozen):
     kubernetes_node: str | None = None
     taints: tuple[str, ...] = ()  # as the cluster says: no build of ours runs there
     current: str | None = None  # release id that serves now
+    hardware: NodeHardware | None = None  # where it is blocked, and the probe told
 
 
 class Summary(Frozen):

@@ -69,6 +69,7 @@ class Labelled(Frozen):
 
     nodes: tuple[LabelResult, ...] = ()
     strangers: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # how hosts were told from their names
 
     @property
     def exit_code(self) -> int:

@@ -51,5 +51,5 @@ def left_on_nodes(state: StateDir, made: Plan | None, release: str) -> dict[str,
     return {
         node.node: node.release_id
         for node in last.result.nodes
-        if node.release_id and node.state in ("installed", "up_to_date")
+        if node.release_id and node.state in ("installed", "up_to_date", "rolled_back")
     }

@@ -44,6 +44,7 @@ from fleetbuild.recipes import Recipe, known_recipes
 from fleetbuild.store import Store, index_settings
 from fleetbuild.store.recipe_source import source_of_recipe
 from fleetbuild.store.resolve import locate, resolve_all
+from fleetbuild.store.sources import read_source
 from fleetbuild.text import version_key
 
 
@@ -177,7 +178,7 @@ class _Locking:
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return
         if file and recipe.requires is not None:
-            self.sources[name] = Source(package=name, version=version, file=file)
+            self.sources[name] = self._partly_asked(package, file)
         elif file and (source := self._source(package, file)):
             self.sources[name] = source
 
@@ -261,8 +262,19 @@ class _Locking:
             package=package.name,
             version=package.version,
             file=file,
-            build_requirements=build_requirements(path, package.recipe, self.recipes),
+            build_requirements=build_requirements(read_source(path), package.recipe, self.recipes),
         )
+
+    def _partly_asked(self, package: Package, file: LockedFile) -> Source:
+        """The source of a package whose recipe says what it needs: it is asked only for what its
+        build declares, and planned with the recipe's requirements where it does not answer."""
+        source = Source(package=package.name, version=package.version, file=file)
+        try:
+            metadata = self.store.metadata_of(file)
+        except FleetbuildError as problem:
+            return source.model_copy(update={"unasked": problem.message})
+        needed = build_requirements(metadata, package.recipe, self.recipes)
+        return source.model_copy(update={"build_requirements": needed})
 
     def _tell(self, message: str) -> None:
         self.on_event(Event(stage="plan", state="progress", message=message))

@@ -16,7 +16,7 @@ from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
 from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.pack import pack_tree
 from fleetbuild.store.resolve import newest_version
-from fleetbuild.store.sources import read_source
+from fleetbuild.store.sources import SourceMetadata, read_source
 
 
 def requested_packages(
@@ -102,7 +102,7 @@ def _local(
         version=version,
         file=archive,
         path=str(path),
-        build_requirements=build_requirements(path, recipe, recipes),
+        build_requirements=build_requirements(metadata, recipe, recipes),
     )
     return package, source
 
@@ -122,9 +122,8 @@ def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:
 
 
 def build_requirements(
-    source: Path, recipe: Recipe, recipes: Mapping[str, Recipe]
+    metadata: SourceMetadata, recipe: Recipe, recipes: Mapping[str, Recipe]
 ) -> tuple[str, ...]:
     """What the source declares, and what its backend would ask for."""
-    metadata = read_source(source)
     of_backends = {**recipes[GENERIC].backend_requirements, **recipe.backend_requirements}
     return tuple(sorted({*metadata.build_requirements, *of_backends.get(metadata.backend, ())}))

@@ -12,7 +12,7 @@ from fleetbuild.planning.eligibility.assess import Eligibility, assess_nodes
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets
 from fleetbuild.planning.merging.costs import one_toolkit
 from fleetbuild.planning.merging.tradeoffs import Merged, merge_targets
-from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.packages import Package, cuda_floors, versions_of
 from fleetbuild.planning.resolution import LockRequest, Locks
 from fleetbuild.planning.wheels.build_requirements import plain, stand_ins
 from fleetbuild.planning.wheels.builders import choose_builders
@@ -140,7 +140,7 @@ def choose_toolkits(
     unfit: dict[str, tuple[str, str]] = {}
     for group in groups:
         builders = choose_builders(group.target, [group], fates, facts, strong).able
-        answer = _toolkit(group, versions_of(packages), facts, builders, config.cuda)
+        answer = _toolkit(group, packages, facts, builders, config.cuda)
         if isinstance(answer, Unfit):
             unfit |= dict.fromkeys(group.nodes, (answer.reason, answer.fix))
         else:
@@ -150,7 +150,7 @@ def choose_toolkits(
 
 def _toolkit(
     group: DraftGroup,
-    versions: Mapping[str, str],
+    packages: Sequence[Package],
     facts: Mapping[str, Facts],
     builders: Sequence[str],
     pin: str | None,
@@ -158,10 +158,11 @@ def _toolkit(
     if not group.target.sms:
         return None
     return choose_toolkit(
-        versions,
+        versions_of(packages),
         group.target.sms,
         group.target.python,
         [facts[name] for name in group.nodes],
         {name: facts[name] for name in builders},
         pin=pin,
+        floors=cuda_floors(packages),
     )

@@ -175,8 +175,9 @@ def _build_lines(wheel: PlannedWheel) -> list[str]:
     lines = [
         f"    file: {wheel.published.file}"
         if wheel.published
-        else f"    built on: {wheel.built_on}, {wheel.jobs} jobs, {wheel.requires.compiler}, about "
-        f"{wheel.minutes or 0:.0f} min and {wheel.requires.disk_gb:g} GB of disk",
+        else f"    built on: {wheel.built_on}, {wheel.jobs} jobs, {wheel.requires.compiler}, "
+        + (f"about {wheel.minutes or 0:.0f} min, " if wheel.measured else "")
+        + f"{wheel.requires.disk_gb:g} GB of disk",
     ]
     lines += [f"    {name}={value}" for name, value in wheel.environment.items()]
     lines += [f"    setting {name}={value}" for name, value in wheel.config_settings.items()]

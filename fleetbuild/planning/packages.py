@@ -45,6 +45,11 @@ def versions_of(packages: Sequence[Package]) -> dict[str, str]:
     return {package.name: package.version for package in packages}
 
 
+def cuda_floors(packages: Sequence[Package]) -> dict[str, str]:
+    """Name to the oldest CUDA that its recipe builds with, where it says one."""
+    return {each.name: each.recipe.cuda_from for each in packages if each.recipe.cuda_from}
+
+
 def parse_package(text: str) -> PackageSpec:
     """`hnswlib==0.8.0`, `./dir`, `/path/x-1.0.tar.gz`, `name @ ./dir`, `name==1.0 @ ./dir`."""
     spec = text.strip()

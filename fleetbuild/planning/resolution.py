@@ -48,6 +48,7 @@ class Source(Frozen):
     file: LockedFile | None = None  # None: pinned, and no index could be asked
     path: str | None = None  # where the user keeps it, if it is local
     build_requirements: tuple[str, ...] = ()  # its own and its backend's
+    unasked: str | None = None  # why it was not asked for them, a sentence
 
     @property
     def sha256(self) -> str | None:

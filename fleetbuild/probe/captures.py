@@ -26,7 +26,9 @@ def save_captures(directory: Path, captures: Mapping[str, Capture | Unreachable]
                 _save(directory / name, capture)
 
 
-def load_captures(directory: Path, names: Iterable[str]) -> dict[str, Capture | Unreachable]:
+def load_captures(
+    directory: Path, names: Iterable[str], sections: Iterable[str] = SECTIONS
+) -> dict[str, Capture | Unreachable]:
     """The captures of these nodes. A node without a folder counts as unreachable."""
     if not directory.is_dir():
         what = "is not a folder" if directory.exists() else "does not exist"
@@ -35,7 +37,15 @@ def load_captures(directory: Path, names: Iterable[str]) -> dict[str, Capture | 
             "Name a folder that `fleetbuild facts --save DIR` wrote.",
         )
     with _told(directory, "read"):
-        return {name: _load(directory, name) for name in names}
+        return {name: _load(directory, name, tuple(sections)) for name in names}
+
+
+def save_section(directory: Path, name: str, section: str, text: str) -> None:
+    """Replace one section of a node's capture, and leave the others."""
+    _check(name)
+    with _told(directory, "written"):
+        (directory / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(directory / name / section, text)
 
 
 def _save(folder: Path, capture: Capture) -> None:
@@ -61,14 +71,14 @@ def _write(file: Path, text: str) -> None:
             raise
 
 
-def _load(directory: Path, name: str) -> Capture | Unreachable:
+def _load(directory: Path, name: str, sections: Iterable[str]) -> Capture | Unreachable:
     folder = directory / name
     if not _fits(name) or not folder.is_dir():
         return Unreachable(
             reason=f"no capture in {directory}",
             fix=f"Write one with `fleetbuild facts INVENTORY --limit {name} --save {directory}`.",
         )
-    files = ((section, folder / section) for section in SECTIONS)
+    files = ((section, folder / section) for section in sections)
     return {section: _read(file) for section, file in files if file.is_file()}
 
 

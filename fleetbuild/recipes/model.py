@@ -74,6 +74,9 @@ class Cost(Frozen):
     per_sm_minutes: float = Field(1, ge=0)  # and for each SM
     size_mb: float = Field(5, ge=0)  # of the wheel, without any GPU code
     per_sm_mb: float = Field(5, ge=0)  # and for each SM
+    # Whether somebody has timed builds without GPU code: other estimates are shown to nobody.
+    measured: bool = False
+    serial: bool = False  # more jobs do not make it faster
 
 
 class Recipe(Frozen):
@@ -90,6 +93,8 @@ class Recipe(Frozen):
     cuda: bool = False  # whether it builds for GPUs, where a node has some
     # The oldest SM that it has code for. It is for GPUs alone then: a node without one is blocked.
     min_sm: str | None = Field(None, pattern=r"^\d{1,2}\.\d$")
+    # The oldest CUDA that it builds with.
+    cuda_from: str | None = Field(None, pattern=r"^\d{1,2}\.\d$")
     libc: tuple[Literal["glibc", "musl"], ...] = Field(("glibc", "musl"), min_length=1)
     sources: tuple[Literal["sdist", "tree"], ...] = Field(("sdist", "tree"), min_length=1)
     source: RecipeSource | None = None  # default: the index's sdist, or the user's own tree

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -37,6 +38,7 @@ class Job(Frozen):
     target: Target
     cuda: str | None = None  # the toolkit; None for a CPU wheel
     flags: str = ""  # the compiler's, for exactly the target's features
+    against: dict[str, str] = {}  # what it is built against: package -> version
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -58,6 +60,7 @@ class Job(Frozen):
             "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),
             "libc": target.libc.family,
             "flags": self.flags,
+            "against": self.against,
             "files": FILES,
             "venv": VENV,
         }
@@ -163,11 +166,16 @@ def _text(
 ) -> str:
     try:
         for name, value in more.items():
-            values[name] = ENVIRONMENT.from_string(value).render(values).strip()
-        return ENVIRONMENT.from_string(template).render(values).strip()
+            values[name] = _compiled(value).render(values).strip()
+        return _compiled(template).render(values).strip()
     except (TemplateError, TypeError, ValueError, ArithmeticError) as problem:
         said = str(problem).rstrip(".")
         raise RecipeError(
             f"The recipe {recipe.name} cannot be rendered: {field}: {said}.",
             f"It may use {', '.join(values)}.",
         ) from None
+
+
+@lru_cache(4096)  # a plan renders a recipe for each of its wheels
+def _compiled(template: str) -> Template:
+    return ENVIRONMENT.from_string(template)

@@ -30,10 +30,18 @@ class Row:
     message: str = ""
     nodes: int = 0
     nodes_done: set[str] = field(default_factory=set)
+    awaited: dict[str, float] = field(default_factory=dict)  # since when
 
     def elapsed(self, now: float) -> float:
         """How long this group took so far, or took in all."""
         return (self.ended or now) - self.began
+
+    def said(self, now: float) -> str:
+        """The nodes that it waits for, else what it said last."""
+        if not self.awaited:
+            return self.message
+        nodes = (f"{name} ({now - since:.0f} s)" for name, since in self.awaited.items())
+        return f"waiting for {', '.join(nodes)}"
 
     def left(self, now: float) -> float | None:
         """How much longer this stage takes, as far as its own pace tells."""
@@ -76,6 +84,11 @@ class Board:
 
 
 def _note(row: Row, event: Event, now: float) -> None:
+    if event.state == "waiting" and event.node:
+        row.awaited[event.node] = now - (event.seconds or 0)
+        return
+    if event.node:
+        row.awaited.pop(event.node, None)
     if event.stage != row.stage:
         row.stage, row.stage_began = event.stage, now
         row.done = row.total = 0

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 # The table needs about so many columns; below, each group becomes a few short lines.
 WIDE = 110
 SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
+EVIDENCE = {
+    "released": "released",
+    "reported": "reported to work",
+    "buildable": "buildable, not reported",
+}
 _SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
 STYLES = {"+": "green", "=": "dim", "!": "red"}
 
@@ -54,7 +59,24 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
     if plan.lock == "missing":
         why = clean(plan.lock_problem or "no index could be reached")
         lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
+    if plan.summary.nodes_to_change:
+        lines.append(rollout_line(plan))
     return [*lines, summary_line(plan)]
+
+
+def rollout_line(plan: Plan) -> str:
+    """Rollout: 1 canary in each group, then 25% of it at a time. A group stops …"""
+    rollout = plan.rollout
+    first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
+    return (
+        f"Rollout: {first}{_share(rollout.serial)} at a time. A group stops after more than"
+        f" {_share(rollout.max_fail)} failed, or more than {_share(rollout.max_unreachable)}"
+        " stopped answering."
+    )
+
+
+def _share(share: int | str) -> str:
+    return f"{share} of its nodes" if isinstance(share, str) else count(share, "node")
 
 
 def summary_line(plan: Plan) -> str:
@@ -120,7 +142,7 @@ def _table(plan: Plan) -> Table:
             fold(group.nodes),
             _builder(group),
             "\n".join((_why(plan, group, lead), *_fixes(plan, group))),
-            "\n".join(_file(wheel) for wheel in group.wheels),
+            "\n".join(line for wheel in group.wheels for line in (_file(wheel), *_rests_on(wheel))),
             str(lead.jobs) if symbol == "+" else "",
             _about(group),
             _changes(group),
@@ -140,6 +162,7 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
         for wheel in group.wheels:
             where = f" on {_place(wheel, group)}" if wheel.action == "build" else ""
             yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {_why(plan, group, wheel)}"
+            yield from ((symbol, f"     {line}") for line in _rests_on(wheel))
         yield from ((symbol, f"     {fix}") for fix in _fixes(plan, group))
         yield symbol, f"     {_changes(group)}"
     for names, node in _blocked(plan):
@@ -163,8 +186,9 @@ def _lead(group: PlannedGroup) -> PlannedWheel:
 
 def _about(group: PlannedGroup) -> str:
     """How long its builds may take, one after the other as they are built against each other."""
-    minutes = sum(wheel.minutes or 0 for wheel in group.wheels if wheel.action == "build")
-    return _roughly(minutes) if minutes else ""
+    built = [wheel for wheel in group.wheels if wheel.action == "build"]
+    minutes = sum(wheel.minutes or 0 for wheel in built)
+    return _roughly(minutes) if minutes and all(wheel.measured for wheel in built) else ""
 
 
 def _roughly(minutes: float) -> str:
@@ -204,6 +228,13 @@ def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:
 
 def _file(wheel: PlannedWheel) -> str:
     return f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
+
+
+def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
+    """The evidence that this CUDA builds it; `explain` says it in full."""
+    if wheel.evidence and wheel.action != "blocked":
+        said = EVIDENCE.get(wheel.evidence, wheel.evidence)
+        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}"
 
 
 def _changes(group: PlannedGroup) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetbuild.models import Event, OnEvent, ignore
@@ -64,14 +65,20 @@ def line(event: Event) -> str:
         words.append(f"[{event.done or 0}/{event.total}]")
     if event.message:
         words.append(clean(event.message))
-    if event.seconds is not None and event.state != "progress":
+    if event.seconds is not None and event.state not in ("progress", "waiting"):
         words.append(f"({duration(event.seconds)})")
     return " ".join(words)
 
 
+def _clock(event: Event) -> str:
+    return datetime.fromisoformat(event.time).astimezone().strftime("%H:%M:%S")
+
+
 def _lines(out: Output) -> OnEvent:
     def show(event: Event) -> None:
-        if event.state != "progress" or out.verbose:
+        if event.state == "waiting":
+            out.say(f"{_clock(event)} {line(event)}")
+        elif event.state != "progress" or out.verbose:
             out.say(line(event))
             if event.fix:
                 out.say(f"  fix: {clean(event.fix)}")
@@ -96,7 +103,7 @@ def _at_terminal(board: Board, say: Callable[[str], None], *, verbose: bool) -> 
     def show(event: Event) -> None:
         board.take(event, time.monotonic())
         if event.state in ("failed", "unreachable", "warning") or (
-            verbose and event.state != "progress"
+            verbose and event.state not in ("progress", "waiting")
         ):
             say(line(event))
             if event.fix:
@@ -123,7 +130,7 @@ def rows(board: Board, now: float, width: int = 120) -> Table:
             f"{len(row.nodes_done)}/{row.nodes}" if row.nodes else "",
             duration(row.elapsed(now)),
             f"~{duration(left)}" if left is not None else "",
-            clean(row.message, limit=room) if room > 0 else "",
+            clean(row.said(now), limit=room) if room > 0 else "",
             style={"failed": "red", "done": "green"}.get(row.state),
         )
     return table

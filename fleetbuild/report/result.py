@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -124,15 +125,18 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
 def labelled_lines(labelled: Labelled) -> list[str]:
     """What was labelled in a cluster; the count is read last."""
     lines = label_troubles(labelled.nodes)
+    lines += labelled.remarks
     if labelled.strangers:
         lines.append(f"Nodes of the cluster that are no host here: {fold(labelled.strangers)}")
-    states = [each.state for each in labelled.nodes]
-    parts = [
-        f"{states.count(state)} {words}"  # the same words for several states are counted apart
-        for state, words in LABELS.items()
-        if state in states
-    ]
-    return [*lines, f"{count(len(states), 'node')}: {', '.join(parts) or 'none to label'}."]
+    ended = Counter(LABELS[each.state] for each in labelled.nodes)
+    parts = [f"{ended[words]} {words}" for words in dict.fromkeys(LABELS.values()) if ended[words]]
+    return [*lines, f"{count(ended.total(), 'node')}: {', '.join(parts) or 'none to label'}."]
+
+
+def unlabelled_lines(labelled: Labelled) -> list[str]:
+    """What was taken off in a cluster; the count is read last."""
+    off = sum(each.well for each in labelled.nodes)
+    return [*label_troubles(labelled.nodes), f"Labels taken off {count(off, 'node')}."]
 
 
 def _wheel(wheel: WheelResult) -> str:

@@ -51,30 +51,46 @@ def _cells(node: NodeStatus) -> tuple[str, ...]:
         node.group,
         node.release_id,
         ", ".join(node.packages),
-        " ".join(filter(None, (node.reason or drift or node.sentence, node.labels_sentence))),
+        " ".join(filter(None, (node.reason or drift or node.sentence, _labels(node)))),
     )
     return tuple(clean(cell) if cell else "-" for cell in cells)
 
 
-def status_ending(nodes: Mapping[str, NodeStatus], source: str) -> list[str]:
-    """The count, how old the knowledge is, and what to do about drift."""
+def _labels(node: NodeStatus) -> str:
+    """With NODE for its name, so that nodes that are alike share a row."""
+    if node.labels != "no_host":
+        return node.labels_sentence
+    return node.labels_sentence.replace(f" {node.node} ", " NODE ")
+
+
+def status_ending(
+    nodes: Mapping[str, NodeStatus], source: str, *, by: str = "files", cluster: str = ""
+) -> list[str]:
+    """The counts, how old the knowledge is, and what to do about drift. `by` says who labels, and
+    `cluster` which options name the cluster."""
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
     silent = [name for name, node in nodes.items() if node.state == "unreachable"]
+    mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     serving = sum(node.release_id is not None for node in nodes.values())
     strangers = [node.node for node in nodes.values() if node.labels == "no_host"]
-    hosts = count(len(nodes) - len(strangers), "node")
-    lines = [f"{hosts}, {serving} with a release, {len(drifted)} drifted."]
+    counts = [count(len(nodes) - len(strangers), "node"), f"{serving} with a release"]
+    if drifted or not (mislabelled or strangers):
+        counts.append(f"{len(drifted)} drifted")
+    if mislabelled:
+        counts.append(f"{len(mislabelled)} with wrong labels")
+    lines = [f"{', '.join(counts)}."]
     oldest = min((node.probed for node in nodes.values() if node.probed), default=None)
     if oldest:
         lines.append(f"Read {ago(oldest)}.")
-    mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     if mislabelled:
-        lines.append(
-            f"labels do not fit what is there: {fold(mislabelled)}; they do after the next apply, "
-            "where kubernetes.labels is files by: fleetbuild emit labels --apply"
-        )
+        command = f"verify {clean(source)}" if by == "nfd" else f"emit labels --apply{cluster}"
+        lines.append(f"Labels say something else than what serves: {fold(mislabelled)}")
+        lines.append(f"  fix: fleetbuild {command}")
     if strangers:
-        lines.append(f"no host here, and labelled with this release: {fold(strangers)}")
+        lines.append(
+            f"{count(len(strangers), 'Node')} of the cluster with labels of this release, and no"
+            f" host here: {fold(strangers)}"
+        )
     if silent:
         lines.append(f"unreachable: {fold(silent)}")
     if drifted:

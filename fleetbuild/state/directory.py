@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,12 +13,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fleetbuild.errors import UsageError
-from fleetbuild.models import Result, now
+from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
+
+_CHANGING = ".changing"  # beside a node's stored facts
 
 
 class SavedResult(Frozen):
-    """The result of the last apply, and when it began and ended (ISO 8601, UTC)."""
+    """The result of the last apply, with what rollbacks changed since; when it began and ended."""
 
     started: str
     finished: str
@@ -72,6 +75,24 @@ class StateDir:
     def labels_file(self) -> Path:
         return self.root / "labels.json"
 
+    def api_labelled(self) -> dict[str, str]:
+        """The releases whose labels are in a cluster by the API, with its kubeconfig context."""
+        try:
+            known = json.loads(self._api_labels_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def note_api_labels(self, release: str, context: str | None) -> None:
+        """Note where a release was labelled by the API; None: its labels were taken off."""
+        known = {name: each for name, each in self.api_labelled().items() if name != release}
+        known |= {release: context} if context else {}
+        write_atomically(self._api_labels_file, one_line(known) + "\n")
+
+    @property
+    def _api_labels_file(self) -> Path:
+        return self.root / "api-labels.json"
+
     def create(self) -> StateDir:
         """Make the directory where it is missing; others may not look into it."""
         try:
@@ -89,9 +110,17 @@ class StateDir:
         )
 
     def save_result(self, result: Result, *, started: str) -> None:
-        """Keep the result for `status`."""
+        """Keep the result of an apply for `status`."""
         saved = SavedResult(started=started, finished=now(), result=result)
         write_atomically(self.result_file, saved.model_dump_json(indent=2) + "\n")
+
+    def amend_result(self, nodes: Mapping[str, NodeResult], *, started: str) -> None:
+        """Put what a rollback did to nodes into the last result, which `status` compares with."""
+        last = self.last_result()
+        result = last.result if last else Result(plan_digest="")
+        known = {node.node: node for node in result.nodes}
+        amended = result.model_copy(update={"nodes": tuple({**known, **nodes}.values())})
+        self.save_result(amended, started=last.started if last else started)
 
     def last_result(self) -> SavedResult | None:
         """The result of the last apply; None where there was none, or its file is damaged."""
@@ -101,10 +130,26 @@ class StateDir:
             return None
 
     def mark_probed(self, name: str, when: str) -> None:
-        """Note when the stored facts of a node were read."""
+        """Note when a node last said what is there."""
         folder = self.facts / name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(folder / ".probed", when + "\n")
+        (folder / _CHANGING).unlink(missing_ok=True)
+
+    def mark_changing(self, names: Iterable[str]) -> None:
+        """Note that what these nodes serve is about to change: until they say what it is, nobody
+        knows."""
+        for name in names:
+            folder = self.facts / name
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (folder / _CHANGING).touch(mode=0o600)
+
+    def is_changing(self, name: str) -> bool:
+        """Did a run change this node, and not hear how that ended?"""
+        try:
+            return (self.facts / name / _CHANGING).exists()
+        except (OSError, ValueError):  # its name is none that a folder could have
+            return False
 
     def probed(self, name: str) -> datetime | None:
         """When the stored facts of a node were read."""

@@ -41,6 +41,21 @@ def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
     )
 
 
+def read_file(address: str, commit: str, path: str, mirrors: Mapping[str, str]) -> str:
+    """The text of one file of a commit; "" where it has no such file.
+
+    Servers that can are asked for that file alone: a repository may be a gigabyte.
+    """
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        git = _Git(address, mirrors, Path(folder))
+        git.run("init", "--quiet", "--bare", "--template=")
+        git.run("remote", "add", "--", "origin", address)
+        git.run("fetch", "--quiet", "--depth", "1", "--filter=tree:0", "origin", commit,
+                within=_ANSWER_WITHIN)  # fmt: skip
+        listed = git.run("ls-tree", commit, "--", path, within=_ANSWER_WITHIN)
+        return git.run("show", f"{commit}:{path}", within=_ANSWER_WITHIN) if listed else ""
+
+
 def pack_commit(
     address: str,
     commit: str,

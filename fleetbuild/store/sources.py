@@ -5,6 +5,7 @@ from __future__ import annotations
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Mapping
 from email import message_from_string
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,12 @@ def read_source(path: Path) -> SourceMetadata:
         texts = {name: _text_of(path / name) for name in ("PKG-INFO", "pyproject.toml")}
     else:
         texts = _texts_of_archive(path)
-    pyproject = _toml(texts.get("pyproject.toml") or "", path)
+    return read_texts(texts, str(path))
+
+
+def read_texts(texts: Mapping[str, str], source: str) -> SourceMetadata:
+    """The static metadata in a PKG-INFO and a pyproject.toml, of a source called so."""
+    pyproject = _toml(texts.get("pyproject.toml") or "", source)
     system = pyproject.get("build-system", {})
     name, version = _identity(texts.get("PKG-INFO") or "", pyproject.get("project", {}))
     return SourceMetadata(
@@ -106,10 +112,10 @@ def _text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _toml(text: str, path: Path) -> dict[str, Any]:
+def _toml(text: str, source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise ConfigError(
-            f"The pyproject.toml of {path} is not valid TOML: {problem}.", "Put it right."
+            f"The pyproject.toml of {source} is not valid TOML: {problem}.", "Put it right."
         ) from None

@@ -19,8 +19,9 @@ from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning import Floors
 from fleetbuild.store.fetch import Heed, fetch
-from fleetbuild.store.git import pack_commit
+from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
+from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
 
 _PROVENANCE = "provenance.json"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
@@ -162,6 +163,14 @@ class Store:
                     mirrors=self.settings.mirrors,
                 )
         return path
+
+    def metadata_of(self, file: LockedFile) -> SourceMetadata:
+        """What a source says of itself. A commit that is not here is asked for that file alone."""
+        commit = file.commit
+        if commit is None or self.path_of(file).is_file():
+            return read_source(self.fetch(file))
+        text = read_file(commit.address, commit.id, "pyproject.toml", self.settings.mirrors)
+        return read_texts({"pyproject.toml": text}, without_login(commit.address))
 
     def path_of(self, file: LockedFile) -> Path:
         """Where a download lies, or will lie. A name from a lock is never more than a name."""

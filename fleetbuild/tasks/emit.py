@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,6 +10,7 @@ from typing import Literal
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.kubernetes import (
     Delivery,
+    Serving,
     Wheel,
     containers,
     feature_files,
@@ -17,6 +18,7 @@ from fleetbuild.kubernetes import (
     node_warnings,
     render,
     render_kustomize,
+    render_labels,
     render_workload,
     snippets,
     warnings,
@@ -54,7 +56,7 @@ class Emission:
     """What is to be written, for whom, and out of which store."""
 
     plan: Plan
-    verified: Collection[str] | None  # None: those that the plan found up to date
+    serving: Serving
     delivery: Delivery
     store: Store | None
     workload: tuple[str, str] | None = None  # file name and text of the user's own
@@ -77,13 +79,13 @@ class Emission:
             files, told = render_workload(
                 self.plan,
                 *self.workload,
-                verified=self.verified,
+                serving=self.serving,
                 delivery=self.delivery,
                 wheels=wheels,
             )
         else:
-            files = render(self.plan, verified=self.verified, delivery=self.delivery, wheels=wheels)
-            told = warnings(self.plan, delivery=self.delivery, wheels=wheels)
+            files = render(self.plan, serving=self.serving, delivery=self.delivery, wheels=wheels)
+            told = warnings(self.plan, serving=self.serving, delivery=self.delivery, wheels=wheels)
         return EmittedFiles(files, (*told, *self._libraries(wheels)))
 
     def _kustomize(self) -> EmittedFiles:
@@ -93,14 +95,15 @@ class Emission:
         return EmittedFiles(files, (*told, *self._libraries(wheels)))
 
     def _labels(self) -> EmittedFiles:
-        files = render(self.plan, verified=self.verified)
-        labels = {name: files[name] for name in ("labels.sh", "nodes.yaml")}
-        return EmittedFiles(labels, node_warnings(self.plan))
+        return EmittedFiles(
+            render_labels(self.plan, self.serving), node_warnings(self.plan, self.serving)
+        )
 
     def _for_nfd(self) -> EmittedFiles:
         """For nfd-worker on each node, and for nfd-master."""
-        files = feature_files(self.plan, self.verified)
-        return EmittedFiles({**files, RULES: node_feature_rule(self.plan)})
+        files = feature_files(self.plan, self.serving)
+        told = node_warnings(self.plan, self.serving)
+        return EmittedFiles({**files, RULES: node_feature_rule(self.plan)}, told)
 
     def _affinity(self) -> EmittedFiles:
         return EmittedFiles(snippets(self.plan, runtime_class=self.delivery.runtime_class))

@@ -8,13 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible.fleet_playbooks import Playbooks
-from fleetbuild.ansible.role_results import (
-    AGAIN,
-    RoleResult,
-    more_severe,
-    result_without_reply,
-    role_result_of,
-)
+from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
+from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_waiting
 from fleetbuild.labelling.labeller import (
     OFF,
     Labeller,
@@ -23,6 +18,7 @@ from fleetbuild.labelling.labeller import (
     results_of_kept_labels,
     verified_releases,
 )
+from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import (
     Event,
     Facts,
@@ -33,6 +29,7 @@ from fleetbuild.models import (
     Result,
     Stage,
     ignore,
+    now,
 )
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
@@ -72,7 +69,7 @@ def run_fleet_task(
 
     `left` tells which release the last apply left on which node: one that is gone is no success.
     """
-    began = monotonic()
+    began, started = monotonic(), now()
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
         nodes = _without_release(facts, release, left)
@@ -81,23 +78,30 @@ def run_fleet_task(
         nodes |= refused
         groups = {name: manifest.group for name, manifest in current.items()}
         told: Results = {}
-        if jobs:
-            labels.prepare()
+        if jobs and (sentence := labels.prepare()):
+            on_event(Event(stage="label", state="warning", message=sentence))
         if errand.changes:
             told = labels.withdraw(list(jobs))
             report_labels(on_event, told, groups, OFF)
             nodes |= results_of_kept_labels(told, groups)
             jobs = {name: job for name, job in jobs.items() if name not in nodes}
+        if errand.changes:
+            state.mark_changing(jobs)
         if jobs:
             nodes |= _run(errand, jobs, current, playbook, on_event)
         if not errand.changes:
+            _keep_verdicts(state, nodes, current)
             told = _confirmed(labels, nodes, current)
             report_labels(on_event, told, groups)
-        elif told:
-            touched = [node for node in inventory.nodes if node.name in jobs]
-            again = labels.publish(verified_releases(probe(touched, ignore), release))
-            report_labels(on_event, again, groups)
-            told |= again
+        elif jobs:
+            now_there = probe([node for node in inventory.nodes if node.name in jobs], ignore)
+            nodes = _as_found(nodes, now_there, release)
+            done = {name: each for name, each in nodes.items() if each.state == "rolled_back"}
+            state.amend_result(done, started=started)
+            if told:
+                again = labels.publish(verified_releases(now_there, release))
+                report_labels(on_event, again, groups)
+                told |= again
     return Result(
         plan_digest="",
         nodes=tuple(nodes[node.name] for node in inventory.nodes),
@@ -114,6 +118,29 @@ def _confirmed(
     good = {name: current[name] for name in current if nodes[name].state == "verified"}
     bad = [name for name in nodes if nodes[name].state == "verify_failed"]
     return {**labels.publish(good), **labels.withdraw(bad)}
+
+
+def _keep_verdicts(
+    state: StateDir, nodes: Mapping[str, NodeResult], current: Mapping[str, Manifest]
+) -> None:
+    """Keep which releases were seen to work, and which not."""
+    for name, manifest in current.items():
+        verdict = nodes[name].state
+        if verdict in ("verified", "verify_failed"):
+            works = verdict == "verified"
+            note_reply(state, name, manifest.model_copy(update={"verified": works}))
+
+
+def _as_found(
+    nodes: Mapping[str, NodeResult], facts: Mapping[str, Facts], release: str
+) -> dict[str, NodeResult]:
+    """The results, with the group of the release that serves after it was switched back to."""
+    found = dict(nodes)
+    for name, known in facts.items():
+        there = known.release.get(release)
+        if there and there.id == found[name].release_id and found[name].state == "rolled_back":
+            found[name] = found[name].model_copy(update={"group": there.group})
+    return found
 
 
 def _without_release(
@@ -165,7 +192,9 @@ def _run(
     replies: dict[str, RoleResult] = {}
 
     def listen(event: TaskEvent) -> None:
-        if reply := role_result_of(event):
+        if event.state == "waiting":
+            tell_waiting(on_event, event, current[event.host].group, errand.stage)
+        elif reply := role_result_of(event):
             replies[event.host] = more_severe(replies.get(event.host), reply)
             if reply.of != "failure":
                 _tell(on_event, errand, errand.result(event.host, current[event.host], reply))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fleetbuild.kubernetes.labels.release_labels import is_label_of, served_labels
+from fleetbuild.kubernetes.labels.release_labels import (
+    is_hardware_label,
+    is_label_of,
+    served_labels,
+)
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus, Result
 from fleetbuild.models.status import Drift
 
-_LEFT_THERE = ("installed", "up_to_date")
+_LEFT_THERE = ("installed", "up_to_date", "rolled_back")
 
 
 def compare_releases(
@@ -74,19 +78,27 @@ def with_labels(
     found = {
         key: value
         for key, value in labels.items()
-        if key in wanted or is_label_of(key, names.release, names.domain)
+        if key in wanted
+        or is_label_of(key, names.release, names.domain)
+        or (status.node in names.hardware and is_hardware_label(key, names.release, names.domain))
     }
     wrong = [
-        f"{key} is {found.get(key, 'missing')}, and should be {wanted.get(key, 'missing')}"
+        _wrong(key, found.get(key), wanted.get(key))
         for key in sorted(found.keys() | wanted.keys())
         if found.get(key) != wanted.get(key)
     ]
     return status.model_copy(
         update={
             "labels": "wrong" if wrong else "right",
-            "labels_sentence": f"Its label {'; '.join(wrong)}." if wrong else "",
+            "labels_sentence": f"Labels: {'; '.join(wrong)}." if wrong else "",
         }
     )
+
+
+def _wrong(key: str, found: str | None, wanted: str | None) -> str:
+    if wanted is None:
+        return f"{key} is {found}, and should not be there"
+    return f"{key} is {found or 'missing'}, and should be {wanted}"
 
 
 def stranger(node: str, labels: Mapping[str, str], names: LabelTargets) -> NodeStatus | None:
@@ -100,8 +112,8 @@ def stranger(node: str, labels: Mapping[str, str], names: LabelTargets) -> NodeS
         state="unknown",
         reason="It is a Node of the cluster, and no host of the inventory.",
         labels="no_host",
-        labels_sentence="Pods that mount the release are still sent there; take its labels off: "
-        f"kubectl label node {node} {removal}",
+        labels_sentence="Pods that mount the release are still sent there. Take its labels off:"
+        f" kubectl label node {node} {removal}",
     )
 
 
@@ -111,17 +123,21 @@ def _packages(current: Manifest | None) -> tuple[str, ...]:
 
 def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | None, str]:
     if left is None:
-        found = "The last apply from here left no release, and it serves one." if current else ""
+        found = "Nothing that ran from here left a release, and it serves one." if current else ""
         return None, found
     if current is None:
-        return "missing", f"The last apply left release {left.release_id}, and none is there now."
+        return "missing", f"{_by(left)} left release {left.release_id}, and none is there now."
     if current.id != left.release_id:
         return (
             "different",
-            f"It serves release {current.id}; the last apply left {left.release_id}.",
+            f"It serves release {current.id}; {_by(left).lower()} left {left.release_id}.",
         )
     if not current.verified:
         return "changed", "Its manifest no longer says that the release was verified."
     if current.group != left.group:
         return "changed", f"Its manifest says group {current.group}, and it was {left.group}."
-    return "none", ""
+    return "none", "It was rolled back to this release." if left.state == "rolled_back" else ""
+
+
+def _by(left: NodeResult) -> str:
+    return "A rollback" if left.state == "rolled_back" else "The last apply"

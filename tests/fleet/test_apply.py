@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -166,9 +165,8 @@ def test_a_second_apply_does_nothing_and_starts_no_playbook(
     fleet: Fleet, applied: tuple[Plan, Result]
 ) -> None:
     plan, _ = applied
-    before, began = fleet.runs(), time.monotonic()
+    before = fleet.runs()
     result = fleet.apply(plan)
-    assert time.monotonic() - began < 15
     assert fleet.runs() == before
     assert not result.changed
     assert set(states(result).values()) == {"up_to_date"}

@@ -17,10 +17,10 @@ import yaml
 
 from fleetbuild.kubernetes import Delivery, Way, containers, render
 from fleetbuild.tasks.export import exported, release_files
+from tests.factories.files import stocked
+from tests.factories.plans import make_plan
 from tests.lab import image as lab_image
 from tests.lab.podman import _base, as_root, podman, ulimits
-from tests.unit.kubernetes.k8s_plans import make_plan
-from tests.unit.kubernetes.k8s_store import stocked
 
 BASE = "localhost/fleetbuild-test-pip"
 REPOSITORY = "localhost/fleetbuild-test-images"

@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -178,11 +178,25 @@ def test_host_key_checking_of_ansible_cfg_survives_ansible_runner(
     assert (login.host_key_checking, login.port) == (False, 2022)
 
 
-def test_reading_fifty_hosts_takes_about_one_start_of_ansible() -> None:
-    Path("hosts").write_text("".join(f"n{i} ansible_host=10.0.0.{i}\n" for i in range(50)))
-    began = time.monotonic()
-    assert len(read_inventory("hosts").nodes) == 50
-    assert time.monotonic() - began < 5  # 0.5 s on an idle machine
+def test_reading_fifty_hosts_starts_no_more_programs_than_reading_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[object] = []
+    begin = subprocess.Popen.__init__
+
+    def count(self: Any, *words: Any, **named: Any) -> None:
+        started.append(words)
+        begin(self, *words, **named)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", count)
+
+    def starts(hosts: int) -> int:
+        started.clear()
+        Path("hosts").write_text("".join(f"n{i} ansible_host=10.0.0.{i}\n" for i in range(hosts)))
+        assert len(read_inventory("hosts").nodes) == hosts
+        return len(started)
+
+    assert 0 < starts(50) <= starts(1)
 
 
 def test_ansible_starts_before_what_need_not_be_there_is_loaded() -> None:
@@ -263,13 +277,11 @@ def test_ctrl_c_in_a_playbook_leaves_no_process_behind(
 ) -> None:
     name = play([{"name": "long", "command": "sleep 4711"}])
     threading.Timer(4, os.kill, (os.getpid(), signal.SIGINT)).start()
-    began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run_playbook(
             name, inventory="hosts", limit=["a", "b"], extravars={}, state_dir=place,
             on_event=lambda _: None,
         )  # fmt: skip
-    assert time.monotonic() - began < 20
     left = subprocess.run(["pgrep", "-f", "sleep 4711"], capture_output=True, check=False)
     assert left.stdout == b""
 

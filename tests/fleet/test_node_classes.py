@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,9 @@ import yaml
 
 import fleetbuild
 from fleetbuild.probe.captures import load_captures
+from tests.factories.nfd_master import labels_of
+from tests.factories.nfd_worker import report_of_capture
 from tests.lab import Lab
-
-# What Node Feature Discovery makes of nodes and rules is the unit tests'.
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "kubernetes"))
-
-from nfd_master import labels_of
-from nfd_worker import report_of_capture
 
 pytestmark = [pytest.mark.fleet]
 CLASS = "fleetbuild.dev/class"

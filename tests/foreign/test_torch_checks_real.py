@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import known_recipes
 from fleetbuild.recipes.render import Job, render_checks
+from tests.factories.plans import make_target
 
 pytestmark = [pytest.mark.long, pytest.mark.network]
 PUBLISHED = "2.13.0+cpu"
@@ -48,14 +47,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def try_checks(python: Path, isa: str, version: str, kernels: str) -> str:
     """The last words of the checks, where torch may use these kernels at most."""
-    target = Target(
-        arch="x86_64",
-        isa=isa,
-        features=tuple(sorted(RUNGS[isa].features)),
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.36"),
-    )
-    job = Job(package="torch", version="2.13.0", wheel_version=version, target=target)
+    job = Job(package="torch", version="2.13.0", wheel_version=version, target=make_target(isa))
     done = subprocess.run(
         [python, "-c", RUN],
         input=json.dumps([version, render_checks(known_recipes()["torch"], job)]),

@@ -10,8 +10,9 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -129,6 +130,23 @@ class Lab:
         self._reach(self.nodes[node].gateway)
         self._wait(self.nodes[node])
 
+    @contextmanager
+    def silent(self, node: str, *, link: bool = False) -> Iterator[None]:
+        """A node that stands still, or whose packets are dropped, until the end of the block."""
+        drops = [["INPUT", "-s"], ["OUTPUT", "-d"]] if link else []
+        rules = [[*drop, self.nodes[node].address, "-j", "DROP"] for drop in drops]
+        if not link:
+            self._pause(node)
+        for rule in rules:
+            self._iptables("-I", rule)
+        try:
+            yield
+        finally:
+            if not link:
+                podman("unpause", self._container(node))
+            for rule in rules:
+                self._iptables("-D", rule)
+
     def exec(
         self, node: str, command: str, *, user: str = "root", check: bool = False
     ) -> subprocess.CompletedProcess[str]:
@@ -226,6 +244,17 @@ class Lab:
         shown = podman("network", "inspect", "--format", "{{.NetworkInterface}}", self._id)
         command = ["ip", "address", "replace", f"{gateway}/24", "dev", shown.stdout.strip()]
         subprocess.run(as_root(command), check=True, stdin=subprocess.DEVNULL)
+
+    def _pause(self, node: str) -> None:
+        for attempt in range(5):  # on a busy machine the freezer does not catch all at once
+            done = podman("pause", self._container(node), check=attempt == 4)
+            if done.returncode == 0:
+                return
+
+    def _iptables(self, action: str, rule: list[str]) -> None:
+        subprocess.run(
+            as_root(["iptables", "--wait", action, *rule]), check=True, stdin=subprocess.DEVNULL
+        )
 
     def _wait(self, node: LabNode) -> None:
         deadline = time.monotonic() + _START_SECONDS

@@ -1,4 +1,4 @@
-"""`fleetbuild emit`: manifests from the last plan, for the nodes that the last apply verified."""
+"""`fleetbuild emit`: manifests from the last plan, with labels of what serves on each node."""
 
 from __future__ import annotations
 
@@ -106,16 +106,26 @@ Apply = Annotated[
     bool,
     typer.Option("--apply", help="Label the cluster's nodes too, by server-side apply."),
 ]
+Remove = Annotated[
+    bool,
+    typer.Option(
+        "--remove",
+        help="Take the release's labels off the cluster's nodes, and write no files: before "
+        "something else labels them.",
+    ),
+]
 ForceConflicts = Annotated[
     bool,
     typer.Option(
-        "--force-conflicts", help="With --apply: take over labels of ours that others have set."
+        "--force-conflicts",
+        help="With --apply or --remove: take over, or off, labels of ours that others have set.",
     ),
 ]
 
 # What each option goes with; elsewhere it would be ignored, and is refused instead.
 _GOES_WITH = {
     "--apply": ("k8s", "labels"),
+    "--remove": ("labels",),
     "--way": ("k8s", "kustomize"),
     "--kind": ("k8s --way", "kustomize"),
     "--workload": ("k8s",),
@@ -145,6 +155,7 @@ def emit(
     index_url: IndexUrl = None,
     runtime_class: RuntimeClass = None,
     apply: Apply = False,
+    remove: Remove = False,
     force_conflicts: ForceConflicts = False,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -161,6 +172,7 @@ def emit(
             _wanted(what, way, workload),
             {
                 "--apply": apply or None,
+                "--remove": remove or None,
                 "--way": way,
                 "--kind": kind,
                 "--workload": workload,
@@ -170,8 +182,17 @@ def emit(
                 "--runtime-class": runtime_class,
             },
         )
-        if not apply:
+        if not (apply or remove):
             _refuse_without_apply(force_conflicts, kubeconfig, context)
+        if remove:
+            _remove(
+                run,
+                kubeconfig,
+                context,
+                force=force_conflicts,
+                also={"--apply": apply, "--out": out},
+            )
+            return
         delivery = fleetbuild.Delivery(
             way=(way or Way.HOSTPATH).value,
             kind=(kind or Kind.DEPLOYMENT).value,
@@ -209,8 +230,27 @@ def _refuse_without_apply(force: bool, kubeconfig: Path | None, context: str | N
     for option, value in given.items():
         if value:
             raise UsageError(
-                f"{option} goes with --apply alone", f"add --apply, or leave out {option}"
+                f"{option} goes with --apply and --remove alone",
+                f"add one of them, or leave out {option}",
             )
+
+
+def _remove(
+    run: Session,
+    kubeconfig: Path | None,
+    context: str | None,
+    *,
+    force: bool,
+    also: Mapping[str, object],
+) -> None:
+    from fleetbuild.cli import steps
+
+    for option, value in also.items():
+        if value:
+            raise UsageError(f"{option} does not go with --remove", f"leave out {option}")
+    labelled = steps.unlabel(run, steps.read_plan(run, None), kubeconfig, context, force=force)
+    if run.out.json:
+        run.out.document({"format_version": "1.0", **labelled.model_dump(mode="json")})
 
 
 def _wanted(what: What, way: Way | None, workload: Path | None) -> str:

@@ -54,5 +54,7 @@ def status(
             run.out.document(report.status_document(found))
         else:
             run.out.show(report.status_table(found, every_node=verbose))
-            run.out.say("", *report.status_ending(found, inventory))
+            options_ = steps.cluster_options(kubeconfig, context)
+            by = settings.kubernetes.labels
+            run.out.say("", *report.status_ending(found, inventory, by=by, cluster=options_))
         run.exit_code = 3 if any(node.state == "unreachable" for node in found.values()) else 0

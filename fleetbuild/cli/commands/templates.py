@@ -32,7 +32,8 @@ packages:                       # what the release holds, pinned; all of it in o
 # rollout:
 #   canary: 1                   # nodes that go first, the weakest of each group
 #   serial: "25%"               # nodes at a time
-#   max_fail: "10%"             # failures after which the rollout stops
+#   max_fail: "10%"             # more failures than this, and a group's rollout stops
+#   max_unreachable: "25%"      # the same for nodes that stop answering
 
 # kubernetes:
 #   label_domain: fleetbuild.dev

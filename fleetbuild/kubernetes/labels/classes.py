@@ -12,8 +12,13 @@ from dataclasses import dataclass
 
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung
-from fleetbuild.kubernetes.labels.node_labels import class_name, has_wheels
-from fleetbuild.models import Plan, Target
+from fleetbuild.kubernetes.labels.node_labels import (
+    class_labels,
+    class_name,
+    has_wheels,
+    labels_of_class,
+)
+from fleetbuild.models import NodeHardware, Plan, Target
 
 _POSITION = {name: position for position, name in enumerate(RUNGS)}
 
@@ -34,10 +39,37 @@ class HardwareClass:
         """As the label `class` says it: sm86-avx2, cpu-avx512."""
         return class_name(self.rung.name, self.sms)
 
+    def is_met_by(self, node: NodeHardware) -> bool:
+        """Would its wheels run on this node, and on each of its GPUs?"""
+        cpu = node.arch == self.rung.arch and self.rung.features <= set(node.features)
+        return cpu and (not self.sms or (bool(node.sms) and set(node.sms) <= set(self.sms)))
+
 
 def classes(plan: Plan) -> tuple[HardwareClass, ...]:
     """The classes of a plan's groups, the best first."""
     return classes_of(group.target for group in plan.groups if has_wheels(group))
+
+
+def hardware_of_hosts(plan: Plan) -> dict[str, dict[str, str]]:
+    """The hardware labels of each host whose hardware is known; none where it meets no class.
+
+    The host of a group is of the group's class. One that is blocked is of the class that the rules
+    of Node Feature Discovery give it: the best that its hardware meets.
+    """
+    ours = classes(plan)
+    labels = {
+        name: _met(plan, ours, node.hardware) for name, node in plan.nodes.items() if node.hardware
+    }
+    for group in filter(has_wheels, plan.groups):
+        labels |= dict.fromkeys(group.nodes, class_labels(plan, group))
+    return labels
+
+
+def _met(plan: Plan, ours: Iterable[HardwareClass], hardware: NodeHardware) -> dict[str, str]:
+    for each in ours:
+        if each.is_met_by(hardware):
+            return labels_of_class(each.rung.name, each.sms, plan.label_domain, plan.release)
+    return {}
 
 
 def classes_of(targets: Iterable[Target]) -> tuple[HardwareClass, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.kubernetes.labels.node_labels import labelled_nodes, node_labels
+from fleetbuild.kubernetes.labels.release_labels import Serving, labelled_hosts
 from fleetbuild.kubernetes.yaml_edit.dump import comment
 from fleetbuild.models import Plan
 
@@ -17,13 +17,15 @@ Written by fleetbuild: what the hardware of this node is and, while a release is
 which. nfd-worker reads it and nfd-master makes labels of it; without the file they go away."""
 
 
-def feature_files(plan: Plan, verified: Collection[str] | None) -> dict[str, str]:
-    """Each host's feature file, by its name in the inventory. One where the release is not verified
+def feature_path(release: str) -> str:
+    """Where the labels of a release of this name lie on a node."""
+    return f"{DIRECTORY}/fleetbuild" + ("" if release == "default" else f"-{release}")
+
+
+def feature_files(plan: Plan, serving: Serving | None) -> dict[str, str]:
+    """Each host's feature file, by its name in the inventory. One where no verified release serves
     says what its hardware is, and no more."""
-    return {
-        node: feature_file(node_labels(plan, group, verified=is_verified))
-        for node, group, is_verified in labelled_nodes(plan, verified)
-    }
+    return {host: feature_file(labels.on) for host, labels in labelled_hosts(plan, serving)}
 
 
 def feature_file(labels: Mapping[str, str]) -> str:

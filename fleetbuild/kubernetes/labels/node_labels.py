@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fleetbuild.errors import ConfigError
@@ -22,11 +21,10 @@ from fleetbuild.models import Plan, PlannedGroup, Target
 FIELD_MANAGER = "fleetbuild"
 
 _SCRIPT_HEADER = """\
-Labels the nodes, one line a node: what each is by its hardware (class, isa), and where a release
-was installed and verified, which, so that pods which mount it are scheduled there and nowhere else.
-A node that failed loses those labels; one that still serves another release is left alone. Runs as
-often as you like; touches no label outside {domain}/. Wants kubectl and a login that may label
-nodes:
+Labels the nodes, one line a node: what each is by its hardware (class, isa), and where a verified
+release serves, which, so that pods which mount it are scheduled there and nowhere else. What serves
+is what the node said last. Runs as often as you like; touches no label outside {domain}/. Wants
+kubectl and a login that may label nodes:
     sh labels.sh
 """
 
@@ -54,9 +52,14 @@ def class_name(isa: str, sms: Sequence[str]) -> str:
 
 def hardware_labels(target: Target, domain: str, release: str = "default") -> dict[str, str]:
     """What CPU and GPUs alone decide: true of the node whatever is installed on it."""
+    return labels_of_class(target.isa, target.sms, domain, release)
+
+
+def labels_of_class(isa: str, sms: Sequence[str], domain: str, release: str) -> dict[str, str]:
+    """The labels of the nodes of a hardware class."""
     return {
-        label_key(domain, "class", release): label_value(class_name(target.isa, target.sms)),
-        label_key(domain, "isa", release): label_value(target.isa),
+        label_key(domain, "class", release): label_value(class_name(isa, sms)),
+        label_key(domain, "isa", release): label_value(isa),
     }
 
 
@@ -122,49 +125,15 @@ def node_patches(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
     return header + "---\n".join(documents)
 
 
-def labels_by_node(plan: Plan, verified: Collection[str] | None) -> dict[str, NodeLabels]:
-    """What each Node of the cluster is labelled with, by its name there."""
-    times = Counter(kubernetes_name(plan, node) for group in plan.groups for node in group.nodes)
-    return {
-        name: _labels(plan, group, verified=is_verified)
-        for node, group, is_verified in labelled_nodes(plan, verified)
-        # A name that two hosts claim, or that no node can have, gets no labels: see warnings().
-        if times[name := kubernetes_name(plan, node)] == 1 and is_subdomain(name)
-    }
-
-
-def labelled_nodes(
-    plan: Plan, verified: Collection[str] | None
-) -> Iterator[tuple[str, PlannedGroup, bool]]:
-    """The hosts that get labels, their group, and whether they serve its verified release.
-
-    Unless told, those do that were up to date. One that serves another release still is left out:
-    it keeps the labels of that.
-    """
-    for group in filter(has_wheels, plan.groups):
-        known = group.installs.up_to_date if verified is None else verified
-        for node in group.nodes:
-            serving = plan.nodes[node].current if node in plan.nodes else None
-            if group.release_id and node in known:
-                yield node, group, True
-            elif serving in (None, group.release_id):
-                yield node, group, False
-
-
-def _labels(plan: Plan, group: PlannedGroup, *, verified: bool) -> NodeLabels:
-    off = () if verified else tuple(release_labels(plan, group))
-    return NodeLabels(node_labels(plan, group, verified=verified), off)
-
-
 def has_wheels(group: PlannedGroup) -> bool:
     """A group that is blocked has none to offer: its nodes are better off in another class."""
     return all(wheel.action != "blocked" for wheel in group.wheels)
 
 
 def kubernetes_name(plan: Plan, node: str) -> str:
-    """What a host of the inventory is called in the cluster."""
+    """What a host of the inventory is called in the cluster: in lower case, as kubelets do it."""
     planned = plan.nodes.get(node)
-    return (planned.kubernetes_node if planned else None) or node
+    return ((planned.kubernetes_node if planned else None) or node).lower()
 
 
 def check_domain(domain: str) -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from fleetbuild.kubernetes.labels.node_labels import label_key, package_key
-from fleetbuild.kubernetes.names import label_value
-from fleetbuild.models import Manifest
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
+from fleetbuild.kubernetes.labels.node_labels import (
+    NodeLabels,
+    kubernetes_name,
+    label_key,
+    package_key,
+    release_labels,
+)
+from fleetbuild.kubernetes.names import is_subdomain, label_value
+from fleetbuild.models import Manifest, ManifestWheel, Plan, PlannedGroup, PlannedNode
 
 DEFAULT = "default"
+# What each host serves, None where nothing does. A host that is not in it: nobody knows.
+Serving = Mapping[str, Manifest | None]
 
 
 def served_labels(manifest: Manifest, domain: str) -> dict[str, str]:
@@ -21,6 +33,82 @@ def served_labels(manifest: Manifest, domain: str) -> dict[str, str]:
     return {key: label_value(value) for key, value in sorted(values.items())}
 
 
+def verified_labels(manifest: Manifest | None, domain: str) -> dict[str, str]:
+    """The release labels of a node that serves this: none before it is verified."""
+    return served_labels(manifest, domain) if manifest and manifest.verified else {}
+
+
+def as_planned(plan: Plan, works: Collection[str] | None = None) -> dict[str, Manifest | None]:
+    """What serves by a plan alone: its release on the nodes that work, by default those that were
+    up to date. A node on which the plan saw another release is not in it."""
+    serving: dict[str, Manifest | None] = {}
+    grouped = {name: group for group in plan.groups for name in group.nodes}
+    for name in hosts(plan):
+        group = grouped.get(name)
+        known = works if works is not None else group.installs.up_to_date if group else ()
+        if group and group.release_id and name in known:
+            serving[name] = _planned_manifest(plan, group)
+        elif _nothing_serves(plan.nodes[name], group):
+            serving[name] = None
+    return serving
+
+
+def labels_by_node(plan: Plan, serving: Serving | None) -> dict[str, NodeLabels]:
+    """What each Node of the cluster is labelled with, by its name there."""
+    times = Counter(kubernetes_name(plan, host) for host in hosts(plan))
+    return {
+        name: labels
+        for host, labels in labelled_hosts(plan, serving)
+        # A name that two hosts claim, or that no node can have, gets no labels: see warnings().
+        if times[name := kubernetes_name(plan, host)] == 1 and is_subdomain(name)
+    }
+
+
+def labelled_hosts(plan: Plan, serving: Serving | None) -> Iterator[tuple[str, NodeLabels]]:
+    """The hosts of which it is known what serves, with their labels: those of their hardware, and
+    those of the verified release that serves, whether the plan's or an older one."""
+    serving = as_planned(plan) if serving is None else serving
+    hardware = hardware_of_hosts(plan)
+    ours = sorted({key for group in plan.groups for key in release_labels(plan, group)})
+    for host in hosts(plan):
+        if host in serving:
+            release = verified_labels(serving[host], plan.label_domain)
+            on = dict(sorted({**hardware.get(host, {}), **release}.items()))
+            yield host, NodeLabels(on, tuple(key for key in ours if key not in on))
+
+
+def hosts(plan: Plan) -> list[str]:
+    """The hosts of a plan that it does not leave alone."""
+    return [name for name, node in plan.nodes.items() if node.state != "skipped"]
+
+
+def _nothing_serves(node: PlannedNode, group: PlannedGroup | None) -> bool:
+    """Was no release seen on it, or the plan's own, which is not verified there?"""
+    if group is None:
+        return node.state == "blocked" and node.current is None
+    return node.current in (None, group.release_id)
+
+
+def _planned_manifest(plan: Plan, group: PlannedGroup) -> Manifest:
+    """The manifest of a group's release, as far as labels need it."""
+    return Manifest(
+        release=plan.release,
+        id=group.release_id or "",
+        group=group.name,
+        python="",
+        wheels=tuple(
+            ManifestWheel(
+                package=wheel.package,
+                version=wheel.wheel_version,
+                artifact_key=wheel.artifact_key or "",
+                sha256="",
+            )
+            for wheel in group.wheels
+        ),
+        verified=True,
+    )
+
+
 def is_release_label(key: str, domain: str) -> bool:
     """Does it hold only while a release is there? What is not is of the hardware, or another's."""
     prefix, _, name = key.partition("/")
@@ -33,3 +121,8 @@ def is_label_of(key: str, release: str, domain: str) -> bool:
     if kind == "package":
         return key == package_key(domain, rest.partition(".")[0], release)
     return kind in ("group", "release") and key == label_key(domain, kind, release)
+
+
+def is_hardware_label(key: str, release: str, domain: str) -> bool:
+    """Is it a label that this release says of the hardware?"""
+    return key in (label_key(domain, name, release) for name in ("class", "isa"))

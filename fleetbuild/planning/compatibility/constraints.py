@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from fleetbuild.hardware.cuda import TOOLKITS, is_jetson, minor, newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_order
@@ -24,7 +25,7 @@ class Constraint:
 
     version: str
     says: str
-    cause: str  # sm, torch, driver, pin, jetpack, table
+    cause: str  # sm, torch, package, driver, pin, jetpack, table
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Case:
     archs: tuple[str, ...]
     pin: str | None
     jetpacks: tuple[str, ...] = ()  # the CUDA that Jetsons have
+    floors: tuple[tuple[str, str], ...] = ()  # packages, and the oldest CUDA for each
 
     def allowed(self) -> list[str]:
         """The toolkits that go with all of it, oldest first."""
@@ -79,6 +81,8 @@ def case_of(
     python_tag: str,
     members: Sequence[Facts],
     pin: str | None,
+    *,
+    floors: Mapping[str, str] = MappingProxyType({}),
 ) -> Case:
     """The case of these members."""
     drivers = (member.driver for member in members if member.driver)
@@ -91,6 +95,7 @@ def case_of(
         archs=tuple(sorted({member.arch for member in members if member.arch})) or ("x86_64",),
         pin=minor(pin) if pin else None,
         jetpacks=_jetpacks(members) if any(map(is_jetson, sms)) else (),
+        floors=tuple(floors.items()),
     )
 
 
@@ -154,7 +159,8 @@ def _uppers(case: Case) -> Iterator[Constraint]:
     yield from _of_sms({sm: last for sm in case.sms if (last := SMS[sm].last_cuda)}, newer=False)
     if case.torch and case.torch.cuda_to:
         to = case.torch.cuda_to
-        yield Constraint(to, f"torch {case.torch.name} goes with CUDA {to} or older", "torch")
+        why = f" ({case.torch.broken.because})" if case.torch.broken else ""
+        yield Constraint(to, f"torch {case.torch.name} goes with CUDA {to} or older{why}", "torch")
     if case.driver:
         # 10.1 stands for all toolkits that are older than the table.
         newest = newest_for_driver(case.driver) or "10.1"
@@ -167,6 +173,8 @@ def _lowers(case: Case) -> Iterator[Constraint]:
     if case.torch:
         since = case.torch.cuda_from
         yield Constraint(since, f"torch {case.torch.name} needs CUDA {since} or newer", "torch")
+    for name, since in case.floors:
+        yield Constraint(since, f"{name} needs CUDA {since} or newer", "package")
     yield from _pinned(case)
     yield Constraint(OLDEST, f"fleetbuild knows CUDA {OLDEST} or newer", "table")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
 
@@ -79,10 +80,15 @@ def package_problem(versions: Mapping[str, str]) -> Unfit | None:
 
 
 def member_problem(
-    versions: Mapping[str, str], facts: Facts, python_tag: str, *, pin: str | None = None
+    versions: Mapping[str, str],
+    facts: Facts,
+    python_tag: str,
+    *,
+    pin: str | None = None,
+    floors: Mapping[str, str] = MappingProxyType({}),
 ) -> Unfit | None:
     """Why these packages cannot be built for this node at all; None where they can."""
-    case = case_of(_named(versions), facts.sms, python_tag, (facts,), pin)
+    case = case_of(_named(versions), facts.sms, python_tag, (facts,), pin, floors=floors)
     return _unfit(case, facts.pythons)
 
 
@@ -94,11 +100,12 @@ def choose_toolkit(
     builders: Mapping[str, Facts],
     *,
     pin: str | None = None,
+    floors: Mapping[str, str] = MappingProxyType({}),
 ) -> Toolkit | Unfit:
     """The pinned toolkit; else the newest that all members allow and a builder has, one that
     PyTorch releases torch with (its experiments last) before one that merely can be built with;
     else the newest such, to be supplied."""
-    case = case_of(_named(versions), sms, python_tag, members, pin)
+    case = case_of(_named(versions), sms, python_tag, members, pin, floors=floors)
     unfit = _unfit(case)
     if unfit:
         return unfit
@@ -191,10 +198,16 @@ def _about_torch(case: Case, torch: Torch, offer: _Offer) -> str:
     if evidence == "released" and release:
         how = " as an experiment" if release.status == "experimental" else ""
         return f"PyTorch releases torch {torch.name} with CUDA {offer.version}{how}"
+    if evidence == "reported" and torch.built_by_others(offer.version, case.sms, case.archs):
+        return (
+            f"PyTorch does not release torch {torch.name} with CUDA {offer.version}, and "
+            "conda-forge does"
+        )
     if evidence == "reported":
+        left = joined(tuple(torch.releases), "and")
         return (
             f"torch {torch.name} with CUDA {offer.version} is reported to work on "
-            f"{sm_list(case.sms)}"
+            f"{sm_list(case.sms)}, for which PyTorch's own with CUDA {left} has no code"
         )
     if not torch.known:
         return (

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import (
     Config,
     Facts,
     Installs,
     Inventory,
+    Node,
+    NodeHardware,
     Plan,
     PlannedGroup,
     PlannedNode,
@@ -24,7 +27,7 @@ from fleetbuild.models.plan import FactsSource
 from fleetbuild.planning.compatibility.beyond_target import sm_problem
 from fleetbuild.planning.document.fingerprint import fingerprint
 from fleetbuild.planning.document.serialize import with_digest
-from fleetbuild.planning.document.warnings import plan_warnings
+from fleetbuild.planning.document.warnings import plan_warnings, unasked
 from fleetbuild.planning.draft import PlanDraft, lock_request
 from fleetbuild.planning.eligibility.assess import kubernetes_node
 from fleetbuild.planning.groups import DraftGroup
@@ -36,6 +39,8 @@ from fleetbuild.planning.wheels.keys import release_id
 from fleetbuild.planning.wheels.plan_wheel import StoreView, plan_wheel
 
 _FALLBACKS = 4
+
+_ASKED = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,10 @@ def make_plan(
         groups=groups,
         tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
-        warnings=plan_warnings(drafted.wheels, groups, facts, packages, config),
+        warnings=(
+            *plan_warnings(drafted.wheels, groups, facts, packages, config),
+            *unasked(locks.sources),
+        ),
         summary=_summary(nodes, groups),
     )
     return with_digest(plan)
@@ -239,8 +247,9 @@ def _nodes(
         lot, group = known.drafted.fates[node.name], group_of.get(node.name)
         current = facts[node.name].release.get(config.release) if node.name in facts else None
         problem = problems.get(group or "")
+        state = "blocked" if problem else lot.state
         nodes[node.name] = PlannedNode(
-            state="blocked" if problem else lot.state,
+            state=state,
             group=group,
             merged_from=known.drafted.merged.merged_from.get(node.name),
             reason=problem[0] if problem else lot.reason,
@@ -251,8 +260,20 @@ def _nodes(
             kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
             taints=facts[node.name].taints if node.name in facts else (),
             current=current.id if current else None,
+            hardware=_hardware(node, facts.get(node.name)) if state == "blocked" else None,
         )
     return nodes
+
+
+def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
+    """What decides a node's class, as the inventory says it or the probe found it."""
+    if facts is None or facts.arch is None:
+        return None
+    features = frozenset(facts.features) & _ASKED
+    if (own := RUNGS.get(node.isa or "")) and own.arch == facts.arch:
+        features &= own.features
+    sms = facts.sms if node.sms is None else node.sms
+    return NodeHardware(arch=facts.arch, features=tuple(sorted(features)), sms=sms)
 
 
 def _summary(nodes: Mapping[str, PlannedNode], groups: Sequence[PlannedGroup]) -> Summary:

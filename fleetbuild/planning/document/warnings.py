@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
 from fleetbuild.models import Config, Facts, PlannedGroup, PlannedWheel
 from fleetbuild.planning.compatibility.beyond_target import beyond_target
+from fleetbuild.planning.compatibility.constraints import joined
 from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.resolution import Source
 from fleetbuild.planning.wheels.draft import DraftWheel
 
 
@@ -32,6 +34,9 @@ def plan_warnings(
         for wheel in group.wheels
         for words in wheel.requires.libraries.values()
     ]
+    warnings += filter(
+        None, (_without_cudnn(wheel, group, facts) for group in groups for wheel in group.wheels)
+    )
     torch = find_torch(versions_of(packages).get("torch", ""))
     if torch and not torch.known:
         warnings.append(
@@ -48,6 +53,31 @@ def plan_warnings(
     if config.cuda and not any(wheel.package.recipe.cuda for wheel in wheels):
         warnings.append(f"cuda: {config.cuda} has no effect: no package of this release uses CUDA.")
     return tuple(dict.fromkeys(warnings))
+
+
+def unasked(sources: Sequence[Source]) -> tuple[str, ...]:
+    """A warning for each source that did not say what its build needs."""
+    return tuple(
+        f"The source of {source.package} {source.version} was not asked what its build needs. "
+        f"{source.unasked} The recipe's own build requirements stand alone."
+        for source in sources
+        if source.unasked
+    )
+
+
+def _without_cudnn(
+    wheel: PlannedWheel, group: PlannedGroup, facts: Mapping[str, Facts]
+) -> str | None:
+    """What a torch without cuDNN lacks: it comes as a wheel, and there is not one for all."""
+    if wheel.action == "blocked" or wheel.environment.get("USE_CUDNN") != "0":
+        return None
+    having = [name for name in group.nodes if facts[name].toolchain.get("cudnn")]
+    there = f" The cuDNN of {joined(having)} is not used." if having else ""
+    return (
+        f"{wheel.package} for {group.name} is built without cuDNN, of which there is no wheel for "
+        f"CUDA {wheel.cuda} on {group.target.arch} and SM {', '.join(wheel.target.sms)}: "
+        f"convolutions and recurrent networks are slower on these GPUs.{there}"
+    )
 
 
 def _short_of_memory(wheel: PlannedWheel, facts: Mapping[str, Facts]) -> str | None:

@@ -20,7 +20,7 @@ from fleetbuild.planning.compatibility.constraints import sm_list
 from fleetbuild.planning.compatibility.toolkits import member_problem, package_problem
 from fleetbuild.planning.eligibility.blocked import Blocked
 from fleetbuild.planning.eligibility.interpreters import choose_interpreter
-from fleetbuild.planning.packages import Package, versions_of
+from fleetbuild.planning.packages import Package, cuda_floors, versions_of
 from fleetbuild.recipes import Recipe
 from fleetbuild.recipes.templates import ENVIRONMENT
 
@@ -223,7 +223,7 @@ def _refuse_without_toolkit(
     """Block a node whose GPUs, driver and Python leave no CUDA toolkit to build with."""
     versions = versions_of(packages)
     problem = package_problem(versions) or member_problem(
-        versions, facts, python.tag, pin=config.cuda
+        versions, facts, python.tag, pin=config.cuda, floors=cuda_floors(packages)
     )
     if problem:
         raise Blocked(problem.reason, problem.fix)

@@ -22,7 +22,7 @@ from fleetbuild.hardware.rungs import RUNGS, Rung, best
 from fleetbuild.models import Config, Facts, Target
 from fleetbuild.planning.compatibility.constraints import case_of, no_toolkit
 from fleetbuild.planning.eligibility.assess import allowed_rungs, wheel_rung
-from fleetbuild.planning.packages import Package
+from fleetbuild.planning.packages import Package, cuda_floors
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
@@ -182,6 +182,7 @@ def one_toolkit(
             together[0].python,
             [oldest[target] for target in together],
             config.cuda,
+            floors=cuda_floors(packages),
         )
         return "; ".join(no_toolkit(case)) or None
 

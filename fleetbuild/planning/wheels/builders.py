@@ -198,7 +198,13 @@ def job_memory(recipe: Recipe, target: Target) -> float:
 def expected_minutes(recipe: Recipe, target: Target, jobs: int) -> float:
     """How long a build may take: the recipe's estimates are for 8 jobs."""
     cost = recipe.cost
-    return round((cost.minutes + cost.per_sm_minutes * len(target.sms)) * 8 / jobs, 1)
+    pace = 1 if cost.serial else 8 / jobs
+    return round((cost.minutes + cost.per_sm_minutes * len(target.sms)) * pace, 1)
+
+
+def is_measured(recipe: Recipe, target: Target) -> bool:
+    """Whether the estimate rests on builds that were timed. None with GPU code has been."""
+    return recipe.cost.measured and not target.sms
 
 
 def jobs_on(recipe: Recipe, facts: Facts, target: Target) -> int:

@@ -143,6 +143,7 @@ def job_of(wheel: DraftWheel, flags: str = "") -> Job:
         target=wheel.target,
         cuda=cuda,
         flags=flags,
+        against={base.package.name: base.package.version for base in wheel.against},
     )
 
 

@@ -10,7 +10,7 @@ from fleetbuild.models import Facts, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.planning.compatibility.compilers import Need, flags_for
 from fleetbuild.planning.resolution import Locks
 from fleetbuild.planning.wheels.build_requirements import build_lock
-from fleetbuild.planning.wheels.builders import expected_minutes, jobs_on, requires_of
+from fleetbuild.planning.wheels.builders import expected_minutes, is_measured, jobs_on, requires_of
 from fleetbuild.planning.wheels.draft import DraftWheel, job_of
 from fleetbuild.planning.wheels.keys import artifact_key, published_key
 from fleetbuild.recipes import (
@@ -100,6 +100,7 @@ def plan_wheel(
         jobs=jobs_on(recipe, builder, target),
         build_jobs={name: jobs_on(recipe, facts[name], target) for name in builders.order},
         minutes=expected_minutes(recipe, target, jobs_on(recipe, builder, target)),
+        measured=is_measured(recipe, target),
         cuda=job.cuda,
         environment=render_environment(recipe, job),
         config_settings=render_settings(recipe, job),

@@ -7,8 +7,9 @@ taken, and what is shown later has no control characters left.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from fleetbuild.models import Capture, Facts, Libc, Os, Python
+from fleetbuild.models import Capture, Facts, Libc, Manifest, Os, Python
 from fleetbuild.probe.parsing.cpu import Cpu, read_cpu
 from fleetbuild.probe.parsing.gpu import read_gpus
 from fleetbuild.probe.parsing.release import read_release
@@ -74,6 +75,11 @@ def facts_of(capture: Capture) -> Facts:
             *damaged,
         )[:MAX_WARNINGS],
     )
+
+
+def releases_of(capture: Capture) -> Mapping[str, Manifest]:
+    """The manifests of the releases that are current on a node, by the name of each release."""
+    return read_release(capture)[0]
 
 
 def unreachable(reason: str, fix: str = "") -> Facts:

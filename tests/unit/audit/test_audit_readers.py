@@ -4,13 +4,13 @@ import contextlib
 import struct
 
 import pytest
-from audit_wheels import make_elf, make_fatbin
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.audit.elf import BrokenElf, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_code
 from fleetbuild.audit.wheel import audit_elf
+from tests.factories.elf import make_elf, make_fatbin
 
 VADDPS = bytes.fromhex("c5f458c2c3")
 VERSIONS = ("GLIBC_2.2.5", "GLIBC_2.34", "GLIBC_2.9", "GLIBCXX_3.4.29", "GLIBC_PRIVATE")

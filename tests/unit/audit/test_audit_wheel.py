@@ -3,39 +3,29 @@
 import zipfile
 
 import pytest
-from audit_wheels import make_elf, make_fatbin, make_wheel
 
 from fleetbuild.audit import archive, audit_wheel, check_wheel
 from fleetbuild.errors import UsageError
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target, TargetLibc
+from tests.factories.elf import make_elf, make_fatbin
+from tests.factories.files import demo_wheel
+from tests.factories.plans import make_target
 
 VADDPS_YMM, VADDPS_ZMM = bytes.fromhex("c5f458c2"), bytes.fromhex("62f1744858c2")
 GOOD = {"demo/_c.so": make_elf(VADDPS_YMM, versions=("GLIBC_2.34",)), "demo/__init__.py": b""}
 
 
-def target(**changes):
-    values = {
-        "arch": "x86_64",
-        "isa": "avx",
-        "features": ("avx", "cx16", "sse4_2"),
-        "python": "cp311",
-        "libc": TargetLibc(family="glibc", floor="2.36"),
-    }
-    return Target(**{**values, **changes})
-
-
 def check(path, **changes):
+    fields = Target.model_fields
+    target = {"isa": "avx"} | {key: value for key, value in changes.items() if key in fields}
     names = {"package": "demo", "wheel_version": "1.0+cpu.avx"}
-    return check_wheel(
-        path,
-        target=target(**{k: v for k, v in changes.items() if k in Target.model_fields}),
-        **{**names, **{k: v for k, v in changes.items() if k not in Target.model_fields}},
-    )
+    names |= {key: value for key, value in changes.items() if key not in fields}
+    return check_wheel(path, target=make_target(**target), **names)
 
 
 def test_a_right_wheel_is_accepted(tmp_path):
-    path = make_wheel(tmp_path, GOOD)
+    path = demo_wheel(tmp_path, files=GOOD)
     audit = audit_wheel(path)
     assert (audit.name, audit.version, audit.file_name) == ("demo", "1.0+cpu.avx", "demo")
     assert (audit.problems, audit.features, audit.libc_floor) == ((), ("avx",), "2.34")
@@ -59,7 +49,7 @@ def test_a_wheel_requires_what_it_was_built_against(tmp_path, requires, fits):
     lines = "".join(f"Requires-Dist: {text}\n" for text in requires)
     metadata = f"Metadata-Version: 2.1\nName: demo\nVersion: 1.0+cpu.avx\n{lines}"
     extra = {"replace": {"{info}/METADATA": metadata.encode()}}
-    wheel = make_wheel(tmp_path, GOOD, **extra)
+    wheel = demo_wheel(tmp_path, files=GOOD, **extra)
     found = [text for text in check(wheel, pins=["torch==2.13.0+cpu.avx"]) if "require" in text]
     assert bool(found) is not fits, found
     assert not [text for text in check(wheel) if "require" in text]
@@ -67,18 +57,18 @@ def test_a_wheel_requires_what_it_was_built_against(tmp_path, requires, fits):
 
 def test_a_newer_libstdcxx_than_the_nodes_have_is_told(tmp_path):
     code = make_elf(VADDPS_YMM, versions=("GLIBCXX_3.4.9", "GLIBCXX_3.4.29"))
-    wheel = make_wheel(tmp_path, {"demo/_c.so": code})
+    wheel = demo_wheel(tmp_path, files={"demo/_c.so": code})
     assert check(wheel, libstdcxx="3.4.29") == ()
     assert check(wheel) == ()  # of nodes that do not say what they have
     assert check(wheel, libstdcxx="3.4.25") == (
         "demo/_c.so needs GLIBCXX_3.4.29, and the oldest libstdc++ has 3.4.25",
     )
     own = {"demo/_c.so": code, "demo.libs/libstdc++-1.so.6": code}
-    assert check(make_wheel(tmp_path, own), libstdcxx="3.4.25") == ()
+    assert check(demo_wheel(tmp_path, files=own), libstdcxx="3.4.25") == ()
 
 
 def test_code_beyond_the_rung_is_named_with_its_place(tmp_path):
-    path = make_wheel(tmp_path, {"demo/_c.so": make_elf(VADDPS_ZMM)})
+    path = demo_wheel(tmp_path, files={"demo/_c.so": make_elf(VADDPS_ZMM)})
     (finding,) = check(path)
     assert finding == (
         "demo/_c.so uses avx512f (vaddps zmm0,zmm1,zmm2 at 0x1000 in `kernel`), "
@@ -102,6 +92,8 @@ SUFFIX_A, SUFFIX_F = 0x100000, 0x200000
         ("demo", [(2, 100, 0), (2, 100, SUFFIX_F)], ("10.0",), None),
         ("demo", [(2, 120, 0), (2, 121, SUFFIX_A)], ("12.0",), "12.1a"),
         ("torch", [(2, 120, 0), (2, 121, SUFFIX_A)], ("12.0",), None),
+        ("torch", [(2, 103, SUFFIX_A)], ("10.3",), None),
+        ("torch", [(2, 121, SUFFIX_A)], ("12.1",), None),
         ("demo", [(2, 120, 0), (1, 120, 0)], ("12.0",), None),  # PTX of its own SM
         ("demo", [(2, 86, 0), (1, 52, 0)], ("8.6",), "5.2"),  # what an old nvcc adds by itself
         ("demo", [(2, 75, 0), (2, 80, 0), (2, 86, 0)], ("7.5", "8.0", "8.6"), None),
@@ -112,7 +104,7 @@ SUFFIX_A, SUFFIX_F = 0x100000, 0x200000
 def test_our_wheels_hold_gpu_code_for_their_target_alone(tmp_path, package, built, sms, extra):
     version = f"1.0+{'cu130.sm86' if sms else 'cpu'}.avx"
     binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
-    path = make_wheel(tmp_path, {"k.so": binary}, name=package, version=version)
+    path = demo_wheel(tmp_path, files={"k.so": binary}, name=package, version=version)
     promise = f"for SM {', '.join(sms)} alone" if sms else "for CPUs"
     finding = f"k.so holds GPU code for SM {extra}, and it is to be {promise}"
     told = check(path, package=package, wheel_version=version, sms=sms)
@@ -121,7 +113,7 @@ def test_our_wheels_hold_gpu_code_for_their_target_alone(tmp_path, package, buil
 
 def test_a_published_wheel_may_serve_more_gpus(tmp_path):
     binary = make_elf(b"\xc3", fatbin=make_fatbin((2, 75, 0), (2, 86, 0)))
-    path = make_wheel(tmp_path, {"k.so": binary}, version="1.0+cu130")
+    path = demo_wheel(tmp_path, files={"k.so": binary}, version="1.0+cu130")
     assert check(path, wheel_version="1.0+cu130", sms=("8.6",)) == ()
 
 
@@ -130,11 +122,11 @@ def test_nvidias_own_libraries_are_as_they_are(tmp_path):
     own = make_elf(b"\xc3", fatbin=make_fatbin((2, 80, 0)))
     brought = {"demo.libs/libcublas-1a2b3c.so.13": all_of_them}
     version = "1.0+cu130.sm80.avx"
-    path = make_wheel(tmp_path, {"k.so": own, **brought}, version=version)
+    path = demo_wheel(tmp_path, files={"k.so": own, **brought}, version=version)
     assert check(path, wheel_version=version, sms=("8.0",)) == ()
     # And they do not stand in for what the package itself lacks.
     version = "1.0+cu130.sm90.avx"
-    path = make_wheel(tmp_path, {"k.so": own, **brought}, version=version)
+    path = demo_wheel(tmp_path, files={"k.so": own, **brought}, version=version)
     findings = check(path, wheel_version=version, sms=("9.0",))
     assert any("has no code for SM 9.0" in finding for finding in findings)
 
@@ -153,7 +145,9 @@ def test_nvidias_own_libraries_are_as_they_are(tmp_path):
     ],
 )
 def test_a_wheel_for_others_is_refused(tmp_path, changes, sentence):
-    assert any(sentence in finding for finding in check(make_wheel(tmp_path, GOOD), **changes))
+    assert any(
+        sentence in finding for finding in check(demo_wheel(tmp_path, files=GOOD), **changes)
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +173,7 @@ def test_a_wheel_for_others_is_refused(tmp_path, changes, sentence):
     ],
 )
 def test_tags(tmp_path, tag, changes, fits):
-    path = make_wheel(tmp_path, {"demo/__init__.py": b""}, tag=tag)
+    path = demo_wheel(tmp_path, files={"demo/__init__.py": b""}, tag=tag)
     assert (check(path, **changes) == ()) is fits
 
 
@@ -202,7 +196,7 @@ def test_tags(tmp_path, tag, changes, fits):
 )
 def test_gpu_code(tmp_path, built, sm, fits):
     binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
-    path = make_wheel(tmp_path, {"k.so": binary}, version="1.0+cu130")
+    path = demo_wheel(tmp_path, files={"k.so": binary}, version="1.0+cu130")
     findings = check(path, wheel_version="1.0+cu130", sms=(sm,))
     assert (findings == ()) is fits
     assert audit_wheel(path).sms + audit_wheel(path).ptx
@@ -230,13 +224,13 @@ def test_gpu_code(tmp_path, built, sm, fits):
     ],
 )
 def test_what_is_wrong_is_told(tmp_path, changes, sentence):
-    problems = audit_wheel(make_wheel(tmp_path, GOOD, **changes)).problems
+    problems = audit_wheel(demo_wheel(tmp_path, files=GOOD, **changes)).problems
     assert any(sentence in problem for problem in problems), problems
-    assert check(make_wheel(tmp_path, GOOD, **changes)) != ()
+    assert check(demo_wheel(tmp_path, files=GOOD, **changes)) != ()
 
 
 def test_links_doubles_and_passwords_are_told(tmp_path):
-    path = make_wheel(tmp_path, GOOD)
+    path = demo_wheel(tmp_path, files=GOOD)
     with zipfile.ZipFile(path, "a") as file:
         link = zipfile.ZipInfo("demo/link")
         link.external_attr = 0o120777 << 16
@@ -254,7 +248,7 @@ def test_links_doubles_and_passwords_are_told(tmp_path):
 
 
 def test_too_much_of_it(tmp_path, monkeypatch):
-    path = make_wheel(tmp_path, GOOD)
+    path = demo_wheel(tmp_path, files=GOOD)
     monkeypatch.setattr(archive, "MAX_MEMBERS", 2)
     monkeypatch.setattr(archive, "MAX_TOTAL", 100)
     assert [p.split(";")[1] for p in audit_wheel(path).problems] == [
@@ -264,21 +258,21 @@ def test_too_much_of_it(tmp_path, monkeypatch):
 
 def test_no_flood_of_problems(tmp_path):
     replace = {f"demo/{n}.py": b"" for n in range(50)}
-    problems = audit_wheel(make_wheel(tmp_path, GOOD, replace=replace)).problems
+    problems = audit_wheel(demo_wheel(tmp_path, files=GOOD, replace=replace)).problems
     assert len(problems) == 21
     assert problems[-1] == "and 30 more of the like"
 
 
 def test_broken_binaries_are_findings(tmp_path):
     files = {"a.so": b"\x7fELF", "b.so": make_elf(b"\xc3", fatbin=b"x" * 99), "c.py": b"\x7f"}
-    problems = audit_wheel(make_wheel(tmp_path, files)).problems
+    problems = audit_wheel(demo_wheel(tmp_path, files=files)).problems
     assert [problem.split(":")[0] for problem in problems] == [
         "a.so is damaged", "b.so is damaged",
     ]  # fmt: skip
 
 
 def test_damaged_archives_are_findings(tmp_path):
-    path = make_wheel(tmp_path, GOOD)
+    path = demo_wheel(tmp_path, files=GOOD)
     whole = path.read_bytes()
     path.write_bytes(b"not a zip")
     assert "not a zip archive" in audit_wheel(path).problems[0]
@@ -301,7 +295,7 @@ def test_orders():
 
 def test_a_binary_that_does_not_unpack_is_a_finding(tmp_path):
     # Its first bytes come out, so it is known for ELF; then the stream is garbage.
-    path = make_wheel(tmp_path, {"a.so": make_elf(bytes(range(256)) * 2000)})
+    path = demo_wheel(tmp_path, files={"a.so": make_elf(bytes(range(256)) * 2000)})
     data = bytearray(path.read_bytes())
     middle = data.index(b"demo-1.0") // 2
     data[middle : middle + 64] = bytes(64)

@@ -1,10 +1,10 @@
 """x86-64 machine code: single instructions, and what the gcc here makes of C at each level."""
 
 import pytest
-from audit_wheels import GCC, compile_c
 
 from fleetbuild.audit import x86
 from fleetbuild.audit.wheel import audit_elf
+from tests.factories.elf import GCC, compile_c
 
 V2 = {"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"}
 AVX = V2 | {"avx"}

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.audit import audit_wheel, check_wheel
-from fleetbuild.models import Target, TargetLibc
+from fleetbuild.models import Target
+from tests.factories.plans import make_target
 from tests.toolkit import cuda_toolkit
 
 SOURCE = Path(__file__).parents[2] / "cuda_extension"
@@ -53,14 +54,7 @@ def build(folder: Path, cuda_home: Path, archs: str) -> Path:
 
 
 def target(*sms: str) -> Target:
-    return Target(
-        arch="x86_64",
-        isa="x86-64-v2",
-        features=("cx16", "lahf_lm", "pni", "popcnt", "sse4_1", "sse4_2", "ssse3"),
-        sms=sms,
-        python=f"cp3{sys.version_info.minor}",
-        libc=TargetLibc(family="glibc", floor="2.99"),
-    )
+    return make_target("x86-64-v2", "2.99", sms=sms, python=f"cp3{sys.version_info.minor}")
 
 
 def findings(wheel: Path, *sms: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typer.testing import Result
 import fleetbuild
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.store import Store
-from tests.unit.kubernetes.k8s_plans import make_plan
+from tests.factories.plans import make_plan
 
 Run = Callable[..., Result]
 PREFIX = ("--image-prefix", "registry.example.com/team/fleet")

@@ -100,6 +100,9 @@ def test_a_reader_that_leaves_does_not_stop_the_run(tmp_path: Path) -> None:
 STOPPED = """
 import os, signal, sys, time
 from pathlib import Path
+# Whoever started the tests may ignore them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from fleetbuild import cli
 from fleetbuild.cli.session import Session
 
@@ -107,7 +110,7 @@ from fleetbuild.cli.session import Session
 def wait(number: int) -> None:
     with Session(state_dir=Path("state")):
         os.kill(os.getpid(), number)
-        time.sleep(1)
+        time.sleep(60)
 
 cli.main()
 """

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_fakes import FakeApi
 
 from fleetbuild.cluster.client import Client
 from fleetbuild.cluster.kubeconfig import find_access
+from tests.factories.cluster_api import FakeApi
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -26,29 +25,20 @@ from typer.testing import CliRunner
 from fleetbuild.cli import app
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.models import (
-    Installs,
     LockedFile,
     Plan,
-    PlannedGroup,
-    PlannedNode,
     PlannedWheel,
     Requires,
-    Target,
-    TargetLibc,
 )  # fmt: skip
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import add_built_wheels, cluster_builds
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
+from tests.factories.schemas import NEWEST, OLDEST, accept
 
-TARGET = Target(
-    arch="x86_64",
-    isa="x86-64",
-    features=(),
-    python=f"cp3{sys.version_info.minor}",
-    libc=TargetLibc(family="glibc", floor="2.40"),
-)
+TARGET = make_target("x86-64", "2.40", python=f"cp3{sys.version_info.minor}")
 KEY, NEXT = "a" * 32, "b" * 32
 
 
@@ -58,16 +48,12 @@ def file(name: str, url: str = "https://index.example.com", content: bytes = b""
 
 
 def wheel(**changes: Any) -> PlannedWheel:
-    return PlannedWheel(
+    return make_wheel(
         **{
             "package": "tiny",
-            "version": "1.0",
             "wheel_version": "1.0+cpu.x8664",
-            "recipe": "generic",
             "target": TARGET,
             "artifact_key": KEY,
-            "action": "build",
-            "reason": "not in the store",
             "built_on": "n1",
             "fallbacks": ("n2",),
             "build_pythons": {"n1": "/usr/local/bin/python3", "n2": "/usr/local/bin/python3"},
@@ -82,24 +68,15 @@ def wheel(**changes: Any) -> PlannedWheel:
 
 
 def plan_of(*wheels: PlannedWheel, **changes: Any) -> Plan:
-    group = PlannedGroup(
-        name=TARGET.name, nodes=("n1", "n2"), representative="n1", target=TARGET, wheels=wheels,
-        release_id="r", dependencies=(), installs=Installs(install=("n1", "n2")),
-    )  # fmt: skip
-    nodes = {
-        name: PlannedNode(state="ok", group=group.name, kubernetes_node=f"kube-{name}")
-        for name in group.nodes
+    group = make_group(("n1", "n2"), TARGET, wheels)
+    values = {
+        "groups": (group,),
+        "names": {name: f"kube-{name}" for name in group.nodes},
+        "inventory": "cluster:c",
+        "facts_source": "cluster",
+        "build_image": "python:3.11-bookworm",
     }
-    return with_digest(
-        Plan(
-            **{
-                "created": "2026-01-01T00:00:00+00:00", "inventory": "cluster:c",
-                "facts_source": "cluster", "packages": ("tiny==1.0",), "fingerprint": {},
-                "nodes": nodes, "groups": (group,), "build_image": "python:3.11-bookworm",
-                **changes,
-            }
-        )
-    )  # fmt: skip
+    return with_digest(make_plan(**{**values, **changes}))
 
 
 def documents(files: dict[str, str]) -> list[dict[str, Any]]:
@@ -114,15 +91,13 @@ def job_of(files: dict[str, str], number: int = 0) -> dict[str, Any]:
 # Manifests.
 
 
-@pytest.mark.parametrize(
-    "version", [kubernetes_validate.utils.all_versions()[0], kubernetes_validate.latest_version()]
-)
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_every_manifest_is_one(version: str) -> None:
     files, warnings = cluster_builds(plan_of(wheel()))
     assert not warnings
     for each in documents(files):
         if each["kind"] != "Kustomization":
-            kubernetes_validate.validate(each, version, strict=True)
+            accept(each, version)
     listed = yaml.safe_load(files["kustomization.yaml"])["resources"]
     assert {*listed, "kustomization.yaml", "shelf.yaml"} == files.keys()
     assert cluster_builds(plan_of(wheel())) == (files, warnings)

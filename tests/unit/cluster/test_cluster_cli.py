@@ -8,71 +8,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fakes import TOKEN, FakeApi, Say
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
 from fleetbuild.cli import app
 from fleetbuild.cluster import Cluster
-from fleetbuild.labelling.api import compare_labels
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.kubernetes import as_planned
 from fleetbuild.labelling.labeller import LabelTargets
+from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import (
     Facts,
-    Installs,
     Manifest,
+    NodeHardware,
     NodeResult,
     NodeStatus,
     Plan,
-    PlannedGroup,
     PlannedNode,
-    PlannedWheel,
-    Requires,
     Result,
-    Target,
-    TargetLibc,
 )  # fmt: skip
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
+from fleetbuild.tasks.cluster_labels import compare_labels
+from tests.factories.cluster_api import TOKEN, FakeApi, Say
+from tests.factories.plans import make_group, make_plan, make_wheel
 
-TARGET = Target(
-    arch="x86_64",
-    isa="avx2",
-    features=("avx2",),
-    python="cp311",
-    libc=TargetLibc(family="glibc", floor="2.28"),
-)
 RELEASE = "0123456789abcdef"
 
 
 def plan_of(*names: str, called: dict[str, str] | None = None, **changes: Any) -> Plan:
-    wheel = PlannedWheel(
-        package="p", version="1", wheel_version="1+cpu.avx2", recipe="generic", target=TARGET,
-        artifact_key="k", action="reuse", reason="", environment={}, requires=Requires(compiler=""),
-    )  # fmt: skip
-    group = PlannedGroup(
-        name=TARGET.name, nodes=names, representative=names[0], target=TARGET, wheels=(wheel,),
-        release_id=RELEASE, dependencies=(), installs=Installs(install=names),
-    )  # fmt: skip
-    return with_digest(
-        Plan(
-            created="2026-01-01T00:00:00+00:00", inventory="i.yml", facts_source="probe",
-            packages=("p==1",), fingerprint={}, groups=(group,),
-            nodes={
-                name: PlannedNode(
-                    state="ok", group=group.name, kubernetes_node=(called or {}).get(name, name)
-                )
-                for name in names
-            },
-            **changes,
-        )
-    )  # fmt: skip
+    wheel = make_wheel("p", "1+cpu.avx2", action="reuse")
+    group = make_group(names, wheels=(wheel,), release_id=RELEASE)
+    return with_digest(make_plan((group,), called, inventory="i.yml", **changes))
 
 
 @pytest.fixture
 def save(tmp_path: Path) -> Callable[..., None]:
-    """Keep a plan and what came of it: node -> state, or state and release."""
+    """Keep a plan, what came of it, and what the nodes said."""
 
     def keep(made: Plan, **states: Any) -> None:
         state = StateDir(tmp_path / "state").create()
@@ -82,6 +56,9 @@ def save(tmp_path: Path) -> Callable[..., None]:
         )
         result = Result(plan_digest=made.digest, nodes=nodes)
         state.save_result(result, started="2026-01-01T00:00:00+00:00")
+        for name, manifest in as_planned(made, states).items():
+            if states.get(name) == "installed" and manifest:
+                note_reply(state, name, manifest)
 
     return keep
 
@@ -154,6 +131,47 @@ def test_a_blocked_node_on_which_nothing_serves_loses_the_labels_of_the_release(
     assert "2 nodes: 2 labelled." in ran.output
 
 
+def test_a_blocked_host_has_the_class_of_its_hardware_and_loses_one_that_it_does_not_meet(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
+) -> None:
+    made = plan_of("a")
+    blocked = {
+        name: PlannedNode(
+            state="blocked",
+            kubernetes_node=name,
+            hardware=NodeHardware(arch="x86_64", features=tuple(RUNGS[isa].features)),
+        )
+        for name, isa in (("newer", "avx512"), ("older", "avx"))
+    }
+    save(with_digest(made.model_copy(update={"nodes": {**made.nodes, **blocked}})), a="installed")
+    api.add("a", "newer", "older")
+    api.nodes["older"].labels["fleetbuild.dev/class"] = "cpu-avx2"
+    api.nodes["older"].owners["fleetbuild", "Apply"] = {"fleetbuild.dev/class"}
+    assert emit().exit_code == 0
+    assert ours(api, "newer") == {"class": "cpu-avx2", "isa": "avx2"}
+    assert ours(api, "older") == {}
+
+
+def test_kubelets_write_names_in_lower_case(
+    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi, tmp_path: Path
+) -> None:
+    save(plan_of("Node-A.Example.com", "B"), **{"Node-A.Example.com": "installed"})
+    api.add("node-a.example.com", "b.example.com")
+    ran = emit()
+    assert ran.exit_code == 0, ran.output
+    assert ours(api, "node-a.example.com")["release"] == RELEASE
+    assert ours(api, "b.example.com") == {"class": "cpu-avx2", "isa": "avx2"}
+    assert "B: matched to Nodes by the first label of the name, B to b.example.com" in ran.output
+    assert "no host here" not in ran.output
+    written = (tmp_path / "state" / "manifests" / "labels" / "labels.sh").read_text()
+    assert "node node-a.example.com " in written
+    found = {"B": NodeStatus(node="B", state="ok")}
+    names = LabelTargets("fleetbuild.dev", nodes={"B": "b"})
+    compared = compare_labels(found, {}, names, Cluster(api.kubeconfig(tmp_path)), limited=True)
+    assert compared["B"].labels == "right"
+    assert "matched to its Node by the first label" in compared["B"].labels_sentence
+
+
 def test_what_went_wrong_is_told_and_decides_the_exit_code(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
@@ -166,7 +184,7 @@ def test_what_went_wrong_is_told_and_decides_the_exit_code(
     assert [each["state"] for each in said["nodes"]] == ["conflict", "labelled", "no_node"]
     assert "nfd-master" in said["nodes"][0]["reason"]
     assert said["strangers"] == []
-    assert "not in the cluster: c: There is no Node c" in ran.stderr
+    assert "has no Node of its name." in ran.stderr
     assert emit("--force-conflicts").exit_code == 0
     assert ours(api, "a")["isa"] == "avx2"
 
@@ -253,7 +271,11 @@ def test_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
     }  # fmt: skip
     assert len(api.asked) == 1
     ending = "\n".join(status_ending(compared, "i.yml"))
-    assert "labels do not fit what is there: b" in ending
+    assert ending.startswith("3 nodes, 0 with a release, 1 with wrong labels.")
+    assert "Labels say something else than what serves: b\n" in ending
+    assert ending.endswith("  fix: fleetbuild emit labels --apply")
+    by_nfd = status_ending(compared, "i.yml", by="nfd")
+    assert by_nfd[-1] == "  fix: fleetbuild verify i.yml"
 
 
 def test_a_node_that_left_the_inventory_with_its_labels_is_told(
@@ -271,9 +293,10 @@ def test_a_node_that_left_the_inventory_with_its_labels_is_told(
     assert list(compared) == ["a", "node/gone"]
     assert compared["node/gone"].labels == "no_host"
     assert compared["node/gone"].labels_sentence.endswith(
-        "take its labels off: kubectl label node gone fleetbuild.dev/release-"
+        "Take its labels off: kubectl label node gone fleetbuild.dev/release-"
     )
     ending = status_ending(compared, "i.yml")
     assert ending[0].startswith("1 node, ")
-    assert "no host here, and labelled with this release: gone" in ending
+    assert ending[-1].endswith("labels of this release, and no host here: gone")
+    assert "drifted" not in ending[0]
     assert list(compare_labels(found, {}, names, cluster, limited=True)) == ["a"]

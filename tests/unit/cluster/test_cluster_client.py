@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from cluster_fakes import FakeApi, Say
 
 from fleetbuild.cluster.client import Client, path_of
 from fleetbuild.cluster.connection import connect
@@ -16,6 +15,7 @@ from fleetbuild.cluster.credentials import Credentials
 from fleetbuild.cluster.kubeconfig import Access, User
 from fleetbuild.cluster.nodes import list_nodes, read
 from fleetbuild.errors import ClusterError, ForbiddenError, KubeconfigError
+from tests.factories.cluster_api import FakeApi, Say
 
 
 def test_no_part_of_a_path_leads_elsewhere() -> None:

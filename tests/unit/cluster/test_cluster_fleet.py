@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fakes import FakeApi, FakeNode, Say
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
@@ -22,6 +21,7 @@ from fleetbuild.kubernetes.labels.features import rung_flags
 from fleetbuild.kubernetes.labels.node_facts import facts_of_node
 from fleetbuild.models import Facts
 from fleetbuild.models.config import Build
+from tests.factories.cluster_api import FakeApi, FakeNode, Say
 
 IMAGE = builder_image(Build(image="python:3.11-bookworm"), None)
 CPUID = "feature.node.kubernetes.io/cpu-cpuid."

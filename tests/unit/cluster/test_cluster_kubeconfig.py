@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster_fakes import TOKEN, FakeApi
 
 from fleetbuild.cluster import kubeconfig as module
 from fleetbuild.cluster.client import Client
@@ -18,6 +17,7 @@ from fleetbuild.cluster.credentials import log_in, renewable
 from fleetbuild.cluster.kubeconfig import Access, find_access
 from fleetbuild.cluster.nodes import list_nodes
 from fleetbuild.errors import ClusterError, KubeconfigError
+from tests.factories.cluster_api import TOKEN, FakeApi
 
 KIND = "client.authentication.k8s.io/v1"
 

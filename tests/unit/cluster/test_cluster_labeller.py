@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from cluster_fakes import FakeApi, Say
 
 from fleetbuild.cluster.client import Client
 from fleetbuild.errors import BlockedError, ClusterError, ForbiddenError
 from fleetbuild.labelling.api import ApiLabeller
-from fleetbuild.labelling.labeller import LabelTargets
+from fleetbuild.labelling.labeller import LabelTargets, matched
 from fleetbuild.models import Manifest
+from tests.factories.cluster_api import FakeApi, Say
 
 HARDWARE = {"x.dev/class": "cpu-avx2"}
 NAMES = LabelTargets(
@@ -91,3 +91,36 @@ def test_another_cluster_is_told(client: Client, api: FakeApi) -> None:
     with pytest.raises(BlockedError, match="None of the 3 hosts"):
         ApiLabeller(NAMES, client).prepare()
     ApiLabeller(LabelTargets("x.dev"), client).prepare()  # nobody to be labelled
+
+
+@pytest.mark.parametrize(
+    ("hosts", "nodes", "found"),
+    [
+        (["a"], ["a.example.com"], {"a": "a.example.com"}),
+        (["a.example.com"], ["a"], {"a.example.com": "a"}),
+        (["a"], ["a.one.com", "a.two.com"], {}),  # which?
+        (["a.one.com", "a.two.com"], ["a"], {}),
+        (["a.one.com"], ["a.two.com"], {}),
+        (["a", "a.example.com"], ["a.example.com"], {}),  # the other host is called so
+        (["a"], ["a", "a.example.com"], {}),
+    ],
+)
+def test_a_short_name_is_the_first_label_of_a_long_one_where_no_other_could_be(
+    hosts: list[str], nodes: list[str], found: dict[str, str]
+) -> None:
+    assert matched(LabelTargets("x.dev", nodes={host: host for host in hosts}), nodes) == found
+
+
+def test_which_hosts_were_matched_is_said(client: Client, api: FakeApi) -> None:
+    api.add("b", "a.example.com", "c.one.com", "c.two.com")
+    names = LabelTargets("x.dev", nodes={name: name for name in "abc"})
+    labels = ApiLabeller(names, client)
+    assert labels.prepare().startswith(
+        "a: matched to Nodes by the first label of the name, a to a."
+    )
+    done = labels.publish({"a": SERVED, "b": SERVED, "c": SERVED})
+    assert [each.state for each in done.values()] == ["labelled", "labelled", "refused"]
+    assert done["a"].kubernetes_node == "a.example.com"
+    assert "any of these Nodes: c.one.com, c.two.com" in str(done["c"].reason)
+    assert labels.strangers() == ("c.one.com", "c.two.com")
+    assert ours(api, "a.example.com") == RELEASE

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 import pytest
-from cluster_fakes import Asked, FakeApi, Say
 
 from fleetbuild.cluster.client import Client
 from fleetbuild.cluster.labels import AT_ONCE, Labelling, Outcome, WantedLabels, label_nodes
 from fleetbuild.cluster.nodes import list_nodes
+from tests.factories.cluster_api import Asked, FakeApi, Say
 
 DOMAIN = "fleetbuild.dev"
 HARDWARE = {f"{DOMAIN}/class": "cpu-avx2", f"{DOMAIN}/isa": "avx2"}

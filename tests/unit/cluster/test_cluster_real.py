@@ -9,8 +9,6 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-import real_api
-from real_api import NOBODY, RealApi
 
 from fleetbuild.cluster.client import Client
 from fleetbuild.cluster.kubeconfig import find_access
@@ -22,6 +20,9 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes.builds.builder_image import builder_image
 from fleetbuild.kubernetes.labels.features import rung_flags
 from fleetbuild.models.config import Build
+from tests.factories import real_api
+from tests.factories.data import NFD_CRDS
+from tests.factories.real_api import NOBODY, RealApi
 
 pytestmark = pytest.mark.skipif(
     not real_api.ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
@@ -238,10 +239,6 @@ def test_long_lists_come_in_pages(
     assert list(list_nodes(client)) == ["a", "b", "c", "d", "e"]
 
 
-CRDS = Path(__file__).parents[4] / "shared" / "nfd" / "nfd-api-crds.yaml"
-
-
-@pytest.mark.skipif(not CRDS.exists(), reason="the CRDs of Node Feature Discovery are not here")
 def test_node_feature_objects_tell_the_cpu(client: Client, api: RealApi) -> None:
     status = {
         "nodeInfo": {"architecture": "amd64", "operatingSystem": "linux"},
@@ -255,7 +252,7 @@ def test_node_feature_objects_tell_the_cpu(client: Client, api: RealApi) -> None
     assert {each.isa for each in read_fleet(client, image)[1].values()} == {"avx2"}
 
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    for crd in filter(None, real_api.yaml.safe_load_all(CRDS.read_text(encoding="utf-8"))):
+    for crd in filter(None, real_api.yaml.safe_load_all(NFD_CRDS.read_text(encoding="utf-8"))):
         api.ask("POST", definitions, crd)
     flags = {flag: {} for flag in rung_flags(RUNGS["avx"])}
     feature = {

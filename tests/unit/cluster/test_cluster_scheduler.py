@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import real_api
 import yaml
-from real_api import RealApi
 
 from fleetbuild.cluster.client import Client
 from fleetbuild.cluster.kubeconfig import find_access
@@ -29,13 +26,12 @@ from fleetbuild.models.config import Build
 from fleetbuild.planning import Locks, Package, draft_plan, make_plan
 from fleetbuild.recipes import Recipe
 from fleetbuild.tasks.cluster_builds import cluster_builds
-
-# Plans, and what NFD makes of a rule, are the tests' of manifests.
-sys.path.append(str(Path(__file__).parents[1] / "kubernetes"))
-
-from nfd_master import labels_of
-from nfd_worker import report
-from test_rules import CRDS, plan_of
+from tests.factories import real_api
+from tests.factories.data import NFD_CRDS
+from tests.factories.hardware_classes import plan_of
+from tests.factories.nfd_master import labels_of
+from tests.factories.nfd_worker import report
+from tests.factories.real_api import RealApi
 
 pytestmark = pytest.mark.skipif(
     not real_api.ASSETS or not real_api.SCHEDULER.exists(),
@@ -200,9 +196,7 @@ def place(api: RealApi, files: dict[str, str], suffix: str) -> set[str | None]:
 @pytest.fixture(scope="module")
 def rule(api: RealApi) -> dict[str, Any]:
     """The plan's rule, as the server keeps it."""
-    if not CRDS.exists():
-        pytest.skip("needs NFD's CRDs")
-    for crd in filter(None, yaml.safe_load_all(CRDS.read_text())):
+    for crd in filter(None, yaml.safe_load_all(NFD_CRDS.read_text())):
         api.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     wait(lambda: served(api))
     given = yaml.safe_load(node_feature_rule(PLAN))

@@ -1,8 +1,6 @@
 from pathlib import Path
 from typing import Any
 
-from engine_fakes import answer, ended, event, facts
-
 from fleetbuild.ansible.role_results import RoleResult
 from fleetbuild.labelling.labeller import Labeller, ManualLabels
 from fleetbuild.models import Event, Facts, Inventory, Login, Manifest, Node, Result
@@ -10,6 +8,8 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.verify import Checks, failure_reason, verify_task
+from tests.factories.fleets import facts
+from tests.factories.runs import answer, ended, event
 
 MANIFEST = Manifest(
     release="default", id="r1", group="cpu-avx-cp311", python="/usr/bin/python3", wheels=()
@@ -118,6 +118,7 @@ def test_goes_back(tmp_path: Path) -> None:
         ("install_failed", "r1"),
     ]
     assert result.changed
+    assert all(map(fleet.state.is_changing, "ab"))  # this probe keeps nothing
     assert result.exit_code == 6
 
 

@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_fakes import group, plan
 
 import fleetbuild
 from fleetbuild.models import Manifest, ManifestWheel
 from fleetbuild.planner.facts import keep
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.state.directory import StateDir
+from tests.factories.runs import group, plan
 
 AVX = group("avx", ["a"])
 PLAN = with_digest(plan(AVX))

@@ -7,23 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_fakes import FakeFleet, FakeStore, answer, ended, event, facts, group, plan
 
 from fleetbuild.apply.context import Progress
-from fleetbuild.apply.rollout import release_manifest
 from fleetbuild.apply.stages import carry_out
+from fleetbuild.apply.wave import manifest
 from fleetbuild.cluster.labels import Labelling
+from fleetbuild.errors import Interrupted
 from fleetbuild.kubernetes import render
 from fleetbuild.kubernetes.labels.node_labels import node_labels
 from fleetbuild.kubernetes.labels.release_labels import is_release_label, served_labels
-from fleetbuild.labelling.labeller import (
-    LabelTargets,
-    ManualLabels,
-    label_targets,
-    nodes_serving_plan,
-    targets_of_plan,
-)
+from fleetbuild.labelling.labeller import LabelTargets, ManualLabels, label_targets, targets_of_plan
 from fleetbuild.labelling.nfd import NfdLabeller
+from fleetbuild.labelling.serving import last_said, note_reply, serving_now
 from fleetbuild.models import (
     Config,
     Event,
@@ -37,10 +32,13 @@ from fleetbuild.models import (
     Result,
 )  # fmt: skip
 from fleetbuild.models.result import LabelResult
+from fleetbuild.planner.facts import keep
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.verify import Checks, verify_task
+from tests.factories.fleets import facts
+from tests.factories.runs import FakeFleet, FakeStore, answer, ended, event, group, plan
 
 AVX = group("avx", ["avx-1", "avx-2", "avx-3"])
 PLAN = plan(AVX)
@@ -56,8 +54,9 @@ class Told:
         self.log: list[str] = []
         self.trouble: dict[str, str] = {}  # (moment, node) -> state, as "off avx-1"
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
         self.log.append("prepare")
+        return ""
 
     def withdraw(self, names: Iterable[str]) -> dict[str, LabelResult]:
         return self._all("off", dict.fromkeys(names, ""))
@@ -242,7 +241,7 @@ def test_a_manifest_makes_the_labels_of_its_plan(fleet: FakeFleet, tmp_path: Pat
         renamed = PLAN.model_copy(update={"release": release})
         run = fleet.run(renamed, tmp_path / "state")
         stored_wheels = dict(fleet.store.shelf)
-        made = release_manifest(run, Progress(stored_wheels=stored_wheels), AVX, "avx-1")
+        made = manifest(run, Progress(stored_wheels=stored_wheels), AVX, "avx-1")
         labels = node_labels(renamed, AVX)
         known = targets_of_plan(renamed).hardware["avx-1"]
         assert {**served_labels(made, PLAN.label_domain), **known} == labels
@@ -263,15 +262,57 @@ def test_hosts_that_the_plan_does_not_know_are_called_as_configured() -> None:
     assert not label_targets(inventory, other, made).hardware
 
 
-def test_only_what_serves_this_plans_release_is_labelled_with_it() -> None:
-    def result(state: Any, release: str | None) -> Result:
+def test_without_a_word_of_the_node_a_result_says_what_serves() -> None:
+    def found(state: Any, release: str | None) -> dict[str, str | None]:
         node = NodeResult(node="avx-1", state=state, release_id=release)
-        return Result(plan_digest="", nodes=(node,))
+        known = serving_now(PLAN, None, Result(plan_digest="", nodes=(node,)))
+        return {name: made.id if made else None for name, made in known.items()}
 
-    assert nodes_serving_plan(PLAN, result("installed", AVX.release_id)) == {"avx-1"}
-    assert not nodes_serving_plan(PLAN, result("installed", "of an older plan"))
-    assert not nodes_serving_plan(PLAN, result("verify_failed", AVX.release_id))
-    assert not nodes_serving_plan(PLAN, None)
+    others = {"avx-2": None, "avx-3": None}
+    assert found("installed", AVX.release_id) == {"avx-1": AVX.release_id, **others}
+    assert found("installed", "of an older plan") == others
+    assert found("verify_failed", AVX.release_id) == {"avx-1": None, **others}
+    assert not any(serving_now(PLAN).values())
+
+
+def test_what_a_node_said_last_goes_before_a_result_and_a_plan(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    keep(state, {"avx-1": {"release": OLD.model_dump_json()}, "avx-2": {}})
+    node = NodeResult(node="avx-1", state="installed", release_id=AVX.release_id)
+    result = Result(plan_digest="", nodes=(node,))
+    known = serving_now(PLAN, state, result)
+    assert known == {"avx-1": OLD, "avx-2": None, "avx-3": None}
+    state.mark_changing(["avx-1", "avx-3"])
+    assert serving_now(PLAN, state, result) == {"avx-2": None}
+    beside = OLD.model_copy(update={"release": "staging"})
+    note_reply(state, "avx-1", beside)
+    assert last_said(state, ["avx-1"], "default") == {"avx-1": OLD}
+    assert last_said(state, ["avx-1"], "staging") == {"avx-1": beside}
+
+
+def test_a_run_that_is_interrupted_leaves_open_what_serves(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    state = StateDir(tmp_path / "state")
+    keep(state, {name: {"release": OLD.model_dump_json()} for name in AVX.nodes})
+    fleet.trouble["install.yml", "avx-2"] = "ctrl-c"
+    with pytest.raises(Interrupted):
+        apply(fleet, Told(), tmp_path)
+    known = serving_now(PLAN, state)
+    assert {name: made.id if made else None for name, made in known.items()} == {
+        "avx-1": AVX.release_id, "avx-3": "old"
+    }  # fmt: skip
+    keep(state, {"avx-2": {"release": OLD.model_dump_json()}})
+    assert serving_now(PLAN, state)["avx-2"] == OLD
+
+
+def test_what_a_verification_found_is_kept(told: Told, tmp_path: Path) -> None:
+    servants = Servants(told, tmp_path, good={"ok": True}, bad={"ok": False})
+    unmarked = OLD.model_copy(update={"verified": False})
+    servants.facts["good"] = facts("avx", release={"default": unmarked})
+    servants.run(verify_task("/opt/f", "default", lambda _: Checks(imports=("x",))))
+    said = last_said(servants.state, ["good", "bad"], "default")
+    assert said == {"good": OLD, "bad": unmarked}
 
 
 # Feature files.

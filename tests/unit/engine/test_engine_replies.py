@@ -2,7 +2,6 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-from engine_fakes import event
 from pydantic import ValidationError
 
 from fleetbuild.ansible.role_results import (
@@ -13,6 +12,7 @@ from fleetbuild.ansible.role_results import (
     role_result_of,
 )
 from fleetbuild.tasks.cluster_builds import BuildInputs
+from tests.factories.runs import event
 
 
 def said(what: Any) -> RoleResult | None:

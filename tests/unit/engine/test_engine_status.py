@@ -1,11 +1,11 @@
 from typing import Any
 
 import pytest
-from engine_fakes import facts
 
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, ManifestWheel, NodeResult, NodeStatus, Result
 from fleetbuild.tasks.status import compare_releases, with_labels
+from tests.factories.fleets import facts
 
 WHEEL = ManifestWheel(
     package="hnswlib", version="0.8.0+cpu.avx", artifact_key="0" * 32, sha256="0" * 64
@@ -43,6 +43,16 @@ def test_drift(changes: dict[str, Any], drift: str, word: str) -> None:
     assert status.probed == "2026-01-01"
 
 
+def test_our_own_rollback_is_no_drift() -> None:
+    back = NodeResult(node="a", group="g", state="rolled_back", release_id="r1")
+    result = Result(plan_digest="d", nodes=(back,))
+    there = facts("avx", release={"default": MANIFEST})
+    status = one(there, last=result)
+    assert (status.drift, status.sentence) == ("none", "It was rolled back to this release.")
+    other = MANIFEST.model_copy(update={"id": "r2"})
+    assert "a rollback left r1" in one(facts("avx", release={"default": other}), result).sentence
+
+
 def test_a_release_that_is_gone_is_missing() -> None:
     status = one(facts("avx"))
     assert (status.drift, status.release_id) == ("missing", None)
@@ -51,7 +61,7 @@ def test_a_release_that_is_gone_is_missing() -> None:
 def test_nothing_is_said_of_what_no_apply_left() -> None:
     status = one(facts("avx", release={"default": MANIFEST}), last=None)
     assert status.drift is None
-    assert "left no release" in status.sentence
+    assert "left a release" in status.sentence
     assert one(facts("avx"), last=None).sentence == ""
 
 
@@ -87,10 +97,10 @@ def test_labels_that_say_what_serves_are_right() -> None:
     [
         (RIGHT | {"x.dev/release": "r0"}, MANIFEST, "x.dev/release is r0, and should be r1."),
         (RIGHT | {"x.dev/isa": "avx2"}, MANIFEST, "x.dev/isa is avx2, and should be avx."),
-        (RIGHT | {"x.dev/package.old": "1"}, MANIFEST, "package.old is 1, and should be missing"),
+        (RIGHT | {"x.dev/package.old": "1"}, MANIFEST, "package.old is 1, and should not be there"),
         ({"x.dev/isa": "avx"}, MANIFEST, "x.dev/group is missing, and should be g;"),
-        (RIGHT, None, "x.dev/release is r1, and should be missing."),
-        (RIGHT, MANIFEST.model_copy(update={"verified": False}), "release is r1, and should be m"),
+        (RIGHT, None, "x.dev/release is r1, and should not be there."),
+        (RIGHT, MANIFEST.model_copy(update={"verified": False}), "release is r1, and should n"),
     ],
 )
 def test_labels_that_say_something_else_are_wrong(

@@ -17,7 +17,11 @@ from fleetbuild.hardware.rungs import RUNGS, flags
         ("-DCMAKE_C_FLAGS=-mavx512f", "-mavx512f", {"avx512f"}),
         ("-march=x86-64 -msse4.2", "-msse4.2", {"sse4_2"}),
         ("-march=armv8.2-a+sve", "-march=armv8.2-a+sve", {"atomics", "sve"}),
-        ("-march=armv9-a -DX", "-march=armv9-a", RUNGS["armv9"].features - {"asimd"} | {"sve"}),
+        (
+            "-march=armv9-a -DX",
+            "-march=armv9-a",
+            RUNGS["armv9"].features - {"asimd", "bf16", "i8mm"},
+        ),
     ],
 )
 def test_what_a_flag_turns_on(text: str, flag: str, features: frozenset[str]) -> None:

@@ -29,7 +29,7 @@ TABLE = [
     ("armv8", "aarch64", {"asimd"}, "armv8"),
     ("armv8.2", "aarch64", N1, "armv8.2"),
     ("armv8.4sve", "aarch64", N1 | {"sve", "bf16", "i8mm"}, "armv8.4sve"),
-    ("armv9", "aarch64", N1 | {"sve2"}, "armv9"),
+    ("armv9", "aarch64", N1 | {"sve", "bf16", "i8mm", "sve2"}, "armv9"),
 ]
 
 rungs = st.sampled_from(list(RUNGS.values()))
@@ -51,10 +51,12 @@ def test_the_order_is_what_runs_on_what() -> None:
     assert not RUNGS["x86-64"] <= RUNGS["armv8"]  # nothing of one architecture runs on another
 
 
-def test_two_rungs_can_be_incomparable() -> None:
-    sve, sve2 = RUNGS["armv8.4sve"], RUNGS["armv9"]
-    assert not sve <= sve2
-    assert not sve2 <= sve
+def test_armv9_has_all_that_graviton3_has() -> None:
+    """Neoverse N2 and V2 (Graviton4, Grace) have bf16 and i8mm: they lose no int8 product."""
+    assert RUNGS["armv8.4sve"] < RUNGS["armv9"]
+    assert {"bf16", "i8mm"} <= RUNGS["armv9"].features
+    for compiler, version in (("gcc", "12.2.0"), ("gcc", "15.1.0"), ("clang", "16")):
+        assert {"i8mm", "bf16"} <= set(flags(RUNGS["armv9"], compiler, version).split("+"))
 
 
 @given(rungs, rungs, rungs)
@@ -135,9 +137,9 @@ SPELLED_V2 = "-march=x86-64 -mcx16 -msahf -mpopcnt -msse3 -mssse3 -msse4.1 -msse
         ("armv8.2", "gcc", None, "-march=armv8.2-a+lse+fp16+dotprod" + HIDDEN),
         ("armv8.2", "gcc", "15.1.0", "-march=armv8-a+lse+fp16+dotprod"),
         ("armv8.4sve", "gcc", "12.2.0", "-march=armv8.2-a+lse+fp16+dotprod+sve+bf16+i8mm" + HIDDEN),
-        ("armv9", "clang", "16", "-march=armv8-a+lse+fp16+dotprod+sve2"),
+        ("armv9", "clang", "16", "-march=armv8-a+lse+fp16+dotprod+sve+bf16+i8mm+sve2"),
         # What a compiler is too old to know is left out.
-        ("armv9", "gcc", "9.4.0", "-march=armv8.2-a+lse+fp16+dotprod" + HIDDEN),
+        ("armv9", "gcc", "9.4.0", "-march=armv8.2-a+lse+fp16+dotprod+sve" + HIDDEN),
         ("armv9", "gcc", "6.3.0", "-march=armv8-a+lse"),
     ],
 )
@@ -158,7 +160,7 @@ def test_no_flag_ever_reads_the_machine_that_builds(
         ("avx512bf16", "gcc", "7.5.0", {"avx512_vnni", "avx512_bf16"}),
         ("avx512bf16", "gcc", "10.2.1", set()),
         ("amx", "clang", "10.0.0", {"amx_tile", "amx_int8", "amx_bf16"}),
-        ("armv9", "gcc", "9.4.0", {"sve2"}),
+        ("armv9", "gcc", "9.4.0", {"bf16", "i8mm", "sve2"}),
         ("armv9", "g++", None, set()),
         ("avx2", "gcc", "who knows", set()),
     ],

@@ -50,6 +50,11 @@ def test_no_source_is_idle() -> None:
     for row in _DATA["torch"].values():
         for each in (row, *row["cuda"].values(), *row["reported"]):
             used.update(each["source"])
+    for rows in _DATA["combinations"].values():
+        for each in rows:
+            assert each["evidence"] in _GRADES
+            assert set(each["torch"]) <= set(TORCHES)
+            used.update(each["source"])
     assert used == set(_DATA["sources"])
 
 
@@ -206,6 +211,31 @@ def test_evidence_holds_for_all_architectures() -> None:
     torch = TORCHES["2.13"]
     assert torch.evidence("12.6", ["7.5"], ("x86_64",)) == "released"
     assert torch.evidence("12.6", ["7.5"], ("aarch64", "x86_64")) == "buildable"
+
+
+@pytest.mark.parametrize(
+    ("name", "newest"),
+    [("2.2", "12.3"), ("2.3", "12.8"), ("2.4", "12.8"), ("2.5", "12.9"), ("1.13", "11.8")],
+)
+def test_a_toolkit_that_is_reported_not_to_build_it_ends_the_range(name: str, newest: str) -> None:
+    assert TORCHES[name].cuda_to == newest
+
+
+@pytest.mark.parametrize(
+    ("name", "cuda", "sms", "archs", "evidence"),
+    [
+        ("2.8", "12.9", ["8.9"], ("x86_64",), "released"),  # as an experiment
+        ("2.12", "12.9", ["8.9"], ("x86_64",), "reported"),  # by code for 8.6
+        ("2.12", "12.9", ["5.0", "12.0"], ("x86_64",), "reported"),
+        ("2.12", "12.9", ["10.3"], ("x86_64",), "reported"),
+        ("2.12", "12.9", ["8.6"], ("aarch64", "x86_64"), "buildable"),
+        ("2.12", "12.8", ["8.6"], ("x86_64",), "buildable"),
+    ],
+)
+def test_what_others_publish_is_evidence(
+    name: str, cuda: str, sms: list[str], archs: tuple[str, ...], evidence: str
+) -> None:
+    assert TORCHES[name].evidence(cuda, sms, archs) == evidence
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from k8s_plans import make_target
-from test_rules import class_of, hardware, meets, plan_of, target_of, targets
 
 from fleetbuild.kubernetes.labels.classes import classes, classes_of
+from tests.factories.hardware_classes import class_of, hardware, meets, plan_of, target_of, targets
+from tests.factories.plans import make_target
 
 
 def names(*built):

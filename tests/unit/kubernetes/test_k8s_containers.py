@@ -4,13 +4,13 @@ import shutil
 import subprocess
 
 import pytest
-from k8s_plans import RELEASE_ID, make_group, make_plan, make_target, make_wheel
-from test_k8s_delivery import PREFIX, six_nodes, wheels_of
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes import Delivery, containers
 from fleetbuild.kubernetes.delivery.containerfile import index_warnings, indexes, least_demanding
 from fleetbuild.models import TargetLibc
+from tests.factories.delivery import PREFIX, six_nodes, wheels_of
+from tests.factories.plans import RELEASE_ID, make_group, make_plan, make_target, make_wheel
 
 IMAGES = Delivery(image_prefix=PREFIX)
 ENGINE = """#!/bin/sh

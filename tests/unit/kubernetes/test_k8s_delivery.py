@@ -3,80 +3,39 @@
 import json
 from pathlib import PurePath
 
-import kubernetes_validate
 import pytest
 import yaml
-from k8s_plans import RELEASE_ID, gpu_fleet, make_group, make_plan, make_target, make_wheel
 
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import Delivery, Wheel, render, render_kustomize, render_workload
-from fleetbuild.kubernetes import warnings as left_out
-from fleetbuild.models import Plan, TargetLibc
-
-OLDEST, NEWEST = (
-    kubernetes_validate.utils.all_versions()[0],
-    kubernetes_validate.latest_version(),
+from fleetbuild.kubernetes import (
+    Delivery,
+    as_planned,
+    render,
+    render_kustomize,
+    render_workload,
 )
+from fleetbuild.kubernetes import warnings as left_out
+from fleetbuild.models import TargetLibc
+from tests.factories.delivery import (
+    KINDS,
+    OWN,
+    PREFIX,
+    WAYS,
+    cluster,
+    delivery,
+    six_nodes,
+    wheels_of,
+)
+from tests.factories.plans import (
+    RELEASE_ID,
+    gpu_fleet,
+    make_group,
+    make_plan,
+    make_target,
+)
+from tests.factories.schemas import NEWEST, OLDEST, accept
+
 IMAGE_VOLUMES = "1.31.0"  # the first whose schema knows them
-PREFIX = "registry.example.com/team/fleet"
-WAYS = {
-    "hostpath": Delivery(way="hostpath"),
-    "image": Delivery(way="image", image_prefix=PREFIX),
-    "volume": Delivery(way="volume", image_prefix=PREFIX),
-    "init": Delivery(way="init", index_url="http://wheels.example.com:8000/fleet/"),
-}
-KINDS = ("deployment", "job", "daemonset")
-OWN = """\
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: web, image: "example.com/web:1"}]}
-"""
-
-
-def delivery(way: str, kind: str = "deployment") -> Delivery:
-    values = vars(WAYS[way]) | {"kind": kind}
-    return Delivery(**values)
-
-
-def six_nodes() -> Plan:
-    """Three groups of two nodes: CPU, GPU, and Arm."""
-    gpu = make_target(isa="avx512", sms=("8.6",))
-    arm = make_target(arch="aarch64", isa="armv8.2", features=("asimd",))
-    return make_plan(
-        (
-            make_group(("cpu-1", "cpu-2")),
-            make_group(("gpu-1", "gpu-2"), gpu, (make_wheel("torch", "2.13.0+cu130.sm86.avx512"),)),
-            make_group(("arm-1", "arm-2"), arm),
-        )
-    )
-
-
-def wheels_of(plan: Plan) -> dict[str, tuple[Wheel, ...]]:
-    return {
-        group.name: tuple(
-            Wheel(wheel.package, wheel.wheel_version, "ab" * 32) for wheel in group.wheels
-        )
-        for group in plan.groups
-    }
-
-
-def cluster(plan: Plan, files: dict[str, str]) -> dict[str, dict[str, str]]:
-    """The generated Nodes with the labels that a kubelet adds itself."""
-    arches = {
-        node: {"x86_64": "amd64", "aarch64": "arm64"}[group.target.arch]
-        for group in plan.groups
-        for node in group.nodes
-    }
-    return {
-        node["metadata"]["name"]: node["metadata"]["labels"]
-        | {"kubernetes.io/os": "linux", "kubernetes.io/arch": arches[node["metadata"]["name"]]}
-        for node in yaml.safe_load_all(files["nodes.yaml"])
-    }
 
 
 def landing(pod, nodes):
@@ -92,10 +51,10 @@ def pod_of(text):
 def test_each_pod_lands_on_the_nodes_of_its_group_and_no_others(way, kind):
     plan, everyone = six_nodes(), {"cpu-1", "cpu-2", "gpu-1", "gpu-2", "arm-1", "arm-2"}
     settings = {"delivery": delivery(way, kind), "wheels": wheels_of(plan)}
-    files = render(plan, verified=everyone, **settings)
+    files = render(plan, serving=as_planned(plan, everyone), **settings)
     nodes = cluster(plan, files)
     assert set(nodes) == everyone
-    own, _ = render_workload(plan, "web.yaml", OWN, verified=everyone, **settings)
+    own, _ = render_workload(plan, "web.yaml", OWN, serving=as_planned(plan, everyone), **settings)
     patches = render_kustomize(plan, **settings)
     for group in plan.groups:
         pods = [
@@ -126,7 +85,7 @@ def test_only_what_mounts_the_release_waits_for_it(way):
 def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(way, kind):
     plan = gpu_fleet()
     settings = {"delivery": delivery(way, kind), "wheels": wheels_of(plan)}
-    files = render(plan, verified={"gpu-1", "cpu-1"}, **settings)
+    files = render(plan, serving=as_planned(plan, {"gpu-1", "cpu-1"}), **settings)
     files |= render_workload(plan, "web.yaml", OWN, **settings)[0]
     files |= {"base": render_kustomize(plan, **settings)["base/workload.yaml"]}
     names = [name for name in files if name not in ("labels.sh", "kustomization.yaml")]
@@ -134,7 +93,7 @@ def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(way, kind):
     for name in names:
         for document in yaml.safe_load_all(files[name]):
             for version in (IMAGE_VOLUMES if way == "volume" else OLDEST, NEWEST):
-                kubernetes_validate.validate(document, version, strict=True)
+                accept(document, version)
 
 
 def test_an_image_of_its_own_brings_all():

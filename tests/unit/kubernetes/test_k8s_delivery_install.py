@@ -10,11 +10,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
-from k8s_plans import make_plan
-from k8s_store import stocked
 
 from fleetbuild.kubernetes import Delivery, Wheel, render
 from fleetbuild.tasks.export import exported, release_files
+from tests.factories.files import stocked
+from tests.factories.plans import make_plan
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +11,10 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 
-sys.path.append(str(Path(__file__).parents[1] / "cluster"))
-
-import real_api
-from real_api import RealApi
-from test_k8s_delivery import KINDS, OWN, WAYS, cluster, delivery, six_nodes, wheels_of
-
-from fleetbuild.kubernetes import render, render_workload
+from fleetbuild.kubernetes import as_planned, render, render_workload
+from tests.factories import real_api
+from tests.factories.delivery import KINDS, OWN, WAYS, cluster, delivery, six_nodes, wheels_of
+from tests.factories.real_api import RealApi
 
 pytestmark = pytest.mark.skipif(
     not real_api.ASSETS or not real_api.SCHEDULER.exists(),
@@ -130,7 +126,7 @@ def test_only_a_host_path_needs_a_privileged_namespace(api: RealApi) -> None:
 
 @pytest.mark.usefixtures("scheduler")
 def test_the_scheduler_puts_each_pod_where_its_wheels_run(api: RealApi) -> None:
-    files = render(PLAN, verified=EVERYONE)
+    files = render(PLAN, serving=as_planned(PLAN, EVERYONE))
     for name, labels in cluster(PLAN, files).items():
         join(api, name, labels)
     wanted = {}

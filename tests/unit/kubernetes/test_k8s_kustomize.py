@@ -4,13 +4,13 @@ import re
 import shutil
 import subprocess
 
-import kubernetes_validate
 import pytest
 import yaml
-from k8s_plans import gpu_fleet, make_plan
-from test_k8s_delivery import KINDS, NEWEST, WAYS, delivery, wheels_of
 
 from fleetbuild.kubernetes import Delivery, render, render_kustomize
+from tests.factories.delivery import KINDS, WAYS, delivery, wheels_of
+from tests.factories.plans import gpu_fleet, make_plan
+from tests.factories.schemas import NEWEST, accept
 
 
 def build(folder):
@@ -63,7 +63,7 @@ def test_kustomize_makes_of_it_what_is_written_without(tmp_path, way, kind):
     assert len(built) == len(alone) == 2
     by_name = {document["metadata"]["name"]: document for document in built}
     for document in alone:
-        kubernetes_validate.validate(by_name[document["metadata"]["name"]], NEWEST, strict=True)
+        accept(by_name[document["metadata"]["name"]], NEWEST)
         assert normal(by_name[document["metadata"]["name"]]) == normal(document)
     groups = [
         document["spec"]["template"]["metadata"]["labels"]["fleetbuild.dev/group"]

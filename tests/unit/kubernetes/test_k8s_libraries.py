@@ -1,26 +1,19 @@
 """Libraries that wheels are linked with: an image is not the node on which they were tried."""
 
-import sys
-from pathlib import Path
-
 import pytest
-from k8s_plans import make_group, make_plan, make_target, make_wheel
 
 import fleetbuild
 from fleetbuild.ansible import Secrets
-from fleetbuild.kubernetes import Delivery, Wheel, render
+from fleetbuild.kubernetes import Delivery, Wheel, as_planned, render
 from fleetbuild.kubernetes.delivery.libraries import library_warnings
 from fleetbuild.models import Config, Inventory, LockedFile, TargetLibc
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.tasks.export import release_files
 from fleetbuild.wiring import FleetAccess, apply_tools
-
-# Wheels and ELF files are the audit's.
-sys.path.append(str(Path(__file__).parents[1] / "audit"))
-
-from audit_wheels import make_elf
-from audit_wheels import make_wheel as wheel_file
+from tests.factories.elf import make_elf
+from tests.factories.files import make_wheel as wheel_file
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
 GROUP, IMAGE = "cpu-avx2-cp311", "docker.io/library/python:3.11-bookworm"
 CUDA11 = ("libcudart.so.11.0", "libcublas.so.11")
@@ -38,7 +31,7 @@ def elf(*needed):
 def shelf(tmp_path):
     """A state with a plan's release in its store: a wheel of two modules, and one of PyPI's."""
     nvidia = wheel_file(
-        tmp_path, {"nvidia/cublas/lib/libcublas.so.12": elf()}, name="nvidia_cublas"
+        tmp_path, files={"nvidia/cublas/lib/libcublas.so.12": elf()}, name="nvidia_cublas"
     )
     state = StateDir(tmp_path / "state").create()
     store = Store(state.store)
@@ -46,7 +39,7 @@ def shelf(tmp_path):
     locked = LockedFile(name="nvidia-cublas", version="1", file=path.name, sha256=sha256, url="u")
     plan = make_plan([make_group(("a",), dependencies=(locked,))])
     linked = elf("libopenblas.so.0", "libown.so", "libcublas.so.12", "libcuda.so.1")
-    built = wheel_file(tmp_path, {"a/_a.so": linked, "a/libown.so": elf("libgomp.so.1")})
+    built = wheel_file(tmp_path, files={"a/_a.so": linked, "a/libown.so": elf("libgomp.so.1")})
     store.add(built, plan.groups[0].wheels[0], built_on="a", seconds=1)
     return plan, store, state.root
 
@@ -80,7 +73,7 @@ def test_an_apply_writes_what_emit_writes(shelf):
         inventory=Inventory(source=str(state / "i.yml"), nodes=()), state=StateDir(state),
         secrets=Secrets(), timeout=1, forks=1, install_path="/opt/fleetbuild",
     )  # fmt: skip
-    applied = apply_tools(reach, Config()).manifests(plan, {"a"})
+    applied = apply_tools(reach, Config()).manifests(plan, plan.groups, as_planned(plan, {"a"}))
     emitted = fleetbuild.render_manifests(plan, state_dir=state)
     name = f"deployment-{GROUP}.yaml"
     assert "libopenblas" in applied[name]
@@ -151,5 +144,5 @@ def test_a_wheel_that_cannot_be_read_needs_nothing(tmp_path):
         damaged.write_bytes(content)
         stored = store.add(damaged, plan.groups[0].wheels[0], built_on="a", seconds=1)
         assert stored.provenance.needs == ()
-    odd = wheel_file(tmp_path, {"a.so": b"\x7fELF" + b"\xff" * 60, "b.so": b"\x7fELF"})
+    odd = wheel_file(tmp_path, files={"a.so": b"\x7fELF" + b"\xff" * 60, "b.so": b"\x7fELF"})
     assert store.add(odd, plan.groups[0].wheels[0], built_on="a", seconds=1).provenance.needs == ()

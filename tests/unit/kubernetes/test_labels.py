@@ -4,18 +4,22 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
-from k8s_plans import make_group, make_plan, make_wheel
 from packaging.version import Version
 
 from fleetbuild.kubernetes.labels.node_labels import (
     class_labels,
-    labels_by_node,
     node_labels,
     release_labels,
 )
-from fleetbuild.kubernetes.labels.release_labels import is_label_of, is_release_label
+from fleetbuild.kubernetes.labels.release_labels import (
+    as_planned,
+    is_label_of,
+    is_release_label,
+    labels_by_node,
+)
 from fleetbuild.kubernetes.names import label_part
 from fleetbuild.models import Config
+from tests.factories.plans import make_group, make_plan, make_wheel
 
 # apimachinery/pkg/util/validation, by its own words.
 QUALIFIED_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
@@ -59,7 +63,7 @@ def test_any_version_package_group_node_and_release(version, package, group, nod
     planned = make_group((node,), name=group, wheels=(make_wheel(package, version),))
     plan = make_plan((planned,), names={node: node}, release=release)
     assert taken(node_labels(plan, planned))
-    for name, labels in labels_by_node(plan, {node}).items():
+    for name, labels in labels_by_node(plan, as_planned(plan, {node})).items():
         assert SUBDOMAIN.match(name)
         assert len(name) <= 253
         assert taken(labels.on)
@@ -89,7 +93,7 @@ def test_the_two_kinds_are_all_there_is_and_are_told_apart():
 
 def test_what_goes_on_one_node_comes_off_another():
     plan = make_plan()
-    labels = labels_by_node(plan, {"a"})
+    labels = labels_by_node(plan, as_planned(plan, {"a"}))
     assert labels["a"].off == ()
     assert set(labels["b"].off) == labels["a"].on.keys() - labels["b"].on.keys()
 

@@ -1,12 +1,13 @@
 """The evaluator that the tests of rules rest on, and the files that nfd-worker reads."""
 
 import pytest
-from k8s_plans import make_group, make_plan, make_wheel
-from nfd_master import BrokenRule, Features, holds, labels_of
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.labels.feature_files import LIMIT, feature_file, feature_files
+from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.models import Installs
+from tests.factories.nfd_master import BrokenRule, Features, holds, labels_of
+from tests.factories.plans import make_group, make_plan, make_wheel
 
 
 def rule(**parts):
@@ -132,19 +133,24 @@ def test_hardware_is_true_at_any_time_and_a_release_when_it_was_verified():
     assert files["a"] == hardware
     assert files["b"].keys() > hardware.keys()
     assert files["b"]["fleetbuild.dev/group"] == "cpu-avx2-cp311"
-    told = feature_files(make_plan((group,)), {"a"})
+    plan = make_plan((group,))
+    told = feature_files(plan, as_planned(plan, {"a"}))
     assert "fleetbuild.dev/release" in said(told["a"])
     assert "fleetbuild.dev/release" not in said(told["b"])
 
 
 def test_without_wheels_there_is_nothing_to_say():
     blocked = make_group(wheels=(make_wheel(action="blocked"),))
-    assert feature_files(make_plan((blocked,)), {"a"}) == {}
+    plan = make_plan((blocked,))
+    files = feature_files(plan, as_planned(plan, {"b"}))
+    assert [said(text) for text in files.values()] == [{}, said(files["b"])]
 
 
 def test_a_release_without_a_lock_is_on_no_node():
     unlocked = make_group(("a",), release_id=None)
-    assert "fleetbuild.dev/release" not in said(feature_files(make_plan((unlocked,)), {"a"})["a"])
+    plan = make_plan((unlocked,))
+    files = feature_files(plan, as_planned(plan, {"a"}))
+    assert "fleetbuild.dev/release" not in said(files["a"])
 
 
 def test_a_file_stays_below_what_nfd_reads():

@@ -1,41 +1,55 @@
 """NodeFeatureRules give every node the class that the planner gives it, and one class only."""
 
-from pathlib import Path
-
 import jsonschema
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from k8s_plans import make_group, make_plan, make_target, make_wheel
-from nfd_master import labels_of
-from nfd_worker import report, report_of_capture
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.hardware.gpus import SMS, devices_of_sm
-from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.hardware.gpus import devices_of_sm
+from fleetbuild.hardware.rungs import RUNGS, best
 from fleetbuild.kubernetes.builds.builder_image import builder_image
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.labels.classes import classes
 from fleetbuild.kubernetes.labels.features import gfd_labels
 from fleetbuild.kubernetes.labels.node_facts import facts_of_node
 from fleetbuild.kubernetes.labels.node_labels import class_labels
+from fleetbuild.kubernetes.labels.release_labels import labels_by_node
 from fleetbuild.kubernetes.labels.rules import node_feature_rule
 from fleetbuild.kubernetes.names import is_label_value, is_subdomain
-from fleetbuild.models import Config, Inventory, Login, Node, Unreachable
+from fleetbuild.labelling.labeller import targets_of_plan
+from fleetbuild.models import (
+    Config,
+    Inventory,
+    Login,
+    Node,
+    NodeHardware,
+    PlannedNode,
+    Unreachable,
+)
 from fleetbuild.models.config import Build
 from fleetbuild.planning import Package, draft_plan
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.recipes import Recipe
+from tests.factories.data import DATA, NFD_CRDS, SEED_FLEET
+from tests.factories.hardware_classes import (
+    GPU_SMS,
+    class_of,
+    hardware,
+    plan_of,
+    target_of,
+    targets,
+)
+from tests.factories.nfd_master import labels_of
+from tests.factories.nfd_worker import report, report_of_capture
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
-REPOSITORY = Path(__file__).parents[3]
-SHARED = REPOSITORY.parent / "shared"
-CRDS = SHARED / "nfd" / "nfd-api-crds.yaml"
 CAPTURES = (
-    REPOSITORY / "tests" / "lab" / "hardware",
-    REPOSITORY / "tests" / "unit" / "data" / "fleet",
-    *sorted((SHARED / "captures").glob("*/")),
+    DATA.parents[1] / "lab" / "hardware",
+    DATA / "fleet",
+    SEED_FLEET,
 )
 # What every node of a test has, where its capture leaves it out: the lab's tell hardware alone.
 SOFTWARE = {
@@ -46,22 +60,6 @@ SOFTWARE = {
 IMAGE = builder_image(Build(image="python:3.11-bookworm"), None)
 ALL = tuple(RUNGS)
 TORCH = ("avx", "avx2", "avx512", "armv8", "armv8.2", "armv8.4sve", "armv9")
-GPU_SMS = [sm for sm in SMS if devices_of_sm(sm)]
-
-
-def plan_of(*targets, **changes):
-    """A plan with a group for each of these: "sm80.sm90-avx2"."""
-    groups = [
-        make_group((f"n{number}",), target_of(each), name=each)
-        for number, each in enumerate(targets)
-    ]
-    return make_plan(groups, **changes)
-
-
-def target_of(name):
-    gpu, isa = name.split("-", 1)
-    sms = () if gpu == "cpu" else tuple(f"{sm[2:-1]}.{sm[-1]}" for sm in gpu.split("."))
-    return make_target(arch=RUNGS[isa].arch, isa=isa, sms=sms)
 
 
 def parsed(text):
@@ -126,39 +124,6 @@ def test_captures_are_there_to_be_looked_at():
 
 # Fleets and nodes that nobody has seen ------------------------------------------------------------
 
-rungs_of = st.sampled_from(sorted(RUNGS))
-sm_sets = st.lists(st.sampled_from(GPU_SMS), max_size=3, unique=True)
-targets = st.builds(
-    lambda isa, sms: make_target(arch=RUNGS[isa].arch, isa=isa, sms=tuple(sms)), rungs_of, sm_sets
-)
-
-
-@st.composite
-def hardware(draw):
-    """Any rung with any features on top, GPUs of any SMs, a driver or none."""
-    rung = RUNGS[draw(rungs_of)]
-    more = {each for other in RUNGS.values() if other.arch == rung.arch for each in other.features}
-    extra = draw(st.sets(st.sampled_from(sorted(more)))) if more else set()
-    sms = draw(sm_sets)
-    driver = draw(st.booleans())
-    kinds = ("0300", "0302")
-    devices = [
-        f"{draw(st.sampled_from(kinds))} 10de:{draw(st.sampled_from(devices_of_sm(sm)))}"
-        for sm in sms
-    ]
-    return rung.arch, rung.features | extra, tuple(sms), driver, devices
-
-
-def meets(each, arch, features, sms):
-    """Would the wheels of this class run on such a node, and on each of its GPUs?"""
-    cpu = each.rung.arch == arch and each.rung.features <= frozenset(features)
-    return cpu and (not each.sms or (bool(sms) and frozenset(sms) <= frozenset(each.sms)))
-
-
-def class_of(arch, features, sms, among):
-    """The class of a node with this hardware, among those in order; None where it meets none."""
-    return next((each for each in among if meets(each, arch, features, sms)), None)
-
 
 @settings(max_examples=60)
 @given(st.lists(targets, max_size=8), st.lists(hardware(), min_size=1, max_size=4))
@@ -172,6 +137,24 @@ def test_any_node_gets_the_best_class_that_it_meets_and_no_other(built, nodes):
         got = labels_of([rule], report(arch, features, devices, driver=driver))
         assert got.get("fleetbuild.dev/class") == (best.name if best else None)
         assert got.get("fleetbuild.dev/isa") == (best.rung.name if best else None)
+
+
+@settings(max_examples=60)
+@given(st.lists(targets, max_size=6), hardware(), st.booleans())
+def test_a_blocked_host_is_labelled_as_the_rules_label_it(built, node, in_a_blocked_group):
+    arch, features, sms, driver, devices = node
+    groups = [make_group((f"n{n}",), each, name=f"g{n}") for n, each in enumerate(built)]
+    if in_a_blocked_group:
+        target = make_target(arch=arch, isa=best(features, arch).name)
+        wheels = (make_wheel(target=target, action="blocked"),)
+        groups.append(make_group(("host",), target, wheels, name="blocked"))
+    plan = make_plan(groups or (make_group(("n",)),))
+    known = NodeHardware(arch=arch, features=tuple(features), sms=sms if driver else ())
+    host = PlannedNode(state="blocked", hardware=known)
+    plan = plan.model_copy(update={"nodes": {**plan.nodes, "host": host}})
+    by_rule = labels_of([rules(plan)], report(arch, features, devices, driver=driver))
+    assert labels_by_node(plan, {"host": None})["host"].on == by_rule
+    assert targets_of_plan(plan).hardware["host"] == by_rule
 
 
 @st.composite
@@ -334,7 +317,6 @@ def test_releases_side_by_side_have_classes_of_their_own():
 # What the API takes -------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not CRDS.exists(), reason="needs NFD's CRDs")
 @pytest.mark.parametrize(
     "plan",
     [
@@ -345,7 +327,7 @@ def test_releases_side_by_side_have_classes_of_their_own():
     ids=["cpu", "gpu", "nothing"],
 )
 def test_the_schema_of_nfd_takes_the_rules(plan):
-    crds = yaml.safe_load_all(CRDS.read_text())
+    crds = yaml.safe_load_all(NFD_CRDS.read_text())
     crd = next(each for each in crds if each["spec"]["names"]["kind"] == "NodeFeatureRule")
     (schema,) = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"]]
     document = rules(plan)

@@ -9,25 +9,12 @@ from hypothesis import strategies as st
 from fleetbuild.errors import EXIT_PRECEDENCE, worst
 from fleetbuild.models import (
     NodeResult,
-    PlannedWheel,
     Python,
-    Requires,
     Result,
-    Target,
     TargetLibc,
     WheelResult,
 )
-
-
-def target(sms: tuple[str, ...] = (), family: str = "glibc") -> Target:
-    return Target(
-        arch="x86_64",
-        isa="avx2",
-        features=("avx2",),
-        sms=sms,
-        python="cp311",
-        libc=TargetLibc.model_validate({"family": family, "floor": "2.28"}),
-    )
+from tests.factories.plans import make_target, make_wheel
 
 
 @pytest.mark.parametrize(
@@ -41,7 +28,8 @@ def target(sms: tuple[str, ...] = (), family: str = "glibc") -> Target:
     ],
 )
 def test_a_group_is_named_by_its_target(sms: tuple[str, ...], family: str, name: str) -> None:
-    assert target(sms, family).name == name
+    libc = TargetLibc.model_validate({"family": family, "floor": "2.28"})
+    assert make_target(sms=sms, libc=libc).name == name
 
 
 @pytest.mark.parametrize(
@@ -62,12 +50,7 @@ def test_an_interpreter_knows_its_abi_tag(soabi: str, tag: str) -> None:
 def test_a_build_has_three_times_as_long_as_is_estimated(
     minutes: float | None, seconds: int
 ) -> None:
-    wheel = PlannedWheel(
-        package="torch", version="2.13.0", wheel_version="2.13.0+cpu.avx2", recipe="torch",
-        target=target(), artifact_key=None, action="build", reason="", minutes=minutes,
-        environment={}, requires=Requires(compiler="gcc"),
-    )  # fmt: skip
-    assert wheel.timeout_seconds == seconds
+    assert make_wheel(minutes=minutes).timeout_seconds == seconds
 
 
 @given(st.lists(st.sampled_from(EXIT_PRECEDENCE)))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_fleets import drafted, facts, node, package, planned, python, recipe_of
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.data import load
@@ -21,9 +19,9 @@ from fleetbuild.planning import PlanDraft, dump_plan, explain_group, explain_nod
 from fleetbuild.planning.groups import node_targets
 from fleetbuild.planning.merging.costs import Part, Pricing
 from fleetbuild.planning.merging.partition import cheapest_partitions
-from fleetbuild.probe.parsing.facts import facts_of
+from tests.factories.data import seed_fleet
+from tests.factories.fleets import drafted, facts, package, planned, python, recipe_of
 
-CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
 CPU = recipe_of("small", *RUNGS, more="cost: {minutes: 2, size_mb: 1}")
 GPU = recipe_of(
     "large", "avx", "avx2", "avx512", "armv8", "armv8.2", "armv8.4sve", "armv9",
@@ -197,24 +195,12 @@ def test_a_cap_merges_those_who_lose_least():
     assert set(groups(merged(fleet, max_wheel_sets=1))) == {"cpu-avx-cp311"}
 
 
-def test_incomparable_rungs_meet_in_the_best_one_below_both():
-    fleet = {"v1": facts("armv8.4sve"), "n2": facts("armv9")}
-    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.2-cp311": ("n2", "v1")}
+def test_armv9_shares_what_is_built_for_armv84_with_sve():
+    fleet = {"v1": facts("armv8.4sve"), "v2": facts("armv9")}
+    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.4sve-cp311": ("v1", "v2")}
     # What the nodes have decides, not what their rungs are called.
-    both = tuple(sorted(RUNGS["armv9"].features | RUNGS["armv8.4sve"].features))
-    fleet["n2"] = facts("armv9", features=both)
-    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.4sve-cp311": ("n2", "v1")}
-    lowered = drafted(
-        fleet, LARGE, [node("v1"), node("n2", isa="armv9")], config=config(max_wheel_sets=1)
-    )
-    assert groups(lowered) == {"cpu-armv8.2-cp311": ("n2", "v1")}
-
-
-def test_no_common_rung_of_the_recipe_keeps_groups_apart():
-    recipe = recipe_of("picky", "armv8.4sve", "armv9")
-    fleet = {"v1": facts("armv8.4sve"), "n2": facts("armv9")}
-    with pytest.raises(ConfigError, match=r"in 2 \(the recipes have no rung below all of them\)"):
-        merged(fleet, (package("picky", "1", recipe),), max_wheel_sets=1)
+    fleet["v2"] = facts("armv9", features=tuple(sorted(RUNGS["armv9"].features - {"bf16"})))
+    assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.2-cp311": ("v1", "v2")}
 
 
 def test_sms_are_united_and_cpu_nodes_carry_none_of_them():
@@ -365,12 +351,7 @@ def test_the_plan_tells_the_tradeoff_and_each_nodes_loss():
 @pytest.fixture(scope="module")
 def captured() -> dict[str, Facts]:
     """The fleet of the captures."""
-    if not CAPTURES.is_dir():
-        pytest.skip("the captures of the fleet are not here")
-    return {
-        folder.name: facts_of({file.name: file.read_text() for file in folder.iterdir()})
-        for folder in CAPTURES.iterdir()
-    }
+    return seed_fleet()
 
 
 def sizes(made: PlanDraft) -> dict[str, int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from planning_fleets import facts, package, planned, recipe_of
 
 from fleetbuild.models import Facts, Plan
 from fleetbuild.planning.packages import Package
+from tests.factories.fleets import facts, package, planned, recipe_of
 
 
 def gpu(*sms: str) -> Facts:

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import os
-import subprocess
-import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
-from planning_fleets import facts, inventory, python
 
 from fleetbuild.errors import ConfigError, InstallError, RecipeError, ResolutionError
 from fleetbuild.models import Config
 from fleetbuild.planner.plan_fleet import plan_fleet
 from fleetbuild.planning import dump_plan, read_plan
-from fleetbuild.probe.parsing.facts import facts_of
-
-CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
-
-
-def wheel(folder: Path, name: str, tag: str, version: str = "1.0") -> None:
-    info = f"{name}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    with zipfile.ZipFile(folder / f"{name}-{version}-{tag}.whl", "w") as archive:
-        archive.writestr(f"{info}/METADATA", metadata)
-        archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
-        archive.writestr(f"{info}/RECORD", "")
+from tests.factories.data import seed_fleet
+from tests.factories.files import git, make_repository, make_sdist, make_wheel
+from tests.factories.fleets import facts, inventory, python
 
 
 def project(name: str = "mine", version: str = 'version = "1.0"', build: str = "[]") -> str:
@@ -37,23 +22,14 @@ def project(name: str = "mine", version: str = 'version = "1.0"', build: str = "
     )
 
 
-def sdist(folder: Path, name: str, text: str) -> None:
-    pkg_info = f"Metadata-Version: 2.2\nName: {name}\nVersion: 1.0\n"
-    with tarfile.open(folder / f"{name}-1.0.tar.gz", "w:gz") as tar:
-        for file, content in (("pyproject.toml", text), ("PKG-INFO", pkg_info)):
-            member = tarfile.TarInfo(f"{name}-1.0/{file}")
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content.encode()))
-
-
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """A folder with files of an index, beside a fleetbuild.yml, and no other index."""
     files = tmp_path / "files"
     files.mkdir()
-    wheel(files, "dep", "cp311-cp311-manylinux_2_28_x86_64")
-    wheel(files, "tool", "py3-none-any")
-    sdist(files, "pkg", project("pkg", build='["tool"]'))
+    make_wheel(files, "dep", tag="cp311-cp311-manylinux_2_28_x86_64")
+    make_wheel(files, "tool")
+    make_sdist(files, "pkg", pyproject=project("pkg", build='["tool"]'))
     conf = tmp_path / "pip.conf"
     conf.write_text(f"[global]\nno-index = true\nfind-links = {files}\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
@@ -61,24 +37,6 @@ def site(tmp_path, monkeypatch):
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def git(folder: Path, *arguments: str) -> str:
-    who = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
-    environment = {**dict.fromkeys(who, "nobody"), "PATH": os.environ["PATH"], "HOME": str(folder)}
-    done = subprocess.run(
-        ["git", *arguments], cwd=folder, env=environment, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
-
-
-def make_repository(folder: Path, files: dict[str, str]) -> None:
-    folder.mkdir()
-    git(folder, "init", "-q")
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "one")
 
 
 def plan(fleet, *packages, **more):
@@ -146,8 +104,8 @@ def test_a_package_is_built_against_another_of_its_release(site):
         "name: upper\npackages: [upper]\nrungs: [x86-64, avx2]\nbuilt_against: [pkg]\n"
         "config_settings: {a: b}\n"
     )
-    wheel(site / "files", "pip", "py3-none-any", "25.0")
-    sdist(site / "files", "upper", project("upper").replace('"dep"', '"pkg==1.0"'))
+    make_wheel(site / "files", "pip", "25.0")
+    make_sdist(site / "files", "upper", pyproject=project("upper").replace('"dep"', '"pkg==1.0"'))
     fleet = {"a": facts("avx2"), "b": facts("x86-64")}
     made = plan(fleet, "upper==1.0", "pkg==1.0")
     assert made.lock == "complete", made.lock_problem
@@ -215,6 +173,32 @@ def test_a_source_in_git_is_opened_only_where_the_recipe_does_not_say_what_it_ne
     assert read_plan(dump_plan(made)) == made
 
 
+def test_a_build_has_what_the_source_declares_beside_what_the_recipe_says(forge, site):
+    make_wheel(site / "files", "more")
+    made = forge("requires: [dep]\nbuild_requirements: [more]\n")
+    assert made.lock == "complete", made.lock_problem
+    told = [file.name for file in made.groups[0].wheels[0].build_dependencies]
+    assert told == ["more", "tool"]
+    assert made.warnings == ()
+
+
+def test_a_source_that_cannot_be_asked_is_planned_with_the_recipes_word_and_told(
+    forge, monkeypatch
+):
+    def unreachable(*_):
+        raise InstallError("The source in https://forge.invalid/repo cannot be fetched: timeout.")
+
+    monkeypatch.setattr("fleetbuild.store.wheels.read_file", unreachable)
+    made = forge("requires: [dep]\nbuild_requirements: [tool]\n")
+    assert [file.name for file in made.groups[0].wheels[0].build_dependencies] == ["tool"]
+    (warning,) = made.warnings
+    assert warning == (
+        "The source of inside 1.0 was not asked what its build needs. The source in "
+        "https://forge.invalid/repo cannot be fetched: timeout. The recipe's own build "
+        "requirements stand alone."
+    )
+
+
 def test_another_commit_is_another_wheel(forge, site):
     one = forge("").groups[0].wheels[0].artifact_key
     git(site / "repo", "commit", "-q", "--allow-empty", "-m", "two")
@@ -278,7 +262,7 @@ def test_a_group_that_cannot_have_the_dependencies_is_shown_as_blocked():
 
 def test_a_python_that_the_package_does_not_serve_blocks_its_group(site):
     text = project("new").replace("dependencies", 'requires-python = ">=3.12"\ndependencies')
-    sdist(site / "files", "new", text)
+    make_sdist(site / "files", "new", pyproject=text)
     made = plan({"a": facts()}, "new==1.0")
     assert made.nodes["a"].state == "blocked"
     assert "3.12" in made.nodes["a"].reason
@@ -316,12 +300,8 @@ def test_no_index_at_all_still_groups(monkeypatch):
 
 
 @pytest.mark.network
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures of the fleet are not here")
 def test_the_captured_fleet_falls_into_its_groups(tmp_path):
-    fleet = {
-        folder.name: facts_of({file.name: file.read_text() for file in folder.iterdir()})
-        for folder in CAPTURES.iterdir()
-    }
+    fleet = seed_fleet()
     made = plan(fleet, "hnswlib==0.8.0", state_dir=tmp_path, facts_source="captures")
     assert {group.name: group.nodes for group in made.groups} == {
         "cpu-armv8.2-cp311": ("g2", "g3"),

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from planning_fleets import (
+from fleetbuild.planning.wheels.order import building_order
+
+from fleetbuild.errors import ConfigError, RecipeError
+from fleetbuild.planning import LockRequest, Resolution, Source, build_request, lock_request
+from fleetbuild.planning.resolution import StandIn
+from tests.factories.fleets import (
     BUILD,
     answers,
     drafted,
@@ -13,11 +18,6 @@ from planning_fleets import (
     planned,
     recipe_of,
 )
-
-from fleetbuild.errors import ConfigError, RecipeError
-from fleetbuild.planning import LockRequest, Resolution, Source, build_request, lock_request
-from fleetbuild.planning.resolution import StandIn
-from fleetbuild.planning.wheels.draft import building_order
 
 
 def of(name, *against, version="1.0", rungs=("x86-64", "avx", "avx2", "avx512"), more=""):

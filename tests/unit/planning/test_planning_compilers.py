@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from planning_fleets import facts, package, planned, recipe_of
 
 from fleetbuild.hardware.compilers import gccs_of
 from fleetbuild.hardware.cuda import Gcc
@@ -20,6 +19,7 @@ from fleetbuild.planning.compatibility.compilers import (
     lacks_compiler,
     required_compiler,
 )
+from tests.factories.fleets import facts, package, planned, recipe_of
 
 BF16 = package("bf", recipe=recipe_of("bf", "avx2", "avx512bf16", more="sources: [sdist]\n"))
 

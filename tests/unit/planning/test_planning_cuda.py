@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planning_fleets import facts, node, package, planned, python, recipe_of
 
 from fleetbuild.hardware.cuda import compiles_for, serves
 from fleetbuild.hardware.gpus import SMS
@@ -13,6 +12,7 @@ from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planning import explain_node
 from fleetbuild.text import version_key
+from tests.factories.fleets import facts, node, package, planned, python, recipe_of
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
 TORCH = package(
@@ -54,6 +54,43 @@ def test_the_newest_released_toolkit_is_to_be_supplied_where_nobody_has_one():
     assert wheel.environment["TORCH_CUDA_ARCH_LIST"] == "8.6"
     assert wheel.requires.cuda == "13.0 (to be supplied)"
     assert "a has no CUDA toolkit 13.0" in wheel.requires.to_supply[0]
+
+
+def test_a_torch_without_cudnn_is_told():
+    tools = {"gcc": ("10.2.1",), "g++": ("10.2.1",), "nvcc": ("11.4.152",), "cudnn": ("8.7.0",)}
+    fleet = {"k40": gpu("3.5", driver="470.82.01", toolchain=tools)}
+    made = planned(fleet, packages=[package("torch", "2.0.1")])
+    assert made.warnings[-1] == (
+        "torch for sm35-avx2-cp311 is built without cuDNN, of which there is no wheel for CUDA "
+        "11.4 on x86_64 and SM 3.5: convolutions and recurrent networks are slower on these GPUs. "
+        "The cuDNN of k40 is not used."
+    )
+    with_it = planned({"a": gpu("8.6")}, packages=[package("torch", "2.13.0")])
+    assert not [warning for warning in with_it.warnings if "cuDNN" in warning]
+
+
+def test_builds_that_nobody_timed_have_no_shown_estimate():
+    def wheel(name, version, fleet):
+        return planned(fleet, packages=[package(name, version)]).groups[0].wheels[0]
+
+    one = wheel("hnswlib", "0.8.0", {"a": facts(cpus=2)})
+    assert (one.measured, one.minutes) == (True, 0.8)
+    assert wheel("hnswlib", "0.8.0", {"a": facts(cpus=64)}).minutes == 0.8  # it is one file
+    assert not wheel("torch", "2.13.0", {"a": facts()}).measured
+    assert not wheel("torch", "2.13.0", {"a": gpu("8.6")}).measured
+
+
+def test_a_recipe_says_the_oldest_cuda_that_it_builds_with():
+    llama = package("llama-cpp-python", "0.3.16")
+    fleet = {"new": gpu("8.6", toolchain=NVCC_126 | {"nvcc": ("11.5.119", "12.6.85")})}
+    assert wheel_of(fleet, packages=[llama]).cuda == "12.6"
+    fleet = {"old": gpu("8.6", toolchain=NVCC_126 | {"nvcc": ("11.5.119",)})}
+    wheel = wheel_of(fleet, packages=[llama])
+    assert wheel.cuda != "11.5"
+    assert "to be supplied" in wheel.requires.cuda
+    node = planned({"old": gpu("8.6", driver="440.33.01")}, packages=[llama]).nodes["old"]
+    assert node.state == "blocked"
+    assert "llama-cpp-python needs CUDA 11.7 or newer" in node.reason
 
 
 FLASH = (package("torch", "2.13.0"), package("flash-attn", "2.8.3"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from planning_fleets import facts, manifest, node, planned, python
 
 from fleetbuild.errors import PlanFileError, UsageError
 from fleetbuild.models import Facts, Gpu
@@ -19,6 +18,7 @@ from fleetbuild.planning import (
     stale,
 )
 from fleetbuild.planning.wheels.keys import digest
+from tests.factories.fleets import facts, manifest, node, planned, python
 
 PLAN = planned({"a": facts(), "b": facts("avx512")})
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from planning_fleets import facts, node, package, planned, python, recipe_of
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Facts, Libc
+from tests.factories.fleets import facts, node, package, planned, python, recipe_of
 
 
 def fate_of(known: Facts, config: Config | None = None, packages=None, **overrides):

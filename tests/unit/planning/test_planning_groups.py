@@ -5,20 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_fleets import (
-    SOURCE,
-    answers,
-    drafted,
-    facts,
-    inventory,
-    locked,
-    manifest,
-    node,
-    package,
-    planned,
-    python,
-    recipe_of,
-)
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Libc
@@ -31,6 +17,20 @@ from fleetbuild.planning import (
     lock_request,
     make_plan,
     nodes_blocking_dependencies,
+)
+from tests.factories.fleets import (
+    SOURCE,
+    answers,
+    drafted,
+    facts,
+    inventory,
+    locked,
+    manifest,
+    node,
+    package,
+    planned,
+    python,
+    recipe_of,
 )
 
 nodes_of = st.builds(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from planning_fleets import inventory, node
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config
 from fleetbuild.planning import choose_packages, parse_package, parse_packages
+from tests.factories.fleets import inventory, node
 
 
 @pytest.mark.parametrize(

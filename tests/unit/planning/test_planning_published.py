@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from planning_fleets import answers, drafted, facts, inventory, locked, package, recipe_of
 
-from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Config, Gpu, Target, TargetLibc
+from fleetbuild.models import Config, Gpu
 from fleetbuild.planner import published
 from fleetbuild.planning import Resolution, Source, build_request, lock_request, make_plan
 from fleetbuild.planning.wheels.published import Choice, Code, choose_published, must_be_read
+from tests.factories.fleets import answers, drafted, facts, inventory, locked, package, recipe_of
+from tests.factories.plans import make_target
 
 AUTO = Config.model_validate({"build": {"policy": "auto"}})
 ONLY = Config.model_validate({"build": {"policy": "published"}})
@@ -19,15 +20,7 @@ TORCH = package("torch", "2.13.0")
 PLAIN = package("plain", "1.0", recipe_of("plain", "avx", "avx2"))
 
 
-def target(isa="avx2", sms=(), arch="x86_64"):
-    return Target(
-        arch=arch,
-        isa=isa,
-        features=tuple(sorted(RUNGS[isa].features)),
-        sms=sms,
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.28"),
-    )
+target = partial(make_target, floor="2.28")
 
 
 def file(name="torch", version="2.13.0"):
@@ -44,10 +37,16 @@ def gpu(*sms, driver="580.65.06"):
     return facts(sms=sms, gpus=tuple(Gpu(name="g", sm=sm) for sm in sms), driver=driver)
 
 
-def test_pytorchs_wheel_runs_from_the_baseline_on():
+def test_pytorchs_wheel_runs_from_x86_64_v2_on():
     choice = chosen(TORCH, target("avx"), version="2.13.0+cpu")
     assert choice.file
-    assert choice.why == "Published: runs from x86-64 on and picks its code at run time."
+    assert choice.why == "Published: runs from x86-64-v2 on and picks its code at run time."
+
+
+def test_pytorchs_wheel_is_not_for_cpus_without_sse4_1():
+    """Its oneDNN makes no convolution there."""
+    choice = chosen(TORCH, target("x86-64"), version="2.13.0+cpu")
+    assert "it is built for x86-64-v2, and these nodes are x86-64" in choice.why
 
 
 def test_a_wheel_with_cuda_runs_on_cpus_and_says_what_it_brings():

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from planning_fleets import facts, package, planned, python
 
 from fleetbuild.models import Config, Facts, Gpu, Plan
 from fleetbuild.planning import explain_node, parse_package
+from tests.factories.fleets import facts, package, planned, python
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "scenarios.md"

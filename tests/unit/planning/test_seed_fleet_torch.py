@@ -1,30 +1,27 @@
 """The captured fleet for torch: which group, toolkit, wheel, flags and libraries each node gets.
 
 After a change that is meant, write the golden plans anew and read the difference:
-    python tests/unit/planning/test_seed_fleet_torch.py && git diff tests/unit/planning
+    python -m pytest tests/unit/planning/test_seed_fleet_torch.py --update-golden
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from planning_fleets import drafted, package, planned
 
 from fleetbuild.models import Facts
 from fleetbuild.planning.wheels.draft import job_of
-from fleetbuild.probe.captures import load_captures
-from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.recipes import render_requirements, render_requires
+from tests.factories.data import DATA, seed_fleet
+from tests.factories.fleets import drafted, package, planned
 
-FLEET = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
-GOLDEN = Path(__file__).with_name("seed_fleet_torch.json")
 KEPLER = "hsw-k40"
 
 
-def golden(version: str, fleet: dict[str, Facts]) -> dict[str, Any]:
+def summary(version: str, fleet: dict[str, Facts]) -> dict[str, Any]:
     """The plan of torch for these nodes, as far as it hangs on hardware and recipe."""
     torch = package("torch", version)
     plan = planned(fleet, packages=[torch])
@@ -49,24 +46,24 @@ def golden(version: str, fleet: dict[str, Facts]) -> dict[str, Any]:
     return {"groups": groups, "blocked": blocked, "warnings": list(plan.warnings)}
 
 
-def found() -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def plans() -> dict[str, Any]:
     """The plans as they are now: of the newest torch for all, of an old one for Kepler."""
-    names = sorted(folder.name for folder in FLEET.iterdir() if folder.is_dir())
-    captures = load_captures(FLEET, names)
-    fleet = {name: facts_of(dict(capture)) for name, capture in captures.items()}
+    fleet = seed_fleet()
     return {
-        "torch 2.13.0": golden("2.13.0", fleet),
-        "torch 2.0.1": golden("2.0.1", {KEPLER: fleet[KEPLER]}),
+        "torch 2.13.0": summary("2.13.0", fleet),
+        "torch 2.0.1": summary("2.0.1", {KEPLER: fleet[KEPLER]}),
     }
 
 
-@pytest.mark.skipif(not FLEET.is_dir(), reason="the captured fleet is not here")
-def test_the_plans_for_torch_are_the_golden_ones() -> None:
-    assert found() == json.loads(GOLDEN.read_text())
+def test_the_plans_for_torch_are_the_golden_ones(
+    plans: dict[str, Any], golden: Callable[[Path, Any], None]
+) -> None:
+    golden(DATA / "seed-fleet-torch.json", plans)
 
 
-def test_the_golden_plans_say_what_matters_most() -> None:
-    plan = json.loads(GOLDEN.read_text())["torch 2.13.0"]
+def test_the_plans_say_what_matters_most(plans: dict[str, Any]) -> None:
+    plan = plans["torch 2.13.0"]
     assert plan["blocked"][KEPLER][0] == (
         "SM 3.5 needs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer."
     )
@@ -74,7 +71,3 @@ def test_the_golden_plans_say_what_matters_most() -> None:
     assert ivy["environment"]["CXXFLAGS"] == "-O3 -march=x86-64-v2 -mavx"
     assert ivy["environment"]["USE_FBGEMM"] == "0"
     assert any("CXX_AVX2_FOUND FALSE" in line for line in ivy["levels"])
-
-
-if __name__ == "__main__":
-    GOLDEN.write_text(json.dumps(found(), indent=1, sort_keys=True) + "\n")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from planning_fleets import facts, package, planned, python
 
 from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, serves
 from fleetbuild.hardware.gpus import SMS
@@ -23,11 +21,10 @@ from fleetbuild.planning.compatibility.toolkits import (
     member_problem,
     package_problem,
 )
-from fleetbuild.probe.captures import load_captures
-from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.text import version_key
+from tests.factories.data import seed_fleet
+from tests.factories.fleets import facts, package, planned, python
 
-SEEDS = Path(__file__).parents[4] / "shared/captures/seed-fleet"
 TORCH = {"torch": "2.13.0"}
 
 
@@ -293,6 +290,35 @@ def test_a_torch_from_before_cuda_13() -> None:
     unfit = problem({"torch": "2.8.0"}, gpu("11.0"))
     assert "SM 11.0 needs CUDA 13.0 or newer" in unfit.reason
     assert "torch 2.8 goes with CUDA 12.9 or older" in unfit.reason
+
+
+def test_a_toolkit_that_a_torch_is_reported_not_to_build_with() -> None:
+    unfit = problem({"torch": "2.4.1"}, gpu("8.6"), pin="12.9")
+    assert unfit.reason.startswith(
+        "torch 2.4 goes with CUDA 12.8 or older (it links nvToolsExt, which CUDA 12.9 does not "
+        "have); "
+    )
+    assert chosen({"torch": "2.2.2"}, gpu("8.6", cuda="12.4")).version == "11.8"
+
+
+def test_volta_and_pascal_get_a_new_torch_from_source() -> None:
+    """PyTorch releases torch 2.15 with CUDA 13 alone, which is not for them."""
+    for sm in ("7.0", "6.1"):
+        choice = chosen({"torch": "2.15.0"}, gpu(sm))
+        assert (choice.version, choice.evidence) == ("12.6", "reported")
+        assert choice.why.endswith(
+            f"torch 2.15 with CUDA 12.6 is reported to work on SM {sm}, for which PyTorch's own "
+            "with CUDA 13.0 and 13.2 has no code."
+        )
+
+
+def test_what_conda_forge_publishes_is_told() -> None:
+    choice = chosen({"torch": "2.12.1"}, gpu("8.6", cuda="12.9"))
+    assert (choice.version, choice.evidence) == ("12.9", "reported")
+    assert choice.why == (
+        "CUDA 12.9 is installed on n0; PyTorch does not release torch 2.12 with CUDA 12.9, and "
+        "conda-forge does."
+    )
 
 
 def test_a_torch_that_should_build_where_none_is_known() -> None:
@@ -617,10 +643,8 @@ def test_the_torch_that_is_offered_works(node: Facts, tag: str, version: str) ->
 # The fleet of the scenarios
 
 
-@pytest.mark.skipif(not SEEDS.is_dir(), reason="the captures are not part of the repository")
 def test_the_seed_fleet_with_torch() -> None:
-    names = sorted(path.name for path in SEEDS.iterdir())
-    fleet = {name: facts_of(dict(c)) for name, c in load_captures(SEEDS, names).items()}
+    fleet = seed_fleet()
     told = {}
     for name, known in fleet.items():
         tag = known.pythons[0].tag

@@ -126,7 +126,7 @@ def test_each_core_is_asked_what_its_model_should_have() -> None:
 
 def test_a_hypervisor_can_hide_sve() -> None:
     facts = facts_of({"uname": ARM, "cpuinfo": arm(("0xd4f", BIG_LITTLE))})
-    assert (facts.isa, facts.hypervisor_masked) == ("armv8.2", ("sve2",))
+    assert (facts.isa, facts.hypervisor_masked) == ("armv8.2", ("bf16", "i8mm", "sve", "sve2"))
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,11 @@
-"""One case per machine of the reference captures, where they are to be had."""
+"""One case per machine of the captured fleet."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from fleetbuild.models import Unreachable
-from fleetbuild.probe.captures import load_captures
-from fleetbuild.probe.parsing.facts import facts_of
+from tests.factories.data import seed_fleet
 
-FLEET = Path(__file__).parents[4] / "shared" / "captures" / "seed-fleet"
 EXPECTED = {
     "clx-a100-t4": ("avx512vnni", ("7.5", "8.0")),
     "clx-cpu": ("avx512vnni", ()),
@@ -28,12 +23,9 @@ EXPECTED = {
 }
 
 
-@pytest.mark.skipif(not FLEET.is_dir(), reason="the reference captures are not here")
 @pytest.mark.parametrize("node", EXPECTED)
 def test_rung_and_sms(node: str) -> None:
-    capture = load_captures(FLEET, [node])[node]
-    assert not isinstance(capture, Unreachable)
-    facts = facts_of(capture)
+    facts = seed_fleet()[node]
     assert (facts.state, facts.isa, facts.sms) == ("ok", *EXPECTED[node])
     assert facts.hypervisor_masked == ()
     assert bool(facts.warnings) == (node == "hsw-nodriver")

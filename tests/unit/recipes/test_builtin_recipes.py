@@ -6,7 +6,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import (
     FILES,
     VENV,
@@ -18,11 +17,13 @@ from fleetbuild.recipes import (
     render_checks,
     render_environment,
     render_files,
+    render_libraries,
     render_requirements,
     render_requires,
     render_settings,
     render_source,
 )
+from tests.factories.plans import make_target
 
 RECIPES = known_recipes()
 NVIDIA = f"{VENV}/lib/python3.11/site-packages/nvidia"
@@ -31,15 +32,7 @@ NVIDIA = f"{VENV}/lib/python3.11/site-packages/nvidia"
 def asked(
     package: str, version: str, isa: str = "avx", *, cuda: str | None = None, sms: str = ""
 ) -> tuple[Recipe, Job]:
-    rung = RUNGS[isa]
-    target = Target(
-        arch=rung.arch,
-        isa=isa,
-        features=tuple(sorted(rung.features)),
-        sms=tuple(sms.split()),
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.28"),
-    )
+    target = make_target(isa, "2.28", sms=tuple(sms.split()))
     local = f"{'cu' + cuda.replace('.', '') if cuda else 'cpu'}.{isa}"
     job = Job(
         package=package,
@@ -114,6 +107,49 @@ def test_torchs_libraries_go_by_what_the_cpu_has() -> None:
     }
     assert environment("torch", "2.13.0")["USE_STATIC_MKL"] == "1"
     assert not {"USE_STATIC_MKL", "INTEL_MKL_DIR"} & set(environment("torch", "2.13.0", "armv8"))
+
+
+# Options of torch's CMakeLists.txt (2.0, 2.6, 2.8 and main of 2026) that are on by default and are
+# turned off where a library is not found on the machine that builds: what a node would lack.
+ASKS_THE_BUILDER = "USE_MPI USE_NUMA USE_ROCM USE_XPU"
+FOR_CUDA = "USE_CUDNN USE_CUSPARSELT USE_CUDSS USE_CUFILE USE_MAGMA USE_NCCL USE_NVSHMEM"
+
+
+@pytest.mark.parametrize("version", ["2.0.1", "2.6.0", "2.13.0", "2.15.0"])
+@pytest.mark.parametrize("isa", ["avx2", "armv8.2"])
+def test_no_switch_of_torch_is_left_to_the_machine_that_builds(version: str, isa: str) -> None:
+    said = environment("torch", version, isa)
+    assert [name for name in ASKS_THE_BUILDER.split() if said.get(name) != "0"] == []
+    assert {"BLAS", "USE_CUDA", "USE_FBGEMM", "USE_MKLDNN", "USE_NNPACK", "USE_XNNPACK"} <= set(
+        said
+    )
+    said = environment("torch", version, isa, cuda="12.6", sms="8.0")
+    assert [name for name in FOR_CUDA.split() if name not in said] == []
+
+
+def test_nnpack_is_built_with_six() -> None:
+    def needs(isa: str, version: str) -> bool:
+        return "six" in render_requirements(*asked("torch", version, isa))
+
+    assert needs("avx2", "2.2.2")
+    assert needs("avx512", "2.14.1")
+    assert not needs("avx", "2.6.0")
+    assert not needs("armv8.2", "2.6.0")  # its kernels are not generated
+
+
+@pytest.mark.parametrize(
+    ("version", "sms", "listed"),
+    [
+        ("2.14.1", "10.3", "10.3a"),
+        ("2.14.1", "12.1", "12.1a"),
+        ("2.14.1", "9.0 10.3 12.1", "9.0;10.3a;12.1a"),
+        ("2.14.1", "10.0 10.3", "10.0;10.3"),  # torch adds 10.3a beside 10.0 on its own
+        ("2.14.1", "12.0 12.1", "12.0;12.1"),
+    ],
+)
+def test_gpus_get_the_kernels_that_are_theirs_alone(version: str, sms: str, listed: str) -> None:
+    said = environment("torch", version, "avx2", cuda="13.0", sms=sms)
+    assert said["TORCH_CUDA_ARCH_LIST"] == listed
 
 
 def test_torch_without_a_gpu_has_nothing_of_cuda() -> None:
@@ -265,6 +301,46 @@ def test_ggml_is_told_each_feature(isa: str) -> None:
     x86 = {"AVX": "avx", "AVX2": "avx2", "FMA": "fma", "F16C": "f16c", "AVX512": "avx512f"}
     for name, feature in {**x86, "AVX512_VNNI": "avx512_vnni", "AMX_INT8": "amx_int8"}.items():
         assert switches[name] == ("ON" if feature in features else "OFF"), name
+
+
+def test_ggml_finds_nvidias_libraries_beside_its_package() -> None:
+    def said(cuda: str) -> tuple[list[str], str]:
+        recipe, job = asked("llama-cpp-python", "0.3.16", "avx2", cuda=cuda, sms="7.5")
+        needs = [each for each in render_requires(recipe, job) or () if "cu" in each]
+        return needs, render_environment(recipe, job)["LDFLAGS"]
+
+    needs, flags = said("12.6")
+    assert needs == ["cuda-toolkit[cublas,cudart]==12.6.*"]
+    assert r"-rpath,\$ORIGIN/../../nvidia/cuda_runtime/lib" in flags
+    assert said("13.0")[1] == r"-Wl,-rpath,\$ORIGIN/../../nvidia/cu13/lib"
+    assert said("11.7")[0] == ["nvidia-cublas-cu11==11.10.3.66", "nvidia-cuda-runtime-cu11==11.7.*"]
+    recipe, job = asked("llama-cpp-python", "0.3.16", "armv8.2", cuda="12.2", sms="8.0")
+    assert render_libraries(recipe, job) == {"cuda": "the libraries of CUDA 12.2"}
+    assert "LDFLAGS" not in environment("llama-cpp-python", "0.3.16")
+
+
+def test_an_old_torchaudio_downloads_nothing() -> None:
+    """Its CTC decoder brings zlib, bzip2 and xz by download."""
+    assert environment("torchaudio", "2.0.2")["BUILD_CTC_DECODER"] == "0"
+    assert "BUILD_CTC_DECODER" not in environment("torchaudio", "2.1.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "torch", "patched"),
+    [
+        ("2.8.3", "2.14.1", True),
+        ("2.8.3.post2", "2.13.0", True),
+        ("2.8.3", "2.12.1", False),
+        ("2.8.4", "2.14.1", False),
+    ],
+)
+def test_flash_attention_is_compiled_as_torchs_headers_ask(
+    version: str, torch: str, patched: bool
+) -> None:
+    recipe, job = asked("flash-attn", version, "avx2", cuda="13.0", sms="9.0")
+    found = patches_for(recipe, job.model_copy(update={"against": {"torch": torch}}))
+    assert [patch.file for patch in found] == ["flash-attn-cxx20.patch"] * patched
+    assert all(patch.text.count("+") >= 2 and "c++20" in patch.text for patch in found)
 
 
 def test_ggml_for_gpus_and_for_arm() -> None:

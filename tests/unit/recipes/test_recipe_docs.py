@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from fleetbuild.config import parse_config
-from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import (
     Job,
     Recipe,
@@ -21,6 +20,7 @@ from fleetbuild.recipes import (
     render_settings,
     render_source,
 )
+from tests.factories.plans import make_target
 
 PAGE = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -33,10 +33,7 @@ def test_every_key_is_told() -> None:
 
 
 def test_every_name_that_a_template_may_use_is_told() -> None:
-    target = Target(
-        arch="x86_64", isa="avx", features=(), python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.28"),
-    )  # fmt: skip
+    target = make_target("avx")
     told = set(re.findall(r"`([a-z_]+)`", PAGE))
     assert set(Job(version="1", target=target).variables) <= told
 
@@ -55,14 +52,7 @@ def test_the_examples_are_recipes(tmp_path: Path, text: str, cuda: str | None) -
     for patch in said.get("patches", ()):
         (tmp_path / "patches" / patch["file"]).write_text("--- a\n")
     recipe = known_recipes([tmp_path])[said.get("name") or said["extends"]]
-    target = Target(
-        arch="x86_64",
-        isa="avx",
-        features=("avx",),
-        sms=("8.6",) if cuda else (),
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.28"),
-    )
+    target = make_target("avx", sms=("8.6",) if cuda else ())
     job = Job(package="p", version="1.0", wheel_version="1.0+x", target=target, cuda=cuda)
     render_environment(recipe, job)
     render_settings(recipe, job)

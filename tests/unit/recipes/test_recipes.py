@@ -7,7 +7,6 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from fleetbuild.errors import RecipeError
-from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import (
     Job,
     builtin_recipes,
@@ -23,14 +22,9 @@ from fleetbuild.recipes import (
     render_requires,
     render_settings,
 )
+from tests.factories.plans import make_target
 
-AVX2 = Target(
-    arch="x86_64",
-    isa="avx2",
-    features=("avx2",),
-    python="cp311",
-    libc=TargetLibc(family="glibc", floor="2.28"),
-)
+AVX2 = make_target(floor="2.28")
 
 
 def _job(flags: str = "", version: str = "1.0", **target: object) -> Job:

@@ -9,24 +9,19 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import find_recipe
 from fleetbuild.recipes.render import Job, render_checks
+from tests.factories.plans import make_target
 
-KERNELS, CPU, GPU = range(3)
+KERNELS, CPU = range(2)
+FBGEMM = GPU = 2  # FBGEMM's check is there from avx2 on, before that of the GPUs
 
 
-def checks(isa: str, version: str, *sms: str, package: str = "torch") -> tuple[str, ...]:
-    target = Target(
-        arch=RUNGS[isa].arch,
-        isa=isa,
-        features=tuple(sorted(RUNGS[isa].features)),
-        sms=sms,
-        python="cp311",
-        libc=TargetLibc(family="glibc", floor="2.36"),
-    )
-    job = Job(package=package, version="2.13.0", wheel_version=version, target=target)
+def checks(
+    isa: str, version: str, *sms: str, package: str = "torch", cuda: str | None = None
+) -> tuple[str, ...]:
+    target = make_target(isa, sms=sms)
+    job = Job(package=package, version="2.13.0", wheel_version=version, target=target, cuda=cuda)
     return render_checks(find_recipe(package), job)
 
 
@@ -104,6 +99,9 @@ def test_an_old_torch_tells_its_kernels_elsewhere(monkeypatch: pytest.MonkeyPatc
         (["8.7"], "sm87", (["sm_87"], [(8, 6)]), "none of the GPUs here"),  # a Jetson's alone
         (["12.0"], "sm120", (["sm_120", "compute_120"], [(12, 1)]), None),
         (["9.0"], "sm90", (["sm_90a", "sm_90"], [(9, 0)]), None),
+        (["10.3"], "sm103", (["sm_103a"], [(10, 3)]), None),
+        (["12.1"], "sm121", (["sm_121a"], [(12, 1)]), None),
+        (["12.0"], "", (["sm_120a"], [(12, 1)]), r"no code for SM 12\.1 of GPU 0"),
         (["8.6"], "", (["sm_80", "sm_90"], [(8, 6)]), None),  # a published wheel serves it
         (["10.0"], "", (["sm_80", "compute_90"], [(10, 0)]), None),  # by PTX
         (["7.5"], "", (["sm_80", "compute_80"], [(7, 5)]), r"no code for SM 7\.5 of GPU 0"),
@@ -209,3 +207,56 @@ def test_a_cpu_wheel_asks_nothing_of_gpus(monkeypatch: pytest.MonkeyPatch) -> No
     torch = fake("2.13.0+cpu.avx")
     run(monkeypatch, checks("avx", "2.13.0+cpu.avx")[GPU], torch)
     assert not torch.cuda.init.called
+
+
+@pytest.mark.parametrize(
+    ("isa", "engines", "says"),
+    [
+        ("avx2", ["qnnpack", "x86", "fbgemm"], None),
+        ("avx2", ["qnnpack", "onednn"], r"torch has no FBGEMM, only qnnpack, onednn"),
+        ("avx512", [], "no FBGEMM"),
+    ],
+)
+def test_fbgemm_is_there_where_the_recipe_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, isa: str, engines: list[str], says: str | None
+) -> None:
+    snippet, torch = checks(isa, f"2.8.0+cpu.{isa}")[FBGEMM], fake(f"2.8.0+cpu.{isa}")
+    torch.backends.quantized.supported_engines = engines
+    if says is None:
+        run(monkeypatch, snippet, torch)
+        return
+    with pytest.raises(RuntimeError, match=says):
+        run(monkeypatch, snippet, torch)
+
+
+def test_fbgemm_is_not_asked_for_without_avx2() -> None:
+    assert not [snippet for snippet in checks("avx", "2.8.0+cpu.avx") if "fbgemm" in snippet]
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch, answer: object, *, right: bool = True) -> None:
+    """The check of torch.compile on a Hopper, where the compiled function gives this answer."""
+    version = "2.13.0+cu130.sm90.avx"
+    torch = fake(version, gpus=[(9, 0)], right=right)
+    torch.compile.return_value.side_effect = [answer]
+    run(monkeypatch, checks("avx", version, "9.0", cuda="13.0")[-1], torch)
+
+
+def test_torch_compile_is_tried_where_a_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled(monkeypatch, "result")
+    with pytest.raises(RuntimeError, match=r"torch\.compile computes something else on GPU 0"):
+        compiled(monkeypatch, "result", right=False)
+
+
+def test_a_node_without_a_compiler_is_told_that_torch_compile_does_not_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled(monkeypatch, OSError("Failed to find C compiler.\nSpecify it."))
+    assert capsys.readouterr().out == (
+        "torch.compile does not work on GPU 0: OSError: Failed to find C compiler.\n"
+    )
+
+
+def test_torch_compile_is_not_tried_on_a_cpu_node_nor_before_volta() -> None:
+    for sms in ((), ("6.1",)):
+        found = checks("avx", "2.13.0+cu126.avx", *sms, cuda="12.6" if sms else None)
+        assert not [snippet for snippet in found if "torch.compile" in snippet]

@@ -54,3 +54,12 @@ def test_a_run_without_groups_has_one_row() -> None:
     board.take(event("probe", "started"), 0)
     board.take(event("probe", "ok", node="n1"), 1)
     assert [(row.name, row.stage) for row in board.rows()] == [("all", "probe")]
+
+
+def test_a_row_counts_the_seconds_of_the_nodes_it_waits_for() -> None:
+    board = Board()
+    board.take(event("install", "waiting", group="a", node="n1", seconds=30), 100)
+    (row,) = board.rows()
+    assert row.said(110) == "waiting for n1 (40 s)"
+    board.take(event("install", "ok", group="a", node="n1", message="installed"), 111)
+    assert row.said(112) == "installed"

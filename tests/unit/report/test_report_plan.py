@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,48 +13,30 @@ from fleetbuild.models import (
     PlannedWheel,
     Requires,
     Summary,
-    Target,
-    TargetLibc,
 )
 from fleetbuild.report import plan as report
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
 NODES = [f"gpu-{number:02d}" for number in range(1, 9)]
 
 
 def wheel(action: Literal["build", "reuse"], isa: str, **more: Any) -> PlannedWheel:
-    return PlannedWheel(
-        package="hnswlib",
-        version="0.8.0",
+    return make_wheel(
         wheel_version=f"0.8.0+cpu.{isa}",
-        recipe="hnswlib",
         target=target(isa),
-        artifact_key="a" * 32,
         action=action,
         reason="oldest libc 2.28" if action == "build" else "in the store",
         built_on=NODES[0] if action == "build" else None,
         jobs=2,
-        environment={},
-        requires=more.pop("requires", Requires(compiler="gcc 12")),
         **more,
     )
 
 
-def target(isa: str) -> Target:
-    libc = TargetLibc(family="glibc", floor="2.28")
-    return Target(arch="x86_64", isa=isa, features=("avx",), python="cp311", libc=libc)
+target = partial(make_target, floor="2.28")
 
 
 def group(isa: str, nodes: list[str], one: PlannedWheel, installs: Installs) -> PlannedGroup:
-    return PlannedGroup(
-        name=target(isa).name,
-        nodes=tuple(nodes),
-        representative=nodes[0],
-        target=target(isa),
-        wheels=(one,),
-        release_id="b" * 16,
-        dependencies=(),
-        installs=installs,
-    )
+    return make_group(nodes, target(isa), (one,), installs=installs)
 
 
 def plan(**more: Any) -> Plan:
@@ -68,21 +51,16 @@ def plan(**more: Any) -> Plan:
         "gone-2": PlannedNode(state="unreachable", reason="no \x1b[31mroute", fix="look"),
     }
     fields: dict[str, Any] = {
-        "created": "2026-11-20T00:00:00Z",
-        "inventory": "inv.yml",
-        "facts_source": "probe",
-        "packages": ("hnswlib==0.8.0",),
         "fingerprint": {
             name: {"libc": "glibc 2.28" if name == "gpu-01" else "glibc 2.36"} for name in NODES
         },
         "nodes": nodes,
-        "groups": groups,
         "summary": Summary(
             wheels_to_build=1, wheels_reused=1, nodes_to_change=3, nodes_up_to_date=5,
             nodes_blocked=1, nodes_unreachable=2,
         ),
     }  # fmt: skip
-    return Plan(**{**fields, **more})
+    return make_plan(**{"groups": groups, **fields, **more})
 
 
 def test_heading() -> None:
@@ -115,6 +93,34 @@ def test_a_narrow_terminal_gets_short_lines(rendered: Callable[..., str]) -> Non
     assert max(len(line) for line in text.splitlines()) <= 60
 
 
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [("released", "CUDA 12.6: released"), ("reported", "CUDA 12.6: reported to work"),
+     ("buildable", "CUDA 12.6: buildable, not reported"), (None, None)],
+)  # fmt: skip
+def test_the_evidence_that_a_wheel_rests_on_stands_beside_it(
+    rendered: Callable[..., str], evidence: str | None, said: str | None
+) -> None:
+    one = wheel("build", "avx2").model_copy(update={"evidence": evidence, "cuda": "12.6"})
+    made = plan(groups=(group("avx2", NODES, one, Installs(install=tuple(NODES))),))
+    for width in (200, 60):
+        text = " ".join(rendered(report.plan_body(made, width), width).split())
+        assert (said or "CUDA") in text if said else "CUDA" not in text
+
+
+def test_no_figure_is_better_than_a_wrong_one(rendered: Callable[..., str]) -> None:
+    def shown(*wheels: PlannedWheel) -> str:
+        one = group("avx2", NODES, wheels[0], Installs(install=tuple(NODES)))
+        groups = (one.model_copy(update={"wheels": wheels}),)
+        return " ".join(rendered(report.plan_body(plan(groups=groups), 200), 200).split())
+
+    timed = wheel("build", "avx2").model_copy(update={"minutes": 50.0, "measured": True})
+    guessed = timed.model_copy(update={"measured": False})
+    assert "50 min" in shown(timed)
+    assert "min" not in shown(guessed)
+    assert "min" not in shown(timed, guessed)
+
+
 def test_two_hundred_nodes_stay_readable(rendered: Callable[..., str]) -> None:
     many = [f"n{number:03d}" for number in range(200)]
     big = plan(groups=(group("avx2", many, wheel("build", "avx2"), Installs(install=tuple(many))),))
@@ -127,6 +133,10 @@ def test_the_end_says_who_is_missing_and_what_it_comes_to() -> None:
     assert report.plan_ending(plan()) == [
         "unreachable: gone-[1-2]: no route",
         "  fix: look",
+        (
+            "Rollout: 1 canary in each group, then 25% of its nodes at a time. A group stops after"
+            " more than 10% of its nodes failed, or more than 25% of its nodes stopped answering."
+        ),
         (
             "Plan: 1 wheel to build, 1 reused. "
             "3 nodes to change, 5 up to date, 1 blocked, 2 unreachable."

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,17 @@ def test_lines_are_stable_and_hold_no_escapes(capsys: pytest.CaptureFixture[str]
 def test_verbose_lines_show_progress(capsys: pytest.CaptureFixture[str]) -> None:
     send(Output(verbose=True))
     assert "cpu-avx2-cp311 build progress [3/9] bindings.cpp" in capsys.readouterr().out
+
+
+def test_a_node_that_is_awaited_has_a_line_with_the_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = {"group": "g", "node": "n1", "message": "waiting for n1 (40 s)", "seconds": 40}
+    with listening(Output()) as on_event:
+        on_event(event(state="waiting", stage="install", **said, time="2026-01-02T03:04:05+00:00"))
+    assert re.fullmatch(
+        r"\d\d:\d\d:05 g install waiting n1 waiting for n1 \(40 s\)\n", capsys.readouterr().out
+    )
 
 
 def test_json_is_an_event_a_line_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

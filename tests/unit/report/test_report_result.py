@@ -1,12 +1,10 @@
 from pathlib import Path
 
-from fleetbuild.models import NodeResult, Plan, PlannedNode, Result, WheelResult
+from fleetbuild.models import NodeResult, PlannedNode, Result, WheelResult
 from fleetbuild.report.result import next_command, places, result_lines
+from tests.factories.plans import make_plan
 
-PLAN = Plan(
-    created="t", inventory="inv.yml", facts_source="probe", packages=(), fingerprint={}, nodes={},
-    groups=(),
-)  # fmt: skip
+PLAN = make_plan(inventory="inv.yml", nodes={}, groups=())
 
 BUILT = WheelResult(
     package="hnswlib", wheel_version="0.8.0+cpu.avx2", artifact_key="a", state="built",

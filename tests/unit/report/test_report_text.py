@@ -18,6 +18,15 @@ from fleetbuild.text import count
         (["node-7", "node-07"], "node-07, node-7"),
         (["e5v2-a", "e5v2-b"], "e5v2-a, e5v2-b"),
         (["a\x1b[31m1"], "a1"),
+        (["a1", "a72"], "a[1,72]"),
+        (["a1", "a01", "a72"], "a1, a[01,72]"),
+        ([f"a{n}.k8s.lab" for n in range(1, 73)], "a[1-72].k8s.lab"),
+        (
+            ["ip-10-0-1-7.ec2.internal", "ip-10-0-2-8.ec2.internal"],
+            "ip-10-0-1-7.ec2.internal, ip-10-0-2-8.ec2.internal",
+        ),
+        (["rack1-node1", "rack2-node1"], "rack[1-2]-node1"),
+        ([f"r{r}-n{n}" for r in (1, 2) for n in (1, 2, 3)], "r1-n[1-3], r2-n[1-3]"),
     ],
 )
 def test_names_fold_as_clusters_write_them(names: list[str], folded: str) -> None:
@@ -26,13 +35,23 @@ def test_names_fold_as_clusters_write_them(names: list[str], folded: str) -> Non
 
 @given(st.lists(st.integers(0, 400), unique=True, min_size=1))
 def test_folding_loses_no_node(numbers: list[int]) -> None:
-    folded = fold(f"gpu-{number:03d}" for number in numbers)
+    folded = fold((f"gpu-{number:03d}" for number in numbers), limit=None)
     inner = folded.removeprefix("gpu-").strip("[]")
     found: set[int] = set()
     for part in inner.split(","):
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     assert found == set(numbers)
+
+
+def test_long_lists_are_cut_and_the_rest_counted() -> None:
+    odd = [f"n{number}" for number in range(1, 4001, 2)]
+    folded = fold(odd, limit=40)
+    assert folded.startswith("n[1,3,5,7,9,11,")
+    assert len(folded) < 60
+    shown, more = folded.split(" and ")
+    assert more == f"{2000 - len(shown.split(','))} more"
+    assert fold(["a" * 500, "b"]) == f"{'a' * 500} and 1 more"
 
 
 @pytest.mark.parametrize(

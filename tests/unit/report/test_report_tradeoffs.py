@@ -1,9 +1,8 @@
 from collections.abc import Callable
 
-from test_report_plan import plan
-
 from fleetbuild.models import Loss, Tradeoff
 from fleetbuild.report.tradeoffs import tradeoff_table
+from tests.factories.plans import make_plan
 
 ROWS = (
     Tradeoff(wheel_sets=2, chosen=False, minutes=4, size_mb=12, cost=4),
@@ -20,7 +19,7 @@ ROWS = (
 
 def test_a_row_says_how_long_how_large_and_who_loses_what(rendered: Callable[..., str]) -> None:
     loser = "cpu-avx512-cp311 (5 nodes) gets cpu-avx2-cp311: without avx512"
-    text = rendered(tradeoff_table(plan(tradeoffs=ROWS)))
+    text = rendered(tradeoff_table(make_plan(tradeoffs=ROWS)))
     assert text.splitlines() == [
         "   wheel sets  on 8 cores, size  who loses what",
         "            2  4 min, 12 MB      nobody",
@@ -28,4 +27,4 @@ def test_a_row_says_how_long_how_large_and_who_loses_what(rendered: Callable[...
         " " * 33 + "cpu-x (1 node) gets w: with GPU code for SM 7.5 and 9.0 of others",
         " " * 33 + "Not every way was weighed.",
     ]  # fmt: skip
-    assert max(map(len, rendered(tradeoff_table(plan(tradeoffs=ROWS)), 60).splitlines())) <= 60
+    assert max(map(len, rendered(tradeoff_table(make_plan(tradeoffs=ROWS)), 60).splitlines())) <= 60

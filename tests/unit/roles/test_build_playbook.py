@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import ROLES
+from tests.factories.role_modules import ROLES
 
 PLAYBOOK = ROLES.parent / "playbooks" / "build.yml"
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROLES
 from pydantic import ValidationError
 
 from fleetbuild.models import Config
+from tests.factories.role_modules import ROLES
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 import yaml
-from conftest import ROLES
+
+from tests.factories.role_modules import ROLES
 
 
 @pytest.fixture

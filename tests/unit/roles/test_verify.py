@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROLES, load
 
 from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.gpus import SMS
+from tests.factories.role_modules import ROLES, load
 
 ROLE = ROLES / "verify_wheel"
 ROWS = yaml.safe_load((ROLE / "vars/main/ailments.yml").read_text())["verify_wheel_ailments"]

@@ -8,15 +8,15 @@ import subprocess
 import tarfile
 
 import pytest
-from store_files import git, make_repository
 
 from fleetbuild.errors import InstallError, RecipeError, ResolutionError
 from fleetbuild.models import LockedFile
 from fleetbuild.recipes import parse_recipe
 from fleetbuild.store import IndexSettings, Store
-from fleetbuild.store.git import find_commit, pack_commit
+from fleetbuild.store.git import _Git, find_commit, pack_commit, read_file
 from fleetbuild.store.index_config import mirrored
 from fleetbuild.store.recipe_source import source_of_recipe
+from tests.factories.files import git, make_repository
 
 PYPROJECT = '[project]\nname = "pkg"\nversion = "1.0"\n'
 
@@ -53,6 +53,36 @@ def test_a_tag_is_the_commit_that_it_leads_to(forge):
     with pytest.raises(ResolutionError, match=r"pkg has no tag or branch v9") as caught:
         find_commit(address, "v9", {})
     assert "ref:" in caught.value.fix
+
+
+def test_one_file_of_a_commit_is_read(forge):
+    address, commit = (forge / "pkg").as_uri(), git(forge / "pkg", "rev-parse", "HEAD")
+    assert read_file(address, commit, "pyproject.toml", {}) == PYPROJECT
+    assert read_file(address, commit, "build/kept.c", {}) == "int y;\n"
+    assert read_file(address, commit, "setup.py", {}) == ""
+    with pytest.raises(InstallError, match="cannot be fetched"):
+        read_file((forge / "gone").as_uri(), commit, "pyproject.toml", {})
+
+
+def test_a_server_that_can_sends_that_file_and_no_other(forge, monkeypatch):
+    git(forge / "pkg", "config", "uploadpack.allowFilter", "true")
+    git(forge / "pkg", "config", "uploadpack.allowAnySHA1InWant", "true")
+    commit, sent = git(forge / "pkg", "rev-parse", "HEAD"), []
+    run = _Git.run
+
+    def counted(self, *arguments, **more):
+        said = run(self, *arguments, **more)
+        if arguments[0] == "show":
+            objects = subprocess.run(
+                ["git", "cat-file", "--batch-check", "--batch-all-objects"],
+                cwd=self.folder, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            sent.extend(line.split()[1] for line in objects.stdout.splitlines())
+        return said
+
+    monkeypatch.setattr(_Git, "run", counted)
+    assert read_file((forge / "pkg").as_uri(), commit, "pyproject.toml", {}) == PYPROJECT
+    assert sent.count("blob") == 1
 
 
 def test_a_commit_is_packed_with_its_submodules_and_always_the_same(forge, tmp_path):

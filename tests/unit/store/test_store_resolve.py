@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from store_files import make_sdist, make_wheel, only
 
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
@@ -14,6 +13,7 @@ from fleetbuild.planning.resolution import StandIn
 from fleetbuild.store import IndexSettings, index_settings
 from fleetbuild.store.resolve import newest_version, resolve, resolve_all
 from fleetbuild.store.wheel_tags import best_wheel
+from tests.factories.files import make_sdist, make_wheel, only
 
 
 def request_for(*requirements, sources=(), python="cp311", arch="x86_64", libc="glibc 2.28"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from store_files import make_wheel
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.store import index_settings
+from tests.factories.files import make_wheel
 
 
 @pytest.fixture(autouse=True)

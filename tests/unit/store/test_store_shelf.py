@@ -9,34 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from store_files import make_wheel
 
-from fleetbuild.models import LockedFile, PlannedWheel, Requires, Target, TargetLibc
+from fleetbuild.models import LockedFile
 from fleetbuild.planning import Floors
 from fleetbuild.store import IndexFile, Store, write_index
+from tests.factories import plans
+from tests.factories.files import make_wheel
 
 KEY = "0123456789abcdef0123456789abcdef"
 
 
 def planned_wheel(floor="2.28", key=KEY, libstdcxx=None):
-    return PlannedWheel(
-        package="pkg",
-        version="1.0",
-        wheel_version="1.0+cpu.avx2",
-        recipe="generic",
-        target=Target(
-            arch="x86_64",
-            isa="avx2",
-            features=("avx2",),
-            python="cp311",
-            libc=TargetLibc(family="glibc", floor=floor),
-        ),
+    return plans.make_wheel(
+        "pkg",
+        "1.0+cpu.avx2",
+        plans.make_target(floor=floor),
         libstdcxx=libstdcxx,
         artifact_key=key,
-        action="build",
-        reason="",
         environment={"CFLAGS": "-O3"},
-        requires=Requires(compiler="gcc 12 (present)"),
     )
 
 

@@ -7,10 +7,10 @@ import tarfile
 import zipfile
 
 import pytest
-from store_files import make_sdist
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.store.sources import read_source
+from tests.factories.files import make_sdist
 
 
 def test_an_sdist_is_read_without_running_it(tmp_path):

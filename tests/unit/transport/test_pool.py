@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from fleetbuild.probe.pool import PER_GATE, run_all
@@ -13,13 +12,15 @@ class Sleeper:
     def __init__(self, seconds: float, gate: str | None = None) -> None:
         self.seconds, self.gate = seconds, gate
         self.given_up = threading.Event()
+        self.slept_out = False
 
     def run(self, admitted: Callable[[str | None], None]) -> str:
         admitted(self.gate)
         with COUNT:
             if self.seconds < 0:
                 raise ValueError(self.seconds)
-            return "late" if self.given_up.wait(self.seconds) else "done"
+            self.slept_out = not self.given_up.wait(self.seconds)
+            return "done" if self.slept_out else "late"
 
     def abandon(self) -> None:
         self.given_up.set()
@@ -57,15 +58,13 @@ def test_all_end_and_no_more_than_asked_for_run_at_once() -> None:
 
 def test_a_late_one_is_given_up_and_makes_room() -> None:
     jobs = [Sleeper(60), Sleeper(60), Sleeper(0.01)]
-    began = time.monotonic()
     assert go(jobs, at_once=2, timeout=0.2) == {0: "gone", 1: "gone", 2: "done"}
-    assert time.monotonic() - began < 2
-    assert jobs[0].given_up.is_set()
+    assert all(job.given_up.is_set() and not job.slept_out for job in jobs[:2])
 
 
 def test_a_gate_lets_eight_through_and_waiting_there_costs_no_deadline() -> None:
-    jobs = [Sleeper(0.15, "bastion") for _ in range(3 * PER_GATE)]
-    assert set(go(jobs, timeout=0.4).values()) == {"done"}
+    jobs = [Sleeper(0.4, "bastion") for _ in range(3 * PER_GATE)]
+    assert set(go(jobs, timeout=1).values()) == {"done"}
     assert COUNT.most == PER_GATE
 
 

@@ -1,0 +1,183 @@
+"""One wave of a rollout: a release is installed, verified and switched to on some nodes of a group.
+
+In: a group, the names of its nodes, the wheels. Out: the progress with a result for each node. On a
+node a release is installed beside the current one, verified with its own interpreter, and switched
+to only then (see playbooks/install.yml), so a failure leaves the previous release serving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_severe, role_result_of
+from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell_waiting
+from fleetbuild.apply.context import Progress, Run, results_by_node
+from fleetbuild.apply.labels import publish_labels, withdraw_labels
+from fleetbuild.apply.pending import key_of
+from fleetbuild.models import (
+    LockedFile,
+    Manifest,
+    ManifestWheel,
+    NodeResult,
+    PlannedGroup,
+    PlannedWheel,
+    Stage,
+)
+from fleetbuild.text import count
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import HostRun, TaskEvent
+
+_STAGES: dict[str, Stage] = {
+    "Copy wheels": "distribute",
+    "Make the release": "install",
+    "Verify the release": "verify",
+}
+
+
+def wave(
+    run: Run, progress: Progress, group: PlannedGroup, names: Sequence[str], who: str
+) -> Progress:
+    """Install on these nodes of a group."""
+    progress = withdraw_labels(run, progress, names)
+    names = [name for name in names if name not in progress.nodes]
+    if not names:
+        return progress
+    replies: dict[str, RoleResult] = {}
+    run.state.mark_changing(names)
+    with run.stage("install", count(len(names), who), group=group.name) as ending:
+        hosts = run.tools.playbook(
+            "install.yml",
+            limit=sorted(names),
+            extravars={
+                "fleetbuild_installs": {
+                    name: extravars(run, progress, group, name) for name in names
+                }
+            },
+            on_event=_listener(run, group, replies),
+        )
+        results = [
+            _result(group, name, replies.get(name), hosts.get(name), _serving(run, progress, name))
+            for name in names
+        ]
+        ending.failures = sum(result.state != "installed" for result in results)
+    for result in results:
+        run.journal.note("node ended", node=result.node, state=result.state)
+        if result.state != "installed":
+            _tell_failure(run, result, hosts.get(result.node))
+    progress = replace(progress, nodes={**progress.nodes, **results_by_node(results)}, changed=True)
+    return publish_labels(
+        run, progress, {name: manifest(run, progress, group, name) for name in names}
+    )
+
+
+def extravars(run: Run, progress: Progress, group: PlannedGroup, name: str) -> dict[str, Any]:
+    """What playbooks/README.md calls an entry of fleetbuild_installs."""
+    return {
+        "path": run.plan.install_path,
+        "release": run.plan.release,
+        "release_id": group.release_id,
+        "python": run.plan.nodes[name].python,
+        "wheels": [
+            *(_built(progress, wheel) for wheel in group.wheels),
+            *(_fetched(progress, file) for file in group.dependencies or ()),
+        ],
+        "manifest": manifest(run, progress, group, name).model_dump(mode="json"),
+        "keep": run.plan.keep,
+        "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
+        "checks": [check for wheel in group.wheels for check in wheel.checks],
+        "features": list(group.target.features),
+    }
+
+
+def _built(progress: Progress, wheel: PlannedWheel) -> dict[str, str]:
+    stored = progress.stored_wheels[key_of(wheel)]
+    return {"path": str(stored.path), "file": stored.path.name, "sha256": stored.sha256}
+
+
+def _imports(run: Run, progress: Progress, wheel: PlannedWheel) -> tuple[str, ...]:
+    return wheel.import_names or run.tools.imports(progress.stored_wheels[key_of(wheel)].path)
+
+
+def _fetched(progress: Progress, file: LockedFile) -> dict[str, str]:
+    return {"path": str(progress.files[file.identity]), "file": file.file, "sha256": file.sha256}
+
+
+def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Manifest:
+    """What will lie beside the release on the node; it says verified only once it is."""
+    return Manifest(
+        release=run.plan.release,
+        id=str(group.release_id),
+        group=group.name,
+        python=str(run.plan.nodes[name].python),
+        wheels=tuple(
+            ManifestWheel(
+                package=wheel.package,
+                version=wheel.wheel_version,
+                artifact_key=key_of(wheel),
+                sha256=progress.stored_wheels[key_of(wheel)].sha256,
+            )
+            for wheel in group.wheels
+        ),
+        dependencies=tuple(f"{file.name}=={file.version}" for file in group.dependencies or ()),
+    )
+
+
+def _listener(
+    run: Run, group: PlannedGroup, replies: dict[str, RoleResult]
+) -> Callable[[TaskEvent], None]:
+    def listen(event: TaskEvent) -> None:
+        if event.state == "waiting":
+            tell_waiting(run.on_event, event, group.name, "install")
+            return
+        if reply := role_result_of(event):
+            replies[event.host] = more_severe(replies.get(event.host), reply)
+            if reply.of == "install" and reply.active:
+                _tell_served(run, group, event.host)
+            return
+        stage = next((_STAGES[end] for end in _STAGES if event.task.endswith(end)), None)
+        # The task that verifies is ok where the release is not: it brings home what is wrong.
+        well = event.state in ("ok", "changed") and event.result.get("ok") is not False
+        if stage and well and event.host in group.nodes:
+            run.tell(stage, "ok", node=event.host, group=group.name)
+
+    return listen
+
+
+def _serving(run: Run, progress: Progress, name: str) -> str:
+    before = progress.facts[name].release.get(run.plan.release)
+    return before.id if before else ""
+
+
+def _result(
+    group: PlannedGroup, name: str, reply: RoleResult | None, host: HostRun | None, before: str
+) -> NodeResult:
+    about = {"node": name, "group": group.name}
+    if reply and reply.of == "install" and reply.active:
+        return NodeResult(state="installed", release_id=group.release_id, **about)
+    if reply and reply.of == "verify" and not reply.ok:
+        return NodeResult(
+            state="verify_failed",
+            reason=failure_reason(reply),
+            fix=reply.fix or "What served before still serves. Mend the recipe, and plan again.",
+            **about,
+        )
+    return result_without_reply(name, group.name, host, reply, before)
+
+
+def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
+    run.tell("activate", "ok", "verified, and serves now", node=name, group=group.name)
+
+
+def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:
+    stage: Stage = "verify" if result.state == "verify_failed" else "install"
+    run.tell(
+        stage_of(host.task, stage) if host and result.state == "unreachable" else stage,
+        "unreachable" if result.state == "unreachable" else "failed",
+        result.reason or "",
+        node=result.node,
+        group=result.group,
+        fix=result.fix or "",
+    )

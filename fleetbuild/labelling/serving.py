@@ -1,0 +1,60 @@
+"""What serves on each node, by what the node said last: in a probe, or in a playbook's reply.
+
+In: the facts in the state directory, which every probe and every reply brings up to date.
+Out: the manifest of each node. Labels and manifests are made of it, and not of what an apply meant
+to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fleetbuild.kubernetes.labels.release_labels import as_planned
+from fleetbuild.models import Manifest, Plan, Result, Unreachable, now
+from fleetbuild.probe.captures import load_captures, save_section
+from fleetbuild.probe.parsing.facts import releases_of
+from fleetbuild.state.directory import StateDir
+
+_SECTION = "release"
+
+
+def serving_now(
+    plan: Plan, state: StateDir | None = None, result: Result | None = None
+) -> dict[str, Manifest | None]:
+    """What each of the plan's nodes serves: as it said last, where this state directory knows it;
+    else by the result, else by the plan. A node of which nobody knows is not in it."""
+    known = as_planned(plan) if result is None else _by_result(plan, result)
+    if state is None:
+        return known
+    open_ = {name: made for name, made in known.items() if not state.is_changing(name)}
+    return {**open_, **last_said(state, plan.nodes, plan.release)}
+
+
+def last_said(state: StateDir, names: Iterable[str], release: str) -> dict[str, Manifest | None]:
+    """What these nodes serve of a release, None where nothing; those of which it is known."""
+    known = [name for name in names if state.probed(name) and not state.is_changing(name)]
+    return {name: _releases(state, name).get(release) for name in known}
+
+
+def note_reply(state: StateDir, name: str, manifest: Manifest) -> None:
+    """Keep what a node said in reply to a playbook: it serves this now."""
+    served = {**_releases(state, name), manifest.release: manifest}
+    text = "\n".join(each.model_dump_json() for each in served.values())
+    save_section(state.facts, name, _SECTION, text + "\n")
+    state.mark_probed(name, now())
+
+
+def _releases(state: StateDir, name: str) -> Mapping[str, Manifest]:
+    if not state.facts.is_dir():
+        return {}
+    capture = load_captures(state.facts, [name], [_SECTION])[name]
+    return releases_of(capture) if not isinstance(capture, Unreachable) else {}
+
+
+def _by_result(plan: Plan, result: Result) -> dict[str, Manifest | None]:
+    """Which nodes serve the plan's release by a result, which may be of an older plan."""
+    planned = {name: group.release_id for group in plan.groups for name in group.nodes}
+    left = {node.node: node.release_id for node in result.nodes if node.node in result.verified}
+    works = {name for name, release in left.items() if release == planned.get(name, "")}
+    known = as_planned(plan, works)
+    return {name: made for name, made in known.items() if made or name not in left}

@@ -1,0 +1,79 @@
+"""All tests: those that compute beside those that mostly wait for real nodes, and one count.
+
+python -m tests [ARGUMENTS FOR BOTH PYTESTS]
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PARTS = {
+    "unit": ("tests/unit", "tests/contract", "--cov=fleetbuild", "--cov-report="),
+    "fleet": ("tests/fleet", "tests/molecule"),
+}
+LOGS = Path(".pytest_cache") / "parts"
+COUNTED = ("passed", "failed", "skipped")
+NO_TESTS = 5  # pytest's exit code where -k and the like leave none
+
+
+def main(arguments: list[str]) -> int:
+    """Run both parts at once, show one log after the other, and end with the counts of both."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    running = {name: _start(name, arguments) for name in PARTS}
+    try:
+        for name, part in running.items():
+            print(f"== {name} tests (log: {LOGS / name}.log)", flush=True)
+            _follow(part, LOGS / f"{name}.log")
+    except KeyboardInterrupt:  # pytest was told too, and takes its labs down
+        for part in running.values():
+            part.wait()
+    logs = [(LOGS / f"{name}.log").read_text(errors="replace") for name in PARTS]
+    codes = [part.wait() for part in running.values()]
+    print(f"== all tests, {time.monotonic() - began:.0f} s")
+    for log in logs:
+        for line in log.splitlines():
+            if line.startswith("not run: "):
+                print(line)
+    print(closing_line(logs))
+    wrong = [code for code in codes if code not in (0, NO_TESTS)]
+    return wrong[0] if wrong else min(codes)
+
+
+def _start(name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", f"cache_dir={LOGS}/{name}"]
+    with (LOGS / f"{name}.log").open("wb") as log:
+        return subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT)
+
+
+def _follow(part: subprocess.Popen[bytes], log: Path) -> None:
+    """Show what the log holds and what is added, until the part has ended."""
+    with log.open("rb") as file:
+        ended = False
+        while not ended:
+            ended = part.poll() is not None
+            while block := file.read(1 << 16):
+                sys.stdout.buffer.write(block)
+            sys.stdout.flush()
+            time.sleep(0 if ended else 0.5)
+
+
+def closing_line(logs: list[str]) -> str:
+    """'N passed, N failed, N skipped', of the closing lines of several pytests."""
+    counts = dict.fromkeys(COUNTED, 0)
+    for log in logs:
+        lines = [line for line in log.splitlines() if re.search(r" in [\d.]+s", line)]
+        found = re.findall(r"(\d+) (passed|failed|skipped|error)", lines[-1]) if lines else []
+        for number, what in found:
+            counts["failed" if what == "error" else what] += int(number)
+        if not lines:  # it did not get so far
+            counts["failed"] += 1
+    return ", ".join(f"{number} {what}" for what, number in counts.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,27 @@
+"""The data of tests/unit/data: where it lies, and the captured fleet, read once."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from fleetbuild.models import Facts, Unreachable
+from fleetbuild.probe.captures import load_captures
+from fleetbuild.probe.parsing.facts import facts_of
+
+DATA = Path(__file__).parents[1] / "unit" / "data"
+SEED_FLEET = DATA / "seed-fleet"
+NFD_CRDS = DATA / "nfd" / "nfd-api-crds.yaml"
+
+
+@cache
+def _seed_facts() -> dict[str, Facts]:
+    names = sorted(folder.name for folder in SEED_FLEET.iterdir())
+    captures = load_captures(SEED_FLEET, names)
+    assert not any(isinstance(each, Unreachable) for each in captures.values())
+    return {name: facts_of(dict(capture)) for name, capture in captures.items()}
+
+
+def seed_fleet() -> dict[str, Facts]:
+    """The facts of the captured fleet, by node; a test may change the dictionary."""
+    return dict(_seed_facts())

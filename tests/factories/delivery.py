@@ -1,0 +1,71 @@
+"""Every way and kind in which pods get a release, and a cluster that they could land in."""
+
+from __future__ import annotations
+
+import yaml
+
+from fleetbuild.kubernetes import Delivery, Wheel
+from fleetbuild.models import Plan
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
+
+PREFIX = "registry.example.com/team/fleet"
+WAYS = {
+    "hostpath": Delivery(way="hostpath"),
+    "image": Delivery(way="image", image_prefix=PREFIX),
+    "volume": Delivery(way="volume", image_prefix=PREFIX),
+    "init": Delivery(way="init", index_url="http://wheels.example.com:8000/fleet/"),
+}
+KINDS = ("deployment", "job", "daemonset")
+OWN = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "example.com/web:1"}]}
+"""
+
+
+def delivery(way: str, kind: str = "deployment") -> Delivery:
+    """One of the ways, for this kind of workload."""
+    values = vars(WAYS[way]) | {"kind": kind}
+    return Delivery(**values)
+
+
+def six_nodes() -> Plan:
+    """Three groups of two nodes: CPU, GPU, and Arm."""
+    gpu = make_target("avx512", sms=("8.6",))
+    arm = make_target("armv8.2")
+    return make_plan(
+        (
+            make_group(("cpu-1", "cpu-2")),
+            make_group(("gpu-1", "gpu-2"), gpu, (make_wheel("torch", "2.13.0+cu130.sm86.avx512"),)),
+            make_group(("arm-1", "arm-2"), arm),
+        )
+    )
+
+
+def wheels_of(plan: Plan) -> dict[str, tuple[Wheel, ...]]:
+    """The wheels of each group, as a store would tell them."""
+    return {
+        group.name: tuple(
+            Wheel(wheel.package, wheel.wheel_version, "ab" * 32) for wheel in group.wheels
+        )
+        for group in plan.groups
+    }
+
+
+def cluster(plan: Plan, files: dict[str, str]) -> dict[str, dict[str, str]]:
+    """The generated Nodes with the labels that a kubelet adds itself."""
+    arches = {
+        node: {"x86_64": "amd64", "aarch64": "arm64"}[group.target.arch]
+        for group in plan.groups
+        for node in group.nodes
+    }
+    return {
+        node["metadata"]["name"]: node["metadata"]["labels"]
+        | {"kubernetes.io/os": "linux", "kubernetes.io/arch": arches[node["metadata"]["name"]]}
+        for node in yaml.safe_load_all(files["nodes.yaml"])
+    }

@@ -1,0 +1,129 @@
+"""Wheels, sources, repositories and stores on disk, and the settings of an index of such files."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
+from fleetbuild.models import Plan
+from fleetbuild.store import IndexSettings, Store
+
+
+def make_wheel(
+    folder: Path,
+    name: str = "demo",
+    version: str = "1.0",
+    tag: str = "py3-none-any",
+    files: Mapping[str, bytes] | None = None,
+    *,
+    requires: str = "",
+    replace: Mapping[str, bytes | None] | None = None,
+    extra: Iterable[tuple[str, bytes]] = (),
+    file_name: str | None = None,
+) -> Path:
+    """A wheel on disk; `replace` overwrites members after RECORD was made, None removes one."""
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += f"Requires-Dist: {requires}\n" if requires else ""
+    about = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    members: dict[str, bytes | None] = {
+        **{path: bytes(data) for path, data in (files or {}).items()},
+        f"{info}/METADATA": metadata.encode(),
+        f"{info}/WHEEL": about.encode(),
+    }
+    record = "".join(_record_line(path, data) for path, data in members.items() if data is not None)
+    members[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    members.update({key.format(info=info): data for key, data in (replace or {}).items()})
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (file_name or f"{name}-{version}-{tag}.whl")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, data in (*members.items(), *extra):
+            if data is not None:
+                archive.writestr(member, data)
+    return path
+
+
+def _record_line(name: str, data: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f'"{name}",sha256={digest},{len(data)}\n'
+
+
+# The wheel that the audit's tests are about, unless they say otherwise.
+demo_wheel = partial(make_wheel, version="1.0+cpu.avx", tag="cp311-cp311-linux_x86_64")
+
+
+def stocked(folder: Path, plan: Plan, says: str = "0.8.0") -> Store:
+    """A store below this folder that holds the whole release of a plan: hnswlib in pure Python."""
+    code = {"hnswlib.py": f"__version__ = {says!r}\n".encode()}
+    wheel = make_wheel(folder, "hnswlib", "0.8.0+cpu.avx2", files=code)
+    store = Store(folder / "store")
+    store.add(wheel, plan.groups[0].wheels[0], built_on="a", seconds=1)
+    return store
+
+
+def make_sdist(
+    folder: Path,
+    name: str,
+    version: str = "1.0",
+    requires: str = "[]",
+    build: str = "[]",
+    *,
+    pyproject: str | None = None,
+) -> Path:
+    """An sdist with static metadata, in this pyproject.toml or one with these requirements."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{version}.tar.gz"
+    pyproject = pyproject or (
+        f'[build-system]\nrequires = {build}\nbuild-backend = "none"\n'
+        f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {requires}\n'
+    )
+    pkg_info = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n"
+    with tarfile.open(path, "w:gz") as tar:
+        for file, text in (("PKG-INFO", pkg_info), ("pyproject.toml", pyproject)):
+            member = tarfile.TarInfo(f"{name}-{version}/{file}")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """git there, as nobody in particular and without anybody's settings."""
+    who = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
+    environment = {
+        **dict.fromkeys(who, "nobody"),
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ALLOW_PROTOCOL": "file",
+    }
+    command = ["git", "-c", "init.defaultBranch=main", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def make_repository(folder: Path, files: dict[str, str]) -> Path:
+    """A repository with these files in its first commit."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q")
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "one")
+    return folder
+
+
+def only(folder: Path, cache: Path) -> IndexSettings:
+    """Settings that know this folder of files and nothing else."""
+    values = {"UV_FIND_LINKS": str(folder), "UV_NO_INDEX": "1", "UV_CACHE_DIR": str(cache)}
+    return IndexSettings(values)

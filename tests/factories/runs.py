@@ -1,0 +1,253 @@
+"""An apply of which the nodes do what the test says, without SSH, Ansible or a network."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fleetbuild.apply.context import Run, Tools
+from fleetbuild.errors import FleetbuildError
+from fleetbuild.kubernetes import Serving
+from fleetbuild.labelling.labeller import Labeller, ManualLabels
+from fleetbuild.models import (
+    Event,
+    Facts,
+    Inventory,
+    LockedFile,
+    Login,
+    Manifest,
+    Node,
+    Plan,
+    PlannedGroup,
+    PlannedNode,
+    PlannedWheel,
+)
+from fleetbuild.state.directory import StateDir
+from fleetbuild.state.journal import Journal
+from tests.factories.fleets import locked
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
+
+PYTHON = "/usr/bin/python3.11"
+
+
+def wheel(isa: str, **changes: Any) -> PlannedWheel:
+    """A wheel that ISA-1 builds, or ISA-2 where that fails."""
+    values: dict[str, Any] = {
+        "wheel_version": f"0.8.0+cpu.{isa}",
+        "target": make_target(isa),
+        "recipe": "hnswlib",
+        "artifact_key": hashlib.sha256(isa.encode()).hexdigest()[:32],
+        "built_on": f"{isa}-1",
+        "fallbacks": (f"{isa}-2",),
+        "build_pythons": {f"{isa}-1": PYTHON, f"{isa}-2": PYTHON},
+        "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
+        "source": locked("hnswlib"),
+        "build_dependencies": (locked("setuptools"),),
+        "checks": ("import hnswlib",),
+        "import_names": ("hnswlib",),
+    }
+    return make_wheel(**{**values, **changes})
+
+
+def group(isa: str, nodes: Sequence[str], **changes: Any) -> PlannedGroup:
+    """A group whose first node builds."""
+    made = wheel(isa)
+    values = {
+        "wheels": (made,),
+        "fallbacks": tuple(nodes[1:]),
+        "release_id": hashlib.sha256(f"release {isa}".encode()).hexdigest()[:16],
+        "dependencies": (locked("numpy"),),
+    }
+    return make_group(nodes, made.target, **{**values, **changes})
+
+
+def plan(*groups: PlannedGroup, **changes: Any) -> Plan:
+    """A plan of these groups, and of these other nodes."""
+    nodes = {
+        name: PlannedNode(state="ok", group=each.name, python=PYTHON)
+        for each in groups
+        for name in each.nodes
+    }
+    extra = changes.pop("nodes", {})
+    return make_plan(groups, **{"digest": "0" * 64, "nodes": nodes | extra, **changes})
+
+
+@dataclass(frozen=True)
+class Shelved:
+    path: Path
+    sha256: str
+
+
+@dataclass
+class FakeStore:
+    folder: Path
+    shelf: dict[str, Shelved] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)  # names of files that no index has
+    fetched: list[str] = field(default_factory=list)
+
+    def find(self, wheel: PlannedWheel) -> Shelved | None:
+        return self.shelf.get(str(wheel.artifact_key))
+
+    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> Shelved:
+        assert built_on
+        assert seconds >= 0
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        stored = Shelved(path=self.folder / path.name, sha256=sha256)
+        stored.path.write_bytes(path.read_bytes())
+        self.shelf[str(wheel.artifact_key)] = stored
+        return stored
+
+    def fetch(self, file: LockedFile, heed: Callable[[], None]) -> Path:
+        heed()
+        if file.name in self.lost:
+            raise FleetbuildError(f"{file.file} is not to be had.", "Look at the index.")
+        self.fetched.append(file.name)
+        return self.folder / file.file
+
+
+@dataclass
+class FakeFleet:
+    """Nodes by name. `trouble` says what goes wrong where: (playbook, node) -> what."""
+
+    facts: dict[str, Facts]
+    store: FakeStore
+    trouble: dict[tuple[str, str], str] = field(default_factory=dict)
+    findings: dict[str, list[str]] = field(default_factory=dict)  # by wheel version
+    differences: list[str] = field(default_factory=list)
+    calls: list[tuple[str, list[str]]] = field(default_factory=list)
+    extravars: list[dict[str, Any]] = field(default_factory=list)
+    during: Callable[[str], None] = lambda _: None
+    labels: Labeller = field(default_factory=ManualLabels)
+    answers: threading.Event = field(default_factory=threading.Event)  # of a node that "waits"
+
+    def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
+        return {node.name: self.facts[node.name] for node in nodes}
+
+    def playbook(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[Any], None],
+        at_once: int = 1,
+    ) -> Any:
+        assert at_once >= 1
+        self.calls.append((name, list(limit)))
+        self.extravars.append(dict(extravars))
+        self.during(name)
+        (jobs,) = extravars.values()
+        hosts = {}
+        for host, job in jobs.items():
+            trouble = self.trouble.get((name, host), "")
+            if trouble == "ctrl-c":
+                raise KeyboardInterrupt
+            play = {"build.yml": self._build, "install.yml": self._install}[name]
+            hosts[host] = play(host, job, trouble, on_event)
+            if trouble == "waits":  # for a node that answers late
+                on_event(event(host, "Make the release", {"seconds": 40}, "waiting"))
+                assert self.answers.wait(30)
+        return hosts
+
+    def _build(self, host: str, builds: Any, trouble: str, on_event: Any) -> Any:
+        if trouble in ("unreachable", "silent"):
+            return ended(trouble)
+        if trouble == "toolchain":
+            on_event(event(host, "Stop", {"fix": "Install gcc."}, "failed", "There is no gcc."))
+            return ended("failed")
+        for build in builds:
+            on_event(event(host, "Wait for the build", {"progress": {"done": 1, "total": 2}}))
+            on_event(event(host, "Wait for the build", {"progress": "?"}))
+            reply = {"key": build["key"], "package": build["package"], "seconds": 1.5, "fix": ""}
+            if trouble in ("failed", f"{build['package']} failed"):
+                answer(on_event, host, reply | {"ok": False, "reason": "the compiler failed"})
+                on_event(event(host, "Stop", {}, "failed"))
+                return ended("failed")
+            version = build["wheel_version"]
+            path = (
+                Path(build["dest"]) / f"{build['package']}-{version}-cp311-cp311-linux_x86_64.whl"
+            )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(version)
+            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+            if trouble == "changed":
+                sha256 = "0" * 64
+            if trouble == "vanished":
+                path.unlink()
+            answer(on_event, host, reply | {"ok": True, "file": str(path), "sha256": sha256})
+        return ended("ok")
+
+    def _install(self, host: str, job: Any, trouble: str, on_event: Any) -> Any:
+        on_event(event(host, "install_wheel : Make the release", {}, "changed"))
+        if trouble in ("unreachable", "silent"):
+            return ended(trouble)
+        if trouble == "install":
+            on_event(event(host, "Make", {"fix": "Make room."}, "failed", "The disk is full."))
+            return ended("failed")
+        answer(on_event, host, {"ok": True, "active": False}, "install")
+        task = "verify_wheel : Verify the release"
+        on_event(event(host, task, {"ok": trouble != "verify"}))
+        if trouble == "verify":
+            reply = {"ok": False, "output": "Traceback\nIllegal instruction"}
+            answer(on_event, host, reply | {"reason": "The check failed."}, "verify")
+            on_event(event(host, "Stop", {}, "failed"))
+            return ended("failed")
+        answer(on_event, host, {"ok": True}, "verify")
+        answer(on_event, host, {"ok": True, "active": True}, "install")
+        manifest = Manifest.model_validate(job["manifest"] | {"verified": True})
+        self.facts[host] = self.facts[host].model_copy(update={"release": {"default": manifest}})
+        return ended("ok")
+
+    def run(self, plan: Plan, folder: Path, told: list[Event] | None = None) -> Run:
+        state = StateDir(folder)
+        nodes = [Node(name=name, login=Login(host=name)) for name in self.facts]
+        return Run(
+            plan=plan,
+            inventory=Inventory(source="inventory.yml", nodes=tuple(nodes)),
+            state=state,
+            tools=Tools(
+                probe=self.probe,
+                differences=lambda _, __: self.differences,
+                playbook=self.playbook,
+                wheels=self.store,
+                findings=lambda _, __, wheel: self.findings.get(wheel.wheel_version, []),
+                imports=lambda path: (path.name.split("-")[0],),
+                manifests=_manifests,
+                labels=self.labels,
+            ),
+            journal=Journal(state.journal / "plan.jsonl"),
+            on_event=(told if told is not None else []).append,
+        )
+
+
+def event(
+    host: str, task: str, result: dict[str, Any], state: str = "ok", message: str = ""
+) -> Any:
+    return SimpleNamespace(host=host, task=task, state=state, result=result, message=message)
+
+
+def answer(
+    on_event: Callable[[Any], None], host: str, reply: dict[str, Any], of: str = "build"
+) -> None:
+    on_event(event(host, "Result", {"ansible_facts": {f"{of}_wheel_result": reply}}))
+
+
+def ended(trouble: str) -> Any:
+    state = {"silent": "failed", "unreachable": "unreachable", "failed": "failed"}
+    return SimpleNamespace(
+        state=state.get(trouble, "ok"),
+        message="no route" if trouble == "unreachable" else "",
+        task="install_wheel : Make the release",
+        silent=60.2 if trouble == "unreachable" else 0,
+    )
+
+
+def _manifests(_: Plan, groups: Sequence[PlannedGroup], serving: Serving) -> dict[str, str]:
+    return {
+        f"{each.name}.yml": " ".join(sorted(filter(serving.get, each.nodes))) for each in groups
+    }

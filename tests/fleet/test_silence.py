@@ -1,0 +1,125 @@
+"""Nodes that fall silent on the way: the others are done, and the next apply finishes the rest."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import fleetbuild
+from fleetbuild import Config, Event, Inventory, Plan, Result
+from tests.fleet.test_apply import source_tree
+from tests.lab import Lab
+
+TIMEOUT = 10  # so a silent node is given up after 20 s
+
+
+class Fleet:
+    """The default lab, and an apply in the middle of which a node falls silent."""
+
+    def __init__(self, lab: Lab, state: Path, tree: Path) -> None:
+        self.lab, self.state, self.tree = lab, state, tree
+        self.inventory: Inventory = fleetbuild.read_inventory(lab.inventory)
+        self.told: list[Event] = []
+
+    def plan(self, release: str) -> Plan:
+        facts = fleetbuild.probe(self.inventory, state_dir=self.state)
+        config = Config(release=release)
+        return fleetbuild.plan(
+            self.inventory, facts, [f"tiny @ {self.tree}"], config=config, state_dir=self.state
+        )
+
+    def apply(self, plan: Plan, when: Callable[[Event], str | None] = lambda _: None) -> Result:
+        """`when` names the node that falls silent at an event, until the apply ends."""
+        self.told.clear()
+        with ExitStack() as silence:
+            silenced: set[str] = set()
+
+            def listen(event: Event) -> None:
+                self.told.append(event)
+                if (node := when(event)) and not silenced:
+                    silenced.add(node)
+                    silence.enter_context(self.lab.silent(node, link=plan.release == "link"))
+
+            return fleetbuild.apply(
+                plan, self.inventory, state_dir=self.state, timeout=TIMEOUT, on_event=listen
+            )
+
+
+@pytest.fixture(scope="module")
+def fleet(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    folder = tmp_path_factory.mktemp("silence")
+    tree = source_tree(folder / "tiny", setup="time.sleep(5)")
+    return Fleet(make_lab(None), folder / "state", tree)
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    yield
+    until = time.monotonic() + 10
+    while (left := leftovers()) and time.monotonic() < until:
+        time.sleep(0.5)
+    assert left == []
+
+
+def leftovers() -> list[str]:
+    """Processes of a run whose folder is gone, which means that it has ended."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            texts = [
+                process.joinpath(name).read_bytes().decode() for name in ("cmdline", "environ")
+            ]
+        except (OSError, UnicodeDecodeError):
+            continue
+        run = re.search(r"(?:FLEETBUILD_RUN=|^ssh: )(/\S*?/fleetbuild-[^/\0]+)", "".join(texts))
+        if run and not Path(run[1]).exists():
+            found.append(texts[0].replace("\0", " "))
+    return found
+
+
+def states(result: Result) -> dict[str, str]:
+    return {node.node: node.state for node in result.nodes}
+
+
+def test_a_builder_that_falls_silent_stops_its_group_alone(fleet: Fleet) -> None:
+    plan = fleet.plan("default")
+    builder = str(plan.groups[0].wheels[0].built_on)
+
+    def building(event: Event) -> str | None:
+        begun = (event.stage, event.state, event.node) == ("build", "progress", builder)
+        return builder if begun else None
+
+    result = fleet.apply(plan, building)
+    others = {name for group in plan.groups[1:] for name in group.nodes}
+    assert {states(result)[name] for name in others} == {"installed"}
+    assert {states(result)[name] for name in plan.groups[0].nodes} == {"build_failed"}
+    (lost,) = [wheel for wheel in result.wheels if wheel.state == "failed"]
+    assert re.match(rf"{builder}: No answer for \d+ s (while|at the step)", str(lost.reason))
+    assert fleet.apply(plan).exit_code == 0
+
+
+def test_a_canary_whose_link_is_cut_before_it_verifies_holds_up_nobody(fleet: Fleet) -> None:
+    plan = fleet.plan("link")
+    canary = plan.groups[0].nodes[0]
+
+    def made(event: Event) -> str | None:
+        return (
+            canary if (event.stage, event.state, event.node) == ("install", "ok", canary) else None
+        )
+
+    result = fleet.apply(plan, made)
+    assert result.exit_code == 3
+    assert states(result).pop(canary) == "unreachable"
+    assert sorted(states(result).values()) == ["installed"] * 5 + ["unreachable"]
+    (waiting, *_) = [event for event in fleet.told if event.state == "waiting"]
+    assert waiting.message.startswith(f"waiting for {canary} (")
+    (lost,) = [event for event in fleet.told if event.state == "unreachable"]
+    assert (lost.node, lost.stage) == (canary, "verify")
+    assert re.match(r"No answer for \d+ s while verifying; nothing serves there", lost.message)
+    again = fleet.apply(plan)
+    assert (again.exit_code, states(again)[canary]) == (0, "installed")

@@ -1,0 +1,215 @@
+"""What is left where another way of labelling takes over: it goes, or the command that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_fakes import FakeApi
+from test_cluster_cli import RELEASE, ours, plan_of
+from typer.testing import CliRunner
+from typer.testing import Result as Ran
+
+import fleetbuild
+from fleetbuild.cli import app
+from fleetbuild.cluster import Cluster
+from fleetbuild.cluster.client import Client
+from fleetbuild.errors import BlockedError
+from fleetbuild.kubernetes import as_planned
+from fleetbuild.labelling.api import ApiLabeller
+from fleetbuild.labelling.labeller import ManualLabels, targets_of_plan
+from fleetbuild.labelling.nfd import NfdLabeller
+from fleetbuild.labelling.serving import note_reply
+from fleetbuild.models import Manifest, Result
+from fleetbuild.state.directory import StateDir
+
+PLAN = plan_of("a", "b")
+SERVED = {name: made for name, made in as_planned(PLAN, {"a", "b"}).items() if made}
+FILE = "/etc/kubernetes/node-feature-discovery/features.d/fleetbuild"
+
+
+class NfdNodes:
+    """Nodes with nfd-worker: what their feature files say is on their Nodes."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api, self.files, self.fails = api, dict[str, dict[str, str]](), ""
+        self.asked: list[str] = []
+
+    def playbook(
+        self, _: str, *, limit: Any, extravars: Mapping[str, Any], on_event: object
+    ) -> dict[str, Any]:
+        assert on_event
+        (jobs,) = extravars.values()
+        self.asked += limit
+        hosts = {}
+        for name, job in jobs.items():
+            hosts[name] = type("Host", (), {"state": self.fails or "ok", "message": "no route"})()
+            if not self.fails:
+                assert job["file"] == FILE
+                self.files[name] = job["labels"]
+        return hosts
+
+    def look(self) -> None:
+        """A minute goes by: JSON patches, which ask nobody whose a label is."""
+        for name, labels in self.files.items():
+            node = self.api.nodes[name]
+            owned = node.owners.get(("nfd-master", "Update"), set())
+            gone: dict[str, Any] = dict.fromkeys(owned - labels.keys())
+            self.api.set(name, {**gone, **labels}, by="nfd-master")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDir:
+    made = StateDir(tmp_path / "state").create()
+    fleetbuild.save_plan(PLAN, made.plan_file)
+    return made
+
+
+@pytest.fixture
+def nfd_nodes(api: FakeApi) -> NfdNodes:
+    api.add("a", "b")
+    return NfdNodes(api)
+
+
+@pytest.fixture
+def nfd(nfd_nodes: NfdNodes, state: StateDir) -> NfdLabeller:
+    return NfdLabeller(targets_of_plan(PLAN), nfd_nodes.playbook, state)
+
+
+@pytest.fixture
+def emit(api: FakeApi, tmp_path: Path, state: StateDir) -> Callable[..., Ran]:
+    def call(*args: str) -> Ran:
+        kubeconfig = str(api.kubeconfig(tmp_path))
+        words = ["emit", "labels", "--state-dir", str(state.root), "--kubeconfig", kubeconfig]
+        return CliRunner().invoke(app, [*words, *args], env={"COLUMNS": "200"})
+
+    return call
+
+
+def labeller(client: Client, state: StateDir, nfd: NfdLabeller) -> ApiLabeller:
+    return ApiLabeller(targets_of_plan(PLAN), client, state=state, former=nfd)
+
+
+def test_feature_files_go_when_the_api_labels(
+    nfd: NfdLabeller, nfd_nodes: NfdNodes, api: FakeApi, client: Client, state: StateDir
+) -> None:
+    nfd.publish(SERVED)
+    nfd_nodes.look()
+    assert ours(api, "a")["release"] == RELEASE
+    told = labeller(client, state, nfd).prepare()
+    assert told.startswith(f"a, b: removed {FILE}.")
+    assert nfd_nodes.files == {"a": {}, "b": {}}
+    # nfd-worker has not looked yet, and would take off what is put there now.
+    early = labeller(client, state, nfd).publish(SERVED)
+    assert {each.state for each in early.values()} == {"conflict"}
+    assert FILE in str(early["a"].fix)
+    nfd_nodes.look()
+    labels = labeller(client, state, nfd)
+    assert not labels.prepare()
+    assert {each.state for each in labels.publish(SERVED).values()} == {"labelled"}
+    nfd_nodes.look()
+    assert ours(api, "a")["release"] == RELEASE
+
+
+def test_feature_files_go_when_labels_are_the_users(nfd: NfdLabeller, nfd_nodes: NfdNodes) -> None:
+    nfd.publish(SERVED)
+    assert FILE in ManualLabels(nfd).prepare()
+    assert nfd_nodes.files == {"a": {}, "b": {}}
+    assert not ManualLabels(nfd).prepare()
+
+
+@pytest.mark.parametrize(("state_of_host", "stops"), [("failed", True), ("unreachable", False)])
+def test_a_feature_file_that_stays_is_named_and_tried_again(
+    nfd: NfdLabeller, nfd_nodes: NfdNodes, state_of_host: str, stops: bool
+) -> None:
+    nfd.publish(SERVED)
+    nfd_nodes.fails = state_of_host
+    if stops:
+        with pytest.raises(BlockedError, match=r"a, b.*features\.d/fleetbuild was not removed"):
+            ManualLabels(nfd).prepare()
+    else:
+        assert not ManualLabels(nfd).prepare()
+    nfd_nodes.fails = ""
+    assert ManualLabels(nfd).prepare()
+
+
+def test_nfd_waits_until_the_labels_of_the_api_are_off(
+    nfd: NfdLabeller, api: FakeApi, client: Client, state: StateDir, emit: Callable[..., Ran]
+) -> None:
+    labeller(client, state, nfd).publish(SERVED)
+    with pytest.raises(BlockedError, match="set through the API server") as blocked:
+        nfd.prepare()
+    assert "fleetbuild emit labels --remove --context test" in str(blocked.value.fix)
+    ran = emit("--remove", "--context", "test")
+    assert (ran.exit_code, ran.output) == (0, "Labels taken off 2 nodes.\n")
+    assert ours(api, "a") == ours(api, "b") == {}
+    assert not nfd.prepare()
+    assert emit("--remove").output == "Labels taken off 0 nodes.\n"
+
+
+def test_the_first_time_nfd_tells_of_labels_that_files_may_have_set(
+    nfd: NfdLabeller, api: FakeApi, state: StateDir, emit: Callable[..., Ran]
+) -> None:
+    assert not nfd.prepare()
+    state.save_result(Result(plan_digest=""), started="2026-01-01T00:00:00+00:00")
+    told = nfd.prepare()
+    assert "fleetbuild emit labels --remove --force-conflicts" in told
+    api.set("a", {"fleetbuild.dev/release": "r0"}, by="kubectl-label")
+    ran = emit("--remove")
+    assert ran.exit_code == 4
+    assert "set by kubectl-label" in ran.output
+    assert emit("--remove", "--force-conflicts").exit_code == 0
+    assert ours(api, "a") == {}
+    nfd.publish(SERVED)
+    assert not nfd.prepare()
+
+
+def test_what_labels_sh_set_is_taken_over_for_good(
+    nfd: NfdLabeller, api: FakeApi, client: Client, state: StateDir, emit: Callable[..., Ran]
+) -> None:
+    labels = {"fleetbuild.dev/release": RELEASE, "fleetbuild.dev/class": "cpu-avx2"}
+    api.add("a", "b")
+    api.set("a", labels, by="kubectl-label")
+    api.set("b", {"fleetbuild.dev/class": "cpu-avx2"}, by="nfd-master")  # a NodeFeatureRule
+    off = labeller(client, state, nfd).withdraw(["a"])["a"]
+    assert off.state == "kept"
+    assert "fleetbuild emit labels --apply --force-conflicts" in str(off.fix)
+    for name, made in SERVED.items():
+        note(state, name, made)
+    assert emit("--apply", "--force-conflicts").exit_code == 0
+    assert ours(api, "a")["release"] == RELEASE
+    assert {who for who, keys in api.nodes["a"].owners.items() if keys & labels.keys()} == {
+        ("fleetbuild", "Apply")
+    }
+    assert api.nodes["b"].owners["nfd-master", "Update"] == {"fleetbuild.dev/class"}
+    patches = len(api.patches())
+    assert emit("--apply", "--force-conflicts").exit_code == 0
+    assert len(api.patches()) == patches
+    assert labeller(client, state, nfd).withdraw(["a"])["a"].state == "labelled"
+    assert "release" not in ours(api, "a")
+
+
+def note(state: StateDir, name: str, made: Manifest) -> None:
+    note_reply(state, name, made)
+
+
+@pytest.mark.parametrize("args", [("--apply",), ("--out", "x")])
+def test_to_remove_goes_with_nothing_else(emit: Callable[..., Ran], args: tuple[str, ...]) -> None:
+    ran = emit("--remove", *args)
+    assert ran.exit_code == 2
+    assert "does not go with --remove" in ran.output
+
+
+def test_another_cluster_is_known_by_its_context(
+    api: FakeApi, tmp_path: Path, state: StateDir
+) -> None:
+    api.add("a", "b")
+    for name, made in SERVED.items():
+        note(state, name, made)
+    cluster = Cluster(api.kubeconfig(tmp_path))
+    fleetbuild.label(PLAN, cluster=cluster, state_dir=state.root)
+    assert state.api_labelled() == {"default": "test"}
+    fleetbuild.unlabel(PLAN, cluster=cluster, state_dir=state.root)
+    assert state.api_labelled() == {}

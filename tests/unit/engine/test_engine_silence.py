@@ -1,0 +1,133 @@
+"""Nodes that stop answering during a rollout, and how many of them a group bears."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.ansible import HostRun
+from fleetbuild.ansible.silent_nodes import loss
+from fleetbuild.apply.stages import carry_out
+from fleetbuild.models import Event, NodeResult, Result
+from tests.factories.runs import FakeFleet, FakeStore, facts, group, plan
+
+FIVE = group("avx", [f"avx-{number}" for number in range(1, 6)])
+TWO = group("avx2", ["avx2-1", "avx2-2"])
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FakeFleet:
+    (tmp_path / "store").mkdir()
+    nodes = {name: facts(each.target.isa) for each in (FIVE, TWO) for name in each.nodes}
+    return FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
+
+
+def apply(fleet: FakeFleet, tmp_path: Path, told: list[Event] | None = None, **rollout: int | str):
+    return carry_out(fleet.run(plan(FIVE, TWO, rollout=rollout), tmp_path / "state", told))
+
+
+def states(result: Result) -> str:
+    """installed: +, unreachable: ?, not reached: -, in the plan's order."""
+    signs = {"installed": "+", "up_to_date": "=", "unreachable": "?", "not_reached": "-"}
+    return "".join(signs.get(node.state, "!") for node in result.nodes)
+
+
+def of(result: Result, name: str) -> NodeResult:
+    return next(node for node in result.nodes if node.node == name)
+
+
+def test_a_group_that_waits_for_a_node_keeps_no_other_from_going_on(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["install.yml", "avx-1"] = "waits"
+    told: list[Event] = []
+
+    def look(_: str) -> None:
+        installed = {e.node for e in told if (e.stage, e.state) == ("activate", "ok")}
+        if {"avx2-1"} <= installed:  # the other group is at its second wave meanwhile
+            fleet.answers.set()
+
+    fleet.during = look
+    result = apply(fleet, tmp_path, told)
+    assert states(result) == "+++++++"
+    (waiting,) = [event for event in told if event.state == "waiting"]
+    assert (waiting.node, waiting.message) == ("avx-1", "waiting for avx-1 (40 s)")
+    assert (waiting.group, waiting.stage) == (FIVE.name, "install")
+
+
+def test_a_lost_node_is_named_with_its_step_and_finished_by_the_next_apply(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["install.yml", "avx-3"] = "unreachable"
+    told: list[Event] = []
+    result = apply(fleet, tmp_path, told)
+    assert states(result) == "++?++++"
+    assert of(result, "avx-3").reason == (
+        "No answer for 60 s while installing; nothing serves there yet."
+    )
+    assert result.exit_code == 3
+    assert [event.stage for event in told if event.state == "unreachable"] == ["install"]
+    fleet.trouble.clear()
+    again = apply(fleet, tmp_path)
+    assert states(again) == "==+===="
+    assert again.exit_code == 0
+
+
+def test_the_next_weakest_node_stands_in_for_a_canary_that_is_lost(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["install.yml", "avx-1"] = "unreachable"
+    assert states(apply(fleet, tmp_path)) == "?++++++"
+    ours = [nodes for name, nodes in fleet.calls if name == "install.yml" and "avx-" in nodes[0]]
+    assert ours[:2] == [["avx-1"], ["avx-2"]]
+
+
+def test_two_lost_canaries_may_be_the_releases_doing(fleet: FakeFleet, tmp_path: Path) -> None:
+    for name in ("avx-1", "avx-2"):
+        fleet.trouble["install.yml", name] = "unreachable"
+    result = apply(fleet, tmp_path, max_unreachable="100%")
+    assert states(result) == "??---++"
+    assert "avx-1 and avx-2, which go first" in str(of(result, "avx-3").reason)
+
+
+@pytest.mark.parametrize(
+    ("limit", "lost", "end"),
+    [
+        ("25%", ["avx-2"], "+?+++++"),  # a percentage stands for one node at least
+        ("25%", ["avx-2", "avx-3"], "+??--++"),
+        (0, ["avx-2"], "+?---++"),
+        (0, ["avx-1"], "?----++"),
+        (2, ["avx-2", "avx-3"], "+??++++"),
+    ],
+)
+def test_a_group_stops_when_more_nodes_are_lost_than_it_bears(
+    fleet: FakeFleet, tmp_path: Path, limit: int | str, lost: list[str], end: str
+) -> None:
+    for name in lost:
+        fleet.trouble["install.yml", name] = "unreachable"
+    result = apply(fleet, tmp_path, serial=1, max_fail=0, max_unreachable=limit)
+    assert states(result) == end
+    assert result.exit_code == 3
+    if "-" in end:
+        assert f"rollout.max_unreachable is {limit}" in str(of(result, "avx-5").reason)
+
+
+def test_nodes_that_were_away_before_count_for_nothing(fleet: FakeFleet, tmp_path: Path) -> None:
+    away = {"state": "unreachable", "reason": "no route"}
+    for name in ("avx-2", "avx-3"):
+        fleet.facts[name] = fleet.facts[name].model_copy(update=away)
+    assert states(apply(fleet, tmp_path, max_unreachable=0)) == "+??++++"
+
+
+@pytest.mark.parametrize(
+    ("task", "silent", "said"),
+    [
+        ("install_wheel : Copy wheels", 60.4, "No answer for 60 s while copying wheels"),
+        ("verify_wheel : Verify the release", 61, "No answer for 61 s while verifying"),
+        ("toolchain : Look at it", 60, "No answer for 60 s at the step 'Look at it'"),
+        ("build_wheel : Wait for the build", 1, "The connection was lost while building: no route"),
+    ],
+)
+def test_the_step_at_which_a_node_was_lost_has_a_name(task: str, silent: float, said: str) -> None:
+    assert loss(HostRun("unreachable", "no route", task, silent)) == said

@@ -1,0 +1,105 @@
+"""What Ansible's events say of hosts that are silent, and what its connections are told."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.ansible import TaskEvent, alive
+from fleetbuild.ansible import playbooks as edge
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(edge.time, "monotonic", lambda: now[0])
+    return now
+
+
+def event(kind: str, host: str = "a", task: str = "install_wheel : Make the release") -> dict:
+    return {"event": kind, "event_data": {"host": host, "task": task, "res": {"msg": "gone"}}}
+
+
+def test_a_silent_host_is_named_now_and_then_and_not_once_it_speaks(clock: list[float]) -> None:
+    told: list[TaskEvent] = []
+    run = edge._Run(told.append, silence=60)
+    run.take(event("runner_on_start"))
+    seconds = []
+    for _ in range(150):
+        clock[0] += 1
+        run.tell_waiting()
+        seconds += [each.result["seconds"] for each in told]
+        told.clear()
+    assert seconds == [30, 60, 120]
+    run.take(event("runner_item_on_ok"))  # it is still at it
+    clock[0] += 29
+    run.tell_waiting()
+    assert not told
+    clock[0] += 1
+    run.tell_waiting()
+    assert [(each.host, each.state) for each in told] == [("a", "waiting")]
+    run.take(event("runner_on_ok"))
+    told.clear()
+    clock[0] += 500
+    run.tell_waiting()
+    assert not told
+
+
+def test_a_lost_host_has_the_step_and_how_long_it_was_silent(clock: list[float]) -> None:
+    run = edge._Run(lambda _: None, silence=60)
+    run.take(event("runner_on_start"))
+    clock[0] += 61
+    run.take(event("runner_on_unreachable"))
+    lost = run.hosts(["a"])["a"]
+    assert (lost.state, lost.silent) == ("unreachable", 61)
+    assert lost.task.endswith("Make the release")
+
+
+def test_a_host_lost_in_a_loop_was_silent_since_its_last_item(clock: list[float]) -> None:
+    run = edge._Run(lambda _: None, silence=60)
+    run.take(event("runner_on_start"))
+    clock[0] += 10
+    run.take(event("runner_item_on_ok"))
+    clock[0] += 61
+    run.take(event("runner_item_on_failed"))
+    run.take(event("runner_on_unreachable"))
+    lost = run.hosts(["a"])["a"]
+    assert (lost.silent, lost.message) == (61, "gone")
+
+
+def test_a_step_that_took_too_long_is_named() -> None:
+    data = {"task": "install_wheel : Copy wheels", "res": {"timedout": {"period": 900}}}
+    told = edge.task_event("runner_on_failed", data)
+    assert told.message == "The step 'Copy wheels' did not end within 900 s."
+
+
+def test_keepalives_come_after_what_the_user_says(tmp_path: Path) -> None:
+    mine = "-o ServerAliveInterval=5"
+    env = alive.keepalive({"ssh.ssh_extra_args": mine}, 60, tmp_path)
+    assert env["ANSIBLE_SSH_EXTRA_ARGS"].startswith(f"{mine} -o ServerAliveInterval=15 ")
+    assert env["ANSIBLE_SFTP_EXTRA_ARGS"] == "-o ServerAliveInterval=15 -o ServerAliveCountMax=3"
+    assert not {"ANSIBLE_SSH_ARGS", "ANSIBLE_SSH_COMMON_ARGS"} & env.keys()
+    assert env["ANSIBLE_SSH_CONTROL_PATH_DIR"] == str(tmp_path / "cp")
+    own = alive.keepalive({"ssh.control_path_dir": "~/mine"}, 60, tmp_path)
+    assert "ANSIBLE_SSH_CONTROL_PATH_DIR" not in own
+
+
+def test_only_the_runs_own_processes_are_ended(tmp_path: Path) -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    title = [f"ssh: {tmp_path}/cp/1234567890 [mux]", "-c", "import time; time.sleep(60)"]
+    with (
+        subprocess.Popen(sleep) as other,
+        subprocess.Popen(sleep, env={"FLEETBUILD_RUN": str(tmp_path)}) as marked,
+        subprocess.Popen(title, executable=sys.executable) as shared,
+    ):
+        try:
+            alive.signal_run(tmp_path, signal.SIGTERM)
+            assert marked.wait(10) == shared.wait(10) == -signal.SIGTERM
+            assert other.poll() is None
+        finally:
+            for process in (other, marked, shared):
+                process.kill()

@@ -1,0 +1,103 @@
+"""What levels.cmake answers, asked by CMake in a tree that asks as torch's and FBGEMM's do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Target, TargetLibc
+from fleetbuild.recipes import VENV, Job, find_recipe, render_environment, render_files
+
+CMAKE = shutil.which("cmake")
+pytestmark = pytest.mark.skipif(CMAKE is None, reason="no cmake here")
+
+# FindAVX.cmake of both keeps a first answer, for set(... CACHE) does not replace one.
+TORCH = """
+cmake_minimum_required(VERSION 3.24)
+project(Torch LANGUAGES NONE)
+set(CXX_AVX512_FOUND TRUE CACHE BOOL "what the compiler can do")
+set(CAFFE2_COMPILER_SUPPORTS_AVX512_EXTENSIONS TRUE CACHE BOOL "and can it?")
+add_subdirectory(fbgemm)
+if(NOT DEFINED PYTHON_SIX_SOURCE_DIR)
+  message(STATUS "says downloads: six")
+endif()
+message(STATUS "says torch: ${CXX_AVX512_FOUND}")
+message(STATUS "says compiler: ${CAFFE2_COMPILER_SUPPORTS_AVX512_EXTENSIONS}")
+"""
+FBGEMM = """
+project(fbgemm LANGUAGES NONE)
+set(CXX_AVX512_FOUND TRUE CACHE BOOL "what the compiler can do")
+separate_arguments(CXX_AVX512_FLAGS)
+message(STATUS "says fbgemm: ${CXX_AVX512_FOUND} ${CXX_AVX512_FLAGS}")
+"""
+
+
+def told(place: Path, isa: str, version: str) -> dict[str, str]:
+    """What a configuration for this rung says."""
+    target = Target(
+        arch="x86_64",
+        isa=isa,
+        features=tuple(sorted(RUNGS[isa].features)),
+        python="cp311",
+        libc=TargetLibc(family="glibc", floor="2.36"),
+    )
+    job = Job(package="torch", version=version, target=target)
+    (place / "fbgemm").mkdir()
+    (place / "CMakeLists.txt").write_text(TORCH)
+    (place / "fbgemm" / "CMakeLists.txt").write_text(FBGEMM)
+    for name, text in render_files(find_recipe("torch"), job).items():
+        (place / name).write_text(text)
+    includes = f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={place}/levels.cmake"
+    done = subprocess.run(
+        [str(CMAKE), "-S", place, "-B", place / "build", includes],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = (line.partition("says ")[2] for line in done.stdout.splitlines() if "says " in line)
+    return {who: " ".join(what.replace(";", " ").split())
+            for who, what in (each.split(":", 1) for each in said)}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["2.6.0", "2.8.0", "2.14.1"])
+def test_fbgemm_has_its_kernels_for_avx512_where_torch_has_none(
+    tmp_path: Path, version: str
+) -> None:
+    """Without them torch 2.8 and older leaves FBGEMM out, and newer ones do not load."""
+    said = told(tmp_path, "avx2", version)
+    assert said["torch"] == "FALSE"
+    assert said["compiler"] == "TRUE"
+    assert said["fbgemm"].startswith("TRUE -mavx512f -mavx512dq -mavx512vl -mavx512bw ")
+
+
+def test_without_fbgemm_nothing_is_compiled_for_avx512(tmp_path: Path) -> None:
+    said = told(tmp_path, "avx", "2.8.0")
+    assert (said["torch"], said["compiler"], said["fbgemm"]) == ("FALSE", "FALSE", "FALSE")
+
+
+def test_avx512_is_left_to_the_compiler_where_the_target_has_it(tmp_path: Path) -> None:
+    said = told(tmp_path, "avx512", "2.8.0")
+    assert (said["torch"], said["compiler"], said["fbgemm"]) == ("TRUE", "TRUE", "TRUE")
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+def test_nnpack_finds_six_and_downloads_nothing(tmp_path: Path, isa: str) -> None:
+    assert "downloads" not in told(tmp_path, isa, "2.6.0")
+    cache = (tmp_path / "build" / "CMakeCache.txt").read_text()
+    assert f"PYTHON_SIX_SOURCE_DIR:PATH={VENV}/lib/python3.11/site-packages\n" in cache
+
+
+def test_bf16_is_asked_for_only_of_compilers_that_know_it() -> None:
+    """gcc 9.4 builds torch to 2.11, and has no such option."""
+    target = Target(arch="x86_64", isa="avx2", features=tuple(sorted(RUNGS["avx2"].features)),
+                    python="cp311", libc=TargetLibc(family="glibc", floor="2.28"))  # fmt: skip
+    for version, there in (("2.11.0", False), ("2.13.0", True)):
+        job = Job(package="torch", version=version, target=target)
+        recipe = find_recipe("torch")
+        assert ("bf16" in render_files(recipe, job)["fbgemm.cmake"]) is there
+        assert render_environment(recipe, job)["USE_FBGEMM"] == "1"
