@@ -212,7 +212,7 @@ def main() -> int:
         if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
     if "--check" in sys.argv:
-        print("\n".join(str(path.relative_to(ROOT)) for path in stale))
+        sys.stdout.writelines(f"{path.relative_to(ROOT)}\n" for path in stale)
         return int(bool(stale))
     for path in stale:
         path.parent.mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
 """Count the forms that the rules of wording exclude (CONTRIBUTING.md, "How fleetbuild speaks").
 
-Looked at are strings, docstrings and comments of Python, and the whole text of YAML, Markdown, shell
-and Jinja files. `python -m tests.wording` lists every place; `--record` writes the counts to
-tests/wording.yml, where none has risen.
+It reads strings, docstrings and comments of Python, and the whole text of YAML, Markdown, shell and
+Jinja files. `python -m tests.wording` lists every place; `--record` writes the counts to
+tests/wording.yml, provided that no count has risen.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ def main(arguments: list[str]) -> int:
     """Print every place and the counts; with --record, write the counts that have not risen."""
     roots = [Path(each) for each in arguments if not each.startswith("-")]
     found = list(hits(roots[0] if roots else ROOT))
-    for hit in found:
-        print(f"{hit.place}: {hit.form}: {hit.text}")
     counts = Counter(hit.form for hit in found)
-    print(*(f"{counts[form]:5} {form}" for form in FORMS), f"{counts.total():5} in all", sep="\n")
+    lines = [f"{hit.place}: {hit.form}: {hit.text}" for hit in found]
+    lines += [f"{counts[form]:5} {form}" for form in FORMS] + [f"{counts.total():5} in all"]
+    sys.stdout.write("\n".join(lines) + "\n")
     if "--record" not in arguments:
         return 0
     old = recorded() if RECORD.exists() else {}
     risen = [form for form in FORMS if counts[form] > old.get(form, counts[form])]
     if risen:
-        print(f"Not recorded, because these have risen: {', '.join(risen)}", file=sys.stderr)
+        sys.stderr.write(f"Not recorded, because these have risen: {', '.join(risen)}\n")
         return 1
     lines = "".join(f"{form}: {counts[form]}\n" for form in FORMS)
     RECORD.write_text(

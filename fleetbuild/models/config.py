@@ -9,7 +9,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, WithJs
 
 from fleetbuild.models._base import Frozen
 
-
 _PERCENTAGE = r"(100|[1-9]?\d)%"
 
 

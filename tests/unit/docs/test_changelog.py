@@ -1,13 +1,11 @@
 """CHANGELOG.md is built from the fragments in changelog.d/."""
 
-import importlib.util
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[3]
-SPEC = importlib.util.spec_from_file_location("changelog", ROOT / "docs" / "changelog.py")
-assert SPEC and SPEC.loader
-changelog = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(changelog)
+changelog = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "changelog.py")))
 
 TEXTS = {"1.fix.md": "One\nline.", "2.feature.md": "Two.", "x.y.fix.md": "Three."}
 RELEASED = "## 0.1.0 (2026-11-01)\n\n### New\n\n- First.\n"

@@ -5,6 +5,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -43,14 +44,14 @@ def declared(requirements: Iterable[object]) -> set[str]:
 
 def test_every_import_of_the_package_is_declared() -> None:
     project = PROJECT["project"]
-    optional = declared(sum(project["optional-dependencies"].values(), []))
+    optional = declared(chain(*project["optional-dependencies"].values()))
     needed = distributions(imported((ROOT / "fleetbuild").rglob("*.py")) - ELSEWHERE)
     assert needed | PROGRAMS == declared(project["dependencies"]) | optional
 
 
 def test_every_import_of_the_tests_and_docs_is_declared() -> None:
     groups = PROJECT["dependency-groups"]
-    known = declared(PROJECT["project"]["dependencies"]) | declared(sum(groups.values(), []))
+    known = declared(PROJECT["project"]["dependencies"]) | declared(chain(*groups.values()))
     files = [
         *(ROOT / "tests").rglob("*.py"),
         *(ROOT / "docs").rglob("*.py"),
