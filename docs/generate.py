@@ -78,11 +78,22 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+# No exceptions: they are in a Result, and stop nothing else.
+_OF_RESULTS = {
+    3: "A node did not answer or refused the login.",
+    5: "A wheel failed to build.",
+    6: "A release failed to install on a node.",
+    7: "A wheel is not what its target promises, or failed its checks on a node.",
+}
+
+
 def exit_codes_page() -> str:
     """Every exit code, from the error classes."""
     meanings: dict[int, list[str]] = {0: ["Done."]}
     for error in _error_classes():
         meanings.setdefault(error.exit_code, []).append((error.__doc__ or "").strip())
+    for code, meaning in _OF_RESULTS.items():
+        meanings.setdefault(code, []).append(meaning)
     meanings[1] = ["A fault in fleetbuild itself; the traceback is in the state directory."]
     meanings[10] = [
         "There is something to do and nothing worse to report (`plan --detailed-exitcode`)."
@@ -94,7 +105,7 @@ def exit_codes_page() -> str:
             [
                 NOTE,
                 "# Exit codes\n",
-                "The same for all commands. Where several hold, the one that stopped the most",
+                "The same for all commands. If several apply, the one that stopped the most",
                 f"comes first: {order}.\n",
                 "| code | meaning |",
                 "|---|---|",

@@ -1,4 +1,4 @@
-"""fleetbuild.yml, as SPEC describes it."""
+"""The configuration: every key of fleetbuild.yml, with its default and meaning."""
 
 from __future__ import annotations
 

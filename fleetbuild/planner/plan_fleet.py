@@ -106,7 +106,13 @@ def named_builders(
             "Leave it out for this plan: each group's own Nodes build.",
         )
     named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
-    return tuple(node.name for node in inventory.nodes if node.name in named)
+    if not named:
+        raise ConfigError(
+            f"build.builders is {pattern!r}, and no host of the inventory matches it.",
+            "Name a host or group of the inventory, or take build.builders out.",
+        )
+    # Those that --limit leaves out are named as well: the plan says that they were not probed.
+    return tuple(sorted(named))
 
 
 class _Locking:

@@ -84,13 +84,13 @@ def configured(
         (place / "recipes").mkdir()
         (place / "recipes" / "torch.yml").write_text(recipe)
         (place / "fleetbuild.yml").write_text(f"packages: ['torch==2.6.0 @ {tree}']\n")
-        config = fleetbuild.load_config(place / "fleetbuild.yml")
-        inventory = fleetbuild.read_inventory(lab.inventory)
-        facts = fleetbuild.probe(inventory, state_dir=place / "state")
-        plan = fleetbuild.plan(inventory, facts, config=config, state_dir=place / "state")
+        fleet = fleetbuild.Fleet(
+            lab.inventory, config=place / "fleetbuild.yml", state_dir=place / "state"
+        )
+        plan = fleet.plan()
         (group,) = plan.groups
         assert group.name == "cpu-avx-cp311"
-        result = fleetbuild.apply(plan, inventory, state_dir=place / "state")
+        result = fleet.apply(plan)
         (wheel,) = result.wheels
         assert wheel.state == "failed"  # a configured tree is no wheel
         assert wheel.log

@@ -97,7 +97,7 @@ def _planned_manifest(plan: Plan, group: PlannedGroup) -> Manifest:
         group=group.name,
         python="",
         wheels=tuple(
-            ManifestWheel(
+            ManifestWheel.model_construct(  # not validated: a plan knows no hash before the build
                 package=wheel.package,
                 version=wheel.wheel_version,
                 artifact_key=wheel.artifact_key or "",

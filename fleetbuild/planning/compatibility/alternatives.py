@@ -179,9 +179,12 @@ def _companions(case: Case, torch: Torch) -> str:
 
 
 def _sms(case: Case) -> Iterator[str]:
-    """Where its SMs have no toolkit in common."""
+    """Where its SMs have no toolkit in common: most of them that can be planned with all else."""
     limits = conflict(replace(case, torch=None, driver=None, pin=None)) if case.sms else []
-    if limits:
-        served = [[sm for sm in case.sms if compiles_for(toolkit, sm)] for toolkit in TOOLKITS]
-        most = max(reversed(served), key=len)
+    if not limits or wrong_python(case):
+        return
+    served = [[sm for sm in case.sms if compiles_for(toolkit, sm)] for toolkit in TOOLKITS]
+    possible = [sms for sms in served if sms and not no_toolkit(replace(case, sms=tuple(sms)))]
+    if possible:
+        most = max(reversed(possible), key=len)
         yield f"set fleetbuild_sms for it to {sm_list(most)}, which one toolkit compiles for"

@@ -27,7 +27,7 @@ from fleetbuild.models.plan import FactsSource
 from fleetbuild.planning.compatibility.beyond_target import sm_problem
 from fleetbuild.planning.document.fingerprint import fingerprint
 from fleetbuild.planning.document.serialize import with_digest
-from fleetbuild.planning.document.warnings import plan_warnings, unasked
+from fleetbuild.planning.document.warnings import plan_warnings, unasked, without_recipe
 from fleetbuild.planning.draft import PlanDraft, lock_request
 from fleetbuild.planning.eligibility.assess import kubernetes_node
 from fleetbuild.planning.groups import DraftGroup
@@ -141,6 +141,7 @@ def make_plan(
         warnings=(
             *plan_warnings(drafted.wheels, groups, facts, packages, config),
             *unasked(locks.sources),
+            *without_recipe(packages, locks.sources),
         ),
         summary=_summary(nodes, groups),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
 from fleetbuild.models import Config, Facts, PlannedGroup, PlannedWheel
@@ -11,6 +12,10 @@ from fleetbuild.planning.compatibility.constraints import joined
 from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.planning.resolution import Source
 from fleetbuild.planning.wheels.draft import DraftWheel
+from fleetbuild.recipes.model import GENERIC
+
+# Build requirements of code for GPUs.
+_FOR_GPUS = re.compile(r"(torch|cupy|nvidia|cuda|triton|pycuda)\b", re.IGNORECASE)
 
 
 def plan_warnings(
@@ -63,6 +68,20 @@ def unasked(sources: Sequence[Source]) -> tuple[str, ...]:
         for source in sources
         if source.unasked
     )
+
+
+def without_recipe(packages: Sequence[Package], sources: Sequence[Source]) -> Iterator[str]:
+    """A warning for each package whose build asks for torch or CUDA, and that has no recipe."""
+    generic = {package.name for package in packages if package.recipe.name == GENERIC}
+    for source in sources:
+        asks = [text for text in source.build_requirements if _FOR_GPUS.match(text)]
+        if source.package in generic and asks:
+            told = f"{source.package} has no recipe, and its build asks for {joined(sorted(asks))}"
+            yield (
+                f"{told}: it is built as code for the CPU alone, whatever GPUs the nodes have. If "
+                "it has CUDA code, write a recipe that says extends: torch-extension and "
+                f"packages: [{source.package}] (docs/recipes.md)."
+            )
 
 
 def _without_cudnn(

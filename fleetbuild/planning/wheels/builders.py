@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from fleetbuild.hardware.cuda import Gcc, is_jetson
-from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS
 from fleetbuild.models import Facts, Python, Requires, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.compatibility.compilers import (
@@ -22,6 +22,7 @@ from fleetbuild.planning.groups import DraftGroup, builder_rank, libc_of
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
+_ARCHS = tuple(f" is {arch}" for arch in ARCHITECTURES)
 _ENOUGH = 5  # builders named for a wheel: who fails on five machines fails on the sixth
 
 
@@ -67,6 +68,8 @@ def choose_builders(
             pythons[name] = answer
         else:
             refusals.append(answer)
+    if fit:  # that one of another architecture builds elsewhere needs no word
+        refusals = [said for said in refusals if not said.endswith(_ARCHS)]
     order = tuple(dict.fromkeys((*fit, *members)))
     need, oldest = Need(RUNGS[target.isa], gcc), members[0]
     floor, named = libc_of(facts[oldest]), set(fit)
@@ -86,7 +89,7 @@ def choose_builders(
         pythons={name: pythons[name].path for name in order},
         version=pythons[order[0]].version,
         gccs={name: major for name in order if (major := gcc_beside(need, facts[name]))},
-        warnings=_refused(target, oldest, refusals) if strong and not fit else (),
+        warnings=_refused(target, refusals, "" if fit else f" {oldest} builds it."),
     )
 
 
@@ -109,8 +112,7 @@ def _fits(name: str, target: Target, facts: Mapping[str, Facts]) -> Python | str
     """Its interpreter for the target, or why it cannot build for it."""
     known = facts.get(name)
     if known is None or known.state != "ok" or known.libc is None:
-        skipped = known is not None and known.state == "skipped"
-        return f"{name} has fleetbuild_skip" if skipped else f"{name} was not reached"
+        return f"{name} {_absent(known)}"
     if known.arch != target.arch:
         return f"{name} is {known.arch}"
     if not set(target.features) <= set(known.features):
@@ -123,10 +125,20 @@ def _fits(name: str, target: Target, facts: Mapping[str, Facts]) -> Python | str
     return matching[0] if matching else f"{name} has no interpreter for {target.python}"
 
 
-def _refused(target: Target, instead: str, refusals: Sequence[str]) -> tuple[str, ...]:
+def _absent(facts: Facts | None) -> str:
+    if facts is None:
+        return "was not probed, for it is not among the nodes of this run"
+    return "has fleetbuild_skip" if facts.state == "skipped" else "was not reached"
+
+
+def _refused(target: Target, refusals: Sequence[str], instead: str) -> tuple[str, ...]:
+    """Why named builders are passed over, all of them or some."""
+    if not refusals:
+        return ()
+    which = "No named builder" if instead else "Not every named builder"
     sentence = (
-        f"No named builder can build {target.name} (libc floor {target.libc.floor}): "
-        f"{'; '.join(refusals)}. {instead} builds it."
+        f"{which} can build {target.name} (libc floor {target.libc.floor}): "
+        f"{'; '.join(refusals)}.{instead}"
     )
     return (sentence,)
 

@@ -71,6 +71,7 @@ def draft_wheels(
             target = _shared_target(index, serving)
             asked = strong or outsiders(target, serving, facts)
             able = [each for each in asked if _runs(facts.get(each), against)]
+            passed = _passed_over(target, against, [each for each in strong if each not in able])
             toolkit = _shared_toolkit(index, serving)
             gcc = compiler_needed(versions_of(packages), toolkit)
             builders = choose_builders(
@@ -81,7 +82,7 @@ def draft_wheels(
                 package=package,
                 target=target,
                 groups=tuple(group.name for group in serving),
-                builders=builders,
+                builders=builders.model_copy(update={"warnings": (*passed, *builders.warnings)}),
                 home=next(homes, serving[0].name),
                 libstdcxx=_oldest_libstdcxx(serving, facts),
                 toolkit=toolkit,
@@ -123,6 +124,17 @@ def _runs(facts: Facts | None, wheels: Sequence[DraftWheel]) -> bool:
     """Whether a builder that was named can import what a wheel is built against."""
     needed = {feature for wheel in wheels for feature in wheel.target.features}
     return facts is None or needed <= set(facts.features)
+
+
+def _passed_over(
+    target: Target, wheels: Sequence[DraftWheel], names: Sequence[str]
+) -> tuple[str, ...]:
+    bases = " and ".join(wheel.package.name for wheel in wheels)
+    return tuple(
+        f"{name} was named as a builder and does not build for {target.name}: it cannot run the "
+        f"wheel of {bases} that this is built against."
+        for name in names
+    )
 
 
 def published_in(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[str, ...]:

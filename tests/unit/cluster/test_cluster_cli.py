@@ -33,15 +33,7 @@ from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.cluster_labels import compare_labels
 from tests.factories.cluster_api import TOKEN, FakeApi, Say
-from tests.factories.plans import make_group, make_plan, make_wheel
-
-RELEASE = "0123456789abcdef"
-
-
-def plan_of(*names: str, called: dict[str, str] | None = None, **changes: Any) -> Plan:
-    wheel = make_wheel("p", "1+cpu.avx2", action="reuse")
-    group = make_group(names, wheels=(wheel,), release_id=RELEASE)
-    return with_digest(make_plan((group,), called, inventory="i.yml", **changes))
+from tests.factories.cluster_plans import RELEASE, ours, plan_of
 
 
 @pytest.fixture
@@ -77,13 +69,6 @@ def emit(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     return call
 
 
-def ours(api: FakeApi, name: str) -> dict[str, str]:
-    labels = api.nodes[name].labels
-    return {
-        key.split("/")[1]: labels[key] for key in sorted(labels) if key.startswith("fleetbuild.dev")
-    }
-
-
 def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
@@ -103,7 +88,7 @@ def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
     }  # fmt: skip
     assert ours(api, "b") == {"class": "cpu-avx2", "isa": "avx2"}
     assert ours(api, "c") == {"class": "cpu-avx2", "isa": "avx2", "release": "of-before"}
-    assert "Nodes of the cluster that are no host here: control-plane" in ran.output
+    assert "Nodes of the cluster that are not in the inventory: control-plane" in ran.output
     assert "3 nodes: 3 labelled." in ran.output
     assert (Path("state") / "manifests" / "labels" / "labels.sh").exists()
 
@@ -272,7 +257,7 @@ def test_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
     assert len(api.asked) == 1
     ending = "\n".join(status_ending(compared, "i.yml"))
     assert ending.startswith("3 nodes, 0 with a release, 1 with wrong labels.")
-    assert "Labels say something else than what serves: b\n" in ending
+    assert "wrong labels: b\n" in ending
     assert ending.endswith("  fix: fleetbuild emit labels --apply")
     by_nfd = status_ending(compared, "i.yml", by="nfd")
     assert by_nfd[-1] == "  fix: fleetbuild verify i.yml"

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster_fakes import FakeApi
-from test_cluster_cli import RELEASE, ours, plan_of
 
 import fleetbuild
 from fleetbuild.cluster import Cluster
@@ -35,10 +33,16 @@ from fleetbuild.planner.facts import facts_from, keep
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
+from tests.factories.cluster_api import FakeApi
+from tests.factories.cluster_plans import RELEASE, ours, plan_of
 
 OLD = Manifest(
     release="default", id="older", group="cpu-avx-cp311", python="/p", verified=True,
-    wheels=(ManifestWheel(package="p", version="0.9+cpu.avx", artifact_key="k0", sha256="s"),),
+    wheels=(
+        ManifestWheel(
+            package="p", version="0.9+cpu.avx", artifact_key="0" * 32, sha256="0" * 64
+        ),
+    ),
 )  # fmt: skip
 BACK = {
     "class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx-cp311", "release": "older",

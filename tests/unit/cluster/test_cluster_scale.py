@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cluster_fakes import FakeApi
-from test_cluster_cli import plan_of
 
 import fleetbuild
 from fleetbuild.cluster import Cluster
@@ -16,6 +14,8 @@ from fleetbuild.models import Config, Inventory, Login, Node
 from fleetbuild.report.result import labelled_lines
 from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
+from tests.factories.cluster_api import FakeApi
+from tests.factories.cluster_plans import plan_of
 
 MANY = 120
 NAMES = [f"n{number}.k8s.lab" for number in range(1, MANY + 1)]

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fakes import FakeApi
-from test_cluster_cli import RELEASE, ours, plan_of
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
@@ -24,6 +22,8 @@ from fleetbuild.labelling.nfd import NfdLabeller
 from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import Manifest, Result
 from fleetbuild.state.directory import StateDir
+from tests.factories.cluster_api import FakeApi
+from tests.factories.cluster_plans import RELEASE, ours, plan_of
 
 PLAN = plan_of("a", "b")
 SERVED = {name: made for name, made in as_planned(PLAN, {"a", "b"}).items() if made}

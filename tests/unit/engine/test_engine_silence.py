@@ -10,7 +10,8 @@ from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.silent_nodes import loss
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.models import Event, NodeResult, Result
-from tests.factories.runs import FakeFleet, FakeStore, facts, group, plan
+from tests.factories.fleets import facts
+from tests.factories.runs import FakeFleet, FakeStore, group, plan
 
 FIVE = group("avx", [f"avx-{number}" for number in range(1, 6)])
 TWO = group("avx2", ["avx2-1", "avx2-2"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fleetbuild.errors import ConfigError, InstallError, RecipeError, ResolutionError
 from fleetbuild.models import Config
-from fleetbuild.planner.plan_fleet import plan_fleet
+from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning import dump_plan, read_plan
 from tests.factories.data import seed_fleet
 from tests.factories.files import git, make_repository, make_sdist, make_wheel
@@ -120,6 +121,21 @@ def test_a_package_is_built_against_another_of_its_release(site):
         plan(fleet, "upper==1.0")
 
 
+def test_a_package_for_gpus_without_a_recipe_is_told(site):
+    make_wheel(site / "files", "torch", "2.13.0")
+    (site / "tree").mkdir()
+    text = project("kernels", build='["tool", "torch>=2"]')
+    (site / "tree" / "pyproject.toml").write_text(text)
+    (warning,) = plan({"a": facts(sms=("8.6",))}, "./tree").warnings
+    assert warning.startswith(
+        "kernels has no recipe, and its build asks for torch>=2: it is built as code for the CPU "
+        "alone"
+    )
+    assert "extends: torch-extension and packages: [kernels]" in warning
+    (site / "tree" / "pyproject.toml").write_text(project("kernels", build='["tool"]'))
+    assert plan({"a": facts(sms=("8.6",))}, "./tree").warnings == ()
+
+
 def test_a_tree_that_does_not_say_its_version(site):
     tree = site / "tree"
     tree.mkdir()
@@ -135,6 +151,17 @@ def test_a_tree_that_does_not_say_its_version(site):
     assert made.wheel_version == "2.0+cpu.x8664"
     with pytest.raises(ConfigError, match=r"is pkg 1\.0, not 2\.0"):
         plan({"a": facts()}, "pkg==2.0 @ files/pkg-1.0.tar.gz")
+
+
+def test_a_builder_pattern_that_matches_nothing_is_said(monkeypatch):
+    found = SimpleNamespace(hosts={})
+    monkeypatch.setattr("fleetbuild.planner.plan_fleet.list_inventory", lambda *_, **__: found)
+    config = Config.model_validate({"build": {"builders": "strong"}})
+    with pytest.raises(ConfigError, match=r"build\.builders is 'strong', and no host") as caught:
+        named_builders(inventory(["a"]), config, None)
+    assert "take build.builders out" in caught.value.fix
+    found.hosts = {"b": {}, "a": {}}
+    assert named_builders(inventory(["a"]), config, None) == ("a", "b")
 
 
 @pytest.fixture

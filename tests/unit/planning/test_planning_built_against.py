@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from fleetbuild.planning.wheels.order import building_order
 
 from fleetbuild.errors import ConfigError, RecipeError
 from fleetbuild.planning import LockRequest, Resolution, Source, build_request, lock_request
 from fleetbuild.planning.resolution import StandIn
+from fleetbuild.planning.wheels.draft import building_order
 from tests.factories.fleets import (
     BUILD,
     answers,
@@ -173,3 +173,8 @@ def test_named_builders_must_run_what_a_wheel_is_built_against():
     _, vision = made.wheels
     assert vision.target.isa == "x86-64"
     assert "weak" not in vision.builders.order
+    (warning,) = vision.builders.warnings
+    assert warning == (
+        "weak was named as a builder and does not build for cpu-x86-64-cp311: it cannot run the "
+        "wheel of torch that this is built against."
+    )

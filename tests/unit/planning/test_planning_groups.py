@@ -184,6 +184,20 @@ def test_a_builder_that_does_not_fit_is_named_with_the_reason(builder, reason):
     assert any(reason in warning and "a builds it" in warning for warning in plan.warnings)
 
 
+def test_a_named_builder_that_is_passed_over_is_said():
+    fleet = {"a": facts("avx2", "2.28"), "good": facts("amx", "2.28"), "new": facts("amx", "2.39"),
+             "arm": facts("armv8.2", "2.28")}  # fmt: skip
+    nodes = [node("a")]
+    made = planned(fleet, nodes=nodes, builders=["good", "new", "arm", "left-out"])
+    assert made.groups[0].wheels[0].built_on == "good"
+    (warning,) = made.warnings
+    assert warning == (
+        "Not every named builder can build cpu-avx2-cp311 (libc floor 2.28): new has glibc 2.39, "
+        "newer than the group's; left-out was not probed, for it is not among the nodes of this "
+        "run."
+    )
+
+
 def test_jobs_follow_memory_as_well_as_cores():
     assert planned({"a": facts(cpus=64, memory_gb=6.0)}).groups[0].wheels[0].jobs == 4
     assert planned({"a": facts(cpus=2, memory_gb=64.0)}).groups[0].wheels[0].jobs == 2

@@ -640,6 +640,34 @@ def test_the_torch_that_is_offered_works(node: Facts, tag: str, version: str) ->
         assert member_problem({"torch": offered[1]}, node, other) is None
 
 
+far_apart = st.sets(
+    st.sampled_from(["3.5", "3.7", "5.2", "7.0", "8.6", "12.0", "12.1"]), min_size=2
+)
+
+
+@many
+@given(
+    st.sampled_from(VERSIONS), far_apart, st.sampled_from(["470.57.02", "580.95.05", None]), pins
+)
+def test_the_sms_that_are_offered_work(
+    version: str, sms: set[str], driver: str | None, pin: str | None
+) -> None:
+    node, versions = gpu(*sorted(sms), driver=driver), {"torch": version}
+    unfit = member_problem(versions, node, "cp311", pin=pin)
+    fix = unfit.fix if unfit else ""
+    offered = re.search(r"et fleetbuild_sms for it to SM ([\d., and]+), which", fix)
+    if offered:
+        fewer = node.model_copy(update={"sms": tuple(re.findall(r"\d+\.\d", offered[1]))})
+        assert member_problem(versions, fewer, "cp311", pin=pin) is None
+
+
+def test_fewer_sms_are_not_offered_where_torch_serves_none_of_them() -> None:
+    """The next plan would be blocked just so."""
+    unfit = problem({"torch": "2.0.1"}, gpu("3.5", "12.0"), pin="13.0")
+    assert "fleetbuild_sms" not in unfit.fix
+    assert "Set fleetbuild_sms for it to SM 12.0" in problem(TORCH, gpu("3.5", "12.0")).fix
+
+
 # The fleet of the scenarios
 
 

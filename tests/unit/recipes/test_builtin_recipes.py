@@ -83,6 +83,7 @@ def test_torch_gets_its_levels_by_the_way_that_its_build_system_has() -> None:
         ("avx512", "", "CXX_AVX2_FOUND CXX_AVX512_FOUND SLEEF_DISABLE"),
         ("armv8.2", "CXX_SVE256_FOUND", "AVX"),
         ("armv8.4sve", "", "SVE AVX"),
+        ("armv9", "CXX_SVE256_FOUND", "AVX"),  # Graviton4's vectors have 128 bits
     ],
 )
 def test_torchs_levels_above_the_target_are_off(isa: str, off: str, on: str) -> None:
