@@ -14,10 +14,12 @@ DEBIAN_PYTHON_PACKAGES := python3-venv python3-dev
 COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetbuild/planning/*,fleetbuild/probe/parsing/facts.py,fleetbuild/recipes/*
 
-.PHONY: help setup demo test test-unit test-fleet test-molecule test-long test-torch lint lab lab-down bench docs dist clean test-packages
+.PHONY: help setup demo test test-unit test-fleet test-molecule test-long test-torch test-lowest release-notes lint lab lab-down bench docs dist clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Every target but help and clean needs setup, and setup and the tests install the Debian packages that"
+	@echo "are missing: with sudo, unless you are root. Each package is named before it is installed."
 
 setup: .venv/.ready ## .venv with fleetbuild and what its development needs
 
@@ -62,6 +64,16 @@ coverage-of-pure-modules: # silent where it is enough, so that the tests' count 
 	@mkdir -p .pytest_cache && $(PY) -m coverage report --include='$(PURE)' --show-missing --skip-covered --fail-under=95 \
 	  > .pytest_cache/coverage.txt || { echo "== the pure modules' branch coverage is below 95 %"; cat .pytest_cache/coverage.txt; exit 1; }
 
+# cli, engine and store start processes for minutes and import nothing that the others do not.
+LOWEST := .cache/lowest-versions
+LOWEST_TESTS := $(addprefix tests/unit/,audit config hardware inventory kubernetes models planning probe recipes report schemas transport)
+
+test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
+	@echo "== the lowest versions, in $(LOWEST)"
+	@[ -x $(LOWEST)/bin/python ] || .venv/bin/uv venv --quiet --python $(PY) $(LOWEST)
+	@.venv/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable . --group unit
+	@$(LOWEST)/bin/python -m pytest $(LOWEST_TESTS) -q -o filterwarnings=default $(PYTEST_ARGS)
+
 test-fleet: test-packages ## tests over real SSH nodes
 	@echo "== fleet tests"
 	@$(PY) -m pytest tests/fleet $(PYTEST_ARGS)
@@ -102,9 +114,15 @@ bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writ
 	@echo "== benchmark: probing 50 SSH nodes"
 	@$(PY) -m benchmarks.probe
 
-docs: setup ## the generated reference in docs/reference/
-	@echo "== docs/reference/"
-	@$(PY) docs/generate.py
+docs: setup ## the generated reference, schemas and changelog, and the site in site/
+	@echo "== docs/reference/, fleetbuild/schemas/, CHANGELOG.md"
+	@$(PY) docs/generate.py && $(PY) docs/changelog.py
+	@echo "== site/"
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+
+release-notes: setup ## CHANGELOG.md for a release: make release-notes VERSION=0.2.0
+	@[ -n "$(VERSION)" ] || { echo "Name the version: make release-notes VERSION=0.2.0" >&2; exit 2; }
+	@$(PY) docs/changelog.py --release $(VERSION)
 
 dist: setup ## the wheel, in dist/
 	@echo "== dist/"
@@ -114,4 +132,4 @@ dist: setup ## the wheel, in dist/
 clean: ## remove what these targets made: labs, .venv, dist, caches
 	@echo "== clean"
 	@[ ! -x $(PY) ] || [ ! -d .lab ] || $(PY) -m tests.lab down --all
-	@rm -rf .venv .lab dist build .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .ansible
+	@rm -rf .venv .lab .cache dist build site .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .ansible
