@@ -84,7 +84,7 @@ def make_plan(
     **changes: Any,
 ) -> Plan:
     """A plan of these groups; `names` are those that the cluster has for nodes."""
-    groups = tuple(groups or (make_group(),))
+    groups = (make_group(),) if groups is None else tuple(groups)
     nodes = {
         node: PlannedNode(
             state="ok", group=group.name, kubernetes_node=(names or {}).get(node, node)
