@@ -7,6 +7,8 @@ LAB ?= default
 FLEETBUILD_TORCH ?= $(HOME)/.cache/fleetbuild-torch
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := .venv/bin/python
+# Tests start hundreds of Pythons: they must not compile everything anew each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What setup needs of the system beside python3 and make; the tests' packages are the lab's.
 SETUP_PACKAGES := g++ git openssh-client
