@@ -94,14 +94,15 @@ bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writ
 	@echo "== benchmark: probing 50 SSH nodes"
 	@$(PY) -m benchmarks.probe
 
-docs: setup ## the generated reference in docs/reference/
-	@echo "== docs/reference/"
+docs: setup ## the generated reference, and what follows from the roles' parameters
+	@echo "== docs/reference/, and the generated parts of roles, modules, playbooks and their pages"
 	@$(PY) docs/generate.py
 
-dist: setup ## the wheel, in dist/
+dist: setup ## the wheel and the Ansible collection, in dist/
 	@echo "== dist/"
 	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
-	@ls dist/fleetbuild-*.whl
+	@ansible-galaxy collection build --force --output-path dist >/dev/null
+	@ls dist/fleetbuild-*.whl dist/fleetbuild-core-*.tar.gz
 
 clean: ## remove what these targets made: labs, .venv, dist, caches
 	@echo "== clean"
