@@ -126,10 +126,11 @@ release-notes: setup ## CHANGELOG.md for a release: make release-notes VERSION=0
 	@[ -n "$(VERSION)" ] || { echo "Name the version: make release-notes VERSION=0.2.0" >&2; exit 2; }
 	@$(PY) docs/changelog.py --release $(VERSION)
 
-dist: setup ## the wheel, in dist/
+dist: setup ## the wheel and the Ansible collection, in dist/
 	@echo "== dist/"
 	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
-	@ls dist/fleetbuild-*.whl
+	@ansible-galaxy collection build --force --output-path dist >/dev/null
+	@ls dist/fleetbuild-*.whl dist/fleetbuild-core-*.tar.gz
 
 clean: ## remove what these targets made: labs, .venv, dist, caches
 	@echo "== clean"

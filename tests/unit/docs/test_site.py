@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, loads nothing from the network, and is complete."""
+"""The documentation site builds without a warning, is complete, and loads nothing from elsewhere."""
 
 import os
 import re
