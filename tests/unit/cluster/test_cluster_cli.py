@@ -283,6 +283,6 @@ def test_a_node_that_left_the_inventory_with_its_labels_is_told(
     )
     ending = status_ending(compared, "i.yml")
     assert ending[0].startswith("1 node, ")
-    assert ending[-1].endswith("labels of this release, and no host here: gone")
+    assert ending[-1].endswith("labelled with this release, but not in the inventory: gone")
     assert "drifted" not in ending[0]
     assert list(compare_labels(found, {}, names, cluster, limited=True)) == ["a"]

@@ -143,10 +143,10 @@ def test_nfd_waits_until_the_labels_of_the_api_are_off(
         nfd.prepare()
     assert "fleetbuild emit labels --remove --context test" in str(blocked.value.fix)
     ran = emit("--remove", "--context", "test")
-    assert (ran.exit_code, ran.output) == (0, "Labels taken off 2 nodes.\n")
+    assert (ran.exit_code, ran.output) == (0, "Labels removed from 2 nodes.\n")
     assert ours(api, "a") == ours(api, "b") == {}
     assert not nfd.prepare()
-    assert emit("--remove").output == "Labels taken off 0 nodes.\n"
+    assert emit("--remove").output == "Labels removed from 0 nodes.\n"
 
 
 def test_the_first_time_nfd_tells_of_labels_that_files_may_have_set(
@@ -208,8 +208,8 @@ def test_another_cluster_is_known_by_its_context(
     api.add("a", "b")
     for name, made in SERVED.items():
         note(state, name, made)
-    cluster = Cluster(api.kubeconfig(tmp_path))
-    fleetbuild.label(PLAN, cluster=cluster, state_dir=state.root)
+    fleet = fleetbuild.Fleet(state_dir=state.root, cluster=Cluster(api.kubeconfig(tmp_path)))
+    fleet.label(plan=PLAN)
     assert state.api_labelled() == {"default": "test"}
-    fleetbuild.unlabel(PLAN, cluster=cluster, state_dir=state.root)
+    fleet.unlabel(plan=PLAN)
     assert state.api_labelled() == {}
