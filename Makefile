@@ -72,8 +72,8 @@ LOWEST_TESTS := $(addprefix tests/unit/,audit config hardware inventory kubernet
 
 test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
 	@echo "== the lowest versions, in $(LOWEST)"
-	@[ -x $(LOWEST)/bin/python ] || .venv/bin/uv venv --quiet --python $(PY) $(LOWEST)
-	@.venv/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable . --group unit
+	@[ -x $(LOWEST)/bin/python ] || .venv/bin/uv venv --quiet --seed --python $(PY) $(LOWEST)
+	@.venv/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[disassembly]' --group unit
 	@$(LOWEST)/bin/python -m pytest $(LOWEST_TESTS) -q -o filterwarnings=default $(PYTEST_ARGS)
 
 test-fleet: test-packages ## tests over real SSH nodes
