@@ -1,6 +1,6 @@
 """Hooks of mkdocs: pages of the repository outside docs/ become pages of the site.
 
-A link to such a page leads to the page; a link to any other file of the repository becomes its text,
+A link to such a page leads to the page; a link to any other file becomes its text,
 because the site does not contain that file. A link to nothing is left alone, and fails the build.
 """
 
