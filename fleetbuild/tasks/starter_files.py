@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fleetbuild.errors import UsageError
+from fleetbuild.schemas import editor_comment
 
 CONFIG = """\
 # fleetbuild.yml: found beside the inventory, or named with --config.
@@ -84,7 +85,7 @@ def init(folder: Path | str = ".") -> tuple[Path, Path]:
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        config.write_text(CONFIG, encoding="utf-8")
+        config.write_text(editor_comment("config") + CONFIG, encoding="utf-8")
         inventory.write_text(INVENTORY, encoding="utf-8")
     except OSError as problem:
         raise UsageError(

@@ -33,8 +33,8 @@ from fleetbuild.planner.facts import facts_from, keep
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
-from tests.factories.cluster_api import FakeApi
-from tests.factories.cluster_plans import RELEASE, ours, plan_of
+from tests.factories.cluster_api import FakeApi, ours
+from tests.factories.plans import RELEASE_ID, reused_plan
 
 OLD = Manifest(
     release="default", id="older", group="cpu-avx-cp311", python="/p", verified=True,
@@ -48,7 +48,7 @@ BACK = {
     "class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx-cp311", "release": "older",
     "package.p": "0.9_cpu.avx",
 }  # fmt: skip
-NEW = {**BACK, "group": "cpu-avx2-cp311", "release": RELEASE, "package.p": "1_cpu.avx2"}
+NEW = {**BACK, "group": "cpu-avx2-cp311", "release": RELEASE_ID, "package.p": "1_cpu.avx2"}
 FLEET = Inventory(
     source="i.yml", nodes=tuple(Node(name=name, login=Login(host=name)) for name in ("a", "b"))
 )
@@ -90,7 +90,7 @@ class Nodes:
         """As an apply leaves the state directory."""
         self.probe(FLEET.nodes, None)
         nodes = tuple(
-            NodeResult(node=name, group="cpu-avx2-cp311", state="installed", release_id=RELEASE)
+            NodeResult(node=name, group="cpu-avx2-cp311", state="installed", release_id=RELEASE_ID)
             for name in ("a", "b")
         )
         result = Result(plan_digest=self.plan.digest, nodes=nodes)
@@ -112,7 +112,7 @@ class Nodes:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Nodes:
-    made = Nodes(StateDir(tmp_path).create(), plan_of("a", "b"))
+    made = Nodes(StateDir(tmp_path).create(), reused_plan("a", "b"))
     made.apply()
     return made
 

@@ -15,11 +15,11 @@ from fleetbuild.report.result import labelled_lines
 from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
 from tests.factories.cluster_api import FakeApi
-from tests.factories.cluster_plans import plan_of
+from tests.factories.plans import reused_plan
 
 MANY = 120
 NAMES = [f"n{number}.k8s.lab" for number in range(1, MANY + 1)]
-PLAN = plan_of(*NAMES)
+PLAN = reused_plan(*NAMES)
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from fleetbuild.labelling.nfd import NfdLabeller
 from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import Manifest, Result
 from fleetbuild.state.directory import StateDir
-from tests.factories.cluster_api import FakeApi
-from tests.factories.cluster_plans import RELEASE, ours, plan_of
+from tests.factories.cluster_api import FakeApi, ours
+from tests.factories.plans import RELEASE_ID, reused_plan
 
-PLAN = plan_of("a", "b")
+PLAN = reused_plan("a", "b")
 SERVED = {name: made for name, made in as_planned(PLAN, {"a", "b"}).items() if made}
 FILE = "/etc/kubernetes/node-feature-discovery/features.d/fleetbuild"
 
@@ -97,7 +97,7 @@ def test_feature_files_go_when_the_api_labels(
 ) -> None:
     nfd.publish(SERVED)
     nfd_nodes.look()
-    assert ours(api, "a")["release"] == RELEASE
+    assert ours(api, "a")["release"] == RELEASE_ID
     told = labeller(client, state, nfd).prepare()
     assert told.startswith(f"a, b: removed {FILE}.")
     assert nfd_nodes.files == {"a": {}, "b": {}}
@@ -110,7 +110,7 @@ def test_feature_files_go_when_the_api_labels(
     assert not labels.prepare()
     assert {each.state for each in labels.publish(SERVED).values()} == {"labelled"}
     nfd_nodes.look()
-    assert ours(api, "a")["release"] == RELEASE
+    assert ours(api, "a")["release"] == RELEASE_ID
 
 
 def test_feature_files_go_when_labels_are_the_users(nfd: NfdLabeller, nfd_nodes: NfdNodes) -> None:
@@ -169,7 +169,7 @@ def test_the_first_time_nfd_tells_of_labels_that_files_may_have_set(
 def test_what_labels_sh_set_is_taken_over_for_good(
     nfd: NfdLabeller, api: FakeApi, client: Client, state: StateDir, emit: Callable[..., Ran]
 ) -> None:
-    labels = {"fleetbuild.dev/release": RELEASE, "fleetbuild.dev/class": "cpu-avx2"}
+    labels = {"fleetbuild.dev/release": RELEASE_ID, "fleetbuild.dev/class": "cpu-avx2"}
     api.add("a", "b")
     api.set("a", labels, by="kubectl-label")
     api.set("b", {"fleetbuild.dev/class": "cpu-avx2"}, by="nfd-master")  # a NodeFeatureRule
@@ -179,7 +179,7 @@ def test_what_labels_sh_set_is_taken_over_for_good(
     for name, made in SERVED.items():
         note(state, name, made)
     assert emit("--apply", "--force-conflicts").exit_code == 0
-    assert ours(api, "a")["release"] == RELEASE
+    assert ours(api, "a")["release"] == RELEASE_ID
     assert {who for who, keys in api.nodes["a"].owners.items() if keys & labels.keys()} == {
         ("fleetbuild", "Apply")
     }
