@@ -22,6 +22,7 @@ from fleetbuild.models import (
     Unreachable,
 )
 from fleetbuild.models.config import Build
+from fleetbuild.models.role_parameters import ReleaseSpec
 from fleetbuild.planner.facts import keep
 from fleetbuild.planning import read_plan as plan_of_text
 from fleetbuild.planning.document.serialize import with_digest
@@ -166,7 +167,8 @@ def test_what_is_installed_is_asked_for_as_the_last_plan_installed_it(
 
     def task(task: FleetTask, *_: object, release: str, **__: object) -> Result:
         given = task.job("a", manifest("hnswlib", "f" * 32))
-        asked.append((given["path"], release))
+        assert isinstance(given, ReleaseSpec)
+        asked.append((given.path, release))
         return Result(plan_digest="")
 
     def probed(*_: object, install_path: str, **__: object) -> dict[str, Facts]:
