@@ -2,8 +2,8 @@
 
     python docs/picture.py docs/images/lab.svg WIDTH "fleetbuild plan …" "fleetbuild apply"
 
-The output is drawn as it is; only the commands themselves get a color. README.md says which commands
-made the pictures that are in the repository.
+The output is drawn as it is; only the commands themselves get a color. README.md
+says which commands made the pictures that are in the repository.
 """
 
 from __future__ import annotations
