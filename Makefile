@@ -2,8 +2,13 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 PYTEST_ARGS ?=
+LAB ?= default
+# What a build of torch leaves for the next run: some 20 GB.
+FLEETBUILD_TORCH ?= $(HOME)/.cache/fleetbuild-torch
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := .venv/bin/python
+# Tests start hundreds of Pythons: they must not compile everything anew each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What setup needs of the system beside python3 and make; the tests' packages are the lab's.
 SETUP_PACKAGES := g++ git openssh-client
@@ -11,10 +16,12 @@ DEBIAN_PYTHON_PACKAGES := python3-venv python3-dev
 COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetbuild/planning/*,fleetbuild/probe/parsing/facts.py,fleetbuild/recipes/*
 
-.PHONY: help setup demo test test-unit test-fleet test-molecule test-long lint lab lab-down bench docs dist clean test-packages
+.PHONY: help setup demo test test-unit test-fleet test-molecule test-long test-torch test-lowest release-notes lint lab lab-down bench docs dist clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Every target but help and clean needs setup, and setup and the tests install the Debian packages that"
+	@echo "are missing: with sudo, unless you are root. Each package is named before it is installed."
 
 setup: .venv/.ready ## .venv with fleetbuild and what its development needs
 
@@ -59,6 +66,16 @@ coverage-of-pure-modules: # silent where it is enough, so that the tests' count 
 	@mkdir -p .pytest_cache && $(PY) -m coverage report --include='$(PURE)' --show-missing --skip-covered --fail-under=95 \
 	  > .pytest_cache/coverage.txt || { echo "== the pure modules' branch coverage is below 95 %"; cat .pytest_cache/coverage.txt; exit 1; }
 
+# cli, engine and store start processes for minutes and import nothing that the others do not.
+LOWEST := .cache/lowest-versions
+LOWEST_TESTS := $(addprefix tests/unit/,audit config hardware inventory kubernetes models planning probe recipes report schemas transport)
+
+test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
+	@echo "== the lowest versions, in $(LOWEST)"
+	@[ -x $(LOWEST)/bin/python ] || .venv/bin/uv venv --quiet --seed --python $(PY) $(LOWEST)
+	@.venv/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[disassembly]' --group unit
+	@$(LOWEST)/bin/python -m pytest $(LOWEST_TESTS) -q -o filterwarnings=default $(PYTEST_ARGS)
+
 test-fleet: test-packages ## tests over real SSH nodes
 	@echo "== fleet tests"
 	@$(PY) -m pytest tests/fleet $(PYTEST_ARGS)
@@ -75,6 +92,11 @@ test-long: test-packages ## the tests that take longer than make test may
 	@echo "== every gcc and clang that this Debian has, asked about every rung"
 	@$(PY) -m pytest tests/unit/hardware/test_rungs_compilers.py --long $(PYTEST_ARGS)
 
+test-torch: test-packages ## a whole torch built for avx and used on an Ivy Bridge: hours, taken up where it stopped
+	@echo "== torch 2.6.0 in $(FLEETBUILD_TORCH): its transcript is transcript.txt there"
+	@FLEETBUILD_TORCH=$(FLEETBUILD_TORCH) FLEETBUILD_LAB_DIR=$(FLEETBUILD_TORCH)/lab \
+	  $(PY) -m pytest tests/torch --long -x $(PYTEST_ARGS)
+
 lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== ruff check" && ruff check .
 	@echo "== ruff format --check" && ruff format --check .
@@ -83,9 +105,9 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== ansible-lint" && ansible-lint --offline roles playbooks
 	@echo "== yamllint" && yamllint --strict .
 
-lab: test-packages ## a lab of six real SSH nodes, its inventory in .lab/default/
-	@echo "== lab"
-	@$(PY) -m tests.lab up
+lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other CPUs, x86-64 and Arm
+	@echo "== lab $(LAB)"
+	@$(PY) -m tests.lab up --name $(LAB)
 
 lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
@@ -94,9 +116,15 @@ bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writ
 	@echo "== benchmark: probing 50 SSH nodes"
 	@$(PY) -m benchmarks.probe
 
-docs: setup ## the generated reference, and what follows from the roles' parameters
-	@echo "== docs/reference/, and the generated parts of roles, modules, playbooks and their pages"
-	@$(PY) docs/generate.py
+docs: setup ## the generated reference, schemas and changelog, and the site in site/
+	@echo "== docs/reference/, fleetbuild/schemas/, CHANGELOG.md"
+	@$(PY) docs/generate.py && $(PY) docs/changelog.py
+	@echo "== site/"
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+
+release-notes: setup ## CHANGELOG.md for a release: make release-notes VERSION=0.2.0
+	@[ -n "$(VERSION)" ] || { echo "Name the version: make release-notes VERSION=0.2.0" >&2; exit 2; }
+	@$(PY) docs/changelog.py --release $(VERSION)
 
 dist: setup ## the wheel and the Ansible collection, in dist/
 	@echo "== dist/"
@@ -107,4 +135,4 @@ dist: setup ## the wheel and the Ansible collection, in dist/
 clean: ## remove what these targets made: labs, .venv, dist, caches
 	@echo "== clean"
 	@[ ! -x $(PY) ] || [ ! -d .lab ] || $(PY) -m tests.lab down --all
-	@rm -rf .venv .lab dist build .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .ansible
+	@rm -rf .venv .lab .cache dist build site .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .ansible

@@ -1,8 +1,12 @@
-"""Writes docs/reference/, and what follows from the roles' parameters, from the code:
-`python docs/generate.py`, or `--check` to compare."""
+"""Write what is generated from the code: docs/reference/, the JSON Schemas of the package, and the
+parameters of roles and modules.
+
+`python docs/generate.py` writes, `python docs/generate.py --check` names the files that differ.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -16,9 +20,11 @@ from pydantic.fields import FieldInfo
 
 from fleetbuild import errors
 from fleetbuild.cli import app
-from fleetbuild.models import Config
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Config, Plan
+from fleetbuild.recipes import Recipe
 
-REFERENCE = Path(__file__).parent / "reference"
+ROOT = Path(__file__).parents[1]
 NOTE = "<!-- Written by docs/generate.py from the code. Run `make docs` after a change. -->\n"
 
 
@@ -74,11 +80,22 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+# No exceptions: they are in a Result, and stop nothing else.
+_OF_RESULTS = {
+    3: "A node did not answer or refused the login.",
+    5: "A wheel failed to build.",
+    6: "A release failed to install on a node.",
+    7: "A wheel is not what its target promises, or failed its checks on a node.",
+}
+
+
 def exit_codes_page() -> str:
     """Every exit code, from the error classes."""
     meanings: dict[int, list[str]] = {0: ["Done."]}
     for error in _error_classes():
         meanings.setdefault(error.exit_code, []).append((error.__doc__ or "").strip())
+    for code, meaning in _OF_RESULTS.items():
+        meanings.setdefault(code, []).append(meaning)
     meanings[1] = ["A fault in fleetbuild itself; the traceback is in the state directory."]
     meanings[10] = [
         "There is something to do and nothing worse to report (`plan --detailed-exitcode`)."
@@ -90,7 +107,7 @@ def exit_codes_page() -> str:
             [
                 NOTE,
                 "# Exit codes\n",
-                "The same for all commands. Where several hold, the one that stopped the most",
+                "The same for all commands. If several apply, the one that stopped the most",
                 f"comes first: {order}.\n",
                 "| code | meaning |",
                 "|---|---|",
@@ -127,9 +144,11 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _params(command: Any) -> list[str]:
     rows = ["| argument or option | meaning |", "|---|---|"]
     for param in command.params:
-        names = ", ".join(f"`{name}`" for name in param.opts) if _is_option(param) else ""
         metavar = param.metavar or ""
-        label = f"{names} {metavar}".strip() if names else f"`{metavar}`"
+        names = ", ".join(f"`{name}`" for name in param.opts)
+        # Click shows an argument without a metavar in capitals, in brackets if it may be left out.
+        argument = metavar or (param.name.upper() if param.required else f"[{param.name.upper()}]")
+        label = f"{names} {metavar}".strip() if _is_option(param) else f"`{argument}`"
         rows.append(f"| {_cell(label)} | {_cell(_meaning(param))} |")
     return rows
 
@@ -145,26 +164,76 @@ def _meaning(param: Any) -> str:
     return f"{text} Default: `{default}`." if shown and _is_option(param) else text
 
 
-PAGES = {"config.md": config_page, "exit-codes.md": exit_codes_page, "cli.md": cli_page}
+def config_schema() -> str:
+    """The JSON Schema of fleetbuild.yml."""
+    return _schema(Config.model_json_schema(), "fleetbuild.yml: the configuration of a fleet")
+
+
+def recipe_schema() -> str:
+    """The JSON Schema of a recipe file."""
+    schema = Recipe.model_json_schema()
+    # A recipe that extends another one takes from it what it leaves out.
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
+    properties = schema["properties"]
+    for rungs in (properties["rungs"], properties["rungs_for"]["additionalProperties"]):
+        rungs["items"]["enum"] = list(RUNGS)
+    # The text of a patch is read from the file beside the recipe, and never written there.
+    del schema["$defs"]["Patch"]["properties"]["text"]
+    return _schema(schema, "A recipe: how a package is built for a target")
+
+
+def plan_schema() -> str:
+    """The JSON Schema of a saved plan, which is also what `plan --json` prints."""
+    schema = Plan.model_json_schema(mode="serialization")
+    return _schema(schema, "A plan: what will be built, moved, installed and removed")
+
+
+def _schema(schema: dict[str, Any], title: str) -> str:
+    first = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return json.dumps({**first, **_untitled(schema)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _untitled(part: Any) -> Any:
+    """The schema without pydantic's titles, which repeat the names of the keys."""
+    if isinstance(part, list):
+        return [_untitled(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: _untitled(value)
+        for key, value in part.items()
+        if key != "title" or not isinstance(value, str)
+    }
+
+
+WRITTEN = {
+    "docs/reference/config.md": config_page,
+    "docs/reference/exit-codes.md": exit_codes_page,
+    "docs/reference/cli.md": cli_page,
+    "fleetbuild/schemas/config.schema.json": config_schema,
+    "fleetbuild/schemas/recipe.schema.json": recipe_schema,
+    "fleetbuild/schemas/plan.schema.json": plan_schema,
+}
 
 
 def main() -> int:
-    """Write all that is generated, or with --check name what is not current."""
+    """Write the files, or with --check print those that are out of date and exit with 1."""
+    texts = {ROOT / name: text() for name, text in WRITTEN.items()}
     stale = [
-        name
-        for name, page in PAGES.items()
-        if not (REFERENCE / name).exists() or (REFERENCE / name).read_text() != page()
+        path
+        for path, text in texts.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
     check = "--check" in sys.argv
     blocks = stale_blocks(write=not check)
-    if not check:
-        REFERENCE.mkdir(exist_ok=True)
-        for name in stale:
-            (REFERENCE / name).write_text(PAGES[name]())
-        return 0
-    for name in (*stale, *blocks):
-        sys.stderr.write(f"{name} is not current. Run: make docs\n")
-    return len([*stale, *blocks])
+    if check:
+        names = [*(str(path.relative_to(ROOT)) for path in stale), *blocks]
+        sys.stdout.writelines(f"{name}\n" for name in names)
+        return int(bool(names))
+    for path in stale:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(texts[path], encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

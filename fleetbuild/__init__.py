@@ -1,85 +1,156 @@
 """Mixed fleets, one targeted wheel for each kind of node.
 
-    from fleetbuild import apply, plan, probe, read_inventory
+    from fleetbuild import Fleet
 
-    inventory = read_inventory("inventory.yml")
-    facts = probe(inventory)
-    the_plan = plan(inventory, facts, packages=["hnswlib==0.8.0"])
-    result = apply(the_plan, inventory, on_event=print)
+    fleet = Fleet("inventory.yml", on_event=print)
+    plan = fleet.plan(["hnswlib==0.8.0"])
+    result = fleet.apply(plan)
 
-What stands here prints nothing and never exits; what goes wrong is a FleetbuildError with a
-message and a fix. It is loaded on first use, so that importing the package costs nothing.
+Nothing here prints or exits; what goes wrong is a FleetbuildError with a message and a fix. Each
+name is loaded on first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleetbuild.api import *
+    from fleetbuild.ansible import Secrets
+    from fleetbuild.audit import WheelAudit, audit_wheel
+    from fleetbuild.cluster import Cluster
+    from fleetbuild.config import load_config
+    from fleetbuild.errors import (
+        BlockedError,
+        CaptureError,
+        ClusterError,
+        ConfigError,
+        FleetbuildError,
+        ForbiddenError,
+        InstallError,
+        Interrupted,
+        InventoryError,
+        KubeconfigError,
+        LockedError,
+        PlanFileError,
+        RecipeError,
+        ResolutionError,
+        StalePlanError,
+        UsageError,
+    )
+    from fleetbuild.fleet import Fleet
+    from fleetbuild.inventory import read_inventory
+    from fleetbuild.kubernetes import Delivery
+    from fleetbuild.models import (
+        Config,
+        Event,
+        Facts,
+        Inventory,
+        Labelled,
+        LabelResult,
+        Node,
+        NodeResult,
+        NodeStatus,
+        OnEvent,
+        Plan,
+        Result,
+        WheelResult,
+    )
+    from fleetbuild.planner.plan_files import read_plan, save_plan
+    from fleetbuild.tasks.doctor import Finding
+    from fleetbuild.tasks.emit import EmittedFiles
+    from fleetbuild.tasks.explain import Explanation
+    from fleetbuild.tasks.fleet_store import FleetStore
+    from fleetbuild.tasks.starter_files import init
+
+    __version__: str
+
+_ERRORS = (
+    "BlockedError", "CaptureError", "ClusterError", "ConfigError", "FleetbuildError",
+    "ForbiddenError", "InstallError", "Interrupted", "InventoryError", "KubeconfigError",
+    "LockedError", "PlanFileError", "RecipeError", "ResolutionError", "StalePlanError",
+    "UsageError",
+)  # fmt: skip
+_MODELS = (
+    "Config", "Event", "Facts", "Inventory", "LabelResult", "Labelled", "Node", "NodeResult",
+    "NodeStatus", "OnEvent", "Plan", "Result", "WheelResult",
+)  # fmt: skip
+_MODULES = {
+    **dict.fromkeys(_ERRORS, "errors"),
+    **dict.fromkeys(_MODELS, "models"),
+    "Cluster": "cluster",
+    "Delivery": "kubernetes",
+    "EmittedFiles": "tasks.emit",
+    "Explanation": "tasks.explain",
+    "Finding": "tasks.doctor",
+    "Fleet": "fleet",
+    "FleetStore": "tasks.fleet_store",
+    "Secrets": "ansible",
+    "WheelAudit": "audit",
+    "audit_wheel": "audit",
+    "init": "tasks.starter_files",
+    "load_config": "config",
+    "read_inventory": "inventory",
+    "read_plan": "planner.plan_files",
+    "save_plan": "planner.plan_files",
+}
 
 __all__ = [
+    "BlockedError",
+    "CaptureError",
     "Cluster",
+    "ClusterError",
     "Config",
+    "ConfigError",
     "Delivery",
+    "EmittedFiles",
     "Event",
     "Explanation",
     "Facts",
+    "Finding",
+    "Fleet",
+    "FleetStore",
     "FleetbuildError",
+    "ForbiddenError",
+    "InstallError",
+    "Interrupted",
     "Inventory",
+    "InventoryError",
+    "KubeconfigError",
     "LabelResult",
     "Labelled",
+    "LockedError",
     "Node",
     "NodeResult",
     "NodeStatus",
+    "OnEvent",
     "Plan",
+    "PlanFileError",
+    "RecipeError",
+    "ResolutionError",
     "Result",
     "Secrets",
+    "StalePlanError",
+    "UsageError",
     "WheelAudit",
     "WheelResult",
-    "add_wheels",
-    "apply",
+    "__version__",
     "audit_wheel",
-    "collect_garbage",
-    "explain",
-    "export_store",
-    "label",
+    "init",
     "load_config",
-    "plan",
-    "probe",
-    "read_cluster",
     "read_inventory",
     "read_plan",
-    "render_manifests",
-    "rollback",
     "save_plan",
-    "status",
-    "unlabel",
-    "verify",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("fleetbuild")
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Ansible takes its time over an inventory, and the rest can be loaded meanwhile.
-    module = "fleetbuild.inventory" if name == "read_inventory" else "fleetbuild.api"
-    return getattr(import_module(module), name)
+    return getattr(import_module(f"fleetbuild.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """`probe` is a call here and also the name of a package below; the call is what one gets."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in ("apply", "probe") and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

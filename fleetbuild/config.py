@@ -1,6 +1,6 @@
-"""Reads fleetbuild.yml, and says of every mistake in it where it is and what was meant.
+"""Read fleetbuild.yml; report each mistake with its place in the file and what belongs there.
 
-The two helpers serve recipes as well: both are YAML that people write by hand.
+`parse_yaml` and `validate` also serve recipes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _MODEL = TypeVar("_MODEL", bound=BaseModel)
 
 
 def load_config(path: Path | str) -> Config:
-    """The configuration in this file."""
+    """Return the configuration in this file."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
-            f"There is no file {path}.",
-            "Name an existing one with --config, or write one with: fleetbuild init",
+            f"{path} does not exist.",
+            "Name another file with --config, or write one with: fleetbuild init",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
@@ -37,26 +37,26 @@ def load_config(path: Path | str) -> Config:
 
 
 def find_config(inventory: str) -> Path | None:
-    """fleetbuild.yml beside the inventory, if there is one."""
+    """Return the path of fleetbuild.yml beside the inventory, or None."""
     source = Path(inventory)
     beside = (source if source.is_dir() else source.parent) / FILE_NAME
     return beside if beside.is_file() else None
 
 
 def base_folder(config: Config, inventory: Inventory) -> Path:
-    """Where relative paths start: beside fleetbuild.yml, else beside the inventory."""
+    """Return the folder of fleetbuild.yml, else of the inventory: relative paths start there."""
     source = Path(inventory.source).absolute()
     return Path(config.folder or (source if source.is_dir() else source.parent))
 
 
 def parse_config(text: str, source: str = FILE_NAME) -> Config:
-    """The configuration in this text; an empty one means all defaults."""
+    """Return the configuration in this text; an empty text means all defaults."""
     data = parse_yaml(text, source, ConfigError)
     return validate(Config, {} if data is None else data, source, ConfigError)
 
 
 def parse_yaml(text: str, source: str, error: type[FleetbuildError]) -> Any:
-    """The document in this YAML text; a mistake is reported with its line."""
+    """Return the document in this YAML text; a mistake is reported with its line."""
     try:
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as problem:
@@ -73,10 +73,10 @@ def parse_yaml(text: str, source: str, error: type[FleetbuildError]) -> Any:
 
 
 def validate(model: type[_MODEL], data: Any, source: str, error: type[FleetbuildError]) -> _MODEL:
-    """The model with this data; the first mistake is told with its place in the file."""
+    """Return the model with this data; report the first mistake with its place in the file."""
     if not isinstance(data, dict):
         raise error(
-            f"{source} holds {_kind(data)} where keys with values belong.",
+            f"{source} contains {_kind(data)}; keys with values belong there.",
             f"Its keys are: {', '.join(model.model_fields)}.",
         )
     try:
@@ -85,18 +85,18 @@ def validate(model: type[_MODEL], data: Any, source: str, error: type[Fleetbuild
         raise _explained(problem, model, source, error) from None
 
 
-# What pydantic says in Python's words, in those of a person who writes YAML.
+# pydantic's error types, in the words of someone who writes YAML.
 _BELONGS = {
-    "tuple_type": "a list belongs here, such as [this, that]",
-    "model_type": "keys with values belong here",
-    "string_type": "a text belongs here; put it in quotes",
+    "tuple_type": "must be a list, such as [this, that]",
+    "model_type": "must be keys with values",
+    "string_type": "must be a string; put it in quotes",
 }
 
 
 def _explained(
     problem: ValidationError, model: type[BaseModel], source: str, error: type[FleetbuildError]
 ) -> FleetbuildError:
-    # An unknown key explains a missing one beside it, so it is told first.
+    # An unknown key explains a missing one beside it, so it is reported first.
     first = min(problem.errors(), key=lambda each: each["type"] != "extra_forbidden")
     *parents, key = [str(part) for part in first["loc"]]
     place = ".".join((*parents, key))
@@ -104,7 +104,7 @@ def _explained(
         known = list(_model_at(model, parents).model_fields)
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
         return error(
-            f"{source}: there is no key {place!r}.",
+            f"{source}: unknown key {place!r}.",
             f"Did you mean {'.'.join((*parents, near[0]))!r}?"
             if near
             else f"The keys here are: {', '.join(known)}.",
@@ -114,14 +114,14 @@ def _explained(
     reason = _BELONGS.get(first["type"]) or first["msg"].removeprefix("Value error, ").rstrip(".")
     field = _model_at(model, parents).model_fields.get(key)
     if first["type"] == "string_pattern_mismatch" and field and field.description:
-        reason = f"what belongs here: {field.description}"
+        reason = f"must be {field.description}"
     return error(
-        f"{source}: {place} is {first['input']!r}: {reason}.", f"Put {place} right and try again."
+        f"{source}: {place} is {first['input']!r}: {reason}.", f"Correct {place} and try again."
     )
 
 
 def _model_at(model: type[BaseModel], parents: list[str]) -> type[BaseModel]:
-    """The model of the section that these keys lead to."""
+    """Return the model of the section that these keys lead to."""
     for parent in parents:
         field = model.model_fields.get(parent)
         kind = field.annotation if field else None
@@ -135,7 +135,7 @@ def _kind(data: object) -> str:
         return "nothing"
     if isinstance(data, list):
         return "a list"
-    return "a text" if isinstance(data, str) else f"a {type(data).__name__}"
+    return "a string" if isinstance(data, str) else f"a {type(data).__name__}"
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

@@ -1,4 +1,8 @@
-"""One class per thing a user can meet: the exit code, what happened, and what to do now."""
+"""Errors that a user can act on: one class per cause, each with its exit code.
+
+Unreachable nodes, failed builds and failed verifications are not exceptions: they are in the
+`Result`, whose `exit_code` is then 3, 5 or 7, and stop nothing else.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import ClassVar
 
 
 class FleetbuildError(Exception):
-    """Something that a user can act on. `message` says what happened, `fix` what to do."""
+    """An error that a user can act on. `message` says what happened, `fix` what to do now."""
 
     exit_code: ClassVar[int] = 1
 
@@ -17,31 +21,31 @@ class FleetbuildError(Exception):
 
 
 class UsageError(FleetbuildError):
-    """The command line asks for something that makes no sense."""
+    """The command line or a call is wrong: options exclude each other, or a file is missing."""
 
     exit_code = 2
 
 
 class ConfigError(FleetbuildError):
-    """fleetbuild.yml, or a package named on the command line, is wrong."""
+    """fleetbuild.yml or a package named on the command line is invalid."""
 
     exit_code = 2
 
 
 class InventoryError(FleetbuildError):
-    """The inventory is missing, cannot be read, or names no node."""
+    """The inventory is missing, cannot be read, or has no hosts."""
 
     exit_code = 2
 
 
 class RecipeError(FleetbuildError):
-    """A recipe is malformed, or no recipe fits."""
+    """A recipe is invalid, or no recipe fits."""
 
     exit_code = 2
 
 
 class PlanFileError(FleetbuildError):
-    """The plan file is missing, not a plan, damaged, edited, or of a newer format."""
+    """The plan file is missing, not a plan, damaged, edited, or in a newer format."""
 
     exit_code = 2
 
@@ -53,81 +57,63 @@ class CaptureError(FleetbuildError):
 
 
 class ResolutionError(FleetbuildError):
-    """The index was asked and has no answer: no such package, no such version."""
+    """The package index does not have this package or version."""
 
     exit_code = 2
 
 
-class UnreachableError(FleetbuildError):
-    """A node did not answer, or would not let us in."""
-
-    exit_code = 3
-
-
 class KubeconfigError(FleetbuildError):
-    """The kubeconfig is missing or wrong, or has no such context."""
+    """The kubeconfig is missing or invalid, or does not have the context."""
 
     exit_code = 2
 
 
 class ClusterError(FleetbuildError):
-    """The Kubernetes API server did not answer, or would not let us in."""
+    """The Kubernetes API server did not answer or refused the login."""
 
     exit_code = 3
 
 
 class ForbiddenError(FleetbuildError):
-    """The Kubernetes API server does not let this login do what it has to do."""
+    """The Kubernetes login lacks a permission that the command needs."""
 
     exit_code = 4
 
 
 class BlockedError(FleetbuildError):
-    """The plan cannot be applied as it stands."""
+    """The plan, or what was asked for, is blocked."""
 
     exit_code = 4
 
 
-class BuildError(FleetbuildError):
-    """A wheel did not come out of its build."""
-
-    exit_code = 5
-
-
 class InstallError(FleetbuildError):
-    """A wheel could not be moved to a node or installed there."""
+    """A file could not be fetched, sent to a node or installed there."""
 
     exit_code = 6
 
 
-class VerifyError(FleetbuildError):
-    """A wheel is not what its target promises, or does not work on a node."""
-
-    exit_code = 7
-
-
 class LockedError(FleetbuildError):
-    """Another run holds the lock."""
+    """Another run holds the run lock."""
 
     exit_code = 8
 
 
 class StalePlanError(FleetbuildError):
-    """The fleet is no longer the one that was planned for."""
+    """The fleet has changed since the plan was made."""
 
     exit_code = 9
 
 
 class Interrupted(FleetbuildError):
-    """The user pressed Ctrl-C."""
+    """The run was interrupted by Ctrl-C, SIGTERM or SIGHUP."""
 
     exit_code = 130
 
 
-# Where several hold, the one that stopped the most decides the exit code.
+# If several apply, the first of these is the exit code: the one that stopped the most.
 EXIT_PRECEDENCE = (130, 1, 2, 8, 9, 5, 6, 7, 4, 3, 0)
 
 
 def worst(codes: list[int]) -> int:
-    """The exit code of a run in which all of these happened."""
+    """Return the exit code of a run in which all of these occurred."""
     return min(codes, key=EXIT_PRECEDENCE.index, default=0)

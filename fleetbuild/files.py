@@ -1,4 +1,4 @@
-"""Files as everything knows them: by the hash of what is in them, and by their age."""
+"""Hash files, and remove old ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file."""
+    """Return the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove_old(paths: Iterable[Path], days: float) -> tuple[Path, ...]:
-    """Remove the files and folders that nothing has touched for so long; say which."""
+    """Remove files and folders that were not changed for so many days; return their paths."""
     old = tuple(sorted(path for path in paths if _changed(path) < time.time() - days * 86400))
     for path in old:
         if path.is_dir() and not path.is_symlink():
@@ -29,5 +29,5 @@ def remove_old(paths: Iterable[Path], days: float) -> tuple[Path, ...]:
 def _changed(path: Path) -> float:
     try:
         return path.lstat().st_mtime
-    except FileNotFoundError:  # whoever made it has just taken it away
+    except FileNotFoundError:  # removed by another process meanwhile
         return time.time()

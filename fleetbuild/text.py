@@ -15,19 +15,19 @@ _DIGITS = re.compile(r"([0-9]{1,9})")
 
 
 def count(number: int, noun: str) -> str:
-    """1 node, 2 nodes, 3 canaries."""
+    """Return a number with its noun: 1 node, 2 nodes, 3 canaries."""
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun[:-1]}ies" if noun.endswith("ry") else f"{number} {noun}s"
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """A key that sorts versions as numbers: 2.4, 2.28, 550.54.15; text without any is first."""
+    """Return a key that sorts versions as numbers: 2.4 before 2.28, text without digits first."""
     return tuple(int(part) for part in re.findall(r"\d{1,9}", version, re.ASCII))
 
 
 def clean(text: object, *, limit: int = 2000) -> str:
-    """The text without control characters: no node moves the cursor or turns the line around."""
+    """Return text without control characters: nodes must not move the cursor or reverse a line."""
     plain = _ESCAPES.sub("", str(text)[: limit * 2])
     kept = "".join(
         " " if char in "\t\r\n" else char
@@ -38,8 +38,10 @@ def clean(text: object, *, limit: int = 2000) -> str:
 
 
 def fold(names: Iterable[str], limit: int | None = 300) -> str:
-    """Names as people of clusters write them: gpu-[07-09,12], login. What would be longer than the
-    limit is cut, and the rest counted."""
+    """Return names as cluster tools write them: gpu-[07-09,12], login.
+
+    Names beyond the limit are counted: "n[1-9] and 3 more".
+    """
     known = sorted(set(names), key=_natural)
     whole = _folded(known)
     if limit is None or len(whole) <= limit:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from fleetbuild.ansible import Secrets
+from fleetbuild.ansible import HostRun, Secrets, TaskEvent
 from fleetbuild.ansible.fleet_playbooks import AnsiblePlaybooks, interpreter_for_modules
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.context import Tools
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.cluster import Cluster
-from fleetbuild.config import base_folder, find_config, load_config
+from fleetbuild.config import base_folder
+from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes import Serving, render, render_labels
 from fleetbuild.labelling.api import ApiLabeller
 from fleetbuild.labelling.labeller import Labeller, LabelTargets, ManualLabels, label_targets
@@ -47,9 +49,9 @@ from fleetbuild.tasks.verify import Checks
 _PATIENCE = 2
 
 
-@dataclass(frozen=True)
+@dataclass
 class FleetAccess:
-    """How nodes are reached, and where what they say is kept."""
+    """Access to the nodes by SSH and Ansible. What they say is kept in the state directory."""
 
     inventory: Inventory
     state: StateDir
@@ -57,9 +59,10 @@ class FleetAccess:
     timeout: float
     forks: int
     install_path: str
-    # By the last probe; playbooks start only after one.
-    interpreters: dict[str, str] = field(default_factory=dict)
+    # Set when one thread is interrupted: the others start no further playbook.
     stopping: threading.Event = field(default_factory=threading.Event)
+    # Node -> the interpreter for Ansible's modules, as the last probe found it.
+    _interpreters: dict[str, str] = field(default_factory=dict, init=False)
 
     def probe(self, nodes: Sequence[Node], on_event: OnEvent) -> dict[str, Facts]:
         """The facts of these nodes as they are now."""
@@ -73,36 +76,41 @@ class FleetAccess:
         )
         for node in nodes:
             if interpreter := interpreter_for_modules(node, facts[node.name]):
-                self.interpreters[node.name] = interpreter
+                self._interpreters[node.name] = interpreter
         return facts
 
-    @property
-    def playbooks(self) -> AnsiblePlaybooks:
-        """Our playbooks on the same nodes."""
-        return AnsiblePlaybooks(
+    def run_playbook(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[TaskEvent], None],
+        at_once: int = 1,
+    ) -> Mapping[str, HostRun]:
+        """Run one of our playbooks on some of these nodes. A probe must have reached them."""
+        playbooks = AnsiblePlaybooks(
             inventory=self.inventory.source,
             secrets=self.secrets,
             state_dir=self.state.root,
             forks=self.forks,
-            interpreters=self.interpreters,
+            interpreters=dict(self._interpreters),
             silence=_PATIENCE * self.timeout,
             stopping=self.stopping,
         )
+        return playbooks(name, limit=limit, extravars=extravars, on_event=on_event, at_once=at_once)
 
 
-def apply_tools(reach: FleetAccess, config: Config | None) -> Tools:
-    """The tools of an apply. A plan says no password: where packages come from, and who we are
-    there, is in fleetbuild.yml, the one beside the inventory where none is given."""
-    if config is None:
-        beside = find_config(reach.inventory.source)
-        config = load_config(beside) if beside else Config()
+def apply_tools(reach: FleetAccess, config: Config) -> Tools:
+    """Return the tools of an apply. A plan holds no password, so the package indexes and the logins
+    there come from the configuration."""
     folder = base_folder(config, reach.inventory)
     indexes = index_settings(config.index, folder, mirrors=config.mirrors)
     store = Store(reach.state.store, indexes)
     return Tools(
         probe=reach.probe,
         differences=stale,
-        playbook=reach.playbooks,
+        playbook=reach.run_playbook,
         wheels=store,
         findings=audit_findings,
         imports=import_names,
@@ -113,16 +121,22 @@ def apply_tools(reach: FleetAccess, config: Config | None) -> Tools:
 
 @contextmanager
 def open_labeller(
-    by: LabelsBy, names: LabelTargets, reach: FleetAccess, cluster: Cluster
+    by: LabelsBy, names: LabelTargets, reach: FleetAccess, cluster: Cluster | None
 ) -> Iterator[Labeller]:
-    """Who labels, as fleetbuild.yml says."""
-    files = NfdLabeller(names, reach.playbooks, reach.state)
+    """Provide the labeller that kubernetes.labels asks for."""
+    if cluster is not None and by != "api":
+        raise UsageError(
+            f"A cluster was named, and with kubernetes.labels: {by} no cluster is asked.",
+            "Leave out --kubeconfig and --context, or set kubernetes.labels: api in"
+            " fleetbuild.yml and plan again.",
+        )
+    files = NfdLabeller(names, reach.run_playbook, reach.state)
     if by == "files":
         yield ManualLabels(files)
     elif by == "nfd":
         yield files
     else:
-        with cluster.connect() as client:
+        with (cluster or Cluster()).connect() as client:
             yield ApiLabeller(names, client, state=reach.state, former=files)
 
 
@@ -146,7 +160,7 @@ def run_on_fleet(
 ) -> Result:
     """Run an errand on the nodes, and keep their labels to what serves there."""
     names = label_targets(reach.inventory, config, made)
-    with open_labeller(config.kubernetes.labels, names, reach, cluster or Cluster()) as labels:
+    with open_labeller(config.kubernetes.labels, names, reach, cluster) as labels:
         return run_fleet_task(
             errand,
             reach.inventory,
@@ -154,7 +168,7 @@ def run_on_fleet(
             left=left_on_nodes(reach.state, made, config.release),
             state=reach.state,
             probe=reach.probe,
-            playbook=reach.playbooks,
+            playbook=reach.run_playbook,
             labels=labels,
             on_event=on_event,
         )

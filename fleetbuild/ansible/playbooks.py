@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from fleetbuild.ansible._runner import private_dir, stream
 from fleetbuild.ansible.alive import end_connections, keepalive, signal_run
-from fleetbuild.ansible.messages import plain, sentence
+from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import FleetbuildError
@@ -251,7 +251,7 @@ class _Run:
             self._reached.add(told.host)
         elif told.state == "unreachable":
             silent = time.monotonic() - awaited.since if awaited else 0
-            why = (awaited.said if awaited else "") or told.message
+            why = (awaited.said if awaited else "") or unreachable_reason(told.message)
             self._ended[told.host] = HostRun("unreachable", why, told.task, silent)
         elif told.state == "failed" and not data.get("ignore_errors"):
             self._ended[told.host] = HostRun("failed", f"{told.task}: {told.message}")

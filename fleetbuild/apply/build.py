@@ -50,7 +50,7 @@ def build(run: Run, progress: Progress) -> Progress:
     return replace(progress, wheels=wheels, nodes=nodes, changed=True)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Answers:
     built: dict[str, RoleResult] = field(default_factory=dict)  # by artifact key
     failures: dict[str, RoleResult] = field(default_factory=dict)  # by node

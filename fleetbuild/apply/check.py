@@ -38,15 +38,6 @@ def check(run: Run, progress: Progress) -> Progress:
     return progress
 
 
-def refuse_without_ssh(plan: Plan) -> None:
-    """A plan from a cluster names nodes that nobody can log in to."""
-    if plan.facts_source == "cluster":
-        raise BlockedError(
-            "This plan was made from a cluster, whose nodes fleetbuild reaches by no SSH.",
-            "Build in the cluster: fleetbuild emit builds. For an apply, plan from an inventory.",
-        )
-
-
 def _refuse_without_lock(plan: Plan) -> None:
     if plan.lock != "complete":
         problem = f" ({plan.lock_problem})" if plan.lock_problem else ""

@@ -72,7 +72,7 @@ def _result_from_facts(
             group=group.name,
             state="unreachable",
             reason=facts.reason,
-            fix="Once it answers, run the same apply again; what is done stays done.",
+            fix=facts.fix or "Once it answers, run the same apply again; what is done stays done.",
         )
     blocked = [wheel for wheel in group.wheels if wheel.action == "blocked"]
     if blocked:

@@ -65,12 +65,16 @@ def _words(data: bytes) -> array[int]:
 
 
 def _text(word: int, address: int) -> str:
-    import capstone  # noqa: PLC0415 (14 ms, for one sentence of a few wheels)
-
+    """The instruction in assembly; as a word, which objdump understands, without capstone."""
+    inst = f".inst {word:#010x}"
+    try:
+        import capstone  # noqa: PLC0415 (optional; 14 ms, for one sentence of a few wheels)
+    except ImportError:
+        return inst
     decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     for _, _, mnemonic, operands in decoder.disasm_lite(struct.pack("<I", word), address):
         return f"{mnemonic} {operands}".strip()
-    return f".inst {word:#010x}"  # newer than capstone
+    return inst  # newer than capstone
 
 
 @cache

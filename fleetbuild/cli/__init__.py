@@ -1,6 +1,6 @@
-"""The command line: one module a command, arguments in and calls out, no logic.
+"""The command line: one module per command, which reads arguments, calls `Fleet`, shows the answer.
 
-Nothing heavy is imported before a command runs, so that `--help` answers at once.
+Heavy modules are imported when a command runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fleetbuild.cli.commands import (
     store,
     verify,
 )
+from fleetbuild.cli.familiar import Command
 
 app = typer.Typer(
     name="fleetbuild",
@@ -50,15 +51,15 @@ for command in (
     audit.audit,
     emit.emit,
 ):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(store.app, name="store")
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        import fleetbuild
 
-        typer.echo(f"fleetbuild {version('fleetbuild')}")
+        typer.echo(f"fleetbuild {fleetbuild.__version__}")
         raise typer.Exit
 
 
@@ -72,10 +73,10 @@ def _fleetbuild(
 
 
 def main() -> None:
-    """The program `fleetbuild`."""
+    """Run the program `fleetbuild`."""
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup
-            # As on Ctrl-C: Ansible, which runs in a session of its own, must end with us.
+            # As on Ctrl-C: Ansible runs in a session of its own and must end with this process.
             signal.signal(ending, signal.default_int_handler)
-    # Not `app()`: that would put Typer's own hook in place of ours for unexpected errors.
+    # Not `app()`: Typer would install its own hook for unexpected errors.
     sys.exit(typer.main.get_command(app)(prog_name="fleetbuild"))

@@ -1,4 +1,4 @@
-"""The options that commands share, each written once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -30,19 +30,32 @@ Captures = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Say more; show tracebacks of errors.")
+    bool, typer.Option("--verbose", "-v", help="Show more, and tracebacks of errors.")
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colors (as with NO_COLOR).")]
 StateDir = Annotated[
     Path,
     typer.Option(
-        "--state-dir", metavar="DIR", envvar="FLEETBUILD_STATE_DIR", help="Where state is kept."
+        "--state-dir",
+        metavar="DIR",
+        envvar="FLEETBUILD_STATE_DIR",
+        help="Folder for plans, wheels and logs.",
     ),
 ]
 AskPass = Annotated[bool, typer.Option("--ask-pass", "-k", help="Ask for the SSH password.")]
 AskBecomePass = Annotated[
     bool, typer.Option("--ask-become-pass", "-K", help="Ask for the become password.")
 ]
+BecomePasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--become-password-file",
+        "--become-pass-file",
+        metavar="FILE",
+        help="As in Ansible: the become password, or a program that prints it.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before nodes are changed.")]
 VaultFiles = Annotated[
     list[str] | None,
     typer.Option("--vault-password-file", metavar="FILE", help="As in Ansible; can be repeated."),

@@ -1,7 +1,9 @@
-"""What every command stands in: its output, its state directory, and how it ends."""
+"""A command's output, state directory and end: exceptions become messages and exit codes."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,17 +13,17 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from fleetbuild.errors import FleetbuildError, Interrupted, UsageError
+from fleetbuild import FleetbuildError, Interrupted, UsageError
 from fleetbuild.report import Output
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import Secrets
+    from fleetbuild import Secrets
 
 PROMPT = "@prompt"
 
 
 class Session:
-    """`with Session(…) as run:` turns every way of ending into a sentence and an exit code."""
+    """`with Session(…) as run:` turns each exception into a message and an exit code."""
 
     def __init__(
         self,
@@ -60,24 +62,29 @@ class Session:
 
     def _interrupted(self, problem: BaseException) -> None:
         if not isinstance(problem, Interrupted):
-            problem = Interrupted("interrupted", "run the same command again")
+            problem = Interrupted("Interrupted.", "Run the same command again.")
         self.out.error(problem)
         self.exit_code = Interrupted.exit_code
 
     def _unexpected(self, problem: BaseException) -> None:
-        """A fault of ours: one line, and the traceback in a file that can be sent to us."""
+        """A fault in fleetbuild: one line, and a file with the traceback to report."""
         story = "".join(traceback.format_exception(problem))
         what = f"unexpected {type(problem).__name__}: {problem}"
         where = self.state_dir / "logs" / "traceback.txt"
         try:
             where.parent.mkdir(parents=True, exist_ok=True)
             where.write_text(story, encoding="utf-8")
-            fix = f"this is a fault in fleetbuild; please report it with {where}"
+            fix = f"This is a fault in fleetbuild. Report it with {where}."
         except OSError:
-            fix = "this is a fault in fleetbuild; please report it with the output of -v"
+            fix = "This is a fault in fleetbuild. Report it with the output of -v."
         self.out.error(FleetbuildError(what, fix))
         if self.out.verbose:
             self.out.warn(story.rstrip())
+
+
+def at_terminal() -> bool:
+    """Whether someone can answer a question."""
+    return sys.stdin.isatty()
 
 
 def secrets(
@@ -85,15 +92,16 @@ def secrets(
     ask_become_pass: bool,
     vault_password_files: Sequence[str] | None,
     vault_ids: Sequence[str] | None,
+    become_password_file: Path | None = None,
 ) -> Secrets:
-    """The passwords that the options ask for, typed at the terminal and kept nowhere."""
-    from fleetbuild.ansible import Secrets
+    """Return the passwords that the options ask for. They are written nowhere."""
+    from fleetbuild import Secrets
 
     prompted = [vault_id for vault_id in vault_ids or () if vault_id.endswith(PROMPT)]
     labels = [vault_id.removesuffix(PROMPT) for vault_id in prompted]
     return Secrets(
         ask_pass=_ask("SSH password: ", "--ask-pass") if ask_pass else None,
-        become_pass=_ask("become password: ", "--ask-become-pass") if ask_become_pass else None,
+        become_pass=_become_password(ask_become_pass, become_password_file),
         vault_password_files=tuple(vault_password_files or ()),
         vault_ids=tuple(vault_id for vault_id in vault_ids or () if vault_id not in prompted),
         vault_passwords=tuple(
@@ -102,12 +110,31 @@ def secrets(
     )
 
 
+def _become_password(ask: bool, file: Path | None) -> str | None:
+    if file is None:
+        return _ask("become password: ", "--ask-become-pass") if ask else None
+    if ask:
+        raise UsageError(
+            "--ask-become-pass does not go with --become-password-file.", "Leave out one of them."
+        )
+    try:
+        if os.access(file, os.X_OK) and file.is_file():  # a program, as for Ansible
+            done = subprocess.run([file.absolute()], capture_output=True, check=True, text=True)
+            return done.stdout.strip("\r\n")
+        return file.read_text(encoding="utf-8").strip("\r\n")
+    except (OSError, UnicodeDecodeError, subprocess.CalledProcessError) as problem:
+        raise UsageError(
+            f"The become password cannot be read from {file}: {problem}.",
+            "Name a text file that holds it, or a program that prints it.",
+        ) from None
+
+
 def _ask(prompt: str, option: str) -> str:
     from getpass import getpass
 
-    if not sys.stdin.isatty():
+    if not at_terminal():
         raise UsageError(
-            f"{option} needs a terminal to ask at, and there is none",
-            "put the password into the inventory with ansible-vault, or use an SSH key",
+            f"{option} needs a terminal, and standard input is not one.",
+            "Put the password into the inventory with ansible-vault, or use an SSH key.",
         )
     return getpass(prompt)

@@ -1,4 +1,4 @@
-"""The steps that several commands share, each a call of the library with its progress shown."""
+"""Steps that several commands share: each is a call of `Fleet` with its progress shown."""
 
 from __future__ import annotations
 
@@ -7,227 +7,127 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import fleetbuild
-from fleetbuild.ansible import Secrets
 from fleetbuild.cli.session import Session
-from fleetbuild.cluster import Cluster
-from fleetbuild.config import find_config
-from fleetbuild.errors import UsageError, worst
-from fleetbuild.models import Config, Facts, Install, Inventory, NodeStatus, OnEvent, Plan, Result
-from fleetbuild.models.config import Kubernetes
-from fleetbuild.models.plan import FactsSource
-from fleetbuild.models.result import Labelled
 from fleetbuild.report import plan as plan_report
 from fleetbuild.report import result as result_report
+from fleetbuild.report.facts import probing as probing_nodes
 from fleetbuild.report.progress import listening, waiting
-from fleetbuild.state.directory import StateDir
-from fleetbuild.text import count
+
+if TYPE_CHECKING:
+    from fleetbuild import Cluster, Facts, Fleet, NodeStatus, Plan, Result, Secrets
 
 
-@dataclass(frozen=True)
-class Probed:
-    """What a probe found, and how long it took."""
+class FleetOptions(TypedDict, total=False):
+    """Options of a fleet, beside its inventory."""
 
-    facts: dict[str, Facts]
-    seconds: float
-    source: FactsSource
-
-
-def read(run: Session, source: str, *, limit: str | None, secrets: Secrets) -> Inventory:
-    """The nodes of the inventory."""
-    reading = fleetbuild.read_inventory
-    # What comes after is loaded while Ansible reads.
-    threading.Thread(target=import_module, args=("fleetbuild.api",)).start()
-    with waiting(run.out, f"Reading {source}"):
-        return reading(source, limit=limit, secrets=secrets)
-
-
-def read_cluster(
-    run: Session, config: Config, kubeconfig: Path | None, context: str | None
-) -> tuple[Inventory, Probed]:
-    """The nodes of a cluster, and what it tells of them."""
-    began = time.monotonic()
-    with waiting(run.out, "Reading the cluster"):
-        fleet, facts = fleetbuild.read_cluster(Cluster(kubeconfig, context), config=config)
-    for sentence in fleet.warnings:
-        run.out.warn(f"warning: {sentence}")
-    return fleet, Probed(facts, time.monotonic() - began, "cluster")
-
-
-def settings(source: str, config: Path | None) -> Config:
-    """fleetbuild.yml: the one named, else the one beside the inventory, else the defaults."""
-    found = config or find_config(source)
-    return fleetbuild.load_config(found) if found else Config()
-
-
-def settings_of_last_plan(run: Session, source: str, config: Path | None) -> Config:
-    """The same for what is installed already: as the last plan for this inventory had it."""
-    last = StateDir(run.state_dir).plan_file
-    if config is None and last.exists():
-        made = fleetbuild.read_plan(last)
-        if made.inventory == source:
-            return Config(
-                release=made.release,
-                install=Install(path=made.install_path),
-                kubernetes=Kubernetes(label_domain=made.label_domain, labels=made.labels),
-            )
-    return settings(source, config)
-
-
-def cluster(labels: str, kubeconfig: Path | None, context: str | None) -> Cluster:
-    """The cluster whose nodes are labelled, where that is how labels are set."""
-    for option, given in (("--kubeconfig", kubeconfig), ("--context", context)):
-        if given is not None and labels != "api":
-            raise UsageError(
-                f"{option} does not go with kubernetes.labels: {labels}, which asks no cluster",
-                "leave it out, or set kubernetes.labels: api in fleetbuild.yml",
-            )
-    return Cluster(kubeconfig, context)
-
-
-def cluster_options(kubeconfig: Path | None, context: str | None) -> str:
-    """The options that name the same cluster in the next command."""
-    given = (("--kubeconfig", kubeconfig), ("--context", context))
-    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
-
-
-def label(
-    run: Session, made: Plan, kubeconfig: Path | None, context: str | None, *, force: bool
-) -> Labelled:
-    """Label the plan's nodes in the cluster, and show how that ended."""
-    with waiting(run.out, "Labelling"):
-        labelled = fleetbuild.label(
-            made, cluster=Cluster(kubeconfig, context), force=force, state_dir=run.state_dir
-        )
-    run.out.say(*result_report.labelled_lines(labelled))
-    run.exit_code = labelled.exit_code
-    return labelled
-
-
-def unlabel(
-    run: Session, made: Plan, kubeconfig: Path | None, context: str | None, *, force: bool
-) -> Labelled:
-    """Take the labels of the plan's release off the cluster's nodes, and show how that ended."""
-    with waiting(run.out, "Taking labels off"):
-        labelled = fleetbuild.unlabel(
-            made, cluster=Cluster(kubeconfig, context), force=force, state_dir=run.state_dir
-        )
-    run.out.say(*result_report.unlabelled_lines(labelled))
-    run.exit_code = labelled.exit_code
-    return labelled
-
-
-class ProbeOptions(TypedDict, total=False):
-    """How nodes are asked, where the command line says so."""
-
+    config: Path
+    cluster: Cluster
     timeout: float
     forks: int
 
 
-def probe_options(timeout: float | None, forks: int | None) -> ProbeOptions:
-    """What was given of both; the library knows the rest."""
-    given: ProbeOptions = {}
+def fleet_options(
+    *,
+    config: Path | None = None,
+    timeout: float | None = None,
+    forks: int | None = None,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+) -> FleetOptions:
+    """Return the options that were given. The library knows the defaults of the others."""
+    given: FleetOptions = {}
+    if config is not None:
+        given["config"] = config
     if timeout is not None:
         given["timeout"] = timeout
     if forks is not None:
         given["forks"] = forks
+    if kubeconfig is not None or context is not None:
+        given["cluster"] = fleetbuild.Cluster(kubeconfig, context)
     return given
 
 
+def cluster_options(kubeconfig: Path | None, context: str | None) -> str:
+    """Return the options that name the same cluster in the next command."""
+    given = (("--kubeconfig", kubeconfig), ("--context", context))
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
+
+
+def open_fleet(
+    run: Session,
+    source: str,
+    *,
+    limit: str | None,
+    secrets: Secrets,
+    **options: Unpack[FleetOptions],
+) -> Fleet:
+    """Read the inventory, and return the fleet of its nodes."""
+    read_inventory = fleetbuild.read_inventory
+    # Everything else is loaded while Ansible reads.
+    threading.Thread(target=getattr, args=(fleetbuild, "Fleet")).start()
+    with waiting(run.out, f"Reading {source}"):
+        inventory = read_inventory(source, limit=limit, secrets=secrets)
+    return fleetbuild.Fleet(inventory, state_dir=run.state_dir, secrets=secrets, **options)
+
+
 def probe(
-    run: Session,
-    fleet: Inventory,
-    config: Config,
-    *,
-    captures: Path | None = None,
-    save: Path | None = None,
-    **how: Unpack[ProbeOptions],
-) -> Probed:
-    """The facts of all nodes, by SSH or from captures."""
-    if captures:
-        _refuse_without_ssh("--facts", {"--save": save, **how})
+    run: Session, fleet: Fleet, *, captures: Path | None = None, save: Path | None = None
+) -> tuple[dict[str, Facts], float]:
+    """Return the facts of all nodes, and the seconds that it took to read them."""
     began = time.monotonic()
-    with waiting(run.out, f"Probing {count(len(fleet.nodes), 'node')}") as on_event:
-        facts = fleetbuild.probe(
-            fleet, config=config, captures=captures, save=save, state_dir=run.state_dir,
-            on_event=on_event, **how,
-        )  # fmt: skip
-    source: FactsSource = "captures" if captures else "probe"
-    return Probed(facts, time.monotonic() - began, source)
+    with waiting(run.out, probing_nodes(len(fleet.inventory.nodes))) as fleet.on_event:
+        facts = fleet.probe(captures=captures, save=save)
+    return facts, time.monotonic() - began
 
 
-def status(
-    run: Session,
-    fleet: Inventory,
-    config: Config,
-    *,
-    offline: bool,
-    cluster: Cluster | None,
-    **how: Unpack[ProbeOptions],
-) -> dict[str, NodeStatus]:
-    """What runs where, by a new probe or by the last one."""
-    if offline:
-        _refuse_without_ssh("--offline", dict(how))
-    with waiting(run.out, f"Probing {count(len(fleet.nodes), 'node')}") as on_event:
-        return fleetbuild.status(
-            fleet, config=config, offline=offline, state_dir=run.state_dir, cluster=cluster,
-            on_event=on_event, **how,
-        )  # fmt: skip
+def read_cluster(run: Session, fleet: Fleet) -> tuple[dict[str, Facts], float]:
+    """Return the facts that the cluster has of its Nodes, and the seconds that it took to ask."""
+    began = time.monotonic()
+    with waiting(run.out, "Reading the cluster"):
+        facts = fleet.probe()
+    for sentence in fleet.inventory.warnings:
+        run.out.warn(f"warning: {sentence}")
+    return facts, time.monotonic() - began
 
 
-def _refuse_without_ssh(option: str, given: Mapping[str, object]) -> None:
+def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus]:
+    """Return what serves on each node, by a new probe or by the last one."""
+    with waiting(run.out, probing_nodes(len(fleet.inventory.nodes))) as fleet.on_event:
+        return fleet.status(offline=offline)
+
+
+def refuse_without_ssh(option: str, **given: object) -> None:
+    """Refuse options about SSH beside one that asks no node."""
     for name, value in given.items():
         if value is not None:
-            other = name if name.startswith("--") else f"--{name}"
-            raise UsageError(
-                f"{other} does not go with {option}, which asks no node", f"leave out {other}"
+            raise fleetbuild.UsageError(
+                f"--{name} does not go with {option}, which asks no node.", f"Leave out --{name}."
             )
 
 
 def plan(
     run: Session,
-    fleet: Inventory,
-    probed: Probed,
-    config: Config,
+    fleet: Fleet,
+    facts: Mapping[str, Facts],
     *,
     packages: Sequence[str] | None,
-    secrets: Secrets,
-) -> Plan:
-    """The plan for these facts."""
-    with waiting(run.out, "Resolving and planning") as on_event:
-        return fleetbuild.plan(
-            fleet, probed.facts, tuple(packages or ()), config=config, state_dir=run.state_dir,
-            facts_source=probed.source, secrets=secrets, on_event=on_event,
-        )  # fmt: skip
-
-
-def save_plan(run: Session, plan: Plan, file: Path | None) -> Path:
-    """Write the plan where `apply` looks for it, or where the user wants it."""
-    path = file or StateDir(run.state_dir).plan_file
-    fleetbuild.save_plan(plan, path)
-    return path
-
-
-def show_plan(
-    run: Session,
-    plan: Plan,
-    seconds: float,
-    saved: Path,
-    *,
     captures: Path | None = None,
-    next_step: bool = True,
-) -> None:
-    """The plan document for machines, or the table and what to do next for people."""
+) -> tuple[Plan, float]:
+    """Return the plan for these facts, and the seconds that it took to make."""
+    began = time.monotonic()
+    with waiting(run.out, "Resolving and planning") as fleet.on_event:
+        made = fleet.plan(tuple(packages or ()), facts=facts, captures=captures)
+    return made, time.monotonic() - began
+
+
+def show_plan(run: Session, plan: Plan, probing: float, resolving: float) -> None:
+    """Show the plan as a table, what needs attention, and the count."""
     out = run.out
-    if out.json and next_step:
-        out.text(saved.read_text(encoding="utf-8"))
-        return
-    out.say(plan_report.heading(plan, seconds), "")
+    out.say(plan_report.heading(plan, probing, resolving), "")
     out.show(plan_report.plan_body(plan, out.console.width))
     if plan.tradeoffs:
         from fleetbuild.report.tradeoffs import tradeoff_table
@@ -235,82 +135,55 @@ def show_plan(
         out.say("")
         out.show(tradeoff_table(plan))
     out.say("", *plan_report.plan_ending(plan, verbose=out.verbose))
-    if next_step:
-        out.say(plan_report.next_line(plan, saved, run.state_dir, captures))
-
-
-def plan_exit_code(plan: Plan, *, detailed: bool) -> int:
-    """3 and 4 where nodes are left out; 10 where there is work and it was asked for."""
-    blocked = plan.summary.nodes_blocked or any(
-        wheel.action == "blocked" for group in plan.groups for wheel in group.wheels
-    )
-    code = worst([3 if plan.summary.nodes_unreachable else 0, 4 if blocked else 0])
-    if detailed and code == 0 and (plan.summary.wheels_to_build or plan.summary.nodes_to_change):
-        return 10
-    return code
-
-
-def to_change(plan: Plan) -> dict[str, int]:
-    """The groups in which something is to be done, with the number of nodes."""
-    numbers = {
-        group.name: len(group.installs.install) + len(group.installs.upgrade)
-        for group in plan.groups
-    }
-    return {name: number for name, number in numbers.items() if number}
 
 
 def is_plan(what: str) -> bool:
-    """Is this file a plan, whole or damaged, and not an inventory written as JSON?"""
+    """Whether this file is a plan, even a damaged one, and not an inventory written as JSON."""
     path = Path(what)
     if not path.is_file():
         return path.suffix == ".json" and not path.exists()
     try:
         text = path.read_bytes()
     except OSError:
-        return path.suffix == ".json"  # whoever reads it will say what is wrong
+        return path.suffix == ".json"  # reading it as a plan will say what is wrong
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return path.suffix == ".json" or text[:4096].find(b'"format_version"') >= 0
-    return isinstance(document, dict) and not {"digest", "format_version"}.isdisjoint(document)
+    if isinstance(document, dict) and not {"digest", "format_version"}.isdisjoint(document):
+        return True
+    if not _is_inventory(document):
+        raise fleetbuild.UsageError(
+            f"{what} is JSON, and neither a plan nor an Ansible inventory.",
+            "Name a plan that `fleetbuild plan` saved, or an inventory.",
+        )
+    return False
 
 
-def read_plan(run: Session, what: str | None) -> Plan:
-    """The saved plan; the one of the last `plan` where none is named."""
-    return fleetbuild.read_plan(Path(what) if what else StateDir(run.state_dir).plan_file)
+def _is_inventory(document: object) -> bool:
+    """Whether Ansible can read this: groups of hosts, or the settings of a plugin."""
+    groups = document.values() if isinstance(document, dict) else [()]
+    return (isinstance(document, dict) and "plugin" in document) or all(
+        group is None or (isinstance(group, dict) and group.keys() <= {"hosts", "children", "vars"})
+        for group in groups
+    )
 
 
-def errand(
-    run: Session,
-    call: Callable[..., Result],
-    source: str,
-    *,
-    limit: str | None,
-    config: Path | None,
-    secrets: Secrets,
-    kubeconfig: Path | None,
-    context: str | None,
-    **reach: Unpack[ProbeOptions],
-) -> None:
-    """A call of the library that goes to every node of an inventory, and how it ended."""
-    fleet = read(run, source, limit=limit, secrets=secrets)
-    settings = settings_of_last_plan(run, source, config)
-    named = cluster(settings.kubernetes.labels, kubeconfig, context)
-    showing(
-        run,
-        lambda on_event: call(
-            fleet, config=settings, state_dir=run.state_dir, secrets=secrets, cluster=named,
-            on_event=on_event, **reach,
-        ),
-    )  # fmt: skip
+def plan_file(run: Session) -> Path:
+    """Return the path of the last plan."""
+    return run.state_dir / "plan.json"
 
 
-def showing(
-    run: Session, work: Callable[[OnEvent], Result], groups: Mapping[str, int] | None = None
+def run_task(
+    run: Session, fleet: Fleet, work: Callable[[], Result], groups: Mapping[str, int] | None = None
 ) -> Result:
-    """Do the work while its events are shown, then tell how it ended and what to do now."""
-    with listening(run.out, groups) as on_event:
-        result = work(on_event)
+    """Do the work while its events are shown, then say how it ended."""
+    runs = run.state_dir / "runs"
+    before = {*runs.glob("*.log")}  # what Ansible printed
+    with listening(run.out, groups) as fleet.on_event:
+        result = work()
     run.out.say(*result_report.result_lines(result))
     run.exit_code = result.exit_code
+    if result.exit_code:
+        run.out.say(*(f"Log: {log}" for log in sorted({*runs.glob("*.log")} - before)))
     return result

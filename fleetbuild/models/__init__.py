@@ -1,4 +1,4 @@
-"""The nouns of fleetbuild, as frozen pydantic models. No I/O here."""
+"""The data that fleetbuild works with, as frozen pydantic models. No I/O here."""
 
 from fleetbuild.models.capture import Capture, Unreachable
 from fleetbuild.models.config import Config, Install
@@ -21,7 +21,7 @@ from fleetbuild.models.plan import (
     Tradeoff,
 )
 from fleetbuild.models.release import Manifest, ManifestWheel, release_root
-from fleetbuild.models.result import NodeResult, Result, WheelResult
+from fleetbuild.models.result import Labelled, LabelResult, NodeResult, Result, WheelResult
 from fleetbuild.models.status import NodeStatus
 from fleetbuild.models.target import Target, TargetLibc
 
@@ -37,6 +37,8 @@ __all__ = [
     "Install",
     "Installs",
     "Inventory",
+    "LabelResult",
+    "Labelled",
     "Libc",
     "LockedFile",
     "Login",

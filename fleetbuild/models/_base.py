@@ -4,6 +4,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
-    """A noun: a value that never changes and knows all its fields."""
+    """A model that cannot be changed and refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

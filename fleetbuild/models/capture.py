@@ -1,4 +1,4 @@
-"""What a probe brings home from a node: raw text, or the reason why there is none."""
+"""Captures: the raw text that a probe reads from a node, or why it could not."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from fleetbuild.models._base import Frozen
 
-# Section ("uname", "cpuinfo", …) to the text as the node printed it. A missing one is unknown.
+# Section ("uname", "cpuinfo", …) -> the text that the node printed. A missing section is unknown.
 Capture = Mapping[str, str]
 
 
 class Unreachable(Frozen):
-    """A node that gave no capture. `reason` is a short sentence, `fix` what to do about it."""
+    """A node that could not be probed. `reason` says why, `fix` what to do about it."""
 
     reason: str
     fix: str = ""

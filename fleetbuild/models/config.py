@@ -1,23 +1,31 @@
-"""fleetbuild.yml, as SPEC describes it."""
+"""The configuration: every key of fleetbuild.yml, with its default and meaning."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, WithJsonSchema
 
 from fleetbuild.models._base import Frozen
+
+_PERCENTAGE = r"(100|[1-9]?\d)%"
 
 
 def _share(value: object) -> object:
     number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if not number and not (isinstance(value, str) and re.fullmatch(r"(100|[1-9]?\d)%", value)):
+    if not number and not (isinstance(value, str) and re.fullmatch(_PERCENTAGE, value)):
         raise ValueError('a number or a percentage belongs here, such as 2 or "25%"')
     return value
 
 
-Share = Annotated[int | str, BeforeValidator(_share)]
+_SHARE_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "string", "pattern": f"^{_PERCENTAGE}$"},
+    ]
+}
+Share = Annotated[int | str, BeforeValidator(_share), WithJsonSchema(_SHARE_SCHEMA)]
 
 
 def _part(share: int | str, of: int) -> float:

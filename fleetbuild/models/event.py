@@ -1,4 +1,4 @@
-"""What happens during a run, told through a callback as it happens."""
+"""Events: what happens during a run, passed to a callback as it happens."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Stage = Literal[
 
 
 def now(precision: Literal["seconds", "milliseconds"] = "milliseconds") -> str:
-    """The time as all our files have it: ISO 8601, UTC."""
+    """Return the time as all files of fleetbuild write it: ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec=precision)
 
 
 class Event(Frozen):
-    """One step of one group or node: started, went on, ended."""
+    """A step of a group or node that started, progressed or ended."""
 
     time: str = Field(default_factory=now)
     stage: Stage
@@ -34,7 +34,7 @@ class Event(Frozen):
     package: str | None = None
     message: str = ""
     fix: str = ""
-    done: int | None = None  # the [n/m] of a compiler or of nodes
+    done: int | None = None  # steps of a compiler, or nodes, out of `total`
     total: int | None = None
     seconds: float | None = None
 
@@ -43,4 +43,4 @@ OnEvent = Callable[[Event], None]
 
 
 def ignore(_: Event) -> None:
-    """The callback of those who do not listen."""
+    """Do nothing: the default callback."""

@@ -1,4 +1,4 @@
-"""What the probe read on a node. Every field but the state may be unknown."""
+"""Facts: what a probe read on a node. Every field but the state may be unknown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fleetbuild.models.release import Manifest
 
 
 class Gpu(Frozen):
-    """One GPU; `sm` is its compute capability as "8.6", None where nothing tells it."""
+    """A GPU. `sm` is its compute capability, such as "8.6", or None if unknown."""
 
     name: str
     sm: str | None = None
@@ -33,7 +33,7 @@ class Os(Frozen):
 
 
 class Python(Frozen):
-    """An interpreter on a node. `venv` and `headers` are None where the capture does not say."""
+    """A Python interpreter on a node. `venv` and `headers` are None if unknown."""
 
     path: str
     version: str
@@ -43,20 +43,20 @@ class Python(Frozen):
 
     @property
     def tag(self) -> str:
-        """The ABI as wheels name it: cp311, cp313t."""
+        """The ABI tag of wheels: cp311, cp313t."""
         # cpython-311-x86_64-linux-gnu, cpython-313t-x86_64-linux-gnu
         return "cp" + self.soabi.split("-")[1] if self.soabi.startswith("cpython-") else self.soabi
 
 
 class Facts(Frozen):
-    """A node as its probe found it."""
+    """What is known about a node."""
 
     state: Literal["ok", "unreachable", "unsupported", "skipped"] = "ok"
     reason: str | None = None
     fix: str | None = None
     arch: str | None = None
     isa: str | None = None
-    microarchitecture: str | None = None  # archspec's name; tells people, decides nothing
+    microarchitecture: str | None = None  # archspec's name; for display only
     features: tuple[str, ...] = ()
     hypervisor_masked: tuple[str, ...] = ()
     sve_bits: int | None = None  # length of an SVE register
@@ -73,5 +73,5 @@ class Facts(Frozen):
     install_filesystem: str | None = None  # type of the file system that holds the install path
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     release: dict[str, Manifest] = {}  # release name -> its current manifest on the node
-    taints: tuple[str, ...] = ()  # of a Node: keys that keep pods away which do not tolerate them
+    taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
     warnings: tuple[str, ...] = ()

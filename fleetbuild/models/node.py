@@ -1,4 +1,4 @@
-"""A node: a host of the inventory, and how to reach it."""
+"""Nodes: the hosts of an inventory, and how to log in to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SKIPPED = "The inventory says fleetbuild_skip."
 
 
 class Become(Frozen):
-    """How a node lets us act as another user, in Ansible's words."""
+    """Ansible's become settings: how to act as another user on a node."""
 
     method: str = "sudo"
     user: str = "root"
@@ -22,9 +22,9 @@ class Become(Frozen):
 
 
 class Login(Frozen):
-    """Everything that decides how a node is reached; rendered by Ansible, so no templates left."""
+    """How to log in to a node. Ansible has rendered every template in it."""
 
-    connection: str = "ssh"  # "ssh" or "local"; any other is named when the node is probed
+    connection: str = "ssh"  # "ssh" or "local"; probing refuses any other
     host: str
     port: int | None = None
     user: str | None = None
@@ -50,19 +50,19 @@ class Node(Frozen):
     sms: tuple[str, ...] | None = None
     python: str | None = None
     builder: bool = False
-    skip: bool = False  # left alone: no command contacts it
+    skip: bool = False  # no command contacts this node
     packages: tuple[str, ...] = ()
     # All of the host's variables, for templates such as kubernetes.node_name. May hold secrets.
     variables: dict[str, Any] = Field(default_factory=dict, repr=False, exclude=True)
 
 
 class Inventory(Frozen):
-    """The nodes of an inventory, after the limit."""
+    """The nodes of an inventory that match the limit."""
 
     source: str
     limit: str | None = None
     nodes: tuple[Node, ...]
-    warnings: tuple[str, ...] = ()  # what Ansible found odd in it
+    warnings: tuple[str, ...] = ()  # Ansible's warnings about it
 
     def __getitem__(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)

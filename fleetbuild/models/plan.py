@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from fleetbuild.errors import BlockedError, worst
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.config import LabelsBy, Rollout
 from fleetbuild.models.target import Target
@@ -21,10 +22,10 @@ class Commit(NamedTuple):
 
 
 class LockedFile(Frozen):
-    """A file of the lock: fetched once by the controller, by hash.
+    """A file of the dependency lock, which the controller fetches once, by hash.
 
-    A source in git is a file that the controller makes: its url is git+ADDRESS@COMMIT, with #flat
-    at the end where it is without its submodules, and its sha256 is empty until then.
+    The controller makes the file itself from a source in git: the url is git+ADDRESS@COMMIT, with
+    #flat at the end if submodules are left out, and the sha256 is empty.
     """
 
     name: str
@@ -35,7 +36,7 @@ class LockedFile(Frozen):
 
     @property
     def commit(self) -> Commit | None:
-        """What it is made of, for a source in git."""
+        """The commit that the file is made from, if it is a source in git."""
         if not self.url.startswith("git+"):
             return None
         address, _, tail = self.url.removeprefix("git+").rpartition("@")
@@ -44,21 +45,21 @@ class LockedFile(Frozen):
 
     @property
     def identity(self) -> str:
-        """What its content is known by: its hash, or the commit."""
+        """What identifies the content: the hash, or the commit."""
         return self.sha256 or "git-" + self.url.rpartition("@")[2].replace("#", "-")
 
 
 class Requires(Frozen):
-    """What a builder must have: each tool is present, to be installed, or to be supplied."""
+    """What a build needs: tools that are present, to be installed, or to be supplied."""
 
     compiler: str  # "gcc 12.2.0 (present)", "gcc (to be installed by the toolchain role)"
     cuda: str | None = None
     disk_gb: float = 1
     memory_gb: float = 1
-    libraries: dict[str, str] = {}  # the system's, that every node must have, too: name -> words
+    libraries: dict[str, str] = {}  # system libraries that every node needs: name -> description
     to_supply: tuple[
         str, ...
-    ] = ()  # sentences; apply stops before the first build where any is here
+    ] = ()  # sentences; with any of them, apply stops before the first build
 
 
 class PlannedWheel(Frozen):
@@ -69,32 +70,32 @@ class PlannedWheel(Frozen):
     wheel_version: str
     recipe: str
     target: Target
-    libstdcxx: str | None = None  # the oldest GLIBCXX among the nodes, as far as they say
-    artifact_key: str | None  # None where the lock is missing
+    libstdcxx: str | None = None  # the oldest known GLIBCXX among the nodes
+    artifact_key: str | None  # None if the lock is missing
     action: Literal["build", "reuse", "published", "blocked"]
     reason: str
     evidence: str | None = None
     built_on: str | None = None
-    fallbacks: tuple[str, ...] = ()  # who builds where that node cannot, in order
+    fallbacks: tuple[str, ...] = ()  # nodes that build if built_on cannot, in order
     build_pythons: dict[str, str] = {}  # built_on and fallbacks -> path of their interpreter
-    build_gccs: dict[str, str] = {}  # those that need a gcc beside their default -> its major
+    build_gccs: dict[str, str] = {}  # nodes that need another gcc than their default -> its major
     jobs: int = 1
-    build_jobs: dict[str, int] = {}  # built_on and fallbacks -> how many there is room for
+    build_jobs: dict[str, int] = {}  # built_on and fallbacks -> number of jobs that fit
     minutes: float | None = None  # an estimate of the build, by its recipe and the jobs
-    measured: bool = False  # whether that rests on builds that were timed: others are not shown
-    cuda: str | None = None  # the toolkit that it is built with
-    cuda_why: str | None = None  # and why that one
+    measured: bool = False  # whether `minutes` rests on timed builds
+    cuda: str | None = None  # version of the CUDA toolkit to build with
+    cuda_why: str | None = None  # why this version
     environment: dict[str, str]
     config_settings: dict[str, str] = {}  # for the build backend
-    files: dict[str, str] = {}  # laid beside the source
+    files: dict[str, str] = {}  # files to put beside the source: name -> text
     patches: dict[str, str] = {}  # name -> text, in the order in which they are applied
-    libraries: Literal["system", "bundle"] = "system"  # that it is linked with
-    # Artifact keys of the release's wheels that are there while it is built, and pinned by it.
+    libraries: Literal["system", "bundle"] = "system"  # where shared libraries come from
+    # Artifact keys of the wheels of this release that the build uses and pins.
     built_against: tuple[str, ...] = ()
     requires: Requires
-    # The sdist, or a local source packed as one (its url is a file then). None: lock missing.
+    # The sdist, or a local source packed as one (with a file: url). None: the lock is missing.
     source: LockedFile | None = None
-    published: LockedFile | None = None  # the wheel that others built, where it is taken
+    published: LockedFile | None = None  # the wheel from an index, if that is used
     source_path: str | None = None  # where the user keeps a local source tree or archive
     build_dependencies: tuple[LockedFile, ...] = ()
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node
@@ -102,12 +103,12 @@ class PlannedWheel(Frozen):
 
     @property
     def timeout_seconds(self) -> int:
-        """The seconds that its build may take: 4 hours, or three times what is estimated."""
+        """The time limit of the build: 4 hours, or three times the estimate if that is longer."""
         return max(4 * 3600, round(3 * 60 * (self.minutes or 0)))
 
 
 class Installs(Frozen):
-    """What happens on each node of a group."""
+    """The nodes of a group by what an apply does there."""
 
     install: tuple[str, ...] = ()
     up_to_date: tuple[str, ...] = ()
@@ -115,7 +116,7 @@ class Installs(Frozen):
 
 
 class PlannedGroup(Frozen):
-    """The nodes with one target, what they get, and who builds it."""
+    """A group: the nodes with the same targets, their wheels, and the node that builds."""
 
     name: str
     nodes: tuple[str, ...]
@@ -131,15 +132,15 @@ class PlannedGroup(Frozen):
 
 
 class NodeHardware(Frozen):
-    """What decides the hardware class of a node that is blocked: it is of none of the groups."""
+    """The hardware of a blocked node, which is in no group: it decides its hardware class."""
 
     arch: str
-    features: tuple[str, ...]  # all that rungs ask about, or those of fleetbuild_isa
+    features: tuple[str, ...]  # those that rungs ask about, or those of fleetbuild_isa
     sms: tuple[str, ...] = ()
 
 
 class PlannedNode(Frozen):
-    """A node's fate in this plan."""
+    """What the plan says about a node."""
 
     state: Literal["ok", "unreachable", "blocked", "skipped"]
     group: str | None = None
@@ -147,12 +148,12 @@ class PlannedNode(Frozen):
     reason: str | None = None
     fix: str | None = None
     warnings: tuple[str, ...] = ()
-    isa: str | None = None  # fleetbuild_isa, where the inventory keeps it to a rung
-    python: str | None = None  # path of the interpreter that the release is made with
+    isa: str | None = None  # fleetbuild_isa, if the inventory sets it
+    python: str | None = None  # path of the interpreter for the release
     kubernetes_node: str | None = None
-    taints: tuple[str, ...] = ()  # as the cluster says: no build of ours runs there
-    current: str | None = None  # release id that serves now
-    hardware: NodeHardware | None = None  # where it is blocked, and the probe told
+    taints: tuple[str, ...] = ()  # of the Kubernetes Node; builds do not run there
+    current: str | None = None  # id of the release that serves now
+    hardware: NodeHardware | None = None  # of a blocked node that was probed
 
 
 class Summary(Frozen):
@@ -167,30 +168,30 @@ class Summary(Frozen):
 
 
 class Loss(Frozen):
-    """What nodes lose where their group is merged into another wheel set."""
+    """What nodes lose if their group is merged into another wheel set."""
 
-    group: str  # that they would be in
-    nodes: int  # how many they are
-    wheel_set: str  # that serves them
-    rung: str | None = None  # that they lose
-    slower: float = 0  # how much longer the CPU's work is expected to take: 0.5, half again
-    sms: tuple[str, ...] = ()  # GPU code that they carry for others
+    group: str  # their own group
+    nodes: int  # number of nodes
+    wheel_set: str  # the wheel set that serves them instead
+    rung: str | None = None  # the rung that they lose
+    slower: float = 0  # expected slowdown on the CPU: 0.5 means 50 % longer
+    sms: tuple[str, ...] = ()  # GPU code in their wheels that only others use
 
 
 class Tradeoff(Frozen):
-    """What a number of wheel sets comes to, at the least cost."""
+    """The cheapest plan with a given number of wheel sets."""
 
     wheel_sets: int
-    chosen: bool  # whether the plan is made so
+    chosen: bool  # whether this is the plan
     minutes: float  # to build all their wheels, as the recipes estimate
     size_mb: float  # of all their wheels
-    cost: float  # what is made least, in minutes of building
-    exact: bool = True  # whether all ways were weighed
+    cost: float  # what is minimized, in minutes of building
+    exact: bool = True  # whether every combination was compared
     losses: tuple[Loss, ...] = ()
 
 
 class Plan(Frozen):
-    """See SPEC: saved, exact, versioned, stable in order, without secrets."""
+    """An exact, versioned statement of what an apply will do. It holds no secrets."""
 
     format_version: str = FORMAT_VERSION
     created: str  # ISO 8601, UTC
@@ -206,13 +207,45 @@ class Plan(Frozen):
     packages: tuple[str, ...]
     label_domain: str = "fleetbuild.dev"
     labels: LabelsBy = "files"
-    build_image: str | None = None  # what builds in a cluster run in
+    build_image: str | None = None  # the image for builds in a cluster
     cache: Literal["ccache", "sccache", "none"] = "ccache"
     fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
     nodes: dict[str, PlannedNode]
     groups: tuple[PlannedGroup, ...]
-    # Most wheel sets first; empty where nothing asks for fewer.
+    # Most wheel sets first; empty if no cap or option asks for fewer.
     tradeoffs: tuple[Tradeoff, ...] = ()
     rollout: Rollout = Rollout()
     warnings: tuple[str, ...] = ()
     summary: Summary = Summary()
+
+    def require_ssh(self) -> None:
+        """Raise BlockedError if the plan's nodes were read from a cluster."""
+        if self.facts_source == "cluster":
+            raise BlockedError(
+                "This plan was made with --from-cluster; apply needs SSH access to the nodes.",
+                "Build in the cluster: fleetbuild emit builds. To apply, plan from an inventory.",
+            )
+
+    @property
+    def exit_code(self) -> int:
+        """0, 3 if nodes are unreachable, or 4 if a node or wheel is blocked."""
+        blocked = self.summary.nodes_blocked or any(
+            wheel.action == "blocked" for group in self.groups for wheel in group.wheels
+        )
+        return worst([3 if self.summary.nodes_unreachable else 0, 4 if blocked else 0])
+
+    @property
+    def detailed_exit_code(self) -> int:
+        """The exit code, but 10 where it would be 0 and there is something to do."""
+        if self.exit_code == 0 and (self.summary.wheels_to_build or self.summary.nodes_to_change):
+            return 10
+        return self.exit_code
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """The groups with nodes to change, and how many nodes that are."""
+        numbers = {
+            group.name: len(group.installs.install) + len(group.installs.upgrade)
+            for group in self.groups
+        }
+        return {name: number for name, number in numbers.items() if number}

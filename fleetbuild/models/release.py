@@ -1,4 +1,4 @@
-"""A release: one installed environment on a node. Its manifest lies beside it on the node."""
+"""Releases: an installed environment on a node, described by its manifest there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Dependency = Annotated[str, Field(pattern=f"^{_NAME}=={_VERSION}$")]
 
 
 class ManifestWheel(Frozen):
-    """A wheel that fleetbuild built, as it was installed."""
+    """An installed wheel that fleetbuild built."""
 
     package: str = Field(pattern=f"^{_NAME}$")
     version: str = Field(pattern=f"^{_VERSION}$")  # with the local label: 0.8.0+cpu.avx2
@@ -26,18 +26,18 @@ class ManifestWheel(Frozen):
 
 
 class Manifest(Frozen):
-    """What `manifest.json` in a release says; written last, so its presence means complete."""
+    """The content of a release's `manifest.json`. It is written last, so it means complete."""
 
     format_version: int = Field(default=1, ge=1, le=1000)
     release: str = Field(pattern=_FOLDER)  # the release's name, such as "default"
     id: str = Field(pattern=_FOLDER)
     group: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,252}$")
-    python: str = Field(max_length=1024)  # the interpreter that it was made with
+    python: str = Field(max_length=1024)  # path of its interpreter
     wheels: tuple[ManifestWheel, ...] = Field(max_length=1000)
     dependencies: tuple[Dependency, ...] = Field(default=(), max_length=5000)
     verified: bool = False
 
 
 def release_root(install_path: str, release_name: str) -> str:
-    """Where a release's versions and its `current` link live on a node."""
+    """Return the folder of a release's versions and its `current` link on a node."""
     return install_path if release_name == "default" else f"{install_path}/{release_name}"

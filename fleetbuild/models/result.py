@@ -1,4 +1,4 @@
-"""What an apply, a verify or a rollback did."""
+"""Results of an apply, a verify or a rollback, by node and by wheel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetbuild.models._base import Frozen
 
 
 class NodeResult(Frozen):
-    """How one node ended."""
+    """The result of one node."""
 
     node: str
     group: str | None = None
@@ -25,7 +25,7 @@ class NodeResult(Frozen):
 
 
 class WheelResult(Frozen):
-    """A wheel that was built, reused, or not."""
+    """The result of one wheel."""
 
     package: str
     wheel_version: str
@@ -35,37 +35,37 @@ class WheelResult(Frozen):
     file: str | None = None
     sha256: str | None = None
     seconds: float | None = None
-    cached: bool = False  # an earlier run had built it on that node; `seconds` is what that took
+    cached: bool = False  # built on that node by an earlier run, in `seconds`
     reason: str | None = None
     fix: str | None = None
     log: str | None = None  # the controller's copy of the build log
 
 
 class LabelResult(Frozen):
-    """How the labelling of one node in the cluster ended."""
+    """The result of labelling one node in the cluster."""
 
-    node: str  # in the inventory; in the cluster where it has no host
+    node: str  # name in the inventory, else in the cluster
     kubernetes_node: str
     state: Literal[
         "labelled", "unchanged",
-        "no_node",  # a host that is no Node of the cluster
+        "no_node",  # the host is not a Node of the cluster
         "gone",  # deleted, or replaced by another of its name, while it was labelled
-        "conflict",  # a label of ours has another value, and another owner
-        "kept",  # a label that should go stays, for it has another owner too
+        "conflict",  # another field manager has set one of our labels to another value
+        "kept",  # a stale label remains, since another field manager has set it too
         "forbidden", "unauthorized", "refused", "unreachable", "failed",
     ]  # fmt: skip
-    labels: dict[str, str] = {}  # those of ours that it has now, where it was labelled
+    labels: dict[str, str] = {}  # our labels that the node has now, if it was labelled
     reason: str | None = None
     fix: str | None = None
 
     @property
     def well(self) -> bool:
-        """Is it as it should be, as far as the cluster knows it?"""
+        """Whether the labels are right, or the node is not in the cluster."""
         return self.state in ("labelled", "unchanged", "no_node")
 
 
 class Labelled(Frozen):
-    """What was labelled in a cluster, and which Nodes of it no host is meant by."""
+    """The result of labelling a cluster, and its Nodes that are not hosts of the inventory."""
 
     nodes: tuple[LabelResult, ...] = ()
     strangers: tuple[str, ...] = ()
@@ -99,19 +99,19 @@ _WHEEL_CODES = {"failed": 5, "refused": 7}
 
 
 class Result(Frozen):
-    """What a run did, node by node and wheel by wheel."""
+    """What a run did."""
 
     plan_digest: str
     wheels: tuple[WheelResult, ...] = ()
     nodes: tuple[NodeResult, ...] = ()
     manifests: tuple[str, ...] = ()  # files written
-    labels: tuple[LabelResult, ...] = ()  # where labels are more than files
+    labels: tuple[LabelResult, ...] = ()  # unless labels are only written to files
     changed: bool = False
     seconds: float = 0
 
     @property
     def verified(self) -> frozenset[str]:
-        """The nodes that were seen to work with what serves there now."""
+        """The nodes whose current release was verified."""
         return frozenset(node.node for node in self.nodes if node.state in _VERIFIED)
 
     @property
@@ -124,5 +124,5 @@ class Result(Frozen):
 
 
 def label_code(results: Iterable[LabelResult]) -> int:
-    """The exit code for how labelling ended."""
+    """Return the exit code for these results."""
     return worst([_LABEL_CODES.get(result.state, 0) for result in results])

@@ -1,4 +1,4 @@
-"""What runs on a node, against what the last apply left there."""
+"""Status: what serves on a node, compared with what the last apply left there."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ Drift = Literal["none", "missing", "changed", "different"]
 
 
 class NodeStatus(Frozen):
-    """One node. `drift` is None where nothing is known to compare."""
+    """The status of one node. `drift` is None if there is nothing to compare."""
 
     node: str
     state: Literal["ok", "unreachable", "unsupported", "skipped", "unknown"]
     reason: str | None = None  # why it is not ok
+    fix: str | None = None  # what to do about it
     group: str | None = None
-    release_id: str | None = None  # what is current there
+    release_id: str | None = None  # the current release
     verified: bool = False
     packages: tuple[str, ...] = ()  # name==version of the wheels that were built for it
     drift: Drift | None = None
-    sentence: str = ""  # the drift in words
-    # What its labels in the cluster are; None where no cluster was asked, or nothing to compare.
+    sentence: str = ""  # the drift as a sentence
+    # Its labels in the cluster; None if no cluster was asked, or there is nothing to compare.
     labels: Literal["right", "wrong", "no_node", "no_host"] | None = None
-    labels_sentence: str = ""  # what is wrong with them, in words
+    labels_sentence: str = ""  # what is wrong with the labels
     probed: str | None = None  # when its facts were read: ISO 8601, UTC

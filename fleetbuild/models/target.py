@@ -1,4 +1,4 @@
-"""What a wheel is built for."""
+"""Targets: what a wheel is built for."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from fleetbuild.models._base import Frozen
 
 
 class TargetLibc(Frozen):
-    """The libc family, and the oldest version that the wheel must run on."""
+    """The libc family, and the oldest version on which the wheel must run."""
 
     family: Literal["glibc", "musl"]
     floor: str
 
 
 class Target(Frozen):
-    """Operating system, CPU, GPUs, Python ABI and libc that one wheel serves."""
+    """The operating system, CPU, GPUs, Python ABI and libc that a wheel is built for."""
 
     os: Literal["linux"] = "linux"
     arch: str  # x86_64, aarch64

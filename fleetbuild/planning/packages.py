@@ -91,7 +91,7 @@ def choose_packages(
     command_line: Sequence[str], config: Config, inventory: Inventory
 ) -> tuple[str, ...]:
     """The packages of this run: of the command line, else fleetbuild.yml, else the inventory."""
-    chosen = tuple(command_line) or config.packages or _of_inventory(inventory)
+    chosen = tuple(command_line) or named_packages(config, inventory)
     if not chosen:
         raise ConfigError(
             "No package is named.",
@@ -99,6 +99,11 @@ def choose_packages(
             "or in the inventory as fleetbuild_packages.",
         )
     return chosen
+
+
+def named_packages(config: Config, inventory: Inventory) -> tuple[str, ...]:
+    """Return the packages that fleetbuild.yml names, else those of the inventory."""
+    return config.packages or _of_inventory(inventory)
 
 
 def _of_inventory(inventory: Inventory) -> tuple[str, ...]:

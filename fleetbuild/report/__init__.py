@@ -1,4 +1,4 @@
-"""Everything that is shown: tables, progress, JSON. The only place that prints."""
+"""Output: tables, progress, JSON. Nothing else prints."""
 
 from fleetbuild.report.output import Output
 

@@ -1,4 +1,4 @@
-"""What a wheel needs, for people and for programs."""
+"""The report of `fleetbuild audit`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fleetbuild.text import count
 
 
 def audit_document(wheel: WheelAudit) -> dict[str, Any]:
-    """The document of `audit --json`: every file, and what they come to together."""
+    """Return the document of `audit --json`: each file, and what the wheel needs in all."""
     return {
         "format_version": "1.0",
         "features": list(wheel.features),
@@ -21,10 +21,10 @@ def audit_document(wheel: WheelAudit) -> dict[str, Any]:
 
 
 def audit_lines(wheel: WheelAudit, *, every_use: bool = False) -> list[str]:
-    """What the wheel needs, where from, and what is wrong with it."""
+    """Return lines that say what the wheel needs, in which file, and what is wrong with it."""
     wrong = [f"  wrong       {problem}" for problem in wheel.problems]
     if wrong and wheel.name is None and not wheel.elfs:
-        return [wheel.file, *wrong]  # nothing could be read, so nothing is said about its needs
+        return [wheel.file, *wrong]  # nothing could be read
     lines = [
         wheel.file,
         (

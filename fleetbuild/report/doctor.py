@@ -1,4 +1,4 @@
-"""What `fleetbuild doctor` found."""
+"""The report of `fleetbuild doctor`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def document(findings: Sequence[Finding]) -> dict[str, Any]:
-    """The document of `doctor --json`."""
+    """Return the document of `doctor --json`."""
     return {"format_version": "1.0", "checks": [asdict(finding) for finding in findings]}
 
 
 def table(findings: Sequence[Finding]) -> Table:
-    """A row for each finding, with the fix below what is wrong."""
+    """Return a table with a row per finding, and the fix below each problem."""
     from rich.table import Table
     from rich.text import Text
 
@@ -35,11 +35,11 @@ def table(findings: Sequence[Finding]) -> Table:
 
 
 def ending(findings: Sequence[Finding]) -> str:
-    """The last line: fit or not."""
+    """Return the last line: whether this controller has what a run needs."""
     bad = sum(finding.state == "fail" for finding in findings)
     odd = sum(finding.state == "warn" for finding in findings)
     if bad:
-        return f"{count(bad, 'thing')} missing: see fix above."
+        return f"{count(bad, 'problem')} found: apply the fixes above."
     if odd:
         return f"This controller is fit, with {count(odd, 'warning')}."
     return "This controller is fit. Next: fleetbuild init, or fleetbuild plan INVENTORY"

@@ -1,4 +1,4 @@
-"""The table of `fleetbuild facts`."""
+"""The report of `fleetbuild facts`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from fleetbuild.text import count
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Beyond so many nodes, those that look alike share a row.
+# In a larger fleet, nodes with the same values share a row.
 MANY = 40
 FORMAT_VERSION = "1.0"
 HEADINGS = ("node", "isa", "SM", "GPUs", "driver", "system", "libc", "python", "CPUs", "GB")
 
 
+def probing(nodes: int) -> str:
+    """Return what the progress display says: Probing 5 nodes."""
+    return f"Probing {count(nodes, 'node')}"
+
+
 def facts_document(facts: Mapping[str, Facts]) -> dict[str, Any]:
-    """The document of `facts --json`."""
+    """Return the document of `facts --json`."""
     return {
         "format_version": FORMAT_VERSION,
         "nodes": {name: node.model_dump(mode="json") for name, node in facts.items()},
@@ -27,7 +32,7 @@ def facts_document(facts: Mapping[str, Facts]) -> dict[str, Any]:
 
 
 def facts_table(facts: Mapping[str, Facts], *, every_node: bool = False) -> Table:
-    """A row for each node; in a large fleet, for each kind of node."""
+    """Return a table with a row per node; in a large fleet, per kind of node."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -43,7 +48,7 @@ def facts_table(facts: Mapping[str, Facts], *, every_node: bool = False) -> Tabl
 
 
 def facts_ending(facts: Mapping[str, Facts], seconds: float) -> list[str]:
-    """Warnings, then who did not answer, then the count."""
+    """Return the warnings, the nodes that did not answer, and the count."""
     lines = _warnings(facts)
     for state in ("unsupported", "unreachable"):
         lines += troubles(
@@ -91,7 +96,7 @@ def _gpus(facts: Facts) -> str:
 
 
 def _warnings(facts: Mapping[str, Facts]) -> list[str]:
-    """One line for each warning, with everyone whom it concerns."""
+    """Return a line per warning, with all nodes that have it."""
     nodes: dict[str, list[str]] = {}
     for name, known in facts.items():
         for text in known.warnings:

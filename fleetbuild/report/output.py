@@ -1,4 +1,4 @@
-"""Where words go: people's to the terminal, machines' to standard output, errors to stderr."""
+"""Output streams: text for people, documents for programs on standard output, errors on stderr."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNLIMITED = 10_000
 
 
 class Output:
-    """Two channels. With `json`, standard output is the machine's and people read stderr."""
+    """Two channels. With `json`, standard output is for programs, and people read stderr."""
 
     def __init__(self, *, json: bool = False, verbose: bool = False, color: bool = True) -> None:
         self.json = json
@@ -33,7 +33,7 @@ class Output:
 
     @cached_property
     def console(self) -> Console:
-        """The rich console for people; it never reads markup in what it is given."""
+        """The rich console for people. It does not interpret markup."""
         from rich.console import Console
 
         console = Console(
@@ -49,16 +49,16 @@ class Output:
 
     @property
     def live(self) -> bool:
-        """Is a person watching a terminal that can redraw?"""
+        """Whether the output is a terminal that can redraw lines."""
         return self.console.is_terminal and not self.console.is_dumb_terminal
 
     def say(self, *lines: str) -> None:
-        """Plain words for people, a line each; nothing in them can move the cursor."""
+        """Write lines for people, without control characters."""
         text = "".join(clean(line, limit=LONGEST) + "\n" for line in lines)
         Unbreakable(self._people).write(text)
 
     def show(self, renderable: RenderableType) -> None:
-        """A table for people. Away from a terminal, no line ends in blanks and none is cut."""
+        """Write a table for people. Without a terminal, lines are neither padded nor cut."""
         if self.console.is_terminal:
             self.console.print(renderable)
             return
@@ -67,27 +67,26 @@ class Output:
         self.say(*(line.rstrip() for line in captured.get().splitlines()))
 
     def document(self, document: Any) -> None:
-        """The one JSON document of a command, on standard output."""
+        """Write the JSON document of a command to standard output."""
         self.text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
     def text(self, text: str) -> None:
-        """Text for machines, exactly as it is, on standard output."""
+        """Write text for programs to standard output, unchanged."""
         Unbreakable(sys.stdout).write(text)
 
     def error(self, error: FleetbuildError) -> None:
-        """What happened and what to do now, on stderr."""
+        """Write an error and its fix to stderr."""
         self.warn(f"error: {error.message}")
         if error.fix:
             self.warn(f"fix: {error.fix}")
 
     def warn(self, text: str) -> None:
-        """Words on stderr. They may hold several lines (the tail of a log, a traceback); each is
-        cleaned, none is lost."""
+        """Write text to stderr. It may have several lines, such as a traceback; each is cleaned."""
         lines = text.splitlines() or [""]
         Unbreakable(sys.stderr).write("".join(clean(line, limit=LONGEST) + "\n" for line in lines))
 
     def ask(self, question: str) -> bool:
-        """Yes or no, from a person at a terminal."""
+        """Ask a yes-or-no question at the terminal."""
         stream = Unbreakable(self._people)
         stream.write(f"{question} [y/N] ")
         stream.flush()
@@ -95,7 +94,7 @@ class Output:
 
 
 class Unbreakable:
-    """A stream that goes on in silence when its reader is gone: `| head` must not stop an apply."""
+    """A stream that drops its output once the reader closes it: `| head` must not stop a run."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

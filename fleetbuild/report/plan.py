@@ -1,4 +1,4 @@
-"""What `fleetbuild plan` shows: what is built where, what goes to whom, what stands in the way."""
+"""The report of `fleetbuild plan`: what is built where, which nodes get it, and what is blocked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-# The table needs about so many columns; below, each group becomes a few short lines.
+# The table needs about this many columns; on a narrower terminal, each group is a few lines.
 WIDE = 110
 SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
 EVIDENCE = {
@@ -27,16 +27,17 @@ _SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
 STYLES = {"+": "green", "=": "dim", "!": "red"}
 
 
-def heading(plan: Plan, seconds: float | None = None) -> str:
-    """14 nodes probed in 1.6 s · torch 2.13.0, torchvision 0.28.0."""
+def heading(plan: Plan, seconds: float | None = None, resolving: float | None = None) -> str:
+    """14 nodes probed in 1.6 s, planned in 12 s · torch 2.13.0, torchvision 0.28.0."""
     how = _SOURCES.get(plan.facts_source, "probed")
     took = "" if seconds is None or how != "probed" else f" in {duration(seconds)}"
     packages = ", ".join(clean(package).replace("==", " ") for package in plan.packages)
-    return f"{count(len(plan.nodes), 'node')} {how}{took} · {packages}"
+    planned = f", planned in {duration(resolving)}" if resolving is not None else ""
+    return f"{count(len(plan.nodes), 'node')} {how}{took}{planned} · {packages}"
 
 
 def plan_body(plan: Plan, width: int) -> RenderableType:
-    """The groups: a table where there is room, a few lines each where there is not."""
+    """Return the groups as a table, or as a few lines each on a narrow terminal."""
     from rich.text import Text
 
     if width >= WIDE:
@@ -46,7 +47,7 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
 
 
 def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
-    """What needs attention, then the plan in one line."""
+    """Return what needs attention, then the plan in one line."""
     lines = [f"warning: {clean(warning)}" for warning in plan.warnings]
     if verbose:
         lines += [
@@ -54,7 +55,7 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
             for name, node in plan.nodes.items()
             for warning in node.warnings
         ]
-    lines += _unreachable(plan)
+    lines += _not_planned_for(plan)
     lines += _to_supply(plan)
     if plan.lock == "missing":
         why = clean(plan.lock_problem or "no index could be reached")
@@ -90,6 +91,7 @@ def summary_line(plan: Plan) -> str:
         (summary.nodes_up_to_date, "up to date"),
         (summary.nodes_blocked, "blocked"),
         (summary.nodes_unreachable, "unreachable"),
+        (sum(node.state == "skipped" for node in plan.nodes.values()), "skipped"),
     ):
         if number:
             nodes.append(f"{number} {word}")
@@ -97,20 +99,20 @@ def summary_line(plan: Plan) -> str:
 
 
 def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = None) -> str:
-    """Where the plan is and the command to run next."""
+    """Return where the plan is and the command to run next."""
     elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {saved}"
     state = state_option(state_dir)
     words = [f"Saved {saved}."]
     if plan.lock == "missing":
-        words.append("Next: make the index or source reachable, and plan again.")
+        words.append("Next: make the index or source reachable, then plan again.")
     elif plan.summary.nodes_to_change:
         step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
         first = "supply what is missing, then " if _to_supply(plan) else ""
         words.append(f"Next: {first}fleetbuild {step}{state}")
     elif plan.summary.nodes_up_to_date or not plan.summary.nodes_blocked:
-        words.append("Nothing is to be done.")
+        words.append("Nothing to do.")
     else:
-        words.append("Nothing can be done.")
+        words.append("Nothing to do: every node is blocked.")
     odd = next((name for name, node in plan.nodes.items() if node.state == "blocked"), None)
     if odd and not elsewhere:  # explain reads the plan in the state directory
         facts = f" --facts {captures or 'DIR'}" if plan.facts_source == "captures" else ""
@@ -179,7 +181,7 @@ def _symbol(group: PlannedGroup) -> str:
 
 
 def _lead(group: PlannedGroup) -> PlannedWheel:
-    """The wheel that decides what is said about the group."""
+    """Return the wheel that decides how the group is shown."""
     order = ("blocked", "build", "published", "reuse")
     return min(group.wheels, key=lambda wheel: order.index(wheel.action))
 
@@ -192,7 +194,7 @@ def _about(group: PlannedGroup) -> str:
 
 
 def _roughly(minutes: float) -> str:
-    """An estimate is no measure: 4 min, 50 min, 1 h 50."""
+    """Return an estimate, rounded: 4 min, 50 min, 1 h 50."""
     whole = max(1, round(minutes))
     return f"{whole} min" if whole < 60 else f"{whole // 60} h {whole % 60 // 10 * 10:02d}"
 
@@ -207,11 +209,11 @@ def _place(wheel: PlannedWheel, group: PlannedGroup) -> str:
 
 
 def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
-    """Why the builder builds; for what is not built, why not."""
+    """Return why this node builds, or why the wheel is not built."""
     if wheel.action != "build":
         return clean(wheel.reason)
     if wheel.built_on not in (None, *group.nodes):
-        return "a builder named for it"
+        return "named in build.builders"
     if len(group.nodes) == 1:
         return "the only node"
     libcs = {plan.fingerprint.get(name, {}).get("libc") for name in group.nodes}
@@ -221,7 +223,7 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
 
 
 def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:
-    """What to do about a group that is blocked as a whole."""
+    """Return the fixes for a group that is blocked as a whole."""
     nodes = [node for name in group.nodes if (node := plan.nodes.get(name))]
     return list(dict.fromkeys(clean(node.fix) for node in nodes if node.fix))
 
@@ -241,7 +243,8 @@ def _changes(group: PlannedGroup) -> str:
     installs = group.installs
     parts = [
         f"{word} {len(names)}"
-        for word, names in (("install", installs.install), ("upgrade", installs.upgrade))
+        # Not "upgrade": a release may also be older, or lack a package.
+        for word, names in (("install", installs.install), ("change", installs.upgrade))
         if names
     ]
     if installs.up_to_date:
@@ -250,7 +253,7 @@ def _changes(group: PlannedGroup) -> str:
 
 
 def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode]]:
-    """Blocked nodes that are in no group, those with the same reason and fix together."""
+    """Return the blocked nodes without a group, by reason and fix."""
     alike: dict[tuple[str | None, ...], list[str]] = {}
     for name, node in plan.nodes.items():
         if node.state == "blocked" and node.group is None:
@@ -258,12 +261,12 @@ def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode]]:
     return [(names, plan.nodes[names[0]]) for names in alike.values()]
 
 
-def _unreachable(plan: Plan) -> list[str]:
+def _not_planned_for(plan: Plan) -> list[str]:
     return troubles(
         {
             name: (node.state, node.reason or "no reason given", node.fix)
             for name, node in plan.nodes.items()
-            if node.state == "unreachable"
+            if node.state in ("unreachable", "skipped")
         }
     )
 

@@ -1,4 +1,4 @@
-"""How an apply, a verify or a rollback ended, and what to do next."""
+"""The report of an apply, a verify or a rollback, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
 from fleetbuild.models.result import Labelled, LabelResult
-from fleetbuild.report.text import clean, duration, fold, state_option, troubles
+from fleetbuild.report.text import clean, duration, fold, quoted, state_option, troubles
 from fleetbuild.text import count
 
 GOOD = {
@@ -29,21 +29,22 @@ BAD = {
 
 
 def result_lines(result: Result) -> list[str]:
-    """Wheels, then what went wrong and for whom, then the count: the worst is read last."""
-    lines = [_wheel(wheel) for wheel in result.wheels if wheel.state != "reused"]
+    """Return wheels, then problems with their nodes, then the count: the worst is read last."""
+    lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
     lines += _troubles(_untold(result))
     lines += label_troubles(result.labels)
     return [*lines, result_summary(result)]
 
 
 def wheel_lines(wheels: Sequence[WheelResult]) -> list[str]:
-    """A line for each wheel, and how many there are to use."""
+    """Return a line per wheel, and how many were taken in."""
     good = sum(wheel.state != "refused" for wheel in wheels)
-    return [*map(_wheel, wheels), f"{count(good, 'wheel')} taken in, {len(wheels) - good} refused."]
+    lines = [line for wheel in wheels for line in _wheel(wheel)]
+    return [*lines, f"{count(good, 'wheel')} taken in, {len(wheels) - good} refused."]
 
 
 def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
-    """Where things are now."""
+    """Return where the release, the wheels and the manifests are."""
     served = [node.node for node in result.nodes if node.state in ("installed", "up_to_date")]
     lines = []
     if served:
@@ -59,24 +60,24 @@ def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
 
 
 def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
-    """The command to run now."""
+    """Return the command to run now."""
     source = clean(plan.inventory)
     if result.exit_code == 0:
         return f"Next: fleetbuild status {source}{state_option(state_dir)}"
     states = {node.state for node in result.nodes}
     planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
-    if gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}:
-        return f"Next: mend that, then run again: fleetbuild apply{state_option(state_dir)}"
-    return f"Next: mend that, then plan again: fleetbuild plan {source}{state_option(state_dir)}"
+    again = gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
+    command = f"{'apply' if again else f'plan {source}'}{state_option(state_dir)}"
+    return f"Next: fix the errors above, then run: fleetbuild {command}"
 
 
 def _untold(result: Result) -> Iterator[NodeResult]:
-    """Nodes in trouble or left out; that a wheel was not built is told once, with the wheel."""
+    """Yield the nodes to report. A failed build is explained once, with its wheel."""
     for node in result.nodes:
         if node.state == "build_failed" and result.wheels:
             yield node.model_copy(update={"reason": None, "fix": None})
-        elif node.state in BAD or (node.state == "skipped" and node.reason):
+        elif node.state in BAD or (node.state in ("skipped", "rolled_back") and node.reason):
             yield node
 
 
@@ -102,9 +103,9 @@ LABELS = {
     "no_node": "not in the cluster",
     "gone": "gone from the cluster",
     "conflict": "labelled by others",
-    "kept": "not rid of labels",
+    "kept": "left with stale labels",
     "forbidden": "forbidden to label",
-    "unauthorized": "not let in to label",
+    "unauthorized": "not labelled: login refused",
     "refused": "not labelled",
     "unreachable": "not labelled",
     "failed": "not labelled",
@@ -112,7 +113,7 @@ LABELS = {
 
 
 def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
-    """What went wrong with labels, and the hosts that are not in the cluster."""
+    """Return problems with labels, and the hosts that are not in the cluster."""
     return troubles(
         {
             each.node: (LABELS[each.state], each.reason, each.fix)
@@ -123,34 +124,37 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
 
 
 def labelled_lines(labelled: Labelled) -> list[str]:
-    """What was labelled in a cluster; the count is read last."""
+    """Return what was labelled in a cluster; the count is read last."""
     lines = label_troubles(labelled.nodes)
     lines += labelled.remarks
     if labelled.strangers:
-        lines.append(f"Nodes of the cluster that are no host here: {fold(labelled.strangers)}")
+        others = fold(labelled.strangers)
+        lines.append(f"Nodes of the cluster that are not in the inventory: {others}")
     ended = Counter(LABELS[each.state] for each in labelled.nodes)
     parts = [f"{ended[words]} {words}" for words in dict.fromkeys(LABELS.values()) if ended[words]]
     return [*lines, f"{count(ended.total(), 'node')}: {', '.join(parts) or 'none to label'}."]
 
 
 def unlabelled_lines(labelled: Labelled) -> list[str]:
-    """What was taken off in a cluster; the count is read last."""
-    off = sum(each.well for each in labelled.nodes)
-    return [*label_troubles(labelled.nodes), f"Labels taken off {count(off, 'node')}."]
+    """Return what was removed in a cluster; the count is read last."""
+    removed = sum(each.well for each in labelled.nodes)
+    return [*label_troubles(labelled.nodes), f"Labels taken off {count(removed, 'node')}."]
 
 
-def _wheel(wheel: WheelResult) -> str:
+def _wheel(wheel: WheelResult) -> list[str]:
     name = f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
     if wheel.state in ("failed", "refused"):
-        parts = (wheel.reason or "no reason given", wheel.fix, wheel.log and f"log: {wheel.log}")
-        return f"{wheel.state}: {name}: " + ". ".join(
-            clean(part).rstrip(".") for part in parts if part
-        )
+        first, *rest = (wheel.reason or "no reason given").strip().splitlines()
+        lines = [f"{wheel.state}: {name}: {clean(first)}", *quoted(rest)]
+        for label, text in (("fix", wheel.fix), ("log", wheel.log)):
+            if text:
+                lines.append(f"  {label}: {clean(text)}")
+        return lines
     where = f" on {clean(wheel.built_on)}" if wheel.built_on else ""
     if wheel.cached:
-        return f"built: {name}{where}, found finished there"
+        return [f"built: {name}{where}, by an earlier run"]
     took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
-    return f"built: {name}{where}{took}"
+    return [f"built: {name}{where}{took}"]
 
 
 def _troubles(nodes: Iterable[NodeResult]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What runs where, and what is no longer as the last apply left it."""
+"""The report of `fleetbuild status`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models import NodeStatus
-from fleetbuild.report.text import ago, clean, fold
+from fleetbuild.report.text import ago, clean, fold, troubles
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Beyond so many nodes, those that are alike share a row.
+# In a larger fleet, nodes in the same state share a row.
 MANY = 40
 STYLES = {"missing": "red", "different": "yellow", "changed": "yellow"}
 
 
 def status_document(nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
-    """The document of `status --json`."""
+    """Return the document of `status --json`."""
     return {
         "format_version": "1.0",
         "nodes": {name: node.model_dump(mode="json") for name, node in nodes.items()},
@@ -26,7 +26,7 @@ def status_document(nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
 
 
 def status_table(nodes: Mapping[str, NodeStatus], *, every_node: bool = False) -> Table:
-    """A row for each node; in a large fleet, for each set of nodes in the same state."""
+    """Return a table with a row per node; in a large fleet, per set of nodes in the same state."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -63,11 +63,26 @@ def _labels(node: NodeStatus) -> str:
     return node.labels_sentence.replace(f" {node.node} ", " NODE ")
 
 
+def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
+    """Return what a rollback would switch: a line per current release."""
+    serving: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        if node.release_id:
+            serving.setdefault(node.release_id, []).append(name)
+    lines = [
+        f"{fold(names)}: from release {clean(release)} to the one before it"
+        for release, names in serving.items()
+    ]
+    return lines or ["No node serves a release."]
+
+
 def status_ending(
     nodes: Mapping[str, NodeStatus], source: str, *, by: str = "files", cluster: str = ""
 ) -> list[str]:
-    """The counts, how old the knowledge is, and what to do about drift. `by` says who labels, and
-    `cluster` which options name the cluster."""
+    """Return the counts, the age of the facts, and what to do about drift.
+
+    `by` is kubernetes.labels; `cluster` holds the options that name the cluster.
+    """
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
     silent = [name for name, node in nodes.items() if node.state == "unreachable"]
     mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
@@ -84,15 +99,13 @@ def status_ending(
         lines.append(f"Read {ago(oldest)}.")
     if mislabelled:
         command = f"verify {clean(source)}" if by == "nfd" else f"emit labels --apply{cluster}"
-        lines.append(f"Labels say something else than what serves: {fold(mislabelled)}")
+        lines.append(f"wrong labels: {fold(mislabelled)}")
         lines.append(f"  fix: fleetbuild {command}")
     if strangers:
-        lines.append(
-            f"{count(len(strangers), 'Node')} of the cluster with labels of this release, and no"
-            f" host here: {fold(strangers)}"
-        )
-    if silent:
-        lines.append(f"unreachable: {fold(silent)}")
+        lines.append(f"labelled with this release, but not in the inventory: {fold(strangers)}")
+    lines += troubles(
+        {name: ("unreachable", nodes[name].reason, nodes[name].fix) for name in silent}
+    )
     if drifted:
         lines.append(f"Next: fleetbuild plan {clean(source)}")
     return lines

@@ -1,4 +1,4 @@
-"""The wheels of the store."""
+"""The report of `fleetbuild store list`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def store_document(wheels: Sequence[StoredWheel]) -> dict[str, Any]:
-    """The document of `store list --json`: where each wheel is, and where it comes from."""
+    """Return the document of `store list --json`: path and provenance of each wheel."""
     return {"format_version": "1.0", "wheels": [wheel.model_dump(mode="json") for wheel in wheels]}
 
 
 def store_table(wheels: Sequence[StoredWheel]) -> Table:
-    """A row for each wheel."""
+    """Return a table with a row per wheel."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -40,5 +40,5 @@ def store_table(wheels: Sequence[StoredWheel]) -> Table:
 
 
 def store_ending(wheels: Sequence[StoredWheel]) -> str:
-    """How many, and how much."""
+    """Return the number of wheels and their size."""
     return f"{count(len(wheels), 'wheel')}, {size(sum(w.provenance.size for w in wheels))}."

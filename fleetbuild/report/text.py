@@ -1,8 +1,9 @@
-"""Small things that make text fit to show: what a node says is not trusted, and lists are long."""
+"""Text to show: cleaned of control characters, with long lists of names folded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,7 @@ __all__ = [
     "clean",
     "duration",
     "fold",
+    "quoted",
     "size",
     "state_option",
     "troubles",
@@ -22,25 +24,51 @@ __all__ = [
 
 
 def troubles(nodes: Mapping[str, tuple[str, str | None, str | None]]) -> list[str]:
-    """A line for each trouble (what, why, fix) with everyone who is in it, and its fix below."""
+    """Return lines for each trouble (what, why, fix), with all nodes that share it.
+
+    Sentences that differ only in the node's own name are one trouble. Further lines of a reason,
+    such as a traceback, stay lines.
+    """
     alike: dict[tuple[str, str | None, str | None], list[str]] = {}
-    for name, trouble in nodes.items():
-        alike.setdefault(trouble, []).append(name)
+    for name, (what, why, fix) in nodes.items():
+        alike.setdefault((what, _without_name(why, name), _without_name(fix, name)), []).append(
+            name
+        )
     lines = []
     for (what, why, fix), names in alike.items():
-        lines.append(": ".join([what, fold(names), *([clean(why)] if why else [])]))
+        first, *rest = _with_names(why or "", names).strip().splitlines() or [""]
+        lines.append(": ".join([what, fold(names), *([clean(first)] if first else [])]))
+        lines += quoted(rest)
         if fix:
-            lines.append(f"  fix: {clean(fix)}")
+            lines.append(f"  fix: {clean(_with_names(fix, names))}")
     return lines
 
 
+def quoted(lines: Iterable[str]) -> list[str]:
+    """Return lines that a program printed, marked as such."""
+    return [f"  | {clean(line)}" for line in lines]
+
+
+_MOST_NAMES = 20
+_NAME = "\0"  # stands for the node's own name; cleaned text does not contain it
+
+
+def _without_name(text: str | None, name: str) -> str | None:
+    return re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", _NAME, text) if text else text
+
+
+def _with_names(text: str, names: Sequence[str]) -> str:
+    """Put the names back, as Ansible's --limit takes them; NODE where that would be too long."""
+    return text.replace(_NAME, ",".join(names) if len(names) <= _MOST_NAMES else "NODE")
+
+
 def state_option(state_dir: Path) -> str:
-    """What a command needs to find this state directory again."""
+    """Return the option that names this state directory, if a command needs it."""
     return "" if state_dir == Path(".fleetbuild") else f" --state-dir {state_dir}"
 
 
 def duration(seconds: float) -> str:
-    """A length of time as one would say it: 1.6 s, 42 s, 3 min 05, 1 h 50."""
+    """Return a duration: 1.6 s, 42 s, 3 min 05, 1 h 50."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -52,7 +80,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago: just now, 5 minutes ago, 3 days ago."""
+    """Return an age: just now, 5 minutes ago, 3 days ago."""
     for size, noun in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             return f"{count(int(seconds // size), noun)} ago"
@@ -60,12 +88,12 @@ def age(seconds: float) -> str:
 
 
 def ago(moment: str) -> str:
-    """How long ago a moment of ISO 8601 is now."""
+    """Return how long ago an ISO 8601 time was."""
     return age((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
 
 
 def size(number: float) -> str:
-    """A number of bytes: 812 B, 4.1 kB, 1.2 GB."""
+    """Return a number of bytes: 812 B, 4.1 kB, 1.2 GB."""
     for unit in ("B", "kB", "MB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"

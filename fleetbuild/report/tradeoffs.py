@@ -1,4 +1,4 @@
-"""What other numbers of wheel sets would come to."""
+"""The table that compares plans with other numbers of wheel sets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def tradeoff_table(plan: Plan) -> Table:
-    """A row for each number of wheel sets: how long, how large, who loses what."""
+    """Return a table with a row per number of wheel sets: time, size, and what each group loses."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("wheel sets", justify="right", no_wrap=True)
     table.add_column("on 8 cores, size", no_wrap=True)
-    table.add_column("who loses what", overflow="fold")
+    table.add_column("what nodes lose", overflow="fold")
     for row in plan.tradeoffs:
         style = "green" if row.chosen else "dim"
         mark = ">" if row.chosen else ""
@@ -31,5 +31,5 @@ def tradeoff_table(plan: Plan) -> Table:
 def _losses(row: Tradeoff) -> str:
     lines = [told(loss) for loss in row.losses]
     if not row.exact:
-        lines.append("Not every way was weighed.")
-    return "\n".join(clean(line) for line in lines) or "nobody"
+        lines.append("Not every combination was compared.")
+    return "\n".join(clean(line) for line in lines) or "nothing"

@@ -40,6 +40,7 @@ class EmittedFiles:
 
     files: Mapping[str, str]
     warnings: tuple[str, ...] = ()
+    paths: tuple[Path, ...] = ()  # where they were written, if they were
 
 
 def read_workload(path: Path) -> tuple[str, str]:
@@ -51,6 +52,20 @@ def read_workload(path: Path) -> tuple[str, str]:
         raise UsageError(f"{path} cannot be read: {reason}", "name another file") from None
 
 
+def write_files(files: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
+    """Write the files into a folder, with line ends as they are; return their paths."""
+    paths = tuple(folder / name for name in files)
+    for path, text in zip(paths, files.values(), strict=True):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode())
+        except OSError as problem:
+            raise UsageError(
+                f"{path} cannot be written: {problem.strerror}.", "Name another folder with --out."
+            ) from problem
+    return paths
+
+
 @dataclass(frozen=True, kw_only=True)
 class Emission:
     """What is to be written, for whom, and out of which store."""
@@ -58,7 +73,7 @@ class Emission:
     plan: Plan
     serving: Serving
     delivery: Delivery
-    store: Store | None
+    store: Store
     workload: tuple[str, str] | None = None  # file name and text of the user's own
 
     def write(self, what: What) -> EmittedFiles:
@@ -74,7 +89,7 @@ class Emission:
         }[what]()
 
     def _workloads(self) -> EmittedFiles:
-        wheels = self._known_wheels()
+        wheels = release_files(self.plan, self.store)
         if self.workload:
             files, told = render_workload(
                 self.plan,
@@ -89,7 +104,7 @@ class Emission:
         return EmittedFiles(files, (*told, *self._libraries(wheels)))
 
     def _kustomize(self) -> EmittedFiles:
-        wheels = self._known_wheels()
+        wheels = release_files(self.plan, self.store)
         told = warnings(self.plan, delivery=self.delivery, wheels=wheels)
         files = render_kustomize(self.plan, delivery=self.delivery, wheels=wheels)
         return EmittedFiles(files, (*told, *self._libraries(wheels)))
@@ -109,7 +124,7 @@ class Emission:
         return EmittedFiles(snippets(self.plan, runtime_class=self.delivery.runtime_class))
 
     def _containers(self) -> EmittedFiles:
-        wheels = self._wheels()
+        wheels = release_files(self.plan, self.store)
         if not wheels:
             raise BlockedError(
                 "the store holds no group's wheels, so there is nothing to make images of",
@@ -128,15 +143,3 @@ class Emission:
         if self.delivery.image or self.delivery.way == "image":
             return ()
         return library_warnings(self.plan, wheels, official=self.workload is None)
-
-    def _known_wheels(self) -> dict[str, tuple[Wheel, ...]]:
-        """Only an init container cannot do without them."""
-        return self._wheels() if self.store or self.delivery.way == "init" else {}
-
-    def _wheels(self) -> dict[str, tuple[Wheel, ...]]:
-        if self.store is None:
-            raise UsageError(
-                "the hashes of the wheels are in the store, and no state directory was named",
-                "name it with state_dir",
-            )
-        return release_files(self.plan, self.store)

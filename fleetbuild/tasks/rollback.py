@@ -9,7 +9,7 @@ from fleetbuild.tasks.fleet_task import FleetTask
 
 
 def rollback_task(install_path: str, release: str) -> FleetTask:
-    """The errand that switches each node to its previous release."""
+    """Return the task that switches each node to its previous release."""
 
     def job(_: str, __: Manifest) -> ReleaseSpec:
         return ReleaseSpec(path=install_path, release=release)
@@ -20,7 +20,9 @@ def rollback_task(install_path: str, release: str) -> FleetTask:
 def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
     about = {"node": name, "group": manifest.group, "release_id": reply.release_id or manifest.id}
     if reply.ok:
-        return NodeResult(state="rolled_back", **about)
+        return NodeResult(
+            state="rolled_back", reason=f"from release {manifest.id} to {reply.release_id}", **about
+        )
     return NodeResult(
         state="install_failed",
         reason=reply.reason or "There is no previous release.",

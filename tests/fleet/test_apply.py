@@ -45,7 +45,7 @@ class Fleet:
     told: list[Event] = field(default_factory=list)
 
     def facts(self, inventory: Inventory | None = None) -> dict[str, Facts]:
-        return fleetbuild.probe(inventory or self.inventory, state_dir=self.state)
+        return fleetbuild.Fleet(inventory or self.inventory, state_dir=self.state).probe()
 
     def plan(
         self,
@@ -54,21 +54,18 @@ class Fleet:
         facts: Mapping[str, Facts] | None = None,
         release: str = "default",
     ) -> Plan:
-        inventory = self.limited(limit)
-        return fleetbuild.plan(
-            inventory,
-            facts or self.facts(inventory),
-            packages or ["hnswlib==0.8.0"],
-            config=Config(release=release),
-            state_dir=self.state,
+        fleet = fleetbuild.Fleet(
+            self.limited(limit), config=Config(release=release), state_dir=self.state
         )
+        return fleet.plan(packages or ["hnswlib==0.8.0"], facts=facts)
 
     def apply(self, plan: Plan) -> Result:
         self.told.clear()
         inventory = self.limited(plan.limit)
-        return fleetbuild.apply(
-            plan, inventory, state_dir=self.state, on_event=self.told.append, timeout=15
+        fleet = fleetbuild.Fleet(
+            inventory, state_dir=self.state, on_event=self.told.append, timeout=15
         )
+        return fleet.apply(plan)
 
     def limited(self, limit: str | None) -> Inventory:
         if limit is None:
@@ -158,7 +155,8 @@ def test_the_manifests_are_for_the_three_groups(fleet: Fleet, applied: tuple[Pla
     texts = {Path(path).name: Path(path).read_text() for path in result.manifests}
     assert len([name for name in texts if name.startswith("deployment-")]) == 3
     assert all(name in texts["labels.sh"] for name in fleet.lab.nodes)
-    assert fleetbuild.render_manifests(plan, result) == texts
+    emitted = fleetbuild.Fleet(state_dir=fleet.state).emit(plan=plan, result=result)
+    assert emitted.files == texts
 
 
 def test_a_second_apply_does_nothing_and_starts_no_playbook(
@@ -180,10 +178,11 @@ def test_what_serves_is_verified_again_and_has_not_drifted(
     fleet: Fleet, applied: tuple[Plan, Result]
 ) -> None:
     fleetbuild.save_plan(applied[0], fleet.state / "plan.json")
-    result = fleetbuild.verify(fleet.inventory, state_dir=fleet.state)
+    calls = fleetbuild.Fleet(fleet.inventory, state_dir=fleet.state)
+    result = calls.verify()
     assert set(states(result).values()) == {"verified"}, reasons(result)
     for offline in (False, True):
-        found = fleetbuild.status(fleet.inventory, offline=offline, state_dir=fleet.state)
+        found = calls.status(offline=offline)
         assert {node.drift for node in found.values()} == {"none"}
         assert all(node.probed for node in found.values())
 
@@ -194,9 +193,10 @@ def test_captures_that_differ_from_the_nodes_make_the_plan_stale(
     plan, _ = applied
     weak, strong = plan.groups[0].nodes[0], plan.groups[-1].nodes[0]
     captures = tmp_path / "captures"
-    fleetbuild.probe(fleet.inventory, save=captures)
+    calls = fleetbuild.Fleet(fleet.inventory, state_dir=tmp_path / "state")
+    calls.probe(save=captures)
     shutil.copy(captures / strong / "cpuinfo", captures / weak / "cpuinfo")
-    dreamt = fleet.plan(facts=fleetbuild.probe(fleet.inventory, captures=captures))
+    dreamt = fleet.plan(facts=calls.probe(captures=captures))
     before = fleet.runs()
     with pytest.raises(StalePlanError, match=rf"{weak}: its rung was") as caught:
         fleet.apply(dreamt)
@@ -268,12 +268,12 @@ def test_a_build_that_fails_stops_its_group_alone(fleet: Fleet, tmp_path: Path) 
 APPLY = """
 import sys, fleetbuild
 plan = fleetbuild.read_plan(sys.argv[1])
-inventory = fleetbuild.read_inventory(plan.inventory, limit=plan.limit)
+fleet = fleetbuild.Fleet(
+    plan.inventory, limit=plan.limit, state_dir=sys.argv[2],
+    on_event=lambda event: print(event.stage, event.state, event.message, flush=True),
+)
 try:
-    result = fleetbuild.apply(
-        plan, inventory, state_dir=sys.argv[2],
-        on_event=lambda event: print(event.stage, event.state, event.message, flush=True),
-    )
+    result = fleet.apply(plan)
 except fleetbuild.FleetbuildError as error:
     print(error.message, error.fix, flush=True)
     sys.exit(error.exit_code)
@@ -312,7 +312,8 @@ def test_rollback_goes_back_to_what_served_before(fleet: Fleet, tmp_path: Path) 
     plan = fleet.plan(f"small @ {source_tree(tmp_path / 'small')}", limit=name)
     before = plan.nodes[name].current
     assert fleet.apply(plan).exit_code == 0
-    back = fleetbuild.rollback(fleet.limited(name), state_dir=fleet.state)
+    calls = fleetbuild.Fleet(fleet.limited(name), state_dir=fleet.state)
+    back = calls.rollback()
     assert states(back) == {name: "rolled_back"}, reasons(back)
-    found = fleetbuild.status(fleet.limited(name), state_dir=fleet.state)[name]
+    found = calls.status()[name]
     assert (found.release_id, found.drift) == (before, "different")

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-import fleetbuild
-from fleetbuild import Event, Plan, Result
+from fleetbuild import Event, Fleet, Plan, Result
 
 pytestmark = pytest.mark.network
 
@@ -192,15 +191,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
             **{f"recipes/{name}": text for name, text in RECIPES.items()},
         },
     )
-    inventory = fleetbuild.read_inventory(str(site / "inventory.yml"))
-    config = fleetbuild.load_config(site / "fleetbuild.yml")
     told: list[Event] = []
-    facts = fleetbuild.probe(inventory, config=config)
-    plan = fleetbuild.plan(inventory, facts, config=config, state_dir=site / "state")
+    fleet = Fleet(site / "inventory.yml", state_dir=site / "state")
+    plan = fleet.plan()
     assert plan.lock == "complete", plan.lock_problem
-    result = fleetbuild.apply(
-        plan, inventory, config=config, state_dir=site / "state", on_event=told.append
-    )
+    fleet.on_event = told.append
+    result = fleet.apply(plan)
     reasons = [each.reason for each in (*result.wheels, *result.nodes) if each.reason]
     assert result.exit_code == 0, reasons
     return Made(site, plan, result, told)
@@ -281,21 +277,15 @@ def test_another_variant_of_the_lower_one_does_not_go_with_it(made: Made, tmp_pa
 
 
 def test_a_second_plan_builds_nothing(made: Made) -> None:
-    inventory = fleetbuild.read_inventory(str(made.site / "inventory.yml"))
-    config = fleetbuild.load_config(made.site / "fleetbuild.yml")
-    facts = fleetbuild.probe(inventory, config=config)
-    again = fleetbuild.plan(inventory, facts, config=config, state_dir=made.site / "state")
+    again = Fleet(made.site / "inventory.yml", state_dir=made.site / "state").plan()
     assert (again.summary.wheels_to_build, again.summary.nodes_to_change) == (0, 0)
     assert [wheel.action for wheel in again.groups[0].wheels] == ["reuse"] * 3
 
 
 def test_a_patch_that_does_not_apply_is_told_by_name(made: Made) -> None:
     (made.site / "recipes" / "patches" / "add.patch").write_text(PATCH.replace("ADD 0", "ADD 7"))
-    inventory = fleetbuild.read_inventory(str(made.site / "inventory.yml"))
-    config = fleetbuild.load_config(made.site / "fleetbuild.yml")
-    facts = fleetbuild.probe(inventory, config=config)
-    plan = fleetbuild.plan(inventory, facts, config=config, state_dir=made.site / "state")
-    result = fleetbuild.apply(plan, inventory, config=config, state_dir=made.site / "state")
+    fleet = Fleet(made.site / "inventory.yml", state_dir=made.site / "state")
+    result = fleet.apply(fleet.plan())
     told = {wheel.package: wheel for wheel in result.wheels}
     assert (told["fb-base"].state, told["fb-upper"].state) == ("reused", "failed")
     assert "The patch add.patch does not apply" in str(told["fb-upper"].reason)

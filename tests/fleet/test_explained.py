@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import fleetbuild
-from fleetbuild import Config
+from fleetbuild import Config, Fleet
 from tests.lab import Lab
 
 # A different thing is wrong on each rung: what a compiler misses, what it refuses, what only a
@@ -49,10 +48,9 @@ def test_each_failure_is_told_in_a_sentence(
         (tree / name).write_text(text)
     rungs = ("x86-64-v2", "avx", "avx2")
     lab = make_lab({"nodes": {f"on-{rung}": {"hardware": rung} for rung in rungs}})
-    inventory, state = fleetbuild.read_inventory(lab.inventory), tmp_path / "state"
-    facts = fleetbuild.probe(inventory, state_dir=state)
-    plan = fleetbuild.plan(inventory, facts, [f"wrong @ {tree}"], config=Config(), state_dir=state)
-    result = fleetbuild.apply(plan, inventory, state_dir=state, timeout=15)
+    fleet = Fleet(lab.inventory, config=Config(), state_dir=tmp_path / "state", timeout=15)
+    plan = fleet.plan([f"wrong @ {tree}"])
+    result = fleet.apply(plan)
     assert result.exit_code == 5
     built = {wheel.built_on: wheel for wheel in result.wheels}
     nodes = {node.node: node for node in result.nodes}

@@ -27,15 +27,17 @@ class Fleet:
     state: Path
     meanwhile: list[dict[str, str]] = field(default_factory=list)  # right after labels came off
 
+    def calls(self) -> fleetbuild.Fleet:
+        return fleetbuild.Fleet(
+            self.lab.inventory, config=CONFIG, state_dir=self.state, on_event=self.listen
+        )
+
     def plan(self, package: str) -> Plan:
-        inventory = fleetbuild.read_inventory(self.lab.inventory)
-        facts = fleetbuild.probe(inventory, state_dir=self.state)
-        return fleetbuild.plan(inventory, facts, [package], config=CONFIG, state_dir=self.state)
+        return self.calls().plan([package])
 
     def apply(self, plan: Plan) -> Result:
-        fleetbuild.save_plan(plan, self.state / "plan.json")
-        inventory = fleetbuild.read_inventory(self.lab.inventory)
-        return fleetbuild.apply(plan, inventory, state_dir=self.state, on_event=self.listen)
+        self.calls().save_plan(plan)
+        return self.calls().apply()
 
     def listen(self, event: Event) -> None:
         if event.stage == "label" and event.message == OFF:
@@ -75,10 +77,7 @@ def test_labels_follow_the_release_through_apply_and_rollback(fleet: Fleet) -> N
     assert fleet.labels("two") == node_labels(second, second.groups[0])
 
     fleet.meanwhile.clear()
-    inventory = fleetbuild.read_inventory(fleet.lab.inventory)
-    back = fleetbuild.rollback(
-        inventory, config=CONFIG, state_dir=fleet.state, on_event=fleet.listen
-    )
+    back = fleet.calls().rollback()
     assert {node.state for node in back.nodes} == {"rolled_back"}
     assert fleet.meanwhile == [HARDWARE, HARDWARE]
     assert fleet.labels("one") == fleet.labels("two") == node_labels(first, group)
@@ -87,8 +86,7 @@ def test_labels_follow_the_release_through_apply_and_rollback(fleet: Fleet) -> N
 def test_a_release_that_no_longer_works_loses_its_labels(fleet: Fleet) -> None:
     broken = "rm -rf /opt/fleetbuild/current/lib/python3.11/site-packages/xxhash*"
     fleet.lab.exec("two", broken, check=True)
-    inventory = fleetbuild.read_inventory(fleet.lab.inventory)
-    result = fleetbuild.verify(inventory, config=CONFIG, state_dir=fleet.state)
+    result = fleet.calls().verify()
     assert [node.state for node in result.nodes] == ["verified", "verify_failed"]
     assert "fleetbuild.dev/release" in fleet.labels("one")
     assert fleet.labels("two") == HARDWARE

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import fleetbuild
-from fleetbuild import Config
+from fleetbuild import Config, Fleet
 from tests.lab import Lab
 
 # A gcc of 2010, which knows no AVX2 and says so, and gcc 11, which is the node's real one.
@@ -36,18 +35,16 @@ ln -sf gcc /usr/local/bin/x86_64-linux-gnu-gcc; ln -sf g++ /usr/local/bin/x86_64
 
 def test_the_newer_one_builds(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
     lab = make_lab({"nodes": {"old": {"hardware": "avx2", "setup": SETUP}}})
-    inventory = fleetbuild.read_inventory(lab.inventory)
-    facts = fleetbuild.probe(inventory, state_dir=tmp_path / "state")
+    fleet = Fleet(lab.inventory, config=Config(), state_dir=tmp_path / "state", timeout=15)
+    facts = fleet.probe()
     assert facts["old"].toolchain["gcc"] == ("4.5.4",)
-    plan = fleetbuild.plan(
-        inventory, facts, ["hnswlib==0.8.0"], config=Config(), state_dir=tmp_path / "state"
-    )
+    plan = fleet.plan(["hnswlib==0.8.0"], facts=facts)
     (wheel,) = plan.groups[0].wheels
     assert wheel.build_gccs == {"old": "11"}
     assert wheel.requires.compiler == (
         "gcc 11 (by the toolchain role: gcc 4.5.4 does not know abm, avx2, bmi1, bmi2, f16c, fma, "
         "movbe)"
     )
-    result = fleetbuild.apply(plan, inventory, state_dir=tmp_path / "state", timeout=15)
+    result = fleet.apply(plan)
     assert result.exit_code == 0, result.model_dump_json(indent=1)
     assert [node.state for node in result.nodes] == ["installed"]

@@ -18,24 +18,24 @@ CLASS = "fleetbuild.dev/class"
 
 
 def test_the_nodes_of_the_lab_are_of_the_classes_of_their_groups(lab: Lab, tmp_path: Path) -> None:
-    inventory = fleetbuild.read_inventory(lab.inventory)
-    facts = fleetbuild.probe(inventory, save=tmp_path / "captures", state_dir=tmp_path)
-    plan = fleetbuild.plan(inventory, facts, ["hnswlib==0.8.0"], state_dir=tmp_path)
+    fleet = fleetbuild.Fleet(lab.inventory, state_dir=tmp_path)
+    facts = fleet.probe(save=tmp_path / "captures")
+    plan = fleet.plan(["hnswlib==0.8.0"], facts=facts)
     planned = {name: group for group in plan.groups for name in group.nodes}
-    assert set(planned) == {node.name for node in inventory.nodes}
+    assert set(planned) == {node.name for node in fleet.inventory.nodes}
     assert len(planned) == 6
 
-    rule = yaml.safe_load(fleetbuild.render_manifests(plan, kind="nfd")["nodefeaturerule.yaml"])
+    rule = yaml.safe_load(fleet.emit("nfd", plan=plan).files["nodefeaturerule.yaml"])
     by_rule = {}
     for name, capture in load_captures(tmp_path / "captures", planned).items():
         known = facts[name]
         features = report_of_capture(capture, known.arch, known.features)  # type: ignore[arg-type]
         by_rule[name] = labels_of([rule], features)
-    written = yaml.safe_load_all(fleetbuild.render_manifests(plan, kind="labels")["nodes.yaml"])
+    written = yaml.safe_load_all(fleet.emit("labels", plan=plan).files["nodes.yaml"])
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in written}
     assert nodes == by_rule
 
-    affinity = fleetbuild.render_manifests(plan, kind="affinity")["affinity.yaml"]
+    affinity = fleet.emit("affinity", plan=plan).files["affinity.yaml"]
     pods = [pod for pod in yaml.safe_load_all(affinity) if pod and "nodeSelector" in pod]
     selected = [
         {name for name, labels in nodes.items() if labels[CLASS] == pod["nodeSelector"][CLASS]}

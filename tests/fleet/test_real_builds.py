@@ -107,12 +107,12 @@ def made(
     release: Release = request.param
     state = tmp_path_factory.mktemp(release.name) / "state"
     inventory, config = fleetbuild.read_inventory(lab.inventory), release.config
-    facts = fleetbuild.probe(inventory, config=config, state_dir=state)
-    plan = fleetbuild.plan(inventory, facts, config=config, state_dir=state)
+    fleet = fleetbuild.Fleet(inventory, config=config, state_dir=state)
+    plan = fleet.plan()
     if release.beside and plan.groups[0].wheels[0].wheel_version != "2.13.0+cpu":
         pytest.skip(f"no index has torch 2.13.0 for CPUs alone, and {CPU_INDEX} does not answer")
     assert plan.lock == "complete", plan.lock_problem
-    result = fleetbuild.apply(plan, inventory, config=config, state_dir=state)
+    result = fleet.apply(plan)
     told = [each.reason for each in (*result.wheels, *result.nodes) if each.reason]
     assert result.exit_code == 0, told
     return Made(release, lab, state, inventory, plan, result)
@@ -155,10 +155,9 @@ def test_what_it_was_built_against_is_pinned(made: Made) -> None:
 
 
 def test_a_second_apply_changes_nothing(made: Made) -> None:
-    config = made.release.config
-    facts = fleetbuild.probe(made.inventory, config=config, state_dir=made.state)
-    plan = fleetbuild.plan(made.inventory, facts, config=config, state_dir=made.state)
+    fleet = fleetbuild.Fleet(made.inventory, config=made.release.config, state_dir=made.state)
+    plan = fleet.plan()
     assert plan.summary.wheels_to_build == plan.summary.nodes_to_change == 0
-    result = fleetbuild.apply(plan, made.inventory, config=config, state_dir=made.state)
+    result = fleet.apply(plan)
     assert not result.changed
     assert {node.state for node in result.nodes} == {"up_to_date"}

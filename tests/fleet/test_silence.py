@@ -27,11 +27,10 @@ class Fleet:
         self.told: list[Event] = []
 
     def plan(self, release: str) -> Plan:
-        facts = fleetbuild.probe(self.inventory, state_dir=self.state)
-        config = Config(release=release)
-        return fleetbuild.plan(
-            self.inventory, facts, [f"tiny @ {self.tree}"], config=config, state_dir=self.state
+        fleet = fleetbuild.Fleet(
+            self.inventory, config=Config(release=release), state_dir=self.state
         )
+        return fleet.plan([f"tiny @ {self.tree}"])
 
     def apply(self, plan: Plan, when: Callable[[Event], str | None] = lambda _: None) -> Result:
         """`when` names the node that falls silent at an event, until the apply ends."""
@@ -45,9 +44,10 @@ class Fleet:
                     silenced.add(node)
                     silence.enter_context(self.lab.silent(node, link=plan.release == "link"))
 
-            return fleetbuild.apply(
-                plan, self.inventory, state_dir=self.state, timeout=TIMEOUT, on_event=listen
+            fleet = fleetbuild.Fleet(
+                self.inventory, state_dir=self.state, timeout=TIMEOUT, on_event=listen
             )
+            return fleet.apply(plan)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fleetbuild
-from fleetbuild import Config, Plan, Result
+from fleetbuild import Config, Fleet, Plan, Result
 from tests.lab import Lab
 
 
@@ -19,11 +19,10 @@ def test_a_cap_gives_two_kinds_of_node_one_wheel(
 
     def plan(**grouping: Any) -> Plan:
         config = Config.model_validate({"packages": ["xxhash==3.6.0"], "grouping": grouping})
-        facts = fleetbuild.probe(inventory, state_dir=tmp_path)
-        return fleetbuild.plan(inventory, facts, config=config, state_dir=tmp_path)
+        return Fleet(inventory, config=config, state_dir=tmp_path).plan()
 
     def apply(made: Plan) -> Result:
-        return fleetbuild.apply(made, inventory, state_dir=tmp_path, timeout=15)
+        return Fleet(inventory, state_dir=tmp_path, timeout=15).apply(made)
 
     merged = plan(max_wheel_sets=1)
     assert [group.name for group in merged.groups] == ["cpu-avx-cp311"]

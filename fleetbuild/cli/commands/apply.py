@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fleetbuild import FleetbuildError, UsageError
 from fleetbuild.cli import options
-from fleetbuild.cli.session import Session, secrets
-from fleetbuild.errors import UsageError
+from fleetbuild.cli.session import Session, at_terminal, secrets
+
+if TYPE_CHECKING:
+    from fleetbuild import Fleet
 
 What = Annotated[
     str | None,
     typer.Argument(
         metavar="[PLAN|INVENTORY]", help="A saved plan, or an inventory to plan for first."
     ),
-]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Answer yes: apply the plan made from an INVENTORY.")
 ]
 
 
@@ -27,7 +28,7 @@ def apply(
     config: options.Config = None,
     package: options.Packages = None,
     limit: options.Limit = None,
-    yes: Yes = False,
+    yes: options.Yes = False,
     timeout: options.Timeout = None,
     forks: options.Forks = None,
     kubeconfig: options.Kubeconfig = None,
@@ -38,63 +39,91 @@ def apply(
     state_dir: options.StateDir = options.STATE_DIR,
     ask_pass: options.AskPass = False,
     ask_become_pass: options.AskBecomePass = False,
+    become_password_file: options.BecomePasswordFile = None,
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
     """Build, distribute, install and verify, as the plan says."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
-        from fleetbuild.apply.check import refuse_without_ssh
         from fleetbuild.cli import steps
         from fleetbuild.report import result as report
 
-        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
+        keys = secrets(
+            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
+        )
+        given = steps.fleet_options(
+            config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
+        )
         if what is None or steps.is_plan(what):
-            _refuse_planning_options(config=config, package=package, limit=limit, yes=yes)
-            made = steps.read_plan(run, what)
-            refuse_without_ssh(made)
-            fleet = steps.read(run, made.inventory, limit=made.limit, secrets=keys)
+            file = what or steps.plan_file(run)
+            _refuse_planning_options(file, config=config, package=package, limit=limit, yes=yes)
+            made = fleetbuild.read_plan(file)
+            made.require_ssh()
+            fleet = steps.open_fleet(run, made.inventory, limit=made.limit, secrets=keys, **given)
         else:
-            fleet = steps.read(run, what, limit=limit, secrets=keys)
-            settings = steps.settings(what, config)
-            probed = steps.probe(run, fleet, settings, **steps.probe_options(timeout, forks))
-            made = steps.plan(run, fleet, probed, settings, packages=package, secrets=keys)
-            saved = steps.save_plan(run, made, None)
-            steps.show_plan(run, made, probed.seconds, saved, next_step=False)
+            fleet = steps.open_fleet(run, what, limit=limit, secrets=keys, **given)
+            package = package or _packages_of_last_plan(run, fleet, yes=yes)
+            facts, seconds = steps.probe(run, fleet)
+            made, resolving = steps.plan(run, fleet, facts, packages=package)
+            fleet.save_plan(made)
+            steps.show_plan(run, made, seconds, resolving)
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
                 run.out.say("Nothing was changed.")
                 return
-        cluster = steps.cluster(made.labels, kubeconfig, context)
-        result = steps.showing(
-            run,
-            lambda on_event: fleetbuild.apply(
-                made, fleet, state_dir=state_dir, secrets=keys, cluster=cluster,
-                on_event=on_event, **steps.probe_options(timeout, forks),
-            ),
-            steps.to_change(made),
-        )  # fmt: skip
+        result = steps.run_task(run, fleet, lambda: fleet.apply(made), made.changes)
         run.out.say(
             *report.places(made, result, state_dir),
             report.next_command(made, result, state_dir),
         )
 
 
-def _refuse_planning_options(**given: object) -> None:
-    names = {"config": "--config", "package": "--package", "limit": "--limit", "yes": "--yes"}
+def _refuse_planning_options(file: Path | str, **given: Any) -> None:
     for name, value in given.items():
         if value:
+            values = value if name == "package" else [value]
+            options = " ".join(f"--{name} {shlex.quote(str(each))}" for each in values)
             raise UsageError(
-                f"{names[name]} does not go with a saved plan: the plan says everything already",
-                "name the inventory in place of the plan, or make a new plan with this option",
+                f"--{name} does not go with a saved plan, which is applied as a whole.",
+                "Leave it out: a saved plan is applied without asking."
+                if name == "yes"
+                else f"Plan again with it: fleetbuild apply {_inventory_of(file)} {options}",
             )
+
+
+def _inventory_of(file: Path | str) -> str:
+    import fleetbuild
+
+    try:
+        return fleetbuild.read_plan(file).inventory
+    except FleetbuildError:
+        return "INVENTORY"
+
+
+def _packages_of_last_plan(run: Session, fleet: Fleet, *, yes: bool) -> list[str] | None:
+    """Offer the last plan's packages if neither the configuration nor the inventory names any."""
+    last = None if fleet.packages else fleet.last_plan()
+    if last is None or last.inventory != fleet.inventory.source:
+        return None
+    named = " ".join(f"--package {shlex.quote(package)}" for package in last.packages)
+    if not yes and not at_terminal():
+        raise UsageError(
+            "No package is named.",
+            f"Name those of the last plan, or others: fleetbuild apply {last.inventory} {named}",
+        )
+    packages = ", ".join(last.packages)
+    run.out.say(f"No package is named. Those of the last plan: {packages}")
+    if not yes and not run.out.ask("Take these?"):
+        raise UsageError("No package is named.", f"Name packages, such as: {named}")
+    return list(last.packages)
 
 
 def _agreed(run: Session, nodes_to_change: int, *, yes: bool) -> bool:
     if yes or nodes_to_change == 0:
         return True
-    if not sys.stdin.isatty():
+    if not at_terminal():
         raise UsageError(
-            "there is no terminal to ask at whether this plan may be applied",
-            "add --yes, or apply the saved plan: fleetbuild apply",
+            "Whether to apply this plan cannot be asked: standard input is not a terminal.",
+            "Add --yes, or apply the saved plan: fleetbuild apply",
         )
     return run.out.ask("Apply this plan?")

@@ -1,4 +1,4 @@
-"""`fleetbuild audit`: what a wheel needs of a machine."""
+"""`fleetbuild audit`: show which CPU features, SMs and libc a wheel needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetbuild doctor`: is this controller fit?"""
+"""`fleetbuild doctor`: check whether this machine has what a run needs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def doctor(
 ) -> None:
     """Check this machine: ssh, Ansible, uv, disk, the package index. Exit 2 if one is missing."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+        import fleetbuild
         from fleetbuild.report import doctor as report
-        from fleetbuild.tasks.doctor import examine
 
-        findings = examine(state_dir)
+        findings = fleetbuild.Fleet(state_dir=state_dir).doctor()
         if json:
             run.out.document(report.document(findings))
         else:

@@ -1,4 +1,4 @@
-"""`fleetbuild emit`: manifests from the last plan, with labels of what serves on each node."""
+"""`fleetbuild emit`: write manifests of the last plan, with labels of what serves on each node."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from fleetbuild import UsageError
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
-from fleetbuild.errors import UsageError
 
 
 class What(StrEnum):
-    """What can be written."""
+    """The kinds of files that can be written."""
 
     K8S = "k8s"
     NFD = "nfd"
@@ -36,7 +36,7 @@ class Way(StrEnum):
 
 
 class Kind(StrEnum):
-    """The workloads that can be written."""
+    """The kinds of workload."""
 
     DEPLOYMENT = "deployment"
     JOB = "job"
@@ -55,7 +55,9 @@ Written = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="DIR", help="Default: manifests/WHAT of the state."),
+    typer.Option(
+        "--out", "-o", metavar="DIR", help="Write here; default: .fleetbuild/manifests/WHAT."
+    ),
 ]
 WayOfDelivery = Annotated[
     Way | None,
@@ -73,7 +75,7 @@ Workload = Annotated[
     typer.Option(
         "--workload",
         metavar="FILE",
-        help="A manifest of your own, to be made into one for each group, in place of ours.",
+        help="A manifest of yours, to be written once per group in place of a generated one.",
     ),
 ]
 Image = Annotated[
@@ -110,19 +112,20 @@ Remove = Annotated[
     bool,
     typer.Option(
         "--remove",
-        help="Take the release's labels off the cluster's nodes, and write no files: before "
-        "something else labels them.",
+        help="Remove the release's labels from the cluster's nodes, and write no files: do this "
+        "before another way of labelling takes over.",
     ),
 ]
 ForceConflicts = Annotated[
     bool,
     typer.Option(
         "--force-conflicts",
-        help="With --apply or --remove: take over, or off, labels of ours that others have set.",
+        help="With --apply or --remove: also change labels of ours that another field manager "
+        "has set.",
     ),
 ]
 
-# What each option goes with; elsewhere it would be ignored, and is refused instead.
+# What each option goes with. With anything else it would have no effect, and is refused.
 _GOES_WITH = {
     "--apply": ("k8s", "labels"),
     "--remove": ("labels",),
@@ -163,10 +166,12 @@ def emit(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write Kubernetes manifests, or what images are built from, from the last plan or apply."""
+    """Write Kubernetes manifests, or the files that images are built from, for the last plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps
+        from fleetbuild.report.progress import waiting
+        from fleetbuild.report.result import labelled_lines, unlabelled_lines
 
         _refuse_unused(
             _wanted(what, way, workload),
@@ -184,15 +189,6 @@ def emit(
         )
         if not (apply or remove):
             _refuse_without_apply(force_conflicts, kubeconfig, context)
-        if remove:
-            _remove(
-                run,
-                kubeconfig,
-                context,
-                force=force_conflicts,
-                also={"--apply": apply, "--out": out},
-            )
-            return
         delivery = fleetbuild.Delivery(
             way=(way or Way.HOSTPATH).value,
             kind=(kind or Kind.DEPLOYMENT).value,
@@ -201,25 +197,37 @@ def emit(
             index_url=index_url,
             runtime_class=runtime_class,
         )
-        made = steps.read_plan(run, None)
-        told: list[str] = []
-        files = fleetbuild.render_manifests(
-            made, kind=what.value, delivery=delivery, workload=workload, state_dir=state_dir,
-            on_warning=told.append,
-        )  # fmt: skip
-        folder = out or state_dir / "manifests" / what.value
-        written = [str(_write(folder / name, text)) for name, text in files.items()]
-        if what is What.CONTAINERS:  # the wheels lie beside the Containerfiles
-            written += map(str, fleetbuild.export_store(folder, state_dir=state_dir))
+        fleet = fleetbuild.Fleet(
+            state_dir=state_dir, **steps.fleet_options(kubeconfig=kubeconfig, context=context)
+        )
+        if remove:
+            _refuse_with_remove({"--apply": apply, "--out": out})
+            with waiting(run.out, "Removing labels"):
+                labelled = fleet.unlabel(force=force_conflicts)
+            run.out.say(*unlabelled_lines(labelled))
+            run.exit_code = labelled.exit_code
+            if json:
+                run.out.document({"format_version": "1.0", **labelled.model_dump(mode="json")})
+            return
+        emitted = fleet.emit(
+            what.value,
+            delivery=delivery,
+            workload=workload,
+            out=out or state_dir / "manifests" / what.value,
+        )
+        written = [str(path) for path in emitted.paths]
         document: dict[str, Any] = {
-            "format_version": "1.0", "files": written, "warnings": told
+            "format_version": "1.0", "files": written, "warnings": list(emitted.warnings)
         }  # fmt: skip
         if not json:
             run.out.say(*(f"Wrote {file}" for file in written))
-            for sentence in told:
+            for sentence in emitted.warnings:
                 run.out.warn(f"warning: {sentence}")
         if apply:
-            labelled = steps.label(run, made, kubeconfig, context, force=force_conflicts)
+            with waiting(run.out, "Labelling"):
+                labelled = fleet.label(force=force_conflicts)
+            run.out.say(*labelled_lines(labelled))
+            run.exit_code = labelled.exit_code
             document |= labelled.model_dump(mode="json")
         if json:
             run.out.document(document)
@@ -230,31 +238,18 @@ def _refuse_without_apply(force: bool, kubeconfig: Path | None, context: str | N
     for option, value in given.items():
         if value:
             raise UsageError(
-                f"{option} goes with --apply and --remove alone",
-                f"add one of them, or leave out {option}",
+                f"{option} needs --apply or --remove.", f"Add one of them, or leave out {option}."
             )
 
 
-def _remove(
-    run: Session,
-    kubeconfig: Path | None,
-    context: str | None,
-    *,
-    force: bool,
-    also: Mapping[str, object],
-) -> None:
-    from fleetbuild.cli import steps
-
-    for option, value in also.items():
+def _refuse_with_remove(given: Mapping[str, object]) -> None:
+    for option, value in given.items():
         if value:
-            raise UsageError(f"{option} does not go with --remove", f"leave out {option}")
-    labelled = steps.unlabel(run, steps.read_plan(run, None), kubeconfig, context, force=force)
-    if run.out.json:
-        run.out.document({"format_version": "1.0", **labelled.model_dump(mode="json")})
+            raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
 
 
 def _wanted(what: What, way: Way | None, workload: Path | None) -> str:
-    """The part of the command line that decides what else goes with it."""
+    """Return the part of the command line that decides which options go with it."""
     words = [what.value, *(["--workload"] if workload else [])]
     if what in (What.K8S, What.KUSTOMIZE):
         words += ["--way", way or Way.HOSTPATH]
@@ -266,17 +261,6 @@ def _refuse_unused(wanted: str, given: Mapping[str, object]) -> None:
         fitting = _GOES_WITH[option]
         if value is not None and not any(wanted.startswith(each) for each in fitting):
             raise UsageError(
-                f"{option} does not go with emit {wanted}",
-                f"leave it out; it goes with: {', '.join(f'emit {each}' for each in fitting)}",
+                f"{option} does not go with emit {wanted}.",
+                f"Leave it out. It goes with: {', '.join(f'emit {each}' for each in fitting)}.",
             )
-
-
-def _write(file: Path, text: str) -> Path:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text.encode())  # line ends as they are
-    except OSError as problem:
-        raise UsageError(
-            f"{file} cannot be written: {problem.strerror}", "name another folder with --out"
-        ) from problem
-    return file

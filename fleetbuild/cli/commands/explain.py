@@ -1,4 +1,4 @@
-"""`fleetbuild explain`: why a node or group is what it is."""
+"""`fleetbuild explain`: explain a node or group of the plan."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ def explain(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Say why a node or group is what it is, and what blocks more."""
+    """Explain a node or group: its rung, builder and wheels, and what blocks better ones."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
-        from fleetbuild.cli import steps
         from fleetbuild.report.text import ago
 
-        made = steps.read_plan(run, None)
-        story = fleetbuild.explain(made, name, captures=captures, state_dir=state_dir)
+        story = fleetbuild.Fleet(state_dir=state_dir).explain(name, captures=captures)
         if json:
             run.out.document({"format_version": "1.0", **story.model_dump(mode="json")})
         else:

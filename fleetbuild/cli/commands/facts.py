@@ -1,4 +1,4 @@
-"""`fleetbuild facts`: what the nodes are."""
+"""`fleetbuild facts`: probe the nodes and show their facts."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def facts(
     state_dir: options.StateDir = options.STATE_DIR,
     ask_pass: options.AskPass = False,
     ask_become_pass: options.AskBecomePass = False,
+    become_password_file: options.BecomePasswordFile = None,
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
@@ -38,20 +39,17 @@ def facts(
         from fleetbuild.cli import steps
         from fleetbuild.report import facts as report
 
-        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        fleet = steps.read(run, inventory, limit=limit, secrets=keys)
-        settings = steps.settings(inventory, config)
-        probed = steps.probe(
-            run,
-            fleet,
-            settings,
-            captures=captures,
-            save=save,
-            **steps.probe_options(timeout, forks),
+        if captures:
+            steps.refuse_without_ssh("--facts", save=save, timeout=timeout, forks=forks)
+        keys = secrets(
+            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
         )
+        given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
+        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        found, seconds = steps.probe(run, fleet, captures=captures, save=save)
         if json:
-            run.out.document(report.facts_document(probed.facts))
+            run.out.document(report.facts_document(found))
         else:
-            run.out.show(report.facts_table(probed.facts, every_node=verbose))
-            run.out.say("", *report.facts_ending(probed.facts, probed.seconds))
-        run.exit_code = 3 if any(f.state == "unreachable" for f in probed.facts.values()) else 0
+            run.out.show(report.facts_table(found, every_node=verbose))
+            run.out.say("", *report.facts_ending(found, seconds))
+        run.exit_code = 3 if any(f.state == "unreachable" for f in found.values()) else 0

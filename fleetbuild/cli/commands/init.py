@@ -1,4 +1,4 @@
-"""`fleetbuild init`: a place to start from."""
+"""`fleetbuild init`: write a configuration and an inventory to start from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
-from fleetbuild.errors import UsageError
 
 Folder = Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to write.")]
 
@@ -21,26 +20,11 @@ def init(
 ) -> None:
     """Write a commented fleetbuild.yml and inventory.yml."""
     with Session(state_dir=state_dir, verbose=verbose) as run:
-        from fleetbuild.cli.commands.templates import CONFIG, INVENTORY
+        import fleetbuild
 
-        files = {folder / "fleetbuild.yml": CONFIG, folder / "inventory.yml": INVENTORY}
-        for file in files:
-            if file.exists():
-                raise UsageError(
-                    f"{file} exists, and nothing was written",
-                    "remove it first, or name another folder: fleetbuild init DIR",
-                )
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for file, text in files.items():
-                file.write_text(text, encoding="utf-8")
-        except OSError as problem:
-            raise UsageError(
-                f"{problem.filename} cannot be written: {problem.strerror}",
-                "name a folder that you can write to: fleetbuild init DIR",
-            ) from problem
+        config, inventory = fleetbuild.init(folder)
         run.out.say(
-            *(f"Wrote {file}." for file in files),
-            f"Next: name your nodes in {folder / 'inventory.yml'}, then run: "
-            f"fleetbuild plan {folder / 'inventory.yml'}",
+            f"Wrote {config}.",
+            f"Wrote {inventory}.",
+            f"Next: name your nodes in {inventory}, then run: fleetbuild plan {inventory}",
         )

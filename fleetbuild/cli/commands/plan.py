@@ -1,4 +1,4 @@
-"""`fleetbuild plan`: what would be done, exactly."""
+"""`fleetbuild plan`: probe, group, plan, and save the plan."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
+from fleetbuild import UsageError
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session, secrets
-from fleetbuild.errors import UsageError
 
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="FILE", help="Where the plan goes; default: plan.json of the state."
+        "--out", "-o", metavar="FILE", help="Save the plan here; default: .fleetbuild/plan.json."
     ),
 ]
 Fleet = Annotated[
@@ -22,7 +22,7 @@ Fleet = Annotated[
     typer.Argument(metavar="[INVENTORY]", help="An Ansible inventory: file, directory, script."),
 ]
 Detailed = Annotated[
-    bool, typer.Option("--detailed-exitcode", help="Exit with 10 where there is something to do.")
+    bool, typer.Option("--detailed-exitcode", help="Exit with 10 if there is something to do.")
 ]
 
 
@@ -30,7 +30,7 @@ FromCluster = Annotated[
     bool,
     typer.Option(
         "--from-cluster",
-        help="In place of INVENTORY: the Nodes of a Kubernetes cluster, by what it says of them.",
+        help="Plan for the Nodes of a Kubernetes cluster in place of INVENTORY, without SSH.",
     ),
 ]
 
@@ -54,40 +54,52 @@ def plan(
     state_dir: options.StateDir = options.STATE_DIR,
     ask_pass: options.AskPass = False,
     ask_become_pass: options.AskBecomePass = False,
+    become_password_file: options.BecomePasswordFile = None,
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
     """Probe the nodes, or ask the cluster about them, group them and save a plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+        import fleetbuild
         from fleetbuild.cli import steps
+        from fleetbuild.report import plan as report
 
-        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        how = steps.probe_options(timeout, forks)
+        keys = secrets(
+            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
+        )
         if from_cluster:
             _refuse_with_cluster(
                 INVENTORY=inventory, limit=limit, facts=captures, timeout=timeout, forks=forks
             )
-            settings = steps.settings(".", config)
-            fleet, probed = steps.read_cluster(run, settings, kubeconfig, context)
+            named = fleetbuild.Cluster(kubeconfig, context)
+            fleet = fleetbuild.Fleet.from_cluster(named, config=config, state_dir=state_dir)
+            facts, seconds = steps.read_cluster(run, fleet)
         else:
             source = _given(inventory, kubeconfig, context)
-            fleet = steps.read(run, source, limit=limit, secrets=keys)
-            settings = steps.settings(source, config)
-            probed = steps.probe(run, fleet, settings, captures=captures, **how)
-        made = steps.plan(run, fleet, probed, settings, packages=package, secrets=keys)
-        saved = steps.save_plan(run, made, out)
-        steps.show_plan(run, made, probed.seconds, saved, captures=captures)
-        run.exit_code = steps.plan_exit_code(made, detailed=detailed_exitcode)
+            if captures:
+                steps.refuse_without_ssh("--facts", timeout=timeout, forks=forks)
+            given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
+            fleet = steps.open_fleet(run, source, limit=limit, secrets=keys, **given)
+            facts, seconds = steps.probe(run, fleet, captures=captures)
+        made, resolving = steps.plan(run, fleet, facts, packages=package, captures=captures)
+        fleet.save_plan(made, out)
+        saved = out or steps.plan_file(run)
+        if json:
+            run.out.text(saved.read_text(encoding="utf-8"))
+        else:
+            steps.show_plan(run, made, seconds, resolving)
+            run.out.say(report.next_line(made, saved, state_dir, captures))
+        run.exit_code = made.detailed_exit_code if detailed_exitcode else made.exit_code
 
 
 def _given(inventory: str | None, kubeconfig: Path | None, context: str | None) -> str:
     if inventory is None:
         raise UsageError(
-            "no nodes are named", "name an inventory, or add --from-cluster: fleetbuild plan FILE"
+            "No nodes are named.", "Name an inventory: fleetbuild plan FILE, or add --from-cluster."
         )
     for option, value in (("--kubeconfig", kubeconfig), ("--context", context)):
         if value is not None:
-            raise UsageError(f"{option} goes with --from-cluster alone", f"leave out {option}")
+            raise UsageError(f"{option} needs --from-cluster.", f"Leave out {option}.")
     return inventory
 
 
@@ -95,4 +107,4 @@ def _refuse_with_cluster(**given: object) -> None:
     for name, value in given.items():
         if value is not None:
             option = name if name.isupper() else f"--{name}"
-            raise UsageError(f"{option} does not go with --from-cluster", f"leave out {option}")
+            raise UsageError(f"{option} does not go with --from-cluster.", f"Leave out {option}.")

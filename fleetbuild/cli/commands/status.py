@@ -1,4 +1,4 @@
-"""`fleetbuild status`: what runs where, and what is no longer as the last apply left it."""
+"""`fleetbuild status`: show what serves where, and what has changed since the last apply."""
 
 from __future__ import annotations
 
@@ -29,32 +29,30 @@ def status(
     state_dir: options.StateDir = options.STATE_DIR,
     ask_pass: options.AskPass = False,
     ask_become_pass: options.AskBecomePass = False,
+    become_password_file: options.BecomePasswordFile = None,
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
     """Show what runs where, and drift from the last apply; with a kubeconfig, of labels too."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         from fleetbuild.cli import steps
-        from fleetbuild.cluster import Cluster
         from fleetbuild.report import status as report
 
-        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        fleet = steps.read(run, inventory, limit=limit, secrets=keys)
-        settings = steps.settings_of_last_plan(run, inventory, config)
-        cluster = Cluster(kubeconfig, context) if kubeconfig or context else None
-        found = steps.status(
-            run,
-            fleet,
-            settings,
-            offline=offline,
-            cluster=cluster,
-            **steps.probe_options(timeout, forks),
+        if offline:
+            steps.refuse_without_ssh("--offline", timeout=timeout, forks=forks)
+        keys = secrets(
+            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
         )
+        given = steps.fleet_options(
+            config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
+        )
+        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        found = steps.status(run, fleet, offline=offline)
         if json:
             run.out.document(report.status_document(found))
         else:
             run.out.show(report.status_table(found, every_node=verbose))
-            options_ = steps.cluster_options(kubeconfig, context)
-            by = settings.kubernetes.labels
-            run.out.say("", *report.status_ending(found, inventory, by=by, cluster=options_))
+            named = steps.cluster_options(kubeconfig, context)
+            by = fleet.labelled_by
+            run.out.say("", *report.status_ending(found, inventory, by=by, cluster=named))
         run.exit_code = 3 if any(node.state == "unreachable" for node in found.values()) else 0

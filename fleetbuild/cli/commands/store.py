@@ -1,4 +1,4 @@
-"""`fleetbuild store`: the wheels that were built."""
+"""`fleetbuild store`: list, take in, remove and export wheels."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
 
 app = typer.Typer(help="The wheels that were built.", no_args_is_help=True, rich_markup_mode=None)
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Where to write, a folder a group.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Where to write, one folder per group.")
+]
 
 Built = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The wheels that Jobs left, a folder for each.")
+    Path, typer.Argument(metavar="DIR", help="The wheels of the Jobs, one folder per wheel.")
 ]
 
 
@@ -27,10 +29,10 @@ def list_wheels(
 ) -> None:
     """List the wheels."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+        import fleetbuild
         from fleetbuild.report import store as report
-        from fleetbuild.store import Store
 
-        wheels = Store(state_dir / "store").list()
+        wheels = fleetbuild.Fleet(state_dir=state_dir).store.list()
         if json:
             run.out.document(report.store_document(wheels))
         else:
@@ -45,11 +47,11 @@ def gc(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove what neither the last plan nor a release on a node needs, and logs after 30 days."""
+    """Remove wheels that no release and not the last plan needs, and logs older than 30 days."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
-        removed = [str(path) for path in fleetbuild.collect_garbage(state_dir)]
+        removed = [str(path) for path in fleetbuild.Fleet(state_dir=state_dir).store.gc()]
         if json:
             run.out.document({"format_version": "1.0", "removed": removed})
         else:
@@ -67,7 +69,8 @@ def export(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
-        written = [str(path) for path in fleetbuild.export_store(folder, state_dir=state_dir)]
+        store = fleetbuild.Fleet(state_dir=state_dir).store
+        written = [str(path) for path in store.export(folder)]
         if json:
             run.out.document({"format_version": "1.0", "indexes": written})
         else:
@@ -81,12 +84,12 @@ def add(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Take in the last plan's wheels that Jobs built in a cluster, each held to its target."""
+    """Take in wheels of the last plan that Jobs built in a cluster; audit each first."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.report.result import wheel_lines
 
-        results = fleetbuild.add_wheels(folder, state_dir=state_dir)
+        results = fleetbuild.Fleet(state_dir=state_dir).store.add(folder)
         if json:
             wheels = [result.model_dump(mode="json") for result in results]
             run.out.document({"format_version": "1.0", "wheels": wheels})

@@ -1,4 +1,4 @@
-"""`fleetbuild verify`: does what is installed still work?"""
+"""`fleetbuild verify`: run the checks of the installed releases again."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ def verify(
     state_dir: options.StateDir = options.STATE_DIR,
     ask_pass: options.AskPass = False,
     ask_become_pass: options.AskBecomePass = False,
+    become_password_file: options.BecomePasswordFile = None,
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
     """Run the checks of the current releases again, on every node."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
-        import fleetbuild
         from fleetbuild.cli import steps
 
-        keys = secrets(ask_pass, ask_become_pass, vault_password_file, vault_id)
-        steps.errand(
-            run, fleetbuild.verify, inventory, limit=limit, config=config, secrets=keys,
-            kubeconfig=kubeconfig, context=context, **steps.probe_options(timeout, forks),
-        )  # fmt: skip
+        keys = secrets(
+            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
+        )
+        given = steps.fleet_options(
+            config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
+        )
+        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        steps.run_task(run, fleet, fleet.verify)

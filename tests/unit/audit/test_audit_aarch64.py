@@ -1,6 +1,7 @@
 """AArch64 words, spelled by GNU as 2.40."""
 
 import struct
+import sys
 
 import pytest
 
@@ -61,6 +62,12 @@ def test_libgccs_helper_for_atomics_asks_before_it_uses_them():
 def test_what_capstone_cannot_spell_is_shown_as_a_word():
     (use,) = used(0xC1000000)  # of SME2, which came later
     assert use.instruction == ".inst 0xc1000000"
+
+
+def test_without_capstone_a_finding_names_the_feature_and_the_word(monkeypatch):
+    monkeypatch.setitem(sys.modules, "capstone", None)
+    (use,) = used(LDADDAL)
+    assert str(use) == "atomics (.inst 0xb8e00020 at 0x400)"
 
 
 def test_odd_bytes_at_the_end_are_left_out():

@@ -148,8 +148,8 @@ def test_a_plan_that_may_not_be_read(run: Run, here: Path, monkeypatch: pytest.M
 def test_an_export_to_where_nothing_can_be_written(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetbuild.api.read_plan", lambda _: None)
-    monkeypatch.setattr("fleetbuild.api.exported", denied)
+    monkeypatch.setattr("fleetbuild.fleet.read_plan", lambda _: None)
+    monkeypatch.setattr("fleetbuild.tasks.fleet_store.exported", denied)
     refused(run("store", "export", "there"), 2, "there", "Permission denied")
 
 

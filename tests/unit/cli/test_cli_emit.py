@@ -131,11 +131,3 @@ def test_what_does_not_go_together_is_refused(
     assert "fix: " in result.stderr
     assert "Traceback" not in result.stderr
     assert not (stocked / "manifests").exists()
-
-
-def test_a_library_call_without_a_store_cannot_know_hashes(planned: Path) -> None:
-    made = fleetbuild.read_plan(planned / "plan.json")
-    delivery = fleetbuild.Delivery(way="init", index_url=URL[1])
-    with pytest.raises(fleetbuild.FleetbuildError) as refused:
-        fleetbuild.render_manifests(made, delivery=delivery)
-    assert "state_dir" in refused.value.fix

@@ -5,8 +5,8 @@ from pathlib import Path
 import yaml
 from typer.testing import Result
 
-from fleetbuild.cli.commands.templates import CONFIG
 from fleetbuild.models import Config
+from fleetbuild.tasks.starter_files import CONFIG
 
 Run = Callable[..., Result]
 
@@ -38,7 +38,7 @@ def test_init_says_where_it_cannot_write(run: Run, here: Path) -> None:
     (here / "file").touch()
     result = run("init", "file/below")
     assert result.exit_code == 2
-    assert "fix: name a folder" in result.stderr
+    assert "fix: Name a folder" in result.stderr
 
 
 def test_the_commented_file_has_every_key_and_its_default() -> None:

@@ -55,13 +55,13 @@ def test_verbose_shows_where(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("problem", [KeyboardInterrupt(), Interrupted("interrupted", "go on")])
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), Interrupted("Interrupted.", "Go on.")])
 def test_interrupted(
     problem: BaseException, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert end(raises(problem), tmp_path) == 130
     err = capsys.readouterr().err
-    assert err.startswith("error: interrupted\nfix: ")
+    assert err.startswith("error: Interrupted.\nfix: ")
 
 
 def test_secrets_need_a_terminal_to_ask_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,4 +121,4 @@ def test_being_asked_to_stop_ends_as_ctrl_c_does(number: signal.Signals, tmp_pat
     command = [sys.executable, "-c", STOPPED, "wait", str(int(number))]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr.startswith("error: interrupted\nfix: ")
+    assert done.stderr.startswith("error: Interrupted.\nfix: ")

@@ -357,7 +357,7 @@ def test_plans_for_a_cluster(run: Callable[..., Ran]) -> None:
     assert {group["target"]["libc"]["floor"] for group in plan["groups"]} == {"2.36"}
     applied = CliRunner().invoke(app, ["apply"])
     assert applied.exit_code == 4
-    assert "made from a cluster" in applied.output
+    assert "made with --from-cluster" in applied.output
 
 
 def test_builds_go_where_pods_may_run(run: Callable[..., Ran], fleet: FakeApi) -> None:

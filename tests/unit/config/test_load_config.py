@@ -35,31 +35,35 @@ def test_an_empty_file_means_all_defaults(text):
 @pytest.mark.parametrize(
     ("text", "message", "fix"),
     [
-        ("pakages: []", "there is no key 'pakages'", "Did you mean 'packages'?"),
-        ("grouping: {rung: x}", "there is no key 'grouping.rung'", "'grouping.rungs'"),
-        ("zzz: 1", "there is no key 'zzz'", "The keys here are: release, packages"),
+        ("pakages: []", "unknown key 'pakages'", "Did you mean 'packages'?"),
+        ("grouping: {rung: x}", "unknown key 'grouping.rung'", "'grouping.rungs'"),
+        ("zzz: 1", "unknown key 'zzz'", "The keys here are: release, packages"),
         ("packages: [a==1\nrelease: x", "not valid YAML in line 2", "indentation"),
         ("a: \x00", "is not valid YAML", "plain UTF-8"),
-        ("- a\n- b", "holds a list where keys", "Its keys are: release"),
-        ("just words", "holds a text where", "Its keys"),
-        ("42", "holds a int where", "Its keys"),
-        ("build: {cache: sscache}", "build.cache is 'sscache'", "Put build.cache right"),
+        ("- a\n- b", "contains a list; keys", "Its keys are: release"),
+        ("just words", "contains a string;", "Its keys"),
+        ("42", "contains a int;", "Its keys"),
+        ("build: {cache: sscache}", "build.cache is 'sscache'", "Correct build.cache"),
         (
             "install: {path: relative}",
-            "install.path is 'relative': what belongs here: an absolute path.",
+            "install.path is 'relative': must be an absolute path.",
             "install.path",
         ),
-        ("cuda: twelve", "cuda is 'twelve': what belongs here: the CUDA", "Put cuda right"),
+        ("cuda: twelve", "cuda is 'twelve': must be the CUDA", "Correct cuda"),
         ('rollout: {serial: "300%"}', "rollout.serial is '300%': a number or a perc", "serial"),
         ("rollout: {max_fail: -1}", "rollout.max_fail is -1: a number or a perc", "max_fail"),
         ("rollout: {serial: true}", "rollout.serial is True: a number or a perc", "serial"),
         ("rollout: {serial: [1]}", "rollout.serial is [1]: a number or a perc", "serial"),
-        ("build: 3", "build is 3: keys with values belong here", "Put build right"),
-        ("packages: a==1", "packages is 'a==1': a list belongs here", "Put packages right"),
+        ("build: 3", "build is 3: must be keys with values", "Correct build"),
+        ("packages: a==1", "packages is 'a==1': must be a list", "Correct packages"),
         ("release: wheels", "release is 'wheels': current, history, releases, wheels", "release"),
-        ("release: current.new", "own names under install.path; choose another.", "Put release"),
-        ("python: '3.x'", "python is '3.x': what belongs here: a version, such as", "Put python"),
-        ("python: 3.10", "python is 3.1: a text belongs here; put it in quotes", "Put python"),
+        (
+            "release: current.new",
+            "own names under install.path; choose another.",
+            "Correct release",
+        ),
+        ("python: '3.x'", "python is '3.x': must be a version, such as", "Correct python"),
+        ("python: 3.10", "python is 3.1: must be a string; put it in quotes", "Correct python"),
     ],
 )
 def test_mistakes_are_told_with_place_and_fix(text, message, fix):
@@ -80,7 +84,7 @@ def test_a_file_knows_its_folder(tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(ConfigError, match="There is no file"):
+    with pytest.raises(ConfigError, match="does not exist"):
         load_config(tmp_path / "none.yml")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)

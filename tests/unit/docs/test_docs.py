@@ -23,6 +23,10 @@ def test_the_reference_is_current() -> None:
     assert done.returncode == 0, f"run `make docs`: {done.stdout}{done.stderr}"
 
 
+def test_every_argument_of_a_command_has_a_name() -> None:
+    assert "| `` |" not in (ROOT / "docs" / "reference" / "cli.md").read_text()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):

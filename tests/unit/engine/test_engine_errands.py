@@ -117,6 +117,7 @@ def test_goes_back(tmp_path: Path) -> None:
         ("rolled_back", "r0"),
         ("install_failed", "r1"),
     ]
+    assert result.nodes[0].reason == "from release r1 to r0"
     assert result.changed
     assert all(map(fleet.state.is_changing, "ab"))  # this probe keeps nothing
     assert result.exit_code == 6

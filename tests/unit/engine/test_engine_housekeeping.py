@@ -39,7 +39,7 @@ def there(path: Path, days: float = 0) -> Path:
 def test_what_a_node_beyond_the_last_plan_serves_stays(state: StateDir) -> None:
     keep(state, {"of-another-plan": {"release": SERVED.model_dump_json()}})
     kept, gone = (there(state.store / "wheels" / key) for key in (KEY, "e" * 32))
-    assert fleetbuild.collect_garbage(state.root) == (gone,)
+    assert fleetbuild.Fleet(state_dir=state.root).store.gc() == (gone,)
     assert kept.exists()
     assert not gone.exists()
 
@@ -51,7 +51,7 @@ def test_published_wheels_of_the_plan_stay(state: StateDir) -> None:
     fleetbuild.save_plan(other, state.plan_file)
     assert wheel.source
     there(state.store / "files" / wheel.source.identity)
-    assert fleetbuild.collect_garbage(state.root) == ()
+    assert fleetbuild.Fleet(state_dir=state.root).store.gc() == ()
 
 
 def test_what_nobody_brought_to_its_end_goes_after_a_day(state: StateDir) -> None:
@@ -63,7 +63,7 @@ def test_what_nobody_brought_to_its_end_goes_after_a_day(state: StateDir) -> Non
     half = home / ".part-x"
     half.touch()
     os.utime(half, (0, 0))
-    assert set(fleetbuild.collect_garbage(state.root)) == {old, half}
+    assert set(fleetbuild.Fleet(state_dir=state.root).store.gc()) == {old, half}
     assert sorted(path.name for path in state.store.iterdir()) == [".part-new", "files"]
     assert [path.name for path in home.iterdir()] == ["file"]
 
@@ -71,6 +71,6 @@ def test_what_nobody_brought_to_its_end_goes_after_a_day(state: StateDir) -> Non
 def test_journals_logs_and_deliveries_go_after_a_month(state: StateDir) -> None:
     old = {there(folder / "old", 31) for folder in (state.journal, state.runs, state.incoming)}
     young = {there(folder / "new", 29) for folder in (state.journal, state.runs, state.incoming)}
-    assert set(fleetbuild.collect_garbage(state.root)) == old
+    assert set(fleetbuild.Fleet(state_dir=state.root).store.gc()) == old
     assert not any(path.exists() for path in old)
     assert all(path.exists() for path in young)

@@ -115,3 +115,8 @@ def test_of_what_is_no_node_or_does_not_answer_little_is_said() -> None:
     assert labelled(None).labels_sentence == "There is no Node kube-a."
     away = with_labels(one(Facts(state="unreachable")), RIGHT, None, NAMES)
     assert away.labels is None
+
+
+def test_a_node_out_of_reach_keeps_what_to_do() -> None:
+    status = one(Facts(state="unreachable", reason="HOST KEY CHANGED", fix="ssh-keygen -R a"))
+    assert (status.reason, status.fix) == ("HOST KEY CHANGED", "ssh-keygen -R a")

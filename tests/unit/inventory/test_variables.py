@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleetbuild.ansible import Secrets, needs_rendering
-from fleetbuild.ansible.messages import plain, sentence
+from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.playbooks import task_event
 from fleetbuild.ansible.settings import flattened
 from fleetbuild.errors import InventoryError
@@ -118,3 +118,20 @@ def test_events_tell_why_a_task_failed() -> None:
     assert event.message == "non-zero return code: no space left"
     assert task_event("runner_on_ok", {"host": "n", "res": {"changed": True}}).state == "changed"
     assert task_event("runner_on_ok", {"host": "n", "res": "what"}).result == {}
+
+
+CHANGED = """Failed to connect to the host via ssh: @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+Offending ED25519 key in /root/.ssh/known_hosts:3
+  remove with:
+  ssh-keygen -f "/root/.ssh/known_hosts" -R "[10.0.0.7]:2222"
+"""
+
+
+def test_a_changed_host_key_is_told_with_its_fix() -> None:
+    said = unreachable_reason(CHANGED)
+    assert said.startswith("HOST KEY CHANGED: another machine may be answering.")
+    assert said.endswith("ssh-keygen -R '[10.0.0.7]:2222'")
+    hostile = CHANGED.replace("[10.0.0.7]:2222", "x; rm -rf /")
+    assert unreachable_reason(hostile).endswith("ssh-keygen -R HOST")
+    assert unreachable_reason("Connection timed out") == "Connection timed out"

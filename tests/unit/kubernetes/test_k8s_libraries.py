@@ -44,6 +44,11 @@ def shelf(tmp_path):
     return plan, store, state.root
 
 
+def emit(state, plan, kind="k8s", **how):
+    emitted = fleetbuild.Fleet(state_dir=state).emit(kind, plan=plan, **how)
+    return emitted.files, emitted.warnings
+
+
 def test_what_the_release_brings_itself_is_not_asked_for(shelf):
     plan, store, _ = shelf
     ours, theirs = release_files(plan, store)[GROUP]
@@ -54,12 +59,7 @@ def test_what_the_release_brings_itself_is_not_asked_for(shelf):
 @pytest.mark.parametrize("kind", ["k8s", "kustomize", "containers"])
 def test_what_an_official_image_lacks_is_told_and_written_down(shelf, kind):
     plan, _, state = shelf
-    told = []
-    files = fleetbuild.render_manifests(
-        plan, kind=kind, delivery=Delivery(image_prefix="r/x"), state_dir=state,
-        on_warning=told.append,
-    )  # fmt: skip
-    (sentence,) = told
+    files, (sentence,) = emit(state, plan, kind, delivery=Delivery(image_prefix="r/x"))
     assert f"{GROUP}: its wheels are linked with libopenblas.so.0, which {IMAGE} lacks" in sentence
     assert sentence.endswith("with --image, or set libraries: bundle in the recipe.")
     noted = [text for text in files.values() if "#   libopenblas.so.0\n" in text]
@@ -74,7 +74,7 @@ def test_an_apply_writes_what_emit_writes(shelf):
         secrets=Secrets(), timeout=1, forks=1, install_path="/opt/fleetbuild",
     )  # fmt: skip
     applied = apply_tools(reach, Config()).manifests(plan, plan.groups, as_planned(plan, {"a"}))
-    emitted = fleetbuild.render_manifests(plan, state_dir=state)
+    emitted, _ = emit(state, plan)
     name = f"deployment-{GROUP}.yaml"
     assert "libopenblas" in applied[name]
     assert applied[name] == emitted[name]
@@ -82,10 +82,7 @@ def test_an_apply_writes_what_emit_writes(shelf):
 
 def test_an_image_of_the_users_is_theirs_to_answer_for(shelf):
     plan, _, state = shelf
-    told = []
-    files = fleetbuild.render_manifests(
-        plan, delivery=Delivery(image="mine:1"), state_dir=state, on_warning=told.append
-    )
+    files, told = emit(state, plan, delivery=Delivery(image="mine:1"))
     assert not told
     text = files[f"deployment-{GROUP}.yaml"]
     assert "mine:1 has to have:\n#   libgomp.so.1\n#   libopenblas.so.0\n" in text
@@ -98,19 +95,13 @@ def test_so_is_that_of_a_workload_but_its_text_is_theirs(shelf, tmp_path):
         "apiVersion: v1\nkind: Pod\nmetadata: {name: w}\n"
         "spec: {containers: [{name: c, image: python:3.11-slim}]}\n"
     )
-    told = []
-    fleetbuild.render_manifests(plan, workload=workload, state_dir=state, on_warning=told.append)
-    (sentence,) = told
+    _, (sentence,) = emit(state, plan, workload=workload)
     assert "libgomp.so.1, libopenblas.so.0, which the image of the workload has to" in sentence
 
 
 def test_in_the_groups_own_image_the_containerfile_tells(shelf):
     plan, _, state = shelf
-    told = []
-    files = fleetbuild.render_manifests(
-        plan, delivery=Delivery(way="image", image_prefix="r/x"), state_dir=state,
-        on_warning=told.append,
-    )  # fmt: skip
+    files, told = emit(state, plan, delivery=Delivery(way="image", image_prefix="r/x"))
     assert not told
     assert not any("libopenblas" in text for text in files.values())
 

@@ -65,6 +65,9 @@ def plan(**more: Any) -> Plan:
 
 def test_heading() -> None:
     assert report.heading(plan(), 1.62) == "11 nodes probed in 1.6 s · hnswlib 0.8.0"
+    assert report.heading(plan(), 1.62, 12.2) == (
+        "11 nodes probed in 1.6 s, planned in 12 s · hnswlib 0.8.0"
+    )
     assert report.heading(plan(facts_source="captures"), 1) == (
         "11 nodes from captures · hnswlib 0.8.0"
     )
@@ -84,6 +87,28 @@ def test_the_table_says_what_is_built_where_for_whom(rendered: Callable[..., str
     assert "5 up to date" in reuse
     assert blocked.split() == ["!", "-", "1", "old-1", "-", "Python", "3.6"]
     assert fix.strip() == "install python3.11"
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_an_estimate_that_nobody_measured_is_not_shown(
+    measured: bool, rendered: Callable[..., str]
+) -> None:
+    one = wheel("build", "avx2", minutes=24.0, measured=measured)
+    made = plan(groups=(group("avx2", NODES, one, Installs()),))
+    text = rendered(report.plan_body(made, 200))
+    assert ("24 min" in text) is measured
+
+
+def test_a_release_that_replaces_another_is_a_change(rendered: Callable[..., str]) -> None:
+    made = plan(groups=(group("avx2", NODES, wheel("reuse", "avx2"), Installs(upgrade=("n",))),))
+    assert "change 1" in rendered(report.plan_body(made, 200))
+
+
+def test_skipped_nodes_are_listed() -> None:
+    left = PlannedNode(state="skipped", reason="The inventory says fleetbuild_skip.")
+    lines = report.plan_ending(plan(nodes={"n1": left, "n2": left}))
+    assert lines[0] == "skipped: n[1-2]: The inventory says fleetbuild_skip."
+    assert lines[-1].endswith("2 unreachable, 2 skipped.")
 
 
 def test_a_narrow_terminal_gets_short_lines(rendered: Callable[..., str]) -> None:
@@ -158,12 +183,12 @@ def test_what_apply_would_refuse_is_said() -> None:
     [
         ({}, ".fleetbuild/plan.json", "Next: fleetbuild apply      More: fleetbuild explain old-1"),
         ({}, "p.json", "Next: fleetbuild apply p.json"),
-        ({"summary": Summary()}, "p.json", "Nothing is to be done."),
-        ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing can be done."),
+        ({"summary": Summary()}, "p.json", "Nothing to do."),
+        ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing to do: every node is blocked."),
         (
             {"lock": "missing"},
             "p.json",
-            "Next: make the index or source reachable, and plan again.",
+            "Next: make the index or source reachable, then plan again.",
         ),
     ],
 )
@@ -219,7 +244,7 @@ def test_the_next_command_finds_the_plan_in_another_state_directory() -> None:
         (["gpu-02"], "gpu-02", "the only node"),
         (["gpu-02", "gpu-03"], "gpu-02", "compiler, memory, cores"),
         (["gpu-01", "gpu-03"], "gpu-01", "oldest libc 2.28"),
-        (["gpu-02", "gpu-03"], "strong-1", "a builder named for it"),
+        (["gpu-02", "gpu-03"], "strong-1", "named in build.builders"),
     ],
 )
 def test_why_it_is_built_there(

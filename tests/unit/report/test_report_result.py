@@ -28,7 +28,7 @@ def test_a_good_end() -> None:
 def test_a_build_that_was_finished_before_took_no_time_of_this_run() -> None:
     found = BUILT.model_copy(update={"cached": True})
     lines = result_lines(Result(plan_digest="d", wheels=(found,), changed=True, seconds=2))
-    assert lines[0] == "built: hnswlib-0.8.0+cpu.avx2 on n1, found finished there"
+    assert lines[0] == "built: hnswlib-0.8.0+cpu.avx2 on n1, by an earlier run"
 
 
 def test_nothing_to_do() -> None:
@@ -47,10 +47,9 @@ def test_the_worst_is_read_last() -> None:
     )
     result = Result(plan_digest="d", wheels=(FAILED,), nodes=nodes, changed=True, seconds=9.94)
     assert result_lines(result) == [
-        (
-            "failed: hnswlib-0.8.0+cpu.avx: the compiler was killed. give it memory. "
-            "log: .fleetbuild/logs/b.log"
-        ),
+        "failed: hnswlib-0.8.0+cpu.avx: the compiler was killed.",
+        "  fix: give it memory.",
+        "  log: .fleetbuild/logs/b.log",
         "unreachable: n[7-8]: no route",
         "  fix: bring it back",
         "without a wheel: n9",
@@ -75,9 +74,44 @@ def test_the_end_says_where_things_are_and_what_comes_next() -> None:
     assert next_command(PLAN, result, state) == "Next: fleetbuild status inv.yml"
     gone = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="unreachable"),))
     assert next_command(PLAN, gone, state) == (
-        "Next: mend that, then plan again: fleetbuild plan inv.yml"
+        "Next: fix the errors above, then run: fleetbuild plan inv.yml"
     )
+    again = "Next: fix the errors above, then run: fleetbuild apply"
     planned = PLAN.model_copy(update={"nodes": {"n1": PlannedNode(state="ok")}})
-    assert next_command(planned, gone, state) == "Next: mend that, then run again: fleetbuild apply"
+    assert next_command(planned, gone, state) == again
     failed = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="build_failed"),))
-    assert next_command(PLAN, failed, state) == "Next: mend that, then run again: fleetbuild apply"
+    assert next_command(PLAN, failed, state) == again
+
+
+def test_what_a_compiler_printed_stays_lines() -> None:
+    broken = FAILED.model_copy(
+        update={"reason": "The compiler stopped.\na.c:3: error: no\n^\x1b[2J"}
+    )
+    assert result_lines(Result(plan_digest="d", wheels=(broken,)))[:3] == [
+        "failed: hnswlib-0.8.0+cpu.avx: The compiler stopped.",
+        "  | a.c:3: error: no",
+        "  | ^",
+    ]
+
+
+def test_nodes_in_the_same_trouble_are_one_line_although_each_is_named_in_it() -> None:
+    nodes = tuple(
+        NodeResult(
+            node=name, state="verify_failed", reason=f"A check failed on {name}.",
+            fix=f"fleetbuild rollback i.yml --limit {name}",
+        )
+        for name in ("n1", "n2", "n10")
+    )  # fmt: skip
+    assert result_lines(Result(plan_digest="d", nodes=nodes))[:-1] == [
+        "failed to verify: n[1-2,10]: A check failed on n1,n2,n10.",
+        "  fix: fleetbuild rollback i.yml --limit n1,n2,n10",
+    ]
+
+
+def test_a_rollback_says_from_what_to_what() -> None:
+    nodes = tuple(
+        NodeResult(node=name, state="rolled_back", reason="from release r2 to r1") for name in "ab"
+    )
+    assert result_lines(Result(plan_digest="", nodes=nodes, changed=True))[0] == (
+        "rolled back: a, b: from release r2 to r1"
+    )

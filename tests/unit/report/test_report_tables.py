@@ -77,7 +77,7 @@ def test_status(rendered: Callable[..., str]) -> None:
     first, age, silent, after = status_ending(nodes, "inv.yml")
     assert first == "4 nodes, 1 with a release, 1 drifted."
     assert age.endswith("days ago.")
-    assert (silent, after) == ("unreachable: b", "Next: fleetbuild plan inv.yml")
+    assert (silent, after) == ("unreachable: b: no route", "Next: fleetbuild plan inv.yml")
     assert status_document(nodes)["nodes"]["c"]["drift"] == "missing"
 
 
@@ -94,7 +94,7 @@ def test_doctor(rendered: Callable[..., str]) -> None:
     assert "fix: install uv" in rendered(table([fine, odd, bad]))
     assert ending([fine]).startswith("This controller is fit. Next:")
     assert ending([fine, odd]) == "This controller is fit, with 1 warning."
-    assert ending([fine, odd, bad]) == "1 thing missing: see fix above."
+    assert ending([fine, odd, bad]) == "1 problem found: apply the fixes above."
     assert document([fine])["checks"][0]["what"] == "ssh"
 
 

@@ -21,10 +21,10 @@ def test_a_row_says_how_long_how_large_and_who_loses_what(rendered: Callable[...
     loser = "cpu-avx512-cp311 (5 nodes) gets cpu-avx2-cp311: without avx512"
     text = rendered(tradeoff_table(make_plan(tradeoffs=ROWS)))
     assert text.splitlines() == [
-        "   wheel sets  on 8 cores, size  who loses what",
-        "            2  4 min, 12 MB      nobody",
+        "   wheel sets  on 8 cores, size  what nodes lose",
+        "            2  4 min, 12 MB      nothing",
         f">           1  2.5 h, 2.5 GB     {loser}, CPU work expected to take 11 % longer",
         " " * 33 + "cpu-x (1 node) gets w: with GPU code for SM 7.5 and 9.0 of others",
-        " " * 33 + "Not every way was weighed.",
+        " " * 33 + "Not every combination was compared.",
     ]  # fmt: skip
     assert max(map(len, rendered(tradeoff_table(make_plan(tradeoffs=ROWS)), 60).splitlines())) <= 60

@@ -1,4 +1,14 @@
-"""What `fleetbuild init` writes. A test holds CONFIG to the model, key by key."""
+"""`fleetbuild init`: write a commented fleetbuild.yml and inventory.yml.
+
+A test compares CONFIG with the model, key by key.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleetbuild.errors import UsageError
+from fleetbuild.schemas import editor_comment
 
 CONFIG = """\
 # fleetbuild.yml: found beside the inventory, or named with --config.
@@ -61,3 +71,25 @@ all:
 #   fleetbuild_builder: true     # builds for the others
 #   fleetbuild_skip: true        # left alone
 """
+
+
+def init(folder: Path | str = ".") -> tuple[Path, Path]:
+    """Write a commented fleetbuild.yml and inventory.yml; return their paths."""
+    folder = Path(folder)
+    config, inventory = folder / "fleetbuild.yml", folder / "inventory.yml"
+    for file in (config, inventory):
+        if file.exists():
+            raise UsageError(
+                f"{file} exists already. Nothing was written.",
+                "Remove it first, or name another folder: fleetbuild init DIR",
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        config.write_text(editor_comment("config") + CONFIG, encoding="utf-8")
+        inventory.write_text(INVENTORY, encoding="utf-8")
+    except OSError as problem:
+        raise UsageError(
+            f"{problem.filename} cannot be written: {problem.strerror}.",
+            "Name a folder that you can write to: fleetbuild init DIR",
+        ) from problem
+    return config, inventory

@@ -1,12 +1,15 @@
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import fleetbuild
-from fleetbuild.errors import PlanFileError, UsageError
+from fleetbuild import Cluster, Config, Fleet
+from fleetbuild.errors import BlockedError, PlanFileError, UsageError
 from fleetbuild.models import (
+    Facts,
     Inventory,
     Login,
     Manifest,
@@ -15,13 +18,16 @@ from fleetbuild.models import (
     NodeResult,
     Plan,
     Result,
+    Summary,
     Unreachable,
 )
+from fleetbuild.models.config import Build
 from fleetbuild.planner.facts import keep
 from fleetbuild.planning import read_plan as plan_of_text
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
+from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.wiring import checks_by_manifest
 from tests.factories.runs import group, plan, wheel
 
@@ -33,22 +39,22 @@ CAPTURE = {"uname": "Linux 6.1 x86_64\n", "cpuinfo": "processor : 0\nflags : sse
 
 
 def test_everything_promised_is_there() -> None:
-    for name in fleetbuild.__all__:
+    for name in set(fleetbuild.__all__) - {"OnEvent"}:
         assert getattr(fleetbuild, name).__doc__
     assert set(fleetbuild.__all__) <= set(dir(fleetbuild))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = fleetbuild.nonsense
 
 
-def test_probe_is_a_call_whatever_was_imported_first() -> None:
+def test_a_package_and_its_modules_keep_their_names() -> None:
     code = (
         "import sys, fleetbuild\n"
         "assert 'pydantic' not in sys.modules\n"
-        "from fleetbuild.probe.parsing.facts import facts_of\n"
-        "from fleetbuild import probe\n"
-        "assert callable(probe) and callable(fleetbuild.probe)\n"
-        "from fleetbuild.probe import captures\n"
-        "assert captures.load_captures\n"
+        "from fleetbuild import Fleet\n"
+        "from fleetbuild import apply, probe\n"
+        "assert apply.__name__ == 'fleetbuild.apply' and probe.__name__ == 'fleetbuild.probe'\n"
+        "assert type(fleetbuild).__name__ == 'module'\n"
+        "assert fleetbuild.__version__.count('.') >= 1\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -82,40 +88,133 @@ def test_manifests_are_of_the_nodes_that_a_result_says_work(tmp_path: Path) -> N
             NodeResult(node="b", state="verify_failed"),
         ),
     )
-    given = fleetbuild.render_manifests(PLAN, result, kind="labels")
+    fleet = Fleet(state_dir=tmp_path)
+    given = fleet.emit("labels", plan=PLAN, result=result).files
     assert set(given) == {"labels.sh", "nodes.yaml"}
     labelled = [line for line in given["labels.sh"].splitlines() if "/release=" in line]
     assert ["node a " in line for line in labelled] == [True], given["labels.sh"]
-    files = fleetbuild.render_manifests(PLAN, result, kind="nfd")
+    files = fleet.emit("nfd", plan=PLAN, result=result).files
     assert {name: "/release=" in text for name, text in files.items()} == {
         "a": True,
         "b": False,
         "nodefeaturerule.yaml": False,
     }
-    unverified = fleetbuild.render_manifests(PLAN, kind="nfd")
+    unverified = fleet.emit("nfd", plan=PLAN).files
     assert not any("/release=" in text for text in unverified.values())
-    assert set(fleetbuild.render_manifests(PLAN, kind="affinity")) == {
-        "affinity.yaml",
-        "affinity-nfd.yaml",
-    }
+    affinity = fleet.emit("affinity", plan=PLAN, out=tmp_path / "out")
+    assert set(affinity.files) == {"affinity.yaml", "affinity-nfd.yaml"}
+    assert {path.name: path.read_text() for path in affinity.paths} == affinity.files
     StateDir(tmp_path).save_result(result, started="2026-01-01T00:00:00+00:00")
-    by_plan = fleetbuild.render_manifests(PLAN, kind="labels")
-    assert fleetbuild.render_manifests(PLAN, kind="labels", state_dir=tmp_path) == by_plan
+    fleet.save_plan(PLAN)
+    assert fleet.emit("labels").files == fleet.emit("labels", plan=PLAN).files
 
 
 def test_captures_serve_in_place_of_nodes_and_status_knows_their_age(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     keep(state, {"a": CAPTURE, "b": Unreachable(reason="no route")})
-    facts = fleetbuild.probe(FLEET, captures=state.facts)
+    fleet = Fleet(FLEET, state_dir=tmp_path)
+    facts = fleet.probe(captures=state.facts)
     assert (facts["a"].arch, facts["b"].state) == ("x86_64", "unreachable")
-    found = fleetbuild.status(FLEET, offline=True, state_dir=tmp_path)
+    found = fleet.status(offline=True)
     assert found["a"].probed
     assert (found["b"].state, found["b"].probed) == ("unknown", None)
 
 
 def test_offline_status_without_any_probe_knows_nothing(tmp_path: Path) -> None:
-    found = fleetbuild.status(FLEET, offline=True, state_dir=tmp_path / "none")
+    found = Fleet(FLEET, state_dir=tmp_path / "none").status(offline=True)
     assert {node.state for node in found.values()} == {"unknown"}
+
+
+def test_everything_comes_from_beside_the_inventory_or_the_last_plan(tmp_path: Path) -> None:
+    inventory = tmp_path / "i.yml"
+    inventory.write_text("all: {hosts: {a: , b: }}\n")
+    beside = tmp_path / "fleetbuild.yml"
+    beside.write_text("release: beside\n")
+    (tmp_path / "other.yml").write_text("release: other\n")
+    assert Fleet(inventory).config.release == "beside"
+    assert Fleet(inventory, config=tmp_path / "other.yml").config.release == "other"
+    assert Fleet(inventory, config=Config(release="given")).config.release == "given"
+    beside.unlink()
+    assert Fleet(inventory).config == Config()
+
+    saved = PLAN.model_copy(update={"inventory": str(inventory), "limit": "b"})
+    Fleet(state_dir=tmp_path).save_plan(with_digest(saved))
+    fleet = Fleet(state_dir=tmp_path)
+    assert [node.name for node in fleet.inventory.nodes] == ["b"]
+    assert fleet.inventory is fleet.inventory
+    assert fleet.last_plan() == with_digest(saved)
+
+
+def test_a_fleet_without_inventory_and_plan_says_what_to_do(tmp_path: Path) -> None:
+    fleet = Fleet(state_dir=tmp_path)
+    assert fleet.last_plan() is None
+    with pytest.raises(PlanFileError) as caught:
+        _ = fleet.inventory
+    assert "fleetbuild plan INVENTORY" in caught.value.fix
+
+
+def test_a_limit_for_nodes_that_were_read_already_is_refused() -> None:
+    with pytest.raises(UsageError, match="no limit"):
+        Fleet(FLEET, limit="a")
+
+
+@pytest.mark.parametrize("call", ["verify", "rollback", "status"])
+def test_what_is_installed_is_asked_for_as_the_last_plan_installed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def task(task: FleetTask, *_: object, release: str, **__: object) -> Result:
+        given = task.job("a", manifest("hnswlib", "f" * 32))
+        asked.append((given["path"], release))
+        return Result(plan_digest="")
+
+    def probed(*_: object, install_path: str, **__: object) -> dict[str, Facts]:
+        asked.append((install_path, "special"))
+        return {}
+
+    monkeypatch.setattr("fleetbuild.wiring.run_fleet_task", task)
+    monkeypatch.setattr("fleetbuild.fleet.probe_nodes", probed)
+    special = PLAN.model_copy(
+        update={"inventory": FLEET.source, "install_path": "/srv", "release": "special"}
+    )
+    fleet = Fleet(FLEET, state_dir=tmp_path)
+    fleet.save_plan(with_digest(special))
+    getattr(fleet, call)()
+    assert asked == [("/srv", "special")]
+
+
+def test_a_cluster_that_would_not_be_asked_is_refused(tmp_path: Path) -> None:
+    fleet = Fleet(FLEET, state_dir=tmp_path, cluster=Cluster(context="x"))
+    with pytest.raises(UsageError, match=r"kubernetes\.labels: files") as caught:
+        fleet.apply(PLAN)
+    assert "--context" in caught.value.fix
+
+
+def test_nodes_of_a_cluster_are_planned_for_and_not_applied_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = dict.fromkeys("ab", Facts())
+    monkeypatch.setattr("fleetbuild.fleet.read_fleet", lambda *_: (FLEET, facts))
+    monkeypatch.setattr(Cluster, "connect", lambda _: nullcontext())
+    config = Config(build=Build(image="python:3.12-bookworm"))
+    fleet = Fleet.from_cluster(config=config, state_dir=tmp_path)
+    assert fleet.inventory == FLEET
+    assert fleet.probe() == facts
+    for call in (fleet.verify, fleet.rollback, fleet.status, lambda: fleet.apply(PLAN)):
+        with pytest.raises(BlockedError, match="SSH"):
+            call()
+
+
+def test_the_exit_codes_of_a_plan() -> None:
+    def of(**numbers: int) -> tuple[int, int]:
+        made = Plan.model_copy(PLAN, update={"summary": Summary(**numbers)})
+        return made.exit_code, made.detailed_exit_code
+
+    assert of() == (0, 0)
+    assert of(nodes_to_change=1) == (0, 10)
+    assert of(nodes_to_change=1, nodes_unreachable=1) == (3, 3)
+    assert of(nodes_blocked=1, nodes_unreachable=1) == (4, 4)
 
 
 def manifest(package: str, key: str) -> Manifest:
@@ -143,8 +242,8 @@ def test_who_is_not_in_the_plan_has_no_story(tmp_path: Path, name: str, captures
     state = StateDir(tmp_path)
     keep(state, {"a": CAPTURE})
     with pytest.raises(UsageError, match="The plan has no node or group"):
-        fleetbuild.explain(
-            PLAN, name, captures=state.facts if captures else None, state_dir=tmp_path
+        Fleet(state_dir=tmp_path).explain(
+            name, plan=PLAN, captures=state.facts if captures else None
         )
 
 
@@ -170,6 +269,6 @@ def test_an_errand_reads_the_plan_once(
 
     monkeypatch.setattr("fleetbuild.planner.plan_files.plan_of_text", reading)
     monkeypatch.setattr("fleetbuild.wiring.run_fleet_task", sent)
-    getattr(fleetbuild, errand)(FLEET, state_dir=tmp_path)
+    getattr(Fleet(FLEET, state_dir=tmp_path), errand)()
     assert read == [str(tmp_path / "plan.json")]
     assert left == [{"a": "r1"}]

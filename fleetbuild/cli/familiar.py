@@ -1,0 +1,65 @@
+"""Options that users of Ansible and Terraform type: taken where they mean the same here, else
+answered with the command to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand
+
+# Another name for an option of ours, on the commands that have it.
+_SAME = {
+    "-out": "--out",
+    "-auto-approve": "--yes",
+    "--auto-approve": "--yes",
+}
+_INVENTORY = ("-i", "--inventory")
+_TAKE_INVENTORY = ("facts", "plan", "apply", "status", "verify", "rollback")
+_DRY_RUN = "To see what an apply would do without changing any node, run: fleetbuild plan INVENTORY"
+_VARIABLE = "Set {} in the inventory; fleetbuild reads it as Ansible does."
+_ANSWERS = {
+    **dict.fromkeys(("--check", "-C", "--diff", "-D"), _DRY_RUN),
+    **dict.fromkeys(("-b", "--become"), _VARIABLE.format("ansible_become: true")),
+    **dict.fromkeys(("-u", "--user"), _VARIABLE.format("ansible_user")),
+    **dict.fromkeys(("-e", "--extra-vars"), _VARIABLE.format("the variable")),
+    "--private-key": _VARIABLE.format("ansible_ssh_private_key_file"),
+    "-o": "To save a plan to a file, run: fleetbuild plan INVENTORY --out FILE",
+    "-out": "To save a plan to a file, run: fleetbuild plan INVENTORY --out FILE",
+}
+
+
+class Command(TyperCommand):
+    """A command that also understands what users of Ansible and Terraform type."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Translate the arguments, then parse them."""
+        own = {name for param in self.params for name in param.opts}
+        takes_inventory = self.name in _TAKE_INVENTORY
+        return super().parse_args(ctx, list(_translated(args, own, takes_inventory)))
+
+
+def _translated(args: Sequence[str], own: set[str], takes_inventory: bool) -> Iterator[str]:
+    rest = iter(args)
+    for arg in rest:
+        if arg == "--":
+            yield from (arg, *rest)
+            return
+        name, equals, value = arg.partition("=")
+        if name in own:
+            yield arg
+        elif takes_inventory and name in _INVENTORY:
+            if value := value if equals else next(rest, ""):
+                yield value
+        elif _SAME.get(name) in own:
+            yield f"{_SAME[name]}{equals}{value}"
+        elif name in _ANSWERS:
+            _answer(name, _ANSWERS[name])
+        else:
+            yield arg
+
+
+def _answer(option: str, fix: str) -> NoReturn:
+    typer.echo(f"error: There is no option {option} here.\nfix: {fix}", err=True)
+    raise typer.Exit(2)

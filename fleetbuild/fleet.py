@@ -1,0 +1,412 @@
+"""`Fleet`: everything that fleetbuild does, as calls on one object. Import it from `fleetbuild`.
+
+In: an inventory or a cluster, configuration, state directory, secrets. Out: facts, plans, results
+and files. Nothing here prints or exits; what goes wrong is a FleetbuildError with a message and a
+fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from fleetbuild.ansible import Secrets
+from fleetbuild.apply.context import Run
+from fleetbuild.apply.stages import carry_out
+from fleetbuild.cluster import Cluster
+from fleetbuild.cluster.read_fleet import read_fleet
+from fleetbuild.config import base_folder, find_config, load_config
+from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.inventory import read_inventory
+from fleetbuild.kubernetes import Delivery, Serving
+from fleetbuild.kubernetes.builds.builder_image import builder_image
+from fleetbuild.labelling.labeller import label_targets, targets_of_plan
+from fleetbuild.labelling.serving import serving_now
+from fleetbuild.models import (
+    Config,
+    Facts,
+    Install,
+    Inventory,
+    NodeStatus,
+    OnEvent,
+    Plan,
+    Result,
+    ignore,
+    now,
+)
+from fleetbuild.models.config import Kubernetes, LabelsBy
+from fleetbuild.models.plan import FactsSource
+from fleetbuild.models.result import Labelled
+from fleetbuild.planner.facts import probe_nodes, stored_facts
+from fleetbuild.planner.plan_files import last_plan, read_plan, save_plan
+from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
+from fleetbuild.planning.packages import named_packages
+from fleetbuild.state.directory import StateDir
+from fleetbuild.state.journal import Journal
+from fleetbuild.store import Store
+from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
+from fleetbuild.tasks.doctor import Finding, examine
+from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, write_files
+from fleetbuild.tasks.explain import Explanation, explained
+from fleetbuild.tasks.fleet_store import FleetStore, export_plan
+from fleetbuild.tasks.fleet_task import FleetTask
+from fleetbuild.tasks.rollback import rollback_task
+from fleetbuild.tasks.status import compare_releases
+from fleetbuild.tasks.verify import verify_task
+from fleetbuild.wiring import (
+    FleetAccess,
+    apply_tools,
+    checks_by_manifest,
+    open_labeller,
+    run_on_fleet,
+)
+
+
+class Fleet:
+    """The nodes of an inventory, with the configuration and the state directory to manage them.
+
+    Nothing is read before it is needed. Without `inventory`, the nodes are those of the last plan.
+    Without `config`, it is fleetbuild.yml beside the inventory, if there is one. `timeout` is each
+    node's deadline in seconds, `forks` the number of nodes asked at once. `on_event` may be
+    replaced between calls.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory | Path | str | None = None,
+        *,
+        config: Config | Path | str | None = None,
+        state_dir: Path | str = ".fleetbuild",
+        secrets: Secrets | None = None,
+        limit: str | None = None,
+        timeout: float = 30,
+        forks: int = 64,
+        cluster: Cluster | None = None,
+        on_event: OnEvent = ignore,
+    ) -> None:
+        if limit is not None and isinstance(inventory, Inventory):
+            raise UsageError(
+                "This inventory was read already, so no limit applies to it.",
+                "Pass the limit to read_inventory, or pass the inventory's path.",
+            )
+        self.on_event = on_event
+        self._given = inventory
+        self._limit = limit
+        self._config = config
+        self._state = StateDir(Path(state_dir).absolute())
+        self._secrets = secrets or Secrets()
+        self._timeout, self._forks = timeout, forks
+        self._cluster = cluster
+        self._from_cluster = False
+        self._last: Plan | None = None
+
+    @classmethod
+    def from_cluster(
+        cls,
+        cluster: Cluster | None = None,
+        *,
+        config: Config | Path | str | None = None,
+        state_dir: Path | str = ".fleetbuild",
+        on_event: OnEvent = ignore,
+    ) -> Fleet:
+        """Return a fleet of a cluster's Nodes, to plan for and to emit builds and manifests.
+
+        What the cluster says of its Nodes are the facts; Python and C library are those of
+        `build.image`. Without `config`, fleetbuild.yml in the current directory is read.
+        """
+        fleet = cls(config=config, state_dir=state_dir, cluster=cluster, on_event=on_event)
+        fleet._from_cluster = True
+        return fleet
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """The nodes, as Ansible or the cluster lists them. Read once."""
+        if self._from_cluster:
+            return self._read_cluster[0]
+        if isinstance(self._given, Inventory):
+            return self._given
+        if self._given is not None:
+            return read_inventory(self._given, limit=self._limit, secrets=self._secrets)
+        plan = self._plan()
+        plan.require_ssh()
+        limit = self._limit if self._limit is not None else plan.limit
+        return read_inventory(plan.inventory, limit=limit, secrets=self._secrets)
+
+    @cached_property
+    def config(self) -> Config:
+        """The configuration: the one given, else fleetbuild.yml beside the inventory, else the
+        defaults."""
+        if isinstance(self._config, Config):
+            return self._config
+        found = self._config or find_config(self._source)
+        return load_config(found) if found else Config()
+
+    @property
+    def installed(self) -> Config:
+        """The configuration of what is installed: release, install path, labels."""
+        return self._installed(self.last_plan())
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The packages that the configuration, or else the inventory, names."""
+        return named_packages(self.config, self.inventory)
+
+    @property
+    def labelled_by(self) -> LabelsBy:
+        """How the nodes' labels are set: kubernetes.labels of what is installed."""
+        return self._installed(self.last_plan()).kubernetes.labels
+
+    @property
+    def store(self) -> FleetStore:
+        """The wheels in the state directory."""
+        return FleetStore(self._state, self._plan)
+
+    def probe(
+        self, *, captures: Path | str | None = None, save: Path | str | None = None
+    ) -> dict[str, Facts]:
+        """Return each node's facts, read from the node itself or from a folder of captures.
+
+        `save` names a folder for the captures; the state directory keeps them in any case.
+        """
+        if captures is not None:
+            return stored_facts(Path(captures), self.inventory.nodes)
+        if self._from_cluster:
+            return self._read_cluster[1]
+        return self._probe(self.config.install.path, Path(save) if save is not None else None)
+
+    def plan(
+        self,
+        packages: Sequence[str] = (),
+        *,
+        facts: Mapping[str, Facts] | None = None,
+        captures: Path | str | None = None,
+    ) -> Plan:
+        """Return what an apply would do. It is not saved: `save_plan` does that.
+
+        `packages` take the place of the configuration's. `facts` are those of an earlier `probe`
+        with the same `captures`; without them, the nodes are probed.
+        """
+        source: FactsSource = "captures" if captures is not None else "probe"
+        config = self.config
+        if self._from_cluster:  # the Nodes have their names from the cluster
+            source = "cluster"
+            kubernetes = config.kubernetes.model_copy(
+                update={"node_name": "{{ inventory_hostname }}"}
+            )
+            config = config.model_copy(update={"kubernetes": kubernetes})
+        return plan_fleet(
+            self.inventory,
+            self.probe(captures=captures) if facts is None else facts,
+            config,
+            packages,
+            state_dir=self._state.create().root,
+            builders=named_builders(self.inventory, config, self._secrets),
+            facts_source=source,
+            on_event=self.on_event,
+        )
+
+    def save_plan(self, plan: Plan, path: Path | str | None = None) -> Path:
+        """Write a plan to `path`, or to where `apply` and all later calls look for it."""
+        if path is None:
+            path, self._last = self._state.plan_file, plan
+        save_plan(plan, path)
+        return Path(path)
+
+    def last_plan(self) -> Plan | None:
+        """Return the plan that was saved or applied last; None if there is no plan yet."""
+        return self._last or last_plan(self._state)
+
+    def apply(self, plan: Plan | None = None) -> Result:
+        """Do what a plan says: build, distribute, install, verify, label, write manifests.
+
+        The plan, by default the last one, decides everything; only the logins of package indexes
+        come from the configuration. A node or group that fails is in the result and stops no other.
+        A FleetbuildError means that nothing was done: the run lock is held, or the plan is stale or
+        blocked.
+        """
+        plan = plan or self._plan()
+        plan.require_ssh()
+        access = self._access(plan.install_path)
+        tools = apply_tools(access, self.config)
+        journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
+        with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
+            tools = replace(tools, labels=labels)
+            run = Run(plan, self.inventory, self._state, tools, journal, self.on_event)
+            result = carry_out(run)
+        self._last = plan
+        return result
+
+    def verify(self) -> Result:
+        """Run the checks of each node's current release again."""
+        plan = self.last_plan()
+        config = self._installed(plan)
+        recipes = base_folder(config, self.inventory) / "recipes"
+        checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
+        task = verify_task(config.install.path, config.release, checks)
+        return self._run_task(task, plan, config)
+
+    def rollback(self) -> Result:
+        """Switch each node back to its previous release."""
+        plan = self.last_plan()
+        config = self._installed(plan)
+        return self._run_task(rollback_task(config.install.path, config.release), plan, config)
+
+    def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
+        """Return what serves on each node, and how that differs from what the last apply left.
+
+        `offline` asks no node and uses the facts of the last probe. Labels are compared with those
+        in the cluster if a cluster was given, or if labels are set by the API.
+        """
+        plan = self.last_plan()
+        config, inventory = self._installed(plan), self.inventory
+        names = [node.name for node in inventory.nodes]
+        if offline:
+            ages = {
+                name: age.isoformat()
+                for name in names
+                if (age := self._state.probed(name)) and not self._state.is_changing(name)
+            }
+            known = [node for node in inventory.nodes if node.name in ages]
+            facts = stored_facts(self._state.facts, known) if known else {}
+        else:
+            facts = self._probe(config.install.path)
+            ages = dict.fromkeys(names, now())
+        last = self._state.last_result()
+        found = compare_releases(
+            names, facts, release=config.release, last=last.result if last else None, probed=ages
+        )
+        if self._cluster is None and config.kubernetes.labels != "api":
+            return found
+        targets = label_targets(inventory, config, plan)
+        limited = inventory.limit is not None
+        return compare_labels(found, facts, targets, self._cluster or Cluster(), limited=limited)
+
+    def explain(
+        self, name: str, *, plan: Plan | None = None, captures: Path | str | None = None
+    ) -> Explanation:
+        """Explain why a node or group of the last plan is what it is, by captures or by the facts
+        of the last probe."""
+        folder = Path(captures) if captures is not None else None
+        return explained(plan or self._plan(), name, self._state, folder)
+
+    def emit(
+        self,
+        kind: What = "k8s",
+        *,
+        plan: Plan | None = None,
+        result: Result | None = None,
+        delivery: Delivery | None = None,
+        workload: Path | str | None = None,
+        out: Path | str | None = None,
+    ) -> EmittedFiles:
+        """Return manifests and scripts, with warnings about what is left out.
+
+        Labels say what serves on each node: what the node said last, else what `result` or the
+        plan says. `plan` is the last one by default. `delivery` says how a release gets into a
+        pod. `workload` is a manifest of the user's, written once per group. `out` is a folder to
+        write the files to; for "containers", the wheels are copied beside them.
+        """
+        plan = plan or self._plan()
+        store = Store(self._state.store)
+        emission = Emission(
+            plan=plan,
+            serving=self._serving(plan, result),
+            delivery=delivery or Delivery(),
+            store=store,
+            workload=read_workload(Path(workload)) if workload is not None else None,
+        )
+        emitted = emission.write(kind)
+        if out is None:
+            return emitted
+        paths = write_files(emitted.files, Path(out))
+        if kind == "containers":
+            paths += export_plan(plan, store, Path(out))
+        return replace(emitted, paths=paths)
+
+    def label(
+        self, *, plan: Plan | None = None, result: Result | None = None, force: bool = False
+    ) -> Labelled:
+        """Label the plan's nodes in the cluster by server-side apply, as `emit` would.
+
+        A node of which nobody knows what it serves keeps its release labels. `force` takes over
+        our labels where another manager has set them.
+        """
+        plan = plan or self._plan()
+        serving = self._serving(plan, result)
+        return label_cluster(
+            plan, serving, self._cluster or Cluster(), force=force, state=self._state
+        )
+
+    def unlabel(self, *, plan: Plan | None = None, force: bool = False) -> Labelled:
+        """Remove the labels of the plan's release from the cluster's Nodes.
+
+        `force` also removes labels that another manager has set.
+        """
+        return unlabel_cluster(
+            plan or self._plan(), self._cluster or Cluster(), force=force, state=self._state
+        )
+
+    def doctor(self) -> list[Finding]:
+        """Check whether this machine has what a run needs."""
+        return examine(self._state.root)
+
+    @cached_property
+    def _read_cluster(self) -> tuple[Inventory, dict[str, Facts]]:
+        image = builder_image(self.config.build, self.config.python)
+        with (self._cluster or Cluster()).connect() as client:
+            return read_fleet(client, image)
+
+    @property
+    def _source(self) -> str:
+        """The inventory's path, without reading it."""
+        if self._from_cluster:
+            return "."
+        if isinstance(self._given, Inventory):
+            return self._given.source
+        return str(self._given) if self._given is not None else self._plan().inventory
+
+    def _plan(self) -> Plan:
+        """Return the last plan, which must exist."""
+        return self._last or read_plan(self._state.plan_file)
+
+    def _serving(self, plan: Plan, result: Result | None) -> Serving:
+        return serving_now(plan, self._state, result)
+
+    def _installed(self, plan: Plan | None) -> Config:
+        """Return the configuration of what is installed: the one given, else the last plan's if it
+        was made for this inventory, else fleetbuild.yml's."""
+        if self._config is not None or plan is None or plan.inventory != self._source:
+            return self.config
+        return Config(
+            release=plan.release,
+            install=Install(path=plan.install_path),
+            kubernetes=Kubernetes(label_domain=plan.label_domain, labels=plan.labels),
+        )
+
+    def _access(self, install_path: str) -> FleetAccess:
+        if self._from_cluster:
+            raise BlockedError(
+                "This fleet was read from a cluster; this call needs SSH access to the nodes.",
+                "Name an inventory of the same nodes: Fleet('inventory.yml').",
+            )
+        return FleetAccess(
+            self.inventory, self._state, self._secrets, self._timeout, self._forks, install_path
+        )
+
+    def _probe(self, install_path: str, save: Path | None = None) -> dict[str, Facts]:
+        access = self._access(install_path)
+        return probe_nodes(
+            access.inventory.nodes,
+            timeout=self._timeout,
+            forks=self._forks,
+            install_path=install_path,
+            on_event=self.on_event,
+            state=self._state,
+            save=save,
+        )
+
+    def _run_task(self, task: FleetTask, plan: Plan | None, config: Config) -> Result:
+        access = self._access(config.install.path)
+        return run_on_fleet(task, access, config, plan, self._cluster, on_event=self.on_event)

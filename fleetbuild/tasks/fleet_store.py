@@ -1,0 +1,59 @@
+"""`Fleet.store`: list, take in, remove and export the wheels of a state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fleetbuild.errors import UsageError
+from fleetbuild.models import Plan, WheelResult
+from fleetbuild.state.directory import StateDir
+from fleetbuild.state.run_lock import hold_run_lock
+from fleetbuild.store import Store, StoredWheel
+from fleetbuild.tasks.cluster_builds import add_built_wheels
+from fleetbuild.tasks.export import exported
+from fleetbuild.tasks.garbage import collect_garbage
+
+
+class FleetStore:
+    """The wheels in a state directory. All but `list` need the last plan."""
+
+    def __init__(self, state: StateDir, last_plan: Callable[[], Plan]) -> None:
+        self._state = state
+        self._last_plan = last_plan
+        self._store = Store(state.store)
+
+    def list(self) -> tuple[StoredWheel, ...]:
+        """Return the wheels that were built or taken in."""
+        return self._store.list()
+
+    def add(self, folder: Path | str) -> tuple[WheelResult, ...]:
+        """Take in the last plan's wheels that Jobs built in a cluster.
+
+        Each is audited first, like a wheel that comes from a node.
+        """
+        plan = self._last_plan()
+        with hold_run_lock(self._state.create().lock_file):
+            return add_built_wheels(plan, Path(folder), self._store)
+
+    def gc(self) -> tuple[Path, ...]:
+        """Remove wheels that neither the last plan nor a release on a node needs, and what runs
+        left behind more than 30 days ago: journals, output and delivered wheels."""
+        plan = self._last_plan()
+        with hold_run_lock(self._state.create().lock_file):
+            return collect_garbage(plan, self._state)
+
+    def export(self, folder: Path | str) -> tuple[Path, ...]:
+        """Write an index for each group of the last plan, for pip and uv; return their paths."""
+        return export_plan(self._last_plan(), self._store, Path(folder))
+
+
+def export_plan(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
+    """Write the plan's indexes; a folder that cannot be written is a usage error."""
+    try:
+        return exported(plan, store, folder)
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or folder} cannot be written: {error.strerror}.",
+            "Name another folder.",
+        ) from None

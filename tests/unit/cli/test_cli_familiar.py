@@ -1,0 +1,122 @@
+"""What users of Ansible and Terraform type is taken, or answered with the right command."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from fleetbuild.cli.session import secrets
+from fleetbuild.errors import UsageError
+from fleetbuild.models import NodeResult, NodeStatus
+from fleetbuild.models import Result as RunResult
+
+DATA = Path(__file__).parents[1] / "data"
+FLEET, CAPTURES = DATA / "fleet.yml", DATA / "fleet"
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+
+
+@pytest.mark.usefixtures("no_index")
+def test_plan_takes_i_and_out(run: Run, here: Path) -> None:
+    words = ("--facts", CAPTURES, "--package", "hnswlib==0.8.0", "--limit", "avx-old")
+    assert run("plan", "-i", FLEET, "-out=a.json", *words).exit_code == 0
+    assert run("plan", f"--inventory={FLEET}", "-out", "b.json", *words).exit_code == 0
+    assert (here / "a.json").exists()
+    assert (here / "b.json").exists()
+    assert run("plan", "-i", FLEET, FLEET, *words).exit_code == 2
+    refused = run("apply", "a.json", "--limit", "avx-old")
+    assert refused.exit_code == 2
+    assert f"fleetbuild apply {FLEET} --limit avx-old" in refused.stderr
+    assert refused.stderr.startswith("error: --limit does not go with a saved plan")
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("apply", "--check"), "fleetbuild plan INVENTORY"),
+        (("apply", "p.json", "-o", "x"), "fleetbuild plan INVENTORY --out FILE"),
+        (("rollback", FLEET, "-C"), "fleetbuild plan INVENTORY"),
+        (("plan", FLEET, "-u", "root"), "ansible_user"),
+        (("facts", FLEET, "--become"), "ansible_become"),
+    ],
+)
+def test_what_cannot_be_taken_is_answered(run: Run, words: tuple[str, ...], answer: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    error, fix = result.stderr.splitlines()
+    assert error.startswith("error: There is no option ")
+    assert answer in fix
+
+
+@pytest.mark.usefixtures("no_index")
+def test_apply_offers_the_packages_of_the_last_plan(run: Run, here: Path) -> None:
+    run("plan", FLEET, "--facts", CAPTURES, "--package", "hnswlib==0.8.0")
+    before = (here / ".fleetbuild" / "plan.json").read_text()
+    refused = run("apply", FLEET)
+    assert refused.exit_code == 2
+    assert f"fleetbuild apply {FLEET} --package hnswlib==0.8.0" in refused.stderr
+    assert (here / ".fleetbuild" / "plan.json").read_text() == before
+
+
+@pytest.mark.parametrize("document", [[], {"nodes": {"a": {"state": "ok"}}}, {"a": 1}, "text"])
+def test_json_that_is_neither_plan_nor_inventory(run: Run, here: Path, document: object) -> None:
+    (here / "odd.json").write_text(json.dumps(document))
+    result = run("apply", "odd.json", "--yes", "--package", "x==1")
+    assert result.exit_code == 2
+    assert "neither a plan nor an Ansible inventory" in result.stderr
+    assert not (here / ".fleetbuild").exists()
+
+
+def test_the_become_password_from_a_file_or_a_program(here: Path) -> None:
+    (here / "text").write_text("geheim\n")
+    (here / "program").write_text("#!/bin/sh\necho told\n")
+    (here / "program").chmod(0o700)
+    assert secrets(False, False, None, None, here / "text").become_pass == "geheim"
+    assert secrets(False, False, None, None, here / "program").become_pass == "told"
+    with pytest.raises(UsageError, match="cannot be read"):
+        secrets(False, False, None, None, here / "missing")
+    with pytest.raises(UsageError, match="--ask-become-pass"):
+        secrets(False, True, None, None, here / "text")
+
+
+@pytest.mark.parametrize(("answer", "went"), [("y\n", True), ("n\n", False)])
+def test_rollback_asks_at_a_terminal(
+    run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, went: bool
+) -> None:
+    back = RunResult(
+        plan_digest="",
+        nodes=(NodeResult(node="a", state="rolled_back", reason="from release r2 to r1"),),
+        changed=True,
+    )
+    calls: list[str] = []
+
+    def rollback(_: object) -> RunResult:
+        calls.append("rollback")
+        return back
+
+    serving = NodeStatus(node="a", state="ok", release_id="r2")
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {"a": serving})
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", rollback)
+    monkeypatch.setattr("fleetbuild.cli.commands.rollback.at_terminal", lambda: True)
+    result = run("rollback", FLEET, stdin=answer)
+    assert result.exit_code == 0, result.output
+    assert "a: from release r2 to the one before it" in result.stdout
+    assert bool(calls) is went
+    assert ("rolled back: a: from release r2 to r1" in result.stdout) is went
+    assert ("Nothing was changed." in result.stdout) is not went
+
+
+@pytest.mark.parametrize("words", [(), ("--yes",)])
+def test_rollback_in_a_script_asks_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", lambda _: RunResult(plan_digest=""))
+    assert run("rollback", FLEET, *words).exit_code == 0
