@@ -106,7 +106,7 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== mypy --strict" && mypy --strict -p fleetbuild && mypy --strict --explicit-package-bases -p tests.lab
 	@echo "== import-linter" && lint-imports
 	@mkdir -p $(COLLECTION) && ln -sfn $(CURDIR) $(COLLECTION)/core
-	@echo "== ansible-lint" && ansible-lint --offline roles playbooks
+	@echo "== ansible-lint" && ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/collections ansible-lint --offline roles playbooks
 	@echo "== yamllint" && yamllint --strict .
 
 lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other CPUs, x86-64 and Arm
