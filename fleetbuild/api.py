@@ -48,8 +48,8 @@ from fleetbuild.tasks import garbage
 from fleetbuild.tasks.cluster_builds import add_built_wheels
 from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
 from fleetbuild.tasks.emit import Emission, What, read_workload
-from fleetbuild.tasks.explain import Explanation, explained
-from fleetbuild.tasks.export import exported
+from fleetbuild.tasks.explain import Explanation, explain_name
+from fleetbuild.tasks.export import export_indexes
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.verify import verify_task
@@ -223,9 +223,9 @@ def verify(
     checks = checks_by_manifest(
         made, Store(state.store), [base_folder(config, inventory) / "recipes"]
     )
-    errand = verify_task(config.install.path, config.release, checks)
+    task = verify_task(config.install.path, config.release, checks)
     reach = FleetAccess(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return run_on_fleet(errand, reach, config, made, cluster, on_event=on_event)
+    return run_on_fleet(task, reach, config, made, cluster, on_event=on_event)
 
 
 def rollback(
@@ -241,9 +241,9 @@ def rollback(
 ) -> Result:
     """Switch every node back to the release that served before."""
     config, state = config or Config(), _state(state_dir)
-    errand = rollback_task(config.install.path, config.release)
+    task = rollback_task(config.install.path, config.release)
     reach = FleetAccess(inventory, state, secrets or Secrets(), timeout, forks, config.install.path)
-    return run_on_fleet(errand, reach, config, last_plan(state), cluster, on_event=on_event)
+    return run_on_fleet(task, reach, config, last_plan(state), cluster, on_event=on_event)
 
 
 def status(
@@ -360,7 +360,7 @@ def explain(
 ) -> Explanation:
     """Why a node or group is what it is, by captures or by what the last probe brought."""
     folder = Path(captures) if captures is not None else None
-    return explained(plan, name, _state(state_dir), folder)
+    return explain_name(plan, name, _state(state_dir), folder)
 
 
 def collect_garbage(state_dir: Path | str = STATE_DIR) -> tuple[Path, ...]:
@@ -386,7 +386,7 @@ def export_store(folder: Path | str, *, state_dir: Path | str = STATE_DIR) -> tu
     state = _state(state_dir)
     saved = read_plan(state.plan_file)
     try:
-        return exported(saved, Store(state.store), Path(folder))
+        return export_indexes(saved, Store(state.store), Path(folder))
     except OSError as error:
         raise UsageError(
             f"{error.filename or folder} cannot be written: {error.strerror}.",

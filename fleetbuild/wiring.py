@@ -136,7 +136,7 @@ def _manifests(
 
 
 def run_on_fleet(
-    errand: FleetTask,
+    task: FleetTask,
     reach: FleetAccess,
     config: Config,
     made: Plan | None,
@@ -148,7 +148,7 @@ def run_on_fleet(
     names = label_targets(reach.inventory, config, made)
     with open_labeller(config.kubernetes.labels, names, reach, cluster or Cluster()) as labels:
         return run_fleet_task(
-            errand,
+            task,
             reach.inventory,
             release=config.release,
             left=left_on_nodes(reach.state, made, config.release),

@@ -102,22 +102,22 @@ class Client:
     ) -> Json:
         text = json.dumps(body).encode() if body is not None else None
         target = f"{path}?{urlencode(query)}" if query else path
-        answer = self._patiently(method, target, text, kind)
+        answer = self._ask_with_retries(method, target, text, kind)
         document = _document(answer.body)
         if answer.code >= 400:
-            raise Refusal(answer.code, document or _in_words(answer.body))
+            raise Refusal(answer.code, document or _error_body(answer.body))
         if answer.code >= 300 or document is None:
             raise no_api(self.access, answer.code)
         return document
 
-    def _patiently(self, method: str, target: str, body: bytes | None, kind: str) -> _Answer:
+    def _ask_with_retries(self, method: str, target: str, body: bytes | None, kind: str) -> _Answer:
         renewed = False
         for number, wait in enumerate((*WAITS, None)):
             credentials = self._log_in()
             try:
                 answer = self._once(credentials, method, target, body, kind)
             except (OSError, http.client.HTTPException) as problem:
-                self._hang_up()
+                self._close_connections()
                 if isinstance(problem, ssl.SSLCertVerificationError):
                     raise untrusted(self.access, problem) from None
                 if wait is None:
@@ -130,7 +130,7 @@ class Client:
                 continue
             if wait is None or answer.code not in _BUSY:
                 return answer
-            self._sleep(_told_to_wait(answer.wait, wait))
+            self._sleep(_retry_after(answer.wait, wait))
         raise AssertionError("the last turn returns or raises")
 
     def _once(
@@ -145,7 +145,7 @@ class Client:
             connection.putheader("Content-Length", str(len(body)))
         connection.endheaders(body)
         response = connection.getresponse()
-        return _Answer(response.status, response.getheader("Retry-After"), _whole(response))
+        return _Answer(response.status, response.getheader("Retry-After"), _read_body(response))
 
     def _log_in(self) -> Credentials:
         with self._lock:  # one command asks its user, not eight
@@ -160,7 +160,7 @@ class Client:
 
     def _connection(self, credentials: Credentials) -> http.client.HTTPConnection:
         if getattr(self._local, "of", None) is not credentials:
-            self._hang_up()
+            self._close_connections()
             self._local.connection = connect(self.access, credentials, self._timeout)
             self._local.of = credentials
             with self._lock:
@@ -168,7 +168,7 @@ class Client:
         connection: http.client.HTTPConnection = self._local.connection
         return connection
 
-    def _hang_up(self) -> None:
+    def _close_connections(self) -> None:
         connection = getattr(self._local, "connection", None)
         if connection is not None:
             connection.close()
@@ -182,7 +182,7 @@ def _headers(credentials: Credentials, access: Access) -> Iterator[tuple[str, st
     yield from access.user.impersonation()
 
 
-def _whole(response: http.client.HTTPResponse) -> bytes:
+def _read_body(response: http.client.HTTPResponse) -> bytes:
     body = response.read(MAX_ANSWER + 1)
     if len(body) > MAX_ANSWER:
         raise http.client.HTTPException("its answer is longer than any list of nodes")
@@ -197,11 +197,11 @@ def _document(body: bytes) -> Json | None:
     return document if isinstance(document, dict) else None
 
 
-def _in_words(body: bytes) -> Json:
+def _error_body(body: bytes) -> Json:
     return {"message": body[:300].decode(errors="replace").strip()}
 
 
-def _told_to_wait(header: str | None, otherwise: float) -> float:
+def _retry_after(header: str | None, otherwise: float) -> float:
     return min(float(header), LONGEST_WAIT) if header and header.isdigit() else otherwise
 
 

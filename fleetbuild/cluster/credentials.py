@@ -17,7 +17,7 @@ from fleetbuild.cluster.kubeconfig import Access, User
 from fleetbuild.cluster.kubeconfig_schema import Exec
 from fleetbuild.errors import ClusterError, KubeconfigError
 
-PATIENCE = 120.0  # seconds that a command may take: some open a browser
+COMMAND_TIMEOUT = 120.0  # seconds that a command may take: some open a browser
 _KINDS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -118,7 +118,7 @@ def _run(access: Access, command: Exec) -> bytes:
             env={**os.environ, **env, "KUBERNETES_EXEC_INFO": _info(access, command)},
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,  # what it has to say to its user goes to the user
-            timeout=PATIENCE,
+            timeout=COMMAND_TIMEOUT,
             check=False,
         )
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def _run(access: Access, command: Exec) -> bytes:
             f"{access.user.name} logs in with {command.command}, which is not installed.", hint
         ) from None
     except subprocess.TimeoutExpired:
-        raise _failed(access, command, f"it did not end within {PATIENCE:g} s") from None
+        raise _failed(access, command, f"it did not end within {COMMAND_TIMEOUT:g} s") from None
     except OSError as error:
         raise _failed(access, command, error.strerror or "it cannot be run") from None
     except ValueError:  # a variable with `=` in its name, or a NUL somewhere

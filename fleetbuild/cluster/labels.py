@@ -79,8 +79,8 @@ def label_nodes(
     labelling: Labelling,
 ) -> dict[str, Outcome]:
     """Give each of these Nodes the labels that are wanted of it; a trouble stops no other."""
-    patience = _Patience()
-    one = partial(_label, client, labelling, patience)
+    health = _ServerHealth()
+    one = partial(_label, client, labelling, health)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = pool.map(one, (nodes[name] for name in wanted), wanted.values())
         return dict(zip(wanted, outcomes, strict=True))
@@ -100,14 +100,14 @@ def may_label(client: Client, node: ClusterNode, labelling: Labelling) -> None:
             raise as_error(problem, client.access, "patch", "/nodes") from None
 
 
-class _Patience:
+class _ServerHealth:
     """A server that is away is not waited for once a node."""
 
     def __init__(self) -> None:
         self._lock, self._silent = threading.Lock(), 0
 
     @property
-    def lost(self) -> bool:
+    def is_silent(self) -> bool:
         return self._silent >= AT_ONCE
 
     def note(self, *, answered: bool) -> None:
@@ -118,22 +118,22 @@ class _Patience:
 def _label(
     client: Client,
     labelling: Labelling,
-    patience: _Patience,
+    health: _ServerHealth,
     node: ClusterNode,
     wanted: WantedLabels,
 ) -> Outcome:
-    if told := _by_nfd(node, labelling):
-        return told
-    if patience.lost:
+    if outcome := _by_nfd(node, labelling):
+        return outcome
+    if health.is_silent:
         return _silent(client, "it had stopped answering before")
     try:
         outcome = _applied(client, labelling, node, wanted)
     except NoResponse as problem:
-        patience.note(answered=False)
+        health.note(answered=False)
         return _silent(client, f"{problem.reason}, {problem.times} times asked")
     except Refusal as problem:
         outcome = _refused(client, problem)
-    patience.note(answered=True)
+    health.note(answered=True)
     return outcome
 
 

@@ -43,7 +43,7 @@ class NfdLabeller:
                 f"Take them off, then run this again: fleetbuild emit labels --remove"
                 f" --context {context}",
             )
-        if self._known().get(release) is None and self._state.last_result():
+        if self._saved().get(release) is None and self._state.last_result():
             return (
                 "Labels that labels.sh or nodes.yaml set would outlive the feature files; take"
                 " them off with: fleetbuild emit labels --remove --force-conflicts"
@@ -52,7 +52,7 @@ class NfdLabeller:
 
     def clear(self) -> str:
         """Remove the files that earlier runs wrote for this release, since another way labels."""
-        there = [name for name, each in self._lying().items() if each != {}]
+        there = [name for name, each in self._files_on_nodes().items() if each != {}]
         left = [name for name in there if name in self._names.nodes]
         if not left:
             return ""
@@ -78,7 +78,7 @@ class NfdLabeller:
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """See Labeller. Nodes whose file says so already are not visited."""
-        lying, hardware = self._lying(), self._names.hardware
+        lying, hardware = self._files_on_nodes(), self._names.hardware
         wanted = {
             name: {**hardware.get(name, {}), **served_labels(manifest, self._names.domain)}
             for name, manifest in served.items()
@@ -132,17 +132,17 @@ class NfdLabeller:
         return LabelResult(
             state="unreachable" if lost else "failed",
             reason=f"{self._file} was not written there: "
-            + ((host.message if host else "") or "Ansible stopped there without a reason."),
+            + ((host.message if host else "") or "Ansible stopped there without giving a reason."),
             fix="Correct that and run the same command again.",
             **about,
         )
 
-    def _lying(self) -> dict[str, Any]:
+    def _files_on_nodes(self) -> dict[str, Any]:
         """What lies on nodes, as far as this state knows."""
-        mine = self._known().get(self._names.release)
+        mine = self._saved().get(self._names.release)
         return mine if isinstance(mine, dict) else {}
 
-    def _known(self) -> dict[str, Any]:
+    def _saved(self) -> dict[str, Any]:
         """A file that is damaged knows nothing, so that all is written again."""
         try:
             known = json.loads(self._state.labels_file.read_text(encoding="utf-8"))
@@ -153,6 +153,6 @@ class NfdLabeller:
     def _note(self, labels: Mapping[str, Labels | None]) -> None:
         """None: nobody knows, until it is written again. Without labels there is no file."""
         with self._lock:
-            lying = {**self._lying(), **labels}
-            known = {**self._known(), self._names.release: lying}
+            lying = {**self._files_on_nodes(), **labels}
+            known = {**self._saved(), self._names.release: lying}
             write_atomically(self._state.labels_file, one_line(known) + "\n")

@@ -19,7 +19,7 @@ def save_captures(directory: Path, captures: Mapping[str, Capture | Unreachable]
     go from a folder that was there; a node that gave none keeps what was saved of it before."""
     for name in captures:
         _check(name)
-    with _told(directory, "written"):
+    with _report_os_errors(directory, "written"):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, capture in captures.items():
             if not isinstance(capture, Unreachable):
@@ -36,14 +36,14 @@ def load_captures(
             f"The captures in {directory} cannot be read: it {what}.",
             "Name a folder that `fleetbuild facts --save DIR` wrote.",
         )
-    with _told(directory, "read"):
+    with _report_os_errors(directory, "read"):
         return {name: _load(directory, name, tuple(sections)) for name in names}
 
 
 def save_section(directory: Path, name: str, section: str, text: str) -> None:
     """Replace one section of a node's capture, and leave the others."""
     _check(name)
-    with _told(directory, "written"):
+    with _report_os_errors(directory, "written"):
         (directory / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(directory / name / section, text)
 
@@ -73,7 +73,7 @@ def _write(file: Path, text: str) -> None:
 
 def _load(directory: Path, name: str, sections: Iterable[str]) -> Capture | Unreachable:
     folder = directory / name
-    if not _fits(name) or not folder.is_dir():
+    if not _is_folder_name(name) or not folder.is_dir():
         return Unreachable(
             reason=f"no capture in {directory}",
             fix=f"Write one with `fleetbuild facts INVENTORY --limit {name} --save {directory}`.",
@@ -89,19 +89,19 @@ def _read(file: Path) -> str:
 
 
 def _check(name: str) -> None:
-    if not _fits(name):
+    if not _is_folder_name(name):
         raise CaptureError(
             f"The capture of {name!r} cannot be saved: its name is no name of a folder.",
             "Give the host a name without slashes in the inventory.",
         )
 
 
-def _fits(name: str) -> bool:
+def _is_folder_name(name: str) -> bool:
     return name not in ("", os.curdir, os.pardir) and not {"/", "\0"} & set(name)
 
 
 @contextmanager
-def _told(directory: Path, done: str) -> Iterator[None]:
+def _report_os_errors(directory: Path, done: str) -> Iterator[None]:
     """What the operating system refuses, as something that a user can act on."""
     try:
         yield

@@ -75,8 +75,10 @@ def ask(
     if any(node.login.connection == "ssh" for node in nodes):
         # Here, and not by fifty threads at once: Python's import locks have hung on that.
         import_module("fabric")
-    way = functools.partial(way_to, settle=SharedSettings(node.login for node in nodes).settle)
-    jobs = [_Visit(node, text, arguments, timeout, read, way=way) for node in nodes]
+    way = functools.partial(
+        transport_for, settle=SharedSettings(node.login for node in nodes).settle
+    )
+    jobs = [_NodeProbe(node, text, arguments, timeout, read, way=way) for node in nodes]
     found: dict[str, T | Unreachable] = {}
     for number, outcome in run_all(
         jobs, at_once=forks, timeout=timeout, late=lambda: _late(timeout)
@@ -89,7 +91,7 @@ def ask(
     return found
 
 
-class _Visit(Generic[T]):
+class _NodeProbe(Generic[T]):
     """One node: find the way there, ask, read the answer."""
 
     def __init__(
@@ -128,7 +130,7 @@ class _Visit(Generic[T]):
             self._transport.abandon()
 
 
-def way_to(
+def transport_for(
     login: Login,
     timeout: float = 30,
     settle: Callable[[Login, Deadline], openssh.Settings] = openssh.settle,

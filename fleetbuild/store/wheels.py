@@ -18,7 +18,7 @@ from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning import Floors
-from fleetbuild.store.fetch import Heed, fetch
+from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
@@ -138,7 +138,7 @@ class Store:
             found[key] = (*found.get(key, ()), wheel.floors)
         return found
 
-    def fetch(self, file: LockedFile, heed: Heed = lambda: None) -> Path:
+    def fetch(self, file: LockedFile, check_cancelled: CancelCheck = lambda: None) -> Path:
         """The path of a locked file; brought here the first time. `heed` may stop a download."""
         if file.commit:
             return self._fetch_commit(file, file.commit)
@@ -147,7 +147,7 @@ class Store:
             file.sha256,
             self.path_of(file),
             credentials=self.settings.credentials,
-            heed=heed,
+            check_cancelled=check_cancelled,
         )
 
     def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:

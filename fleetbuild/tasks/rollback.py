@@ -1,4 +1,4 @@
-"""Rollback: every node goes back to the release that served before."""
+"""Rollback: switch every node back to its previous release."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetbuild.tasks.fleet_task import FleetTask
 
 
 def rollback_task(install_path: str, release: str) -> FleetTask:
-    """The errand that switches each node to its previous release."""
+    """Return the task that switches each node to its previous release."""
 
     def job(_: str, __: Manifest) -> Mapping[str, str]:
         return {"path": install_path, "release": release}
@@ -24,7 +24,7 @@ def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
         return NodeResult(state="rolled_back", **about)
     return NodeResult(
         state="install_failed",
-        reason=reply.reason or "There is no previous release.",
-        fix=reply.fix or "Plan and apply what you want there.",
+        reason=reply.reason or "No previous release on this node.",
+        fix=reply.fix or "Plan and apply the release that you want there.",
         **about,
     )

@@ -62,34 +62,34 @@ def read_gpus(capture: Capture) -> Gpus:
     devices, soc = _devices(capture), _soc(capture)
     rows = _rows(capture)
     if not rows:
-        return _without_rows(capture, devices, soc)
+        return _without_nvidia_smi(capture, devices, soc)
     sms = _sms(rows, devices, soc)
     gpus = tuple(_gpu(row, sm) for row, sm in zip(rows, sms, strict=True))
     return Gpus(
         gpus=gpus,
-        sms=_of_all(gpus),
+        sms=_all_sms(gpus),
         driver=next((row["driver"] for row in rows if row["driver"]), None),
         warnings=(
             *_unknown(gpus),
             *_unserved(rows, devices),
             *split_gpus(capture),
-            *_strange(capture, rows),
+            *_unexpected_lines(capture, rows),
         ),
     )
 
 
-def _of_all(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+def _all_sms(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     return tuple(sorted({gpu.sm for gpu in gpus if gpu.sm}, key=sm_order))
 
 
-def _said(capture: Capture) -> list[str]:
+def _smi_lines(capture: Capture) -> list[str]:
     """What nvidia-smi printed, without the empty lines."""
     return [line for line in lines(capture, "nvidia-smi", 4 * MAX_GPUS, 1000) if line]
 
 
 def _rows(capture: Capture) -> list[dict[str, str]]:
     """The rows of the CSV, by the names in its header; none where it is something else."""
-    split = (line.split(",", _MAX_CELLS) for line in _said(capture))
+    split = (line.split(",", _MAX_CELLS) for line in _smi_lines(capture))
     table = [[cell.strip() for cell in cells] for cells in split]
     for number, cells in enumerate(table):
         header = [cell.partition("[")[0].rstrip().lower() for cell in cells]
@@ -158,22 +158,22 @@ def _display_controller(line: str) -> _Device | None:
     return _Device(slot[0].strip(), which["id"].lower(), short(name, 100))
 
 
-def _without_rows(capture: Capture, devices: list[_Device], soc: _Soc | None) -> Gpus:
+def _without_nvidia_smi(capture: Capture, devices: list[_Device], soc: _Soc | None) -> Gpus:
     """Those that no nvidia-smi tells of. A Jetson's driver serves its GPU without one."""
-    said = short(" ".join(_said(capture)[:20]))
-    saying = f" nvidia-smi says: {said}" if said else ""
+    said = short(" ".join(_smi_lines(capture)[:20]))
+    detail = f" nvidia-smi says: {said}" if said else ""
     served = (Gpu(name=soc.board, sm=soc.sm),) if soc and soc.served else ()
     others = {str(device): f"{device.name} [{device.id}]".strip() for device in devices}
     if soc and not soc.served:
         others[f"of {soc.board}"] = soc.board
     if not served and not others:
-        return Gpus(warnings=(f"No GPU is seen.{saying}",) if said else ())
-    fate = "so it is not used" if served else "so this is a CPU node"
+        return Gpus(warnings=(f"No GPU is seen.{detail}",) if said else ())
+    consequence = "so it is not used" if served else "so this is a CPU node"
     return Gpus(
         gpus=served + tuple(Gpu(name=name) for name in others.values()),
-        sms=_of_all(served),
+        sms=_all_sms(served),
         warnings=tuple(
-            f"The GPU {which} has no working driver, {fate}.{saying}" for which in others
+            f"The GPU {which} has no working driver, {consequence}.{detail}" for which in others
         ),
     )
 
@@ -193,7 +193,7 @@ def _unserved(rows: list[dict[str, str]], devices: list[_Device]) -> list[str]:
     return [f"{len(devices)} GPUs are on the bus, and the driver serves {len(rows)} of them."]
 
 
-def _strange(capture: Capture, rows: list[dict[str, str]]) -> list[str]:
+def _unexpected_lines(capture: Capture, rows: list[dict[str, str]]) -> list[str]:
     """Lines between the rows, such as "Unable to determine the device handle"."""
-    others = _said(capture)[len(rows) + 1 :]
+    others = _smi_lines(capture)[len(rows) + 1 :]
     return [f"nvidia-smi also says: {short(' '.join(others))}"] if others else []

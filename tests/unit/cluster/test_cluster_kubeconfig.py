@@ -284,7 +284,7 @@ def test_a_command_is_told_what_it_needs(tmp_path: Path) -> None:
 def test_a_command_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
-    monkeypatch.setattr("fleetbuild.cluster.credentials.PATIENCE", 0.5)
+    monkeypatch.setattr("fleetbuild.cluster.credentials.COMMAND_TIMEOUT", 0.5)
     with pytest.raises(ClusterError, match=said) as problem:
         log_in(exec_access(tmp_path, script))
     assert problem.value.exit_code == 3

@@ -67,7 +67,7 @@ def test_a_download_stops_at_its_next_chunk(server, tmp_path):
 
     server.answers += [(200, b"x" * 1_000_000, {})]
     with pytest.raises(CancelledError):
-        get(server, tmp_path / "x.whl", heed=stop)
+        get(server, tmp_path / "x.whl", check_cancelled=stop)
     assert len(asked) == 2
     assert list(tmp_path.iterdir()) == []
 

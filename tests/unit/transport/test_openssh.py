@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.models import Login
-from fleetbuild.probe import way_to
+from fleetbuild.probe import transport_for
 from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer
 from fleetbuild.probe.transport.fabric import FabricTransport, beyond_paramiko
 from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable_answer
@@ -70,12 +70,12 @@ def test_settle_tells_what_openssh_makes_of_it(tmp_path: Path) -> None:
 def test_paramiko_gets_what_it_honours_and_nothing_else(
     said: dict[str, object], kind: type
 ) -> None:
-    assert isinstance(way_to(login(ssh_args=("-F", "none"), **said) if "ssh_args" not in said
+    assert isinstance(transport_for(login(ssh_args=("-F", "none"), **said) if "ssh_args" not in said
                              else login(**said))[0], kind)  # fmt: skip
 
 
 def test_the_bastion_is_the_gate() -> None:
-    assert way_to(login(ssh_common_args=("-J", "gate")))[1] == "gate"
+    assert transport_for(login(ssh_common_args=("-J", "gate")))[1] == "gate"
 
 
 def test_a_certificate_is_for_openssh(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_certificate_is_for_openssh(tmp_path: Path) -> None:
                                   {"ssh_executable": "/no/ssh"}])  # fmt: skip
 def test_logins_that_lead_nowhere(said: dict[str, object]) -> None:
     with pytest.raises(NoAnswer) as caught:
-        way_to(login(**said))
+        transport_for(login(**said))
     assert caught.value.fix
 
 
