@@ -245,16 +245,16 @@ class _Run:
             self._said = [*self._said[-50:], str(event.get("stdout", ""))]
             return
         self.played = True
-        task = task_event(kind, data)
-        if task.state in {"ok", "changed"}:
-            self._reached.add(task.host)
-        elif task.state == "unreachable":
+        ended = task_event(kind, data)
+        if ended.state in {"ok", "changed"}:
+            self._reached.add(ended.host)
+        elif ended.state == "unreachable":
             silent = time.monotonic() - awaited.since if awaited else 0
-            why = (awaited.item_failure if awaited else "") or task.message
-            self._ended[task.host] = HostRun("unreachable", why, task.task, silent)
-        elif task.state == "failed" and not data.get("ignore_errors"):
-            self._ended[task.host] = HostRun("failed", f"{task.task}: {task.message}")
-        self._on_event(task)
+            why = (awaited.item_failure if awaited else "") or ended.message
+            self._ended[ended.host] = HostRun("unreachable", why, ended.task, silent)
+        elif ended.state == "failed" and not data.get("ignore_errors"):
+            self._ended[ended.host] = HostRun("failed", f"{ended.task}: {ended.message}")
+        self._on_event(ended)
 
     def hosts(self, limit: Iterable[str]) -> dict[str, HostRun]:
         """Return how the playbook ended for each host, also for those it never ran on."""

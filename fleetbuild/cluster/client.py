@@ -1,7 +1,7 @@
-"""Asks an API server, with the standard library alone; see docs/decisions/ for why.
+"""A client of the Kubernetes API that uses only the standard library; see docs/decisions/.
 
-A request that finds nobody, or a server that is busy, is made again a few times; each of ours may
-be, since what it asks for is a state and not a step. Connections are kept, one a thread.
+Requests that get no answer or find a busy server are retried; this is safe, since each request
+describes a state and not a step. Connections are kept, one per thread.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fleetbuild.cluster.connection import connect
 from fleetbuild.cluster.credentials import Credentials, log_in, renewable
 from fleetbuild.cluster.kubeconfig import Access
 
-TIMEOUT = 15.0  # seconds, for each answer
-WAITS = (0.5, 1.0, 2.0)  # seconds before asking again
+TIMEOUT = 15.0  # seconds for each answer
+WAITS = (0.5, 1.0, 2.0)  # seconds before each retry
 LONGEST_WAIT = 10.0
 PAGE = 500
 MAX_ANSWER = 512 * 1024**2
@@ -42,7 +42,7 @@ class _Answer:
 
 
 class Client:
-    """One API server, as one user."""
+    """A connection to one API server as one user."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Client:
             connection.close()
 
     def get(self, path: str, **query: str) -> Json:
-        """An object, or one page of a list."""
+        """Return an object, or one page of a list."""
         return self._ask("GET", path, query)
 
     def all(self, path: str) -> Iterator[Json]:
-        """Every item of a list, however many pages it has."""
+        """Yield every item of a list, across all pages."""
         onward = ""
         while True:
             page = self.get(path, limit=str(PAGE), **({"continue": onward} if onward else {}))
@@ -82,14 +82,14 @@ class Client:
     def apply(
         self, path: str, wanted: Json, *, manager: str, force: bool, dry_run: bool = False
     ) -> Json:
-        """Server-side apply: what it is now, with what this manager wants of it."""
+        """Apply a document server-side for a field manager; return the object as it is now."""
         query = {"fieldManager": manager, "force": str(force).lower(), "fieldValidation": "Strict"}
         if dry_run:
             query["dryRun"] = "All"
         return self._ask("PATCH", path, query, wanted, APPLY)
 
     def merge(self, path: str, change: Json, *, manager: str) -> Json:
-        """A merge patch: null takes a key away, whoever owns it."""
+        """Apply a merge patch; null removes a key, whoever owns it."""
         return self._ask("PATCH", path, {"fieldManager": manager}, change, MERGE)
 
     def _ask(
@@ -131,7 +131,7 @@ class Client:
             if wait is None or answer.code not in _BUSY:
                 return answer
             self._sleep(_retry_after(answer.wait, wait))
-        raise AssertionError("the last turn returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _once(
         self, credentials: Credentials, method: str, target: str, body: bytes | None, kind: str
@@ -148,7 +148,7 @@ class Client:
         return _Answer(response.status, response.getheader("Retry-After"), _read_body(response))
 
     def _log_in(self) -> Credentials:
-        with self._lock:  # one command asks its user, not eight
+        with self._lock:  # one login prompt, not one per thread
             if self._credentials is None:
                 self._credentials = log_in(self.access)
             return self._credentials
@@ -185,7 +185,7 @@ def _headers(credentials: Credentials, access: Access) -> Iterator[tuple[str, st
 def _read_body(response: http.client.HTTPResponse) -> bytes:
     body = response.read(MAX_ANSWER + 1)
     if len(body) > MAX_ANSWER:
-        raise http.client.HTTPException("its answer is longer than any list of nodes")
+        raise http.client.HTTPException("its answer is too long")
     return body
 
 
@@ -209,12 +209,12 @@ def _reason(problem: Exception, timeout: float) -> str:
     if isinstance(problem, TimeoutError):
         return f"no answer within {timeout:g} s"
     if isinstance(problem, socket.gaierror):
-        return "its name is unknown here"
+        return "its name cannot be resolved"
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror.lower()
     return str(problem) or "the connection was lost"
 
 
 def path_of(*parts: str) -> str:
-    """A path of the API; no part of it leads elsewhere."""
+    """Return a path of the API; each part is quoted."""
     return "/" + "/".join(quote(part, safe="") for part in parts)

@@ -16,7 +16,7 @@ from fleetbuild.ansible import Secrets, Settings
 from fleetbuild.errors import InventoryError
 from fleetbuild.models import Become, Login, Node
 
-# Ansible's names for each variable; as in Ansible, the last one that is set counts.
+# Ansible's names for each variable; as in Ansible, the last one set counts.
 _HOST = ("ansible_host", "ansible_ssh_host")
 _PORT = ("ansible_port", "ansible_ssh_port")
 _USER = ("ansible_user", "ansible_ssh_user")

@@ -1,4 +1,7 @@
-"""Reads what each node is, in one round trip."""
+"""Probe nodes: run script.sh on each in one round trip, and read its output.
+
+In: nodes. Out: captures and facts, or why a node is unreachable.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Probed:
-    """A node that answered: what it printed, and the facts in that."""
+    """The capture of a node that answered, and the facts in it."""
 
     capture: Capture
     facts: Facts
@@ -42,7 +45,7 @@ def probe(
     workspace: str = WORKSPACE,
     on_event: OnEvent = ignore,
 ) -> dict[str, Probed | Unreachable]:
-    """Ask every node what it is; in the order of `nodes`."""
+    """Probe every node; the results are in the order of `nodes`."""
     nonce = f"fleetbuild-{secrets.token_hex(16)}"
     answers = ask(
         nodes,
@@ -57,7 +60,7 @@ def probe(
 
 
 def script() -> bytes:
-    """The probe itself."""
+    """Return the probe script."""
     return files("fleetbuild.probe").joinpath("script.sh").read_bytes()
 
 
@@ -71,9 +74,9 @@ def ask(
     forks: int = 64,
     on_event: OnEvent = ignore,
 ) -> dict[str, T | Unreachable]:
-    """Run one sh script on every node and read the answers; `read` may raise NoAnswer."""
+    """Run a sh script on every node and read the output; `read` may raise NoAnswer."""
     if any(node.login.connection == "ssh" for node in nodes):
-        # Here, and not by fifty threads at once: Python's import locks have hung on that.
+        # Import here: fifty threads importing at once have hung on Python's import locks.
         import_module("fabric")
     way = functools.partial(
         transport_for, settle=SharedSettings(node.login for node in nodes).settle
@@ -92,7 +95,7 @@ def ask(
 
 
 class _NodeProbe(Generic[T]):
-    """One node: find the way there, ask, read the answer."""
+    """The job for one node: choose a transport, run the script, read the output."""
 
     def __init__(
         self,
@@ -135,7 +138,7 @@ def transport_for(
     timeout: float = 30,
     settle: Callable[[Login, Deadline], openssh.Settings] = openssh.settle,
 ) -> tuple[Transport, str | None]:
-    """How a node is reached, and the bastion that many may have to pass through."""
+    """Return the transport for a node, and its bastion if it has one."""
     if login.connection == "local":
         return LocalTransport(login.become), None
     if login.connection != "ssh":
@@ -161,7 +164,7 @@ def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
 def _late(timeout: float) -> Unreachable:
     return Unreachable(
         reason=f"no answer within {timeout:g} s",
-        fix="give it longer with --timeout, or find out what holds it up",
+        fix="set a longer --timeout, or find out what blocks the node",
     )
 
 

@@ -1,4 +1,7 @@
-"""Brings a file here by its URL and sha256: whole and right, or not at all."""
+"""Download a file by URL and sha256; it is stored only if it is complete and the hash matches.
+
+In: a locked file's URL and hash. Out: the file, or InstallError.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _SCHEMES = ("https", "http", "file")
 
 
 class _Damaged(Exception):
-    """What came is not what was locked."""
+    """The downloaded content is not the locked one."""
 
 
 def fetch(
@@ -48,8 +51,8 @@ def fetch(
         return dest
     if urllib.parse.urlsplit(url).scheme not in _SCHEMES:
         raise InstallError(
-            f"{dest.name} cannot be fetched: {url or 'an empty address'} is no URL of a file.",
-            "Make a new plan; its lock says where files come from.",
+            f"{dest.name} cannot be fetched: {url or 'an empty address'} is not a valid file URL.",
+            "Make a new plan, which locks the URLs again.",
         )
     dest.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, _TRIES + 1):
@@ -58,8 +61,7 @@ def fetch(
         except _Damaged as problem:
             raise InstallError(
                 f"{dest.name} from {_host(url)} is not the locked file: {problem}.",
-                "Make a new plan; if that says the same, the index or something between changed "
-                "the file.",
+                "Make a new plan; if the error stays, the index or a proxy has changed the file.",
             ) from None
         except (OSError, http.client.HTTPException) as problem:
             if attempt == _TRIES or not _is_temporary(problem):
@@ -108,7 +110,7 @@ def _request(url: str, credentials: Mapping[str, str]) -> urllib.request.Request
     login = credentials.get(_host(url)) or _netrc_login(_host(url))
     if login:
         token = base64.b64encode(login.encode()).decode()
-        # Not sent on to where the index redirects to.
+        # Not sent to the target of a redirect.
         request.add_unredirected_header("Authorization", f"Basic {token}")
     return request
 
@@ -129,7 +131,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _is_temporary(problem: Exception) -> bool:
-    """Whether trying again may help: not where a server said a clear no."""
+    """Return whether a retry may help; not after a definite refusal of the server."""
     if isinstance(problem, urllib.error.HTTPError):
         return problem.code >= 500 or problem.code in (408, 429)
     reason = getattr(problem, "reason", problem)
@@ -147,12 +149,12 @@ def _fetch_error(url: str, dest: Path, problem: Exception) -> InstallError:
     if getattr(reason, "errno", None) == errno.ENOSPC:
         return InstallError(
             f"{dest.name} does not fit on the disk of {dest.parent}.",
-            "Make room there, or choose another folder with --state-dir, and run this again.",
+            "Free some space there, or choose another --state-dir; then run this again.",
         )
     return InstallError(
         f"{dest.name} cannot be fetched from {_host(url) or url}: {reason}.",
         "Check the network, proxy and certificates of this machine, then run this again: "
-        "what is fetched already stays.",
+        "files already fetched are kept.",
     )
 
 

@@ -109,7 +109,7 @@ def test_labels_are_off_while_a_node_changes(fleet: FakeFleet, told: Told, tmp_p
         ("avx-1", "labelled"), ("avx-2", "labelled"), ("avx-3", "labelled")
     ]  # fmt: skip
     about = [(each.node, each.message) for each in events if each.stage == "label"]
-    assert about[:2] == [("avx-1", "its release labels are off"), ("avx-1", "labelled")]
+    assert about[:2] == [("avx-1", "release labels removed"), ("avx-1", "labelled")]
     assert {each.group for each in events if each.stage == "label"} == {AVX.name}
 
 

@@ -87,7 +87,7 @@ def test_a_certificate_is_for_openssh(tmp_path: Path) -> None:
 @pytest.mark.parametrize("said", [{"connection": "winrm"}, {"host": "-oProxyCommand=x"},
                                   {"ssh_common_args": ("-o", "NoSuch=1")},
                                   {"ssh_executable": "/no/ssh"}])  # fmt: skip
-def test_logins_that_lead_nowhere(said: dict[str, object]) -> None:
+def test_invalid_logins_are_errors(said: dict[str, object]) -> None:
     with pytest.raises(NoAnswer) as caught:
         transport_for(login(**said))
     assert caught.value.fix
@@ -132,7 +132,7 @@ def test_what_ssh_says_becomes_a_sentence(complaint: bytes, reason: str) -> None
         (Answer(1, b"This account is currently not available."), "no shell"),
         (Answer(127, b"", b"ksh: what"), "no POSIX sh"),
         (Answer(None, b""), "ended before"),
-        (Answer(0, b"garbage" * 999), "makes no sense (exit code 0)"),
+        (Answer(0, b"garbage" * 999), "malformed result (exit code 0)"),
     ],
 )
 def test_an_answer_without_sections_is_explained(answer: Answer, reason: str) -> None:
