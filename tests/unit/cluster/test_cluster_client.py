@@ -186,7 +186,7 @@ def test_invalid_certificates_are_an_error(
     authority: bytes | None, certificate: bytes | None
 ) -> None:
     access = Access("https://x", "c", authority=authority)
-    with pytest.raises(KubeconfigError, match="or they do not belong together"):
+    with pytest.raises(KubeconfigError, match="or they do not match"):
         connect(access, Credentials(certificate=certificate, key=certificate), 5)
 
 
