@@ -119,6 +119,6 @@ def test_which_hosts_were_matched_is_said(client: Client, api: FakeApi) -> None:
     done = labels.publish({"a": SERVED, "b": SERVED, "c": SERVED})
     assert [each.state for each in done.values()] == ["labelled", "labelled", "refused"]
     assert done["a"].kubernetes_node == "a.example.com"
-    assert "any of these Nodes: c.one.com, c.two.com" in str(done["c"].reason)
+    assert "Several Nodes match this host: c.one.com, c.two.com" in str(done["c"].reason)
     assert labels.strangers() == ("c.one.com", "c.two.com")
     assert ours(api, "a.example.com") == RELEASE
