@@ -49,7 +49,7 @@ from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
 from fleetbuild.tasks.doctor import Finding, examine
 from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, write_files
-from fleetbuild.tasks.explain import Explanation, explained
+from fleetbuild.tasks.explain import Explanation, explain_name
 from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.tasks.rollback import rollback_task
@@ -284,7 +284,7 @@ class Fleet:
         """Explain why a node or group of the last plan is what it is, by captures or by the facts
         of the last probe."""
         folder = Path(captures) if captures is not None else None
-        return explained(plan or self._plan(), name, self._state, folder)
+        return explain_name(plan or self._plan(), name, self._state, folder)
 
     def emit(
         self,

@@ -150,7 +150,7 @@ def _manifests(
 
 
 def run_on_fleet(
-    errand: FleetTask,
+    task: FleetTask,
     reach: FleetAccess,
     config: Config,
     made: Plan | None,
@@ -162,7 +162,7 @@ def run_on_fleet(
     names = label_targets(reach.inventory, config, made)
     with open_labeller(config.kubernetes.labels, names, reach, cluster) as labels:
         return run_fleet_task(
-            errand,
+            task,
             reach.inventory,
             release=config.release,
             left=left_on_nodes(reach.state, made, config.release),

@@ -11,7 +11,7 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store, StoredWheel
 from fleetbuild.tasks.cluster_builds import add_built_wheels
-from fleetbuild.tasks.export import exported
+from fleetbuild.tasks.export import export_indexes
 from fleetbuild.tasks.garbage import collect_garbage
 
 
@@ -51,7 +51,7 @@ class FleetStore:
 def export_plan(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
     """Write the plan's indexes; a folder that cannot be written is a usage error."""
     try:
-        return exported(plan, store, folder)
+        return export_indexes(plan, store, folder)
     except OSError as error:
         raise UsageError(
             f"{error.filename or folder} cannot be written: {error.strerror}.",

@@ -92,7 +92,7 @@ def job_of(files: dict[str, str], number: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_every_manifest_is_one(version: str) -> None:
+def test_every_manifest_is_valid_yaml(version: str) -> None:
     files, warnings = cluster_builds(plan_of(wheel()))
     assert not warnings
     for each in documents(files):
@@ -182,10 +182,10 @@ def test_what_no_pod_can_fetch_is_left_out_and_told(source: LockedFile) -> None:
     files, warnings = cluster_builds(plan_of(wheel(), other))
     assert len(warnings) == 1
     what, _, fix = warnings[0].partition(", so no Job builds it. ")
-    assert what == f"other 1.0+cpu.x8664: no pod could fetch t.tar.gz from {source.url}"
-    assert "name that under index: in fleetbuild.yml" in fix
+    assert what == f"other 1.0+cpu.x8664: pods cannot fetch t.tar.gz from {source.url}"
+    assert "add it under index: in fleetbuild.yml" in fix
     assert not any("other" in name for name in files)
-    with pytest.raises(BlockedError, match="no pod could fetch") as problem:
+    with pytest.raises(BlockedError, match="pods cannot fetch") as problem:
         cluster_builds(plan_of(other))
     assert problem.value.fix == fix
 
@@ -193,12 +193,12 @@ def test_what_no_pod_can_fetch_is_left_out_and_told(source: LockedFile) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"build_image": None}, "no image"),
+        ({"build_image": None}, "no build image"),
         ({"lock": "missing", "lock_problem": "no index"}, "no index"),
         ({"groups": ()}, "The plan builds nothing"),
     ],
 )
-def test_plans_that_no_cluster_can_build(changes: dict[str, Any], said: str) -> None:
+def test_plans_that_cannot_be_built_in_a_cluster(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(BlockedError, match=said):
         cluster_builds(plan_of(wheel(), **changes))
 
@@ -371,7 +371,7 @@ def test_libraries_that_the_image_has_to_hold_are_told() -> None:
     needs = Requires(compiler="gcc", libraries=libraries)
     _, (warning,) = cluster_builds(plan_of(wheel(requires=needs)))
     assert warning == (
-        "tiny 1.0+cpu.x8664 is built with OpenBLAS: python:3.11-bookworm has to hold it, with its "
+        "tiny 1.0+cpu.x8664 is built with OpenBLAS: python:3.11-bookworm must contain it, with its "
         "headers."
     )
 
@@ -402,7 +402,7 @@ def test_a_job_waits_for_what_it_is_built_against(buildable: Plan, tmp_path: Pat
         assert b"Requires-Dist: tiny==1.0+cpu.x8664" in opened.read(metadata)
 
 
-def test_a_file_that_is_another_is_not_built(buildable: Plan, tmp_path: Path) -> None:
+def test_a_file_with_another_hash_is_not_built(buildable: Plan, tmp_path: Path) -> None:
     files, _ = cluster_builds(buildable)
     (tmp_path / "index" / "tiny-1.0.tar.gz").write_bytes(b"something else")
     ran = as_in_a_pod(files, tmp_path)
@@ -427,9 +427,9 @@ def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
 # What comes back.
 
 
-def test_what_is_no_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
     made, store = plan_of(wheel()), Store(tmp_path / "store")
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         add_built_wheels(made, tmp_path / "nowhere", store)
     assert add_built_wheels(made, tmp_path, store) == ()
     home = tmp_path / KEY
@@ -443,7 +443,7 @@ def test_what_is_no_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
     assert "tiny" in str(refused.reason)
 
 
-def test_a_pod_is_told_all_that_a_node_is_told() -> None:
+def test_a_pod_gets_the_same_build_parameters_as_a_node() -> None:
     """What the role's module asks for, but what belongs to Ansible or is a folder of the pod."""
     module = plugin("modules.build")
     asked = set(yaml.safe_load(module.DOCUMENTATION)["options"])

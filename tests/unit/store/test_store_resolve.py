@@ -124,7 +124,7 @@ def test_what_the_index_does_not_have(settings):
         (request_for("dep", libc="glibc 2.12", arch="aarch64"), "older than any platform"),
     ],
 )
-def test_what_cannot_be_had_is_a_sentence_with_a_fix(settings, request_, words):
+def test_unresolvable_dependencies_give_a_sentence_with_a_fix(settings, request_, words):
     answer = resolve(request_, settings)
     assert words in answer.problem
     assert answer.fix
@@ -141,7 +141,7 @@ def test_an_index_that_does_not_answer_is_told_without_its_password(tmp_path):
     )
     answer = resolve(request_for("dep"), settings)
     assert answer.offline
-    assert "No index could be asked" in answer.problem
+    assert "No index could be reached" in answer.problem
     assert "127.0.0.1" in answer.problem
     assert "secret" not in answer.problem
 
