@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
 from fleetbuild.ansible import ansible_dir
@@ -67,14 +68,67 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:
-    """Put the wheels that Jobs left in this folder into the store, as if nodes had built them:
-    each is held to its target first."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder.", "Name the one that the wheels were copied to.")
-    return tuple(
-        _judged(plan, wheel, folder / key_of(wheel), store)
-        for wheel, _ in _wheels(plan)
-        if (folder / key_of(wheel)).is_dir()
+    """Put the wheels that Jobs left here into the store, as if nodes had built them: each is held
+    to its target first. `folder` has a folder for each, named after its key, or is one wheel.
+    """
+    if not folder.exists():
+        raise UsageError(
+            f"There is no {folder}.", "Name the folder that the wheels were copied to."
+        )
+    wanted = {key_of(wheel): wheel for wheel, _ in _wheels(plan)}
+    homes = {each.name: each for each in _children(folder) if each.is_dir()}
+    results = [
+        _judged(plan, wheel, homes[key], store) for key, wheel in wanted.items() if key in homes
+    ]
+    loose = [each for each in _children(folder) if each.is_file()]
+    strange = [home for name, home in homes.items() if name not in wanted and _wheels_in(home)]
+    results += [_loose(plan, wanted.values(), path, store) for path in loose]
+    results += [_unwanted(plan, path) for home in strange for path in _wheels_in(home)]
+    if not results:
+        raise UsageError(
+            f"{folder} holds no wheel that the last plan builds.",
+            "Name the folder that the wheels were copied to; one of its folders is "
+            + next(iter(wanted), "named after each wheel's artifact key")
+            + ".",
+        )
+    return tuple(results)
+
+
+def _children(folder: Path) -> list[Path]:
+    """Folders and wheels, or the one wheel that was named."""
+    if folder.is_file():
+        return [folder]
+    return [each for each in sorted(folder.iterdir()) if each.is_dir() or each.suffix == ".whl"]
+
+
+def _wheels_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.whl"))
+    except OSError:  # a folder of root's, such as lost+found
+        return []
+
+
+def _loose(plan: Plan, wanted: Iterable[PlannedWheel], path: Path, store: Store) -> WheelResult:
+    """A wheel that lies in no folder of its own: by its name, and by what it is."""
+    name, _, rest = path.name.partition("-")
+    version = rest.partition("-")[0]
+    for wheel in wanted:
+        same = canonicalize_name(name) == canonicalize_name(wheel.package)
+        if same and version == wheel.wheel_version and not audit_findings(path, plan, wheel):
+            return _taken(wheel, path, BuildInputs(), store)
+    return _unwanted(plan, path)
+
+
+def _unwanted(plan: Plan, path: Path) -> WheelResult:
+    builds = [f"{wheel.package} {wheel.wheel_version}" for wheel, _ in _wheels(plan)]
+    shown = ", ".join(builds[:5]) + (f" and {len(builds) - 5} more" if len(builds) > 5 else "")
+    return WheelResult(
+        package=path.name,
+        wheel_version="",
+        artifact_key="",
+        state="refused",
+        reason=f"The last plan does not build it; it builds {shown or 'nothing'}",
+        fix="Plan for it first, or leave it out",
     )
 
 
@@ -156,8 +210,11 @@ def _judged(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> Whee
             fix="Look at the Job's log for flags that the package adds on its own.",
             **wheel_identity(wheel),
         )
-    told = _handed(folder)
-    stored = store.add(files[0], wheel, built_on=told.node, seconds=told.seconds)
+    return _taken(wheel, files[0], _handed(folder), store)
+
+
+def _taken(wheel: PlannedWheel, path: Path, told: BuildInputs, store: Store) -> WheelResult:
+    stored = store.add(path, wheel, built_on=told.node, seconds=told.seconds)
     return WheelResult(
         state="built",
         built_on=told.node or None,

@@ -29,6 +29,7 @@ from fleetbuild.kubernetes.labels.rules import FILE as RULES
 from fleetbuild.models import Plan
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
+from fleetbuild.tasks.completing import fetch_releases, lacking, way_on
 from fleetbuild.tasks.export import release_files
 
 What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds"]
@@ -124,13 +125,20 @@ class Emission:
         return EmittedFiles(snippets(self.plan, runtime_class=self.delivery.runtime_class))
 
     def _containers(self) -> EmittedFiles:
+        fetched = fetch_releases(self.plan, self.store)
         wheels = release_files(self.plan, self.store)
         if not wheels:
+            lacks = " ".join(lacking(self.plan, self.store).values())
             raise BlockedError(
-                "the store holds no group's wheels, so there is nothing to make images of",
-                "build them first: fleetbuild apply",
+                f"The store holds no group's whole release, so there is no image to make. {lacks}",
+                f"{way_on(self.plan, self.store)}.",
             )
-        told = index_warnings(self.plan, self.delivery, wheels)
+        left_out = (
+            f"{sentence} It gets no image. {way_on(self.plan, self.store)}."
+            for sentence in lacking(self.plan, self.store).values()
+        )
+        not_fetched = (f"{each.message} {each.fix or ''}".strip() for each in fetched.problems)
+        told = (*not_fetched, *left_out, *index_warnings(self.plan, self.delivery, wheels))
         files = containers(self.plan, self.delivery, wheels)
         return EmittedFiles(files, (*told, *self._libraries(wheels)))
 

@@ -13,11 +13,12 @@ from fleetbuild.store import IndexFile, Store, write_index
 
 
 def exported(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
-    """An index for each group of the plan, with all of its release that the store holds."""
+    """An index for each group of the plan of which the store holds the whole release."""
+    whole = release_files(plan, store)
     return tuple(
-        write_index(folder / group.name, files, copy=True)
+        write_index(folder / group.name, [held.file for held in _held(group, store)], copy=True)
         for group in plan.groups
-        if (files := [held.file for held in _held(group, store)])
+        if whole.get(group.name)
     )
 
 
