@@ -62,6 +62,8 @@ def fetch(
                 "the file.",
             ) from None
         except (OSError, http.client.HTTPException) as problem:
+            if isinstance(problem, urllib.error.HTTPError):
+                problem.close()  # it holds the connection
             if attempt == _TRIES or not _may_pass(problem):
                 raise _failed(url, dest, problem) from None
             pause(2.0 ** (attempt - 1))

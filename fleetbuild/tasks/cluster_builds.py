@@ -64,7 +64,8 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
         for name, words in order.wheel.requires.libraries.items()
         if name != "cuda"  # part of the toolkit
     )
-    return build_jobs(plan, orders, programs), (*told, *wanted)
+    tools = dict.fromkeys(each for order in orders for each in order.wheel.requires.in_image)
+    return build_jobs(plan, orders, programs), (*told, *wanted, *tools)
 
 
 def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:

@@ -376,6 +376,13 @@ def test_libraries_that_the_image_has_to_hold_are_told() -> None:
     )
 
 
+def test_tools_that_the_image_has_to_hold_are_told_once() -> None:
+    needs = Requires(compiler="gcc", in_image=("the image has to hold the CUDA toolkit 13.0.",))
+    other = wheel(requires=needs, artifact_key=NEXT, package="other")
+    _, told = cluster_builds(plan_of(wheel(requires=needs), other))
+    assert told == needs.in_image
+
+
 def test_a_job_waits_for_what_it_is_built_against(buildable: Plan, tmp_path: Path) -> None:
     first = buildable.groups[0].wheels[0]
     second = first.model_copy(update={"artifact_key": NEXT, "built_against": (KEY,)})
