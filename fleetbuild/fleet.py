@@ -39,7 +39,7 @@ from fleetbuild.models import (
 from fleetbuild.models.config import Kubernetes, LabelsBy
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
-from fleetbuild.planner.facts import probe_nodes, stored_facts
+from fleetbuild.planner.facts import last_facts, probe_nodes, stored_facts
 from fleetbuild.planner.plan_files import last_plan, read_plan, save_plan
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning.packages import named_packages
@@ -47,6 +47,7 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
+from fleetbuild.tasks.completing import open_store
 from fleetbuild.tasks.doctor import Finding, examine
 from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, write_files
 from fleetbuild.tasks.explain import Explanation, explain_name
@@ -156,7 +157,7 @@ class Fleet:
     @property
     def store(self) -> FleetStore:
         """The wheels in the state directory."""
-        return FleetStore(self._state, self._plan)
+        return FleetStore(self._state, self._plan, lambda: self.config)
 
     def probe(
         self, *, captures: Path | str | None = None, save: Path | str | None = None
@@ -258,13 +259,7 @@ class Fleet:
         config, inventory = self._installed(plan), self.inventory
         names = [node.name for node in inventory.nodes]
         if offline:
-            ages = {
-                name: age.isoformat()
-                for name in names
-                if (age := self._state.probed(name)) and not self._state.is_changing(name)
-            }
-            known = [node for node in inventory.nodes if node.name in ages]
-            facts = stored_facts(self._state.facts, known) if known else {}
+            facts, ages = last_facts(self._state, inventory.nodes)
         else:
             facts = self._probe(config.install.path)
             ages = dict.fromkeys(names, now())
@@ -301,10 +296,13 @@ class Fleet:
         Labels say what serves on each node: what the node said last, else what `result` or the
         plan says. `plan` is the last one by default. `delivery` says how a release gets into a
         pod. `workload` is a manifest of the user's, written once per group. `out` is a folder to
-        write the files to; for "containers", the wheels are copied beside them.
+        write the files to; for "containers", locked dependencies are fetched, and the wheels are
+        copied beside the files.
         """
         plan = plan or self._plan()
         store = Store(self._state.store)
+        if kind == "containers":  # which fetches
+            store = open_store(plan, self._state, self.config)
         emission = Emission(
             plan=plan,
             serving=self._serving(plan, result),

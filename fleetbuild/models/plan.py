@@ -60,6 +60,7 @@ class Requires(Frozen):
     to_supply: tuple[
         str, ...
     ] = ()  # sentences; with any of them, apply stops before the first build
+    in_image: tuple[str, ...] = ()  # sentences: what build.image has to hold, for builds in pods
 
 
 class PlannedWheel(Frozen):
@@ -223,7 +224,8 @@ class Plan(Frozen):
         if self.facts_source == "cluster":
             raise BlockedError(
                 "This plan was made with --from-cluster; apply needs SSH access to the nodes.",
-                "Build in the cluster: fleetbuild emit builds. To apply, plan from an inventory.",
+                "Build in the cluster: fleetbuild emit builds; once the wheels are in the store:"
+                " fleetbuild emit containers. To apply, plan from an inventory.",
             )
 
     @property

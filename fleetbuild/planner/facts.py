@@ -49,6 +49,18 @@ def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
     return _with_skipped(nodes, facts_from(load_captures(folder, [node.name for node in nodes])))
 
 
+def last_facts(state: StateDir, nodes: Sequence[Node]) -> tuple[dict[str, Facts], dict[str, str]]:
+    """The facts that the last probe brought, and when each node was read. One that a run changed
+    without hearing how that ended is not known."""
+    ages = {
+        node.name: age.isoformat()
+        for node in nodes
+        if (age := state.probed(node.name)) and not state.is_changing(node.name)
+    }
+    known = [node for node in nodes if node.name in ages]
+    return (stored_facts(state.facts, known) if known else {}), ages
+
+
 def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts]:
     """Captures read as facts."""
     return {name: _read(capture) for name, capture in captures.items()}

@@ -187,6 +187,7 @@ def _build_lines(wheel: PlannedWheel) -> list[str]:
     needs = ", ".join(f"{file.name} {file.version}" for file in wheel.build_dependencies)
     if needs:
         lines.append(f"    build requirements: {needs}")
+    lines += [f"    in the image: {sentence}" for sentence in wheel.requires.in_image]
     return lines + [f"    to supply: {sentence}" for sentence in wheel.requires.to_supply]
 
 

@@ -142,7 +142,7 @@ def unlabelled_lines(labelled: Labelled) -> list[str]:
 
 
 def _wheel(wheel: WheelResult) -> list[str]:
-    name = f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
+    name = clean("-".join(filter(None, (wheel.package, wheel.wheel_version))))
     if wheel.state in ("failed", "refused"):
         first, *rest = (wheel.reason or "no reason given").strip().splitlines()
         lines = [f"{wheel.state}: {name}: {clean(first)}", *quoted(rest)]

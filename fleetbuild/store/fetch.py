@@ -64,6 +64,8 @@ def fetch(
                 "Make a new plan; if the error stays, the index or a proxy has changed the file.",
             ) from None
         except (OSError, http.client.HTTPException) as problem:
+            if isinstance(problem, urllib.error.HTTPError):
+                problem.close()  # it holds the connection
             if attempt == _TRIES or not _is_temporary(problem):
                 raise _fetch_error(url, dest, problem) from None
             pause(2.0 ** (attempt - 1))

@@ -6,10 +6,11 @@ warnings; later a result for each wheel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
 from fleetbuild.ansible import ansible_dir
@@ -67,19 +68,73 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
         for name, words in order.wheel.requires.libraries.items()
         if name != "cuda"  # part of the toolkit
     )
-    return build_jobs(plan, orders, programs), (*warnings, *library_warnings)
+    tools = dict.fromkeys(each for order in orders for each in order.wheel.requires.in_image)
+    return build_jobs(plan, orders, programs), (*warnings, *library_warnings, *tools)
 
 
 def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:
-    """Audit and store the wheels that Jobs left in this folder, as if nodes had built them."""
-    if not folder.is_dir():
+    """Audit and store the wheels that Jobs left in this folder, as if nodes had built them.
+
+    `folder` has a folder per wheel, named after its artifact key, or is one wheel file.
+    """
+    if not folder.exists():
         raise UsageError(
-            f"{folder} is not a folder.", "Name the folder that the wheels were copied to."
+            f"There is no {folder}.", "Name the folder that the wheels were copied to."
         )
-    return tuple(
-        _add_wheel(plan, wheel, folder / key_of(wheel), store)
-        for wheel, _ in _wheels(plan)
-        if (folder / key_of(wheel)).is_dir()
+    wanted = {key_of(wheel): wheel for wheel, _ in _wheels(plan)}
+    homes = {each.name: each for each in _children(folder) if each.is_dir()}
+    results = [
+        _add_wheel(plan, wheel, homes[key], store) for key, wheel in wanted.items() if key in homes
+    ]
+    loose = [each for each in _children(folder) if each.is_file()]
+    strange = [home for name, home in homes.items() if name not in wanted and _wheels_in(home)]
+    results += [_loose(plan, wanted.values(), path, store) for path in loose]
+    results += [_unwanted(plan, path) for home in strange for path in _wheels_in(home)]
+    if not results:
+        raise UsageError(
+            f"{folder} holds no wheel that the last plan builds.",
+            "Name the folder that the wheels were copied to; one of its folders is "
+            + next(iter(wanted), "named after each wheel's artifact key")
+            + ".",
+        )
+    return tuple(results)
+
+
+def _children(folder: Path) -> list[Path]:
+    """Folders and wheels, or the one wheel that was named."""
+    if folder.is_file():
+        return [folder]
+    return [each for each in sorted(folder.iterdir()) if each.is_dir() or each.suffix == ".whl"]
+
+
+def _wheels_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.whl"))
+    except OSError:  # a folder of root's, such as lost+found
+        return []
+
+
+def _loose(plan: Plan, wanted: Iterable[PlannedWheel], path: Path, store: Store) -> WheelResult:
+    """A wheel that lies in no folder of its own: by its name, and by what it is."""
+    name, _, rest = path.name.partition("-")
+    version = rest.partition("-")[0]
+    for wheel in wanted:
+        same = canonicalize_name(name) == canonicalize_name(wheel.package)
+        if same and version == wheel.wheel_version and not audit_findings(path, plan, wheel):
+            return _stored(wheel, path, BuildInputs(), store)
+    return _unwanted(plan, path)
+
+
+def _unwanted(plan: Plan, path: Path) -> WheelResult:
+    builds = [f"{wheel.package} {wheel.wheel_version}" for wheel, _ in _wheels(plan)]
+    shown = ", ".join(builds[:5]) + (f" and {len(builds) - 5} more" if len(builds) > 5 else "")
+    return WheelResult(
+        package=path.name,
+        wheel_version="",
+        artifact_key="",
+        state="refused",
+        reason=f"The last plan does not build it; it builds {shown or 'nothing'}",
+        fix="Plan for it first, or leave it out",
     )
 
 
@@ -161,8 +216,11 @@ def _add_wheel(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> W
             fix="Look in the Job's log for compiler flags that the package adds on its own.",
             **wheel_identity(wheel),
         )
-    inputs = _build_inputs(folder)
-    stored = store.add(files[0], wheel, built_on=inputs.node, seconds=inputs.seconds)
+    return _stored(wheel, files[0], _build_inputs(folder), store)
+
+
+def _stored(wheel: PlannedWheel, path: Path, inputs: BuildInputs, store: Store) -> WheelResult:
+    stored = store.add(path, wheel, built_on=inputs.node, seconds=inputs.seconds)
     return WheelResult(
         state="built",
         built_on=inputs.node or None,

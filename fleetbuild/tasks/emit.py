@@ -33,6 +33,7 @@ from fleetbuild.kubernetes.labels.rules import FILE as RULES
 from fleetbuild.models import Plan
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
+from fleetbuild.tasks.completing import fetch_releases, lacking, way_on
 from fleetbuild.tasks.export import release_files
 
 What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds"]
@@ -130,13 +131,20 @@ class Emission:
         return EmittedFiles(snippets(self.plan, runtime_class=self.delivery.runtime_class))
 
     def _containers(self) -> EmittedFiles:
+        fetched = fetch_releases(self.plan, self.store)
         wheels = release_files(self.plan, self.store)
         if not wheels:
+            lacks = " ".join(lacking(self.plan, self.store).values())
             raise BlockedError(
-                "the store does not have the complete wheels of any group, so no image can be made",
-                "build them first: fleetbuild apply",
+                f"The store holds no group's whole release, so there is no image to make. {lacks}",
+                f"{way_on(self.plan, self.store)}.",
             )
-        messages = index_warnings(self.plan, self.delivery, wheels)
+        left_out = (
+            f"{sentence} It gets no image. {way_on(self.plan, self.store)}."
+            for sentence in lacking(self.plan, self.store).values()
+        )
+        not_fetched = (f"{each.message} {each.fix or ''}".strip() for each in fetched.problems)
+        messages = (*not_fetched, *left_out, *index_warnings(self.plan, self.delivery, wheels))
         files = containers(self.plan, self.delivery, wheels)
         return EmittedFiles(files, (*messages, *self._libraries(wheels)))
 

@@ -16,11 +16,12 @@ from fleetbuild.store import IndexFile, Store, write_index
 
 
 def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
-    """Write an index for each group with the files of its release that the store has."""
+    """Write an index for each group whose release the store has completely."""
+    whole = release_files(plan, store)
     return tuple(
-        write_index(folder / group.name, files, copy=True)
+        write_index(folder / group.name, [held.file for held in _held(group, store)], copy=True)
         for group in plan.groups
-        if (files := [held.file for held in _held(group, store)])
+        if whole.get(group.name)
     )
 
 

@@ -144,6 +144,7 @@ def planned(
     locks: Locks | None = None,
     store: Any = None,
     builders: Any = (),
+    facts_source: Any = "probe",
     **more: Any,
 ) -> Plan:
     """The plan of this fleet, with everything locked unless said otherwise."""
@@ -158,6 +159,7 @@ def planned(
         locks=answers(made, fleet, packages, **more) if locks is None else locks,
         store=store or {},
         created="2026-01-01T00:00:00+00:00",
+        facts_source=facts_source,
     )
 
 

@@ -123,6 +123,15 @@ def compiler_to_supply(
     return (sentence,)
 
 
+def compiler_in_image(need: Need, facts: Facts) -> str | None:
+    """The compiler that an image has to hold beside its own, and why; None where its own does."""
+    compiler, default = compiler_for(need, facts), _default(facts)
+    if compiler and compiler.beside:
+        return f"{compiler}: its {default} {need.objection(default)}"
+    objection = need.objection(compiler)
+    return f"{need} as gcc and g++: its {compiler} {objection}" if objection else None
+
+
 def _default(facts: Facts) -> Compiler | None:
     """The one that is there, or that the distribution's plain gcc package is."""
     version = gccs_of(facts.os.id, facts.os.version).default

@@ -107,6 +107,7 @@ def make_plan(
             store,
             blocked=_of_all(wheel, problems),
             against=[wheels[base.package.name, wheel.groups[0]] for base in wheel.against],
+            image=config.build.image if facts_source == "cluster" else None,
         )
         wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
     groups = _spare_the_installed(

@@ -11,6 +11,8 @@ from fleetbuild.models import Facts, Python, Requires, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.compatibility.compilers import (
     Need,
+    compiler_for,
+    compiler_in_image,
     compiler_to_supply,
     gcc_beside,
     lacks_compiler,
@@ -152,9 +154,21 @@ def requires_of(
     toolkit: Toolkit | None = None,
     gcc: Gcc | None = None,
     libraries: Mapping[str, str] = MappingProxyType({}),
+    image: str | None = None,
 ) -> Requires:
-    """What the builder must have, and whether it has."""
+    """What the builder must have, and whether it has. With an image, in which a pod builds, the
+    tools are the image's, and of the node only room is asked."""
     need = Need(RUNGS[target.isa], gcc)
+    if image is not None:
+        return Requires(
+            compiler=f"{compiler_for(need, facts) or 'gcc'} (in {image})",
+            cuda=f"{toolkit.version} (in {image})" if toolkit else None,
+            disk_gb=recipe.disk_gb,
+            memory_gb=job_memory(recipe, target),
+            libraries=dict(libraries),
+            to_supply=_short_of_disk(recipe, builder, facts),
+            in_image=tuple(_in_image(image, need, facts, toolkit)),
+        )
     return Requires(
         compiler=required_compiler(need, facts),
         cuda=_cuda(builder, toolkit),
@@ -190,6 +204,18 @@ def _toolkit_to_supply(builder: str, toolkit: Toolkit | None, target: Target) ->
         f"{builder} has no CUDA toolkit {toolkit.version}: install it there ({package} of NVIDIA's "
         "repository)."
     )
+
+
+def _in_image(image: str, need: Need, facts: Facts, toolkit: Toolkit | None) -> Iterator[str]:
+    """What the image has to hold, beside what is known to be in it."""
+    if problem := compiler_in_image(need, facts):
+        yield f"{image} has to hold {problem}."
+    if toolkit:
+        yield (
+            f"{image} has to hold the CUDA toolkit {toolkit.version}, with nvcc: base build.image"
+            f" on an image of NVIDIA's that has it (nvidia/cuda, a tag {toolkit.version}…-devel),"
+            " or install it there."
+        )
 
 
 def _short_of_disk(recipe: Recipe, builder: str, facts: Facts) -> tuple[str, ...]:

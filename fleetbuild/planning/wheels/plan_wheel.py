@@ -52,9 +52,10 @@ def plan_wheel(
     *,
     blocked: str | None,
     against: Sequence[PlannedWheel] = (),
+    image: str | None = None,
 ) -> PlannedWheel:
     """The wheel with its key, its builder and what is to be done. `blocked` says why not,
-    `against` what it is built against."""
+    `against` what it is built against, `image` in which image a pod builds it."""
     if wheel.taken:
         return _taken_wheel(wheel, wheel.taken, blocked)
     recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
@@ -117,6 +118,7 @@ def plan_wheel(
             toolkit=wheel.toolkit,
             gcc=wheel.gcc,
             libraries=render_libraries(recipe, job),
+            image=image,
         ),
         source=source.file if source else None,
         source_path=source.path if source else None,

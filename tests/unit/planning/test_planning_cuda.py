@@ -11,6 +11,7 @@ from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planning import explain_node
+from fleetbuild.report.plan import plan_ending
 from fleetbuild.text import version_key
 from tests.factories.fleets import facts, node, package, planned, python, recipe_of
 
@@ -91,6 +92,27 @@ def test_a_recipe_says_the_oldest_cuda_that_it_builds_with():
     node = planned({"old": gpu("8.6", driver="440.33.01")}, packages=[llama]).nodes["old"]
     assert node.state == "blocked"
     assert "llama-cpp-python needs CUDA 11.7 or newer" in node.reason
+
+
+def test_a_build_in_an_image_asks_nodes_for_no_tools_and_names_what_the_image_has_to_hold():
+    image = "registry.lab/build:7"
+    config = Config.model_validate({"build": {"image": image}})
+    old = gpu("8.6", toolchain={"gcc": ("5.4.0",), "g++": ("5.4.0",)})
+    requires = wheel_of({"a": old}, config=config, facts_source="cluster").requires
+    assert requires.to_supply == ()
+    assert requires.cuda == f"13.0 (in {image})"
+    compiler, toolkit = requires.in_image
+    assert compiler.startswith(f"{image} has to hold gcc")
+    assert "its gcc 5.4.0 " in compiler
+    assert toolkit.startswith(f"{image} has to hold the CUDA toolkit 13.0, with nvcc")
+    plan = planned({"a": old}, packages=(TORCH,), config=config, facts_source="cluster")
+    ending = plan_ending(plan)
+    assert toolkit in ending
+    assert not any("to be supplied" in line for line in ending)
+    assert wheel_of({"a": old}, config=config).requires.in_image == ()
+    small = old.model_copy(update={"disk_gb": 0.1})
+    (room,) = wheel_of({"a": small}, config=config, facts_source="cluster").requires.to_supply
+    assert "GB free" in room
 
 
 FLASH = (package("torch", "2.13.0"), package("flash-attn", "2.8.3"))
