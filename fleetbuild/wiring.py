@@ -34,8 +34,8 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.config import LabelsBy
 from fleetbuild.planner.facts import probe_nodes
-from fleetbuild.planner.plan_files import left_on_nodes
-from fleetbuild.planning import stale
+from fleetbuild.planner.plan_files import releases_of_last_apply
+from fleetbuild.planning import changes_since_plan
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store, index_settings
@@ -101,7 +101,7 @@ def apply_tools(reach: FleetAccess, config: Config | None) -> Tools:
     store = Store(reach.state.store, indexes)
     return Tools(
         probe=reach.probe,
-        differences=stale,
+        differences=changes_since_plan,
         playbook=reach.playbooks,
         wheels=store,
         findings=audit_findings,
@@ -151,7 +151,7 @@ def run_on_fleet(
             errand,
             reach.inventory,
             release=config.release,
-            left=left_on_nodes(reach.state, made, config.release),
+            left=releases_of_last_apply(reach.state, made, config.release),
             state=reach.state,
             probe=reach.probe,
             playbook=reach.playbooks,

@@ -10,18 +10,18 @@ _DATA = load("compilers.yml")
 
 
 @dataclass(frozen=True)
-class Offer:
+class PackagedGccs:
     """Major versions of gcc. `default` is None where it is not known."""
 
     default: str | None = None
-    beside: tuple[str, ...] = ()  # oldest first
+    additional: tuple[str, ...] = ()  # oldest first
 
 
-def gccs_of(distribution: str | None, version: str | None) -> Offer:
+def packaged_gccs(distribution: str | None, version: str | None) -> PackagedGccs:
     """What a distribution offers, by ID and VERSION_ID of its os-release."""
     releases, parts = _DATA.get(distribution or "", {}), (version or "").split(".")
     fronts = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     row = next((releases[front] for front in fronts if front in releases), None)
     if row is None:
-        return Offer()
-    return Offer(str(row["default"]), tuple(map(str, sorted(row["beside"]))))
+        return PackagedGccs()
+    return PackagedGccs(str(row["default"]), tuple(map(str, sorted(row["beside"]))))

@@ -18,7 +18,7 @@ _DATA = load("nvidia.yml")
 
 
 @dataclass(frozen=True)
-class Wheels:
+class NvidiaWheels:
     """Requirements. Where there is none, no wheel brings it: nodes have it, or do without."""
 
     toolkit: tuple[str, ...] = ()
@@ -27,17 +27,19 @@ class Wheels:
     nccl: str = ""
 
 
-def wheels_for(cuda: str | None, arch: str, sms: Sequence[str], torch: Torch | None) -> Wheels:
+def wheels_for(
+    cuda: str | None, arch: str, sms: Sequence[str], torch: Torch | None
+) -> NvidiaWheels:
     """The wheels for this toolkit, architecture and these GPUs, with a cuDNN for this torch.
 
     A Jetson has its own libraries: those on PyPI are for other GPUs.
     """
     if cuda is None or any(is_jetson(sm) for sm in sms):
-        return Wheels()
+        return NvidiaWheels()
     major = cuda.split(".")[0]
     toolkit, nccl = (_row(table, cuda, arch) for table in ("toolkits", "nccl"))
     cudnn = _cudnn(cuda, arch, sms, torch) if torch else ""
-    return Wheels(
+    return NvidiaWheels(
         toolkit=tuple(each.format(cuda=cuda) for each in toolkit["wheels"]) if toolkit else (),
         cudnn=f"nvidia-cudnn-cu{major}{cudnn}" if cudnn else "",
         cudnn_major=torch.cudnn if torch and cudnn else "",

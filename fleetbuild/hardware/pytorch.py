@@ -52,7 +52,7 @@ class Pythons:
 
 
 @dataclass(frozen=True)
-class Break:
+class KnownBreakage:
     """From this toolkit of its major version on, a torch is reported not to build."""
 
     cuda: str
@@ -78,7 +78,7 @@ class Torch:
     reported: dict[str, frozenset[str]]  # CUDA version -> SMs that it is said to work on
     # What others publish: CUDA version -> architecture -> the SMs that it has code for.
     built: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
-    broken: Break | None = None
+    broken: KnownBreakage | None = None
     known: bool = True  # False: newer than the table
 
     @property
@@ -92,7 +92,7 @@ class Torch:
         end = min((major + 1,), version_key(self.broken.cuda) if self.broken else (major + 1,))
         return [cuda for cuda in TOOLKITS if (major,) <= version_key(cuda) < end][-1]
 
-    def strangers(self, sms: Iterable[str]) -> list[str]:
+    def unsupported_sms(self, sms: Iterable[str]) -> list[str]:
         """The SMs that it does not know. What one newer than the table knows is not known."""
         return [sm for sm in sms if self.known and sm not in self.sms]
 
@@ -105,9 +105,9 @@ class Torch:
         """What a build with this CUDA for these SMs rests on. An SM counts as known for a release
         where the wheel runs on it, or where somebody says that this torch works on it."""
         sms = tuple(sms)
-        said = frozenset().union(*self.reported.values())
+        works_on = frozenset().union(*self.reported.values())
         if cuda in self.releases and all(
-            sm in said or all(self.has_code_for(cuda, arch, sm) for arch in archs) for sm in sms
+            sm in works_on or all(self.has_code_for(cuda, arch, sm) for arch in archs) for sm in sms
         ):
             return "released"
         if set(sms) <= self.reported.get(cuda, frozenset()) or self.built_by_others(
@@ -149,14 +149,14 @@ def _torch(name: str, row: dict[str, Any]) -> Torch:
             for each in _DATA["combinations"]["built"]
             if name in each["torch"]
         },
-        broken=_break(name),
+        broken=_known_breakage(name),
     )
 
 
-def _break(name: str) -> Break | None:
+def _known_breakage(name: str) -> KnownBreakage | None:
     rows = [row for row in _DATA["combinations"]["broken"] if name in row["torch"]]
     first = min(rows, key=lambda row: version_key(row["from"]), default=None)
-    return Break(first["from"], first["because"]) if first else None
+    return KnownBreakage(first["from"], first["because"]) if first else None
 
 
 def _release(row: dict[str, Any]) -> Release:
@@ -179,7 +179,7 @@ def find_torch(version: str) -> Torch | None:
     A newer one is taken to be no less demanding than the newest one known: it accepts no older
     CUDA, Python or compiler.
     """
-    plain = public(version)
+    plain = public_version(version)
     if plain is None:
         return None
     name = f"{plain.major}.{plain.minor}"
@@ -201,7 +201,7 @@ def find_torch(version: str) -> Torch | None:
     )
 
 
-def public(version: str) -> Version | None:
+def public_version(version: str) -> Version | None:
     """The version without its local part, as published; None for what is no version."""
     try:
         return Version(Version(version).public)
@@ -214,17 +214,17 @@ def wanted_torch(companion: str, version: str) -> SpecifierSet | None:
 
     A patch release that is not in the table asks for the same minor version as its siblings.
     """
-    plain = public(version)
+    plain = public_version(version)
     table = COMPANIONS.get(companion, {})
     if plain is None or str(plain) in table:
         return table.get(str(plain))
     siblings = [
         wanted for known, wanted in table.items() if minor(known) == f"{plain.major}.{plain.minor}"
     ]
-    return SpecifierSet(_of_minor(siblings[-1])) if siblings else None
+    return SpecifierSet(_same_minor(siblings[-1])) if siblings else None
 
 
-def _of_minor(wanted: SpecifierSet) -> str:
+def _same_minor(wanted: SpecifierSet) -> str:
     text = str(wanted)
     return f"=={minor(text.removeprefix('=='))}.*" if text.startswith("==") else text
 
@@ -244,7 +244,7 @@ def fits_companion(companion: str, version: str, torch: str) -> bool:
 
 
 def _accepts(wanted: SpecifierSet, torch: str) -> bool:
-    plain = public(torch)
+    plain = public_version(torch)
     return plain is not None and wanted.contains(plain, prereleases=True)
 
 

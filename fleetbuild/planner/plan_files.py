@@ -41,7 +41,7 @@ def last_plan(state: StateDir) -> Plan | None:
     return read_plan(state.plan_file) if state.plan_file.exists() else None
 
 
-def left_on_nodes(state: StateDir, made: Plan | None, release: str) -> dict[str, str]:
+def releases_of_last_apply(state: StateDir, made: Plan | None, release: str) -> dict[str, str]:
     """What the last apply left on the nodes, if it was of this plan and this release."""
     last = state.last_result()
     if last is None or made is None:

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import LockedFile
 from fleetbuild.planning import Package, PackageSpec, Source
-from fleetbuild.planning.packages import refuse_twice
+from fleetbuild.planning.packages import refuse_duplicates
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
 from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.pack import pack_tree
@@ -32,7 +32,7 @@ def requested_packages(
         else:
             package = _pinned(spec, recipes, store.settings)
         packages.append(package)
-    refuse_twice([PackageSpec(text=package.text, name=package.name) for package in packages])
+    refuse_duplicates([PackageSpec(text=package.text, name=package.name) for package in packages])
     return tuple(packages), local
 
 
