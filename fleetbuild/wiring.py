@@ -165,11 +165,7 @@ def checks_by_manifest(
 ) -> Callable[[Manifest], Checks]:
     """How a release is verified: as the plan says that made it, else as the recipes say."""
     recipes = known_recipes(recipe_folders)
-    planned = {
-        wheel.artifact_key: wheel
-        for group in (plan.groups if plan else ())
-        for wheel in group.wheels
-    }
+    planned = plan.wheels_by_key if plan else {}
 
     def of_wheel(wheel: ManifestWheel) -> Checks:
         knows = planned.get(wheel.artifact_key) or choose_recipe(wheel.package, recipes)

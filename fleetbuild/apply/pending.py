@@ -112,15 +112,9 @@ def pending_wheels(
                 yield group, wheel
 
 
-def planned_wheels(plan: Plan) -> dict[str, PlannedWheel]:
-    """The wheels of a plan by artifact key."""
-    wheels = (wheel for group in plan.groups for wheel in group.wheels)
-    return {wheel.artifact_key: wheel for wheel in wheels if wheel.artifact_key}
-
-
 def pins_of(plan: Plan, wheel: PlannedWheel) -> list[str]:
     """The exact versions of what a wheel is built against, so that it goes with nothing else."""
-    bases = map(planned_wheels(plan).__getitem__, wheel.built_against)
+    bases = map(plan.wheels_by_key.__getitem__, wheel.built_against)
     return [f"{base.package}=={base.wheel_version}" for base in bases]
 
 

@@ -16,7 +16,6 @@ from fleetbuild.apply.fetch import fetch
 from fleetbuild.apply.pending import (
     BuildAssignment,
     key_of,
-    planned_wheels,
     results_of_failed_wheels,
     wheel_identity,
 )
@@ -51,7 +50,7 @@ def _can_begin(order: BuildAssignment, progress: Progress) -> bool:
 
 
 def _skipped(run: Run, order: BuildAssignment) -> WheelResult:
-    wheel, known = order.wheel, planned_wheels(run.plan)
+    wheel, known = order.wheel, run.plan.wheels_by_key
     bases = " and ".join(
         f"{known[key].package} {known[key].wheel_version}" for key in wheel.built_against
     )

@@ -241,9 +241,7 @@ def show_plan(
 
 def plan_exit_code(plan: Plan, *, detailed: bool) -> int:
     """3 and 4 where nodes are left out; 10 where there is work and it was asked for."""
-    blocked = plan.summary.nodes_blocked or any(
-        wheel.action == "blocked" for group in plan.groups for wheel in group.wheels
-    )
+    blocked = plan.summary.nodes_blocked or any(wheel.action == "blocked" for wheel in plan.wheels)
     code = worst([3 if plan.summary.nodes_unreachable else 0, 4 if blocked else 0])
     if detailed and code == 0 and (plan.summary.wheels_to_build or plan.summary.nodes_to_change):
         return 10

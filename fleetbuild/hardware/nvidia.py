@@ -1,4 +1,4 @@
-"""NVIDIA's libraries as wheels: what brings those that a build for GPUs uses."""
+"""NVIDIA's libraries as wheels: the requirements that bring the libraries of a GPU build."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DATA = load("nvidia.yml")
 
 @dataclass(frozen=True)
 class NvidiaWheels:
-    """Requirements. Where there is none, no wheel brings it: nodes have it, or do without."""
+    """Requirements of wheels. An empty one means that no wheel exists: the nodes must have it."""
 
     toolkit: tuple[str, ...] = ()
     cudnn: str = ""
@@ -30,7 +30,7 @@ class NvidiaWheels:
 def wheels_for(
     cuda: str | None, arch: str, sms: Sequence[str], torch: Torch | None
 ) -> NvidiaWheels:
-    """The wheels for this toolkit, architecture and these GPUs, with a cuDNN for this torch.
+    """Return the wheels for this toolkit, architecture and these GPUs, with a cuDNN for this torch.
 
     A Jetson has its own libraries: those on PyPI are for other GPUs.
     """
@@ -54,7 +54,7 @@ def _row(table: str, cuda: str, arch: str) -> dict[str, Any] | None:
 
 
 def _cudnn(cuda: str, arch: str, sms: Sequence[str], torch: Torch) -> str:
-    """The versions of cuDNN that torch is for, have wheels and serve all of these GPUs."""
+    """Return the cuDNN versions that torch supports, that have wheels and serve these GPUs."""
     row, oldest = _row("cudnn", cuda, arch), min(sms, key=sm_order)
     without = (
         each["from"] for each in _DATA["cudnn_sms"] if sm_order(oldest) < sm_order(each["sm"])

@@ -139,7 +139,7 @@ class NodeHardware(Frozen):
 
 
 class PlannedNode(Frozen):
-    """A node's fate in this plan."""
+    """What the plan does for a node, or why it does nothing."""
 
     state: Literal["ok", "unreachable", "blocked", "skipped"]
     group: str | None = None
@@ -216,3 +216,22 @@ class Plan(Frozen):
     rollout: Rollout = Rollout()
     warnings: tuple[str, ...] = ()
     summary: Summary = Summary()
+
+    @property
+    def wheels(self) -> tuple[PlannedWheel, ...]:
+        """The wheels of all groups; a wheel that two groups share occurs twice."""
+        return tuple(wheel for group in self.groups for wheel in group.wheels)
+
+    @property
+    def wheels_by_key(self) -> dict[str, PlannedWheel]:
+        """The wheels of all groups, by artifact key; without wheels whose lock is missing."""
+        return {wheel.artifact_key: wheel for wheel in self.wheels if wheel.artifact_key}
+
+    def group_named(self, name: str) -> PlannedGroup | None:
+        """Return the group with this name, if there is one."""
+        return next((group for group in self.groups if group.name == name), None)
+
+    @property
+    def groups_by_node(self) -> dict[str, PlannedGroup]:
+        """The group of each node that is in one, by node name."""
+        return {name: group for group in self.groups for name in group.nodes}

@@ -1,4 +1,7 @@
-"""Plans a fleet: asks indexes and the store what planning itself may not, then lets it think."""
+"""Plan a fleet: query the indexes and the store, then let `planning` decide.
+
+In: inventory, facts, configuration, packages. Out: a `Plan`. `planning` itself does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def plan_fleet(
     facts_source: FactsSource = "probe",
     on_event: OnEvent = ignore,
 ) -> Plan:
-    """The plan for these nodes. `builders` are the hosts that build.builders names."""
+    """Return the plan for these nodes. `builders` are the hosts that build.builders names."""
     config = config or Config()
     folder = base_folder(config, inventory)
     recipes = known_recipes([folder / "recipes"])
@@ -96,27 +99,27 @@ def plan_fleet(
 def named_builders(
     inventory: Inventory, config: Config, secrets: Secrets | None
 ) -> tuple[str, ...]:
-    """The nodes that build.builders names; Ansible reads its pattern."""
+    """Return the nodes that build.builders names, which is an Ansible host pattern."""
     pattern = config.build.builders
     if pattern == "representative":
         return ()
     if inventory.nodes and inventory.nodes[0].login.connection == NO_SSH:
         raise ConfigError(
-            f"build.builders is {pattern!r}, and the Nodes of a cluster have no Ansible groups.",
-            "Leave it out for this plan: each group's own Nodes build.",
+            f"build.builders is {pattern!r}, but the Nodes of a cluster have no Ansible groups.",
+            "Remove build.builders for this plan: each group's own Nodes build.",
         )
     named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
     if not named:
         raise ConfigError(
-            f"build.builders is {pattern!r}, and no host of the inventory matches it.",
-            "Name a host or group of the inventory, or take build.builders out.",
+            f"build.builders is {pattern!r}, but no host of the inventory matches it.",
+            "Name a host or group of the inventory, or remove build.builders.",
         )
-    # Those that --limit leaves out are named as well: the plan says that they were not probed.
+    # Hosts outside --limit are included: the plan warns that they were not probed.
     return tuple(sorted(named))
 
 
 class _PlanResolver:
-    """The questions of one plan, and the answers so far."""
+    """Resolves what one plan needs: published wheels, sources, dependencies, build requirements."""
 
     def __init__(
         self,
@@ -135,7 +138,7 @@ class _PlanResolver:
         self.on_event = on_event
 
     def locks(self) -> Locks:
-        """What is known now."""
+        """Return everything resolved so far."""
         return Locks(
             resolutions=self.resolutions,
             sources=tuple(self.sources.values()),
@@ -144,7 +147,7 @@ class _PlanResolver:
         )
 
     def find_published(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
-        """See which packages others have built for which groups."""
+        """Find out which groups can take which packages from published wheels."""
         self._report(f"Looking for wheels of {', '.join(each.text for each in self.packages)}")
         self.published = find_published(drafted, self.packages, self.sources, facts, self.store)
 
@@ -154,13 +157,15 @@ class _PlanResolver:
         )
 
     def fetch_sources(self, drafted: PlanDraft, config: Config) -> bool:
-        """Bring the sdists here and read what their builds ask for. False: no index answers.
+        """Fetch the sdists and read their build requirements; return False if no index answers.
 
-        From then on a package is a file here: its metadata, where it is not static, is asked of
-        its backend once and kept by uv, however many kinds of machine there are.
+        From then on each package is a local file: uv asks its backend for metadata only once,
+        however many kinds of machine there are.
         """
         built = [package for package in self.packages if self._is_built(package, drafted)]
-        if config.build.policy == "published":  # what is not published is blocked, and not built
+        if (
+            config.build.policy == "published"
+        ):  # a package that is not published is blocked, not built
             built = []
         for package in built:
             if package.name not in self.sources and package.recipe.source:
@@ -174,8 +179,7 @@ class _PlanResolver:
         return self.unfetched is None
 
     def _fetch_recipe_source(self, package: Package) -> None:
-        """The source of a package whose recipe names it, brought here only to be asked what it
-        needs."""
+        """Find the source that a recipe names; fetch it only to read its requirements."""
         name, version, recipe = package.name, package.version, package.recipe
         self._report(f"Looking for the source of {package.text}")
         try:
@@ -191,13 +195,13 @@ class _PlanResolver:
     def _fetch_index_sources(self, pinned: Sequence[Package], drafted: PlanDraft) -> bool:
         self._report(f"Looking for the source of {', '.join(package.text for package in pinned)}")
         requests = [source_request(group, pinned, drafted.eligibility) for group in drafted.groups]
-        # An sdist serves every Python that its package serves; the newest is among them.
+        # One sdist serves every supported Python, so ask for the newest Python of the fleet.
         newest = max(requests, key=lambda request: version_key(request.python_version))
         answer = locate(newest, self.store.settings)
         if answer.offline:
             self.unfetched = answer
             return False
-        # Another problem, such as a Python too old for the package, is each group's own.
+        # Other problems, such as a Python too old for the package, are reported for each group.
         packages = {package.name: package for package in pinned}
         for file in answer.sources:
             if source := self._source(packages[file.name], file):
@@ -218,7 +222,7 @@ class _PlanResolver:
         config: Config,
         builders: Sequence[str],
     ) -> PlanDraft:
-        """Lock what each group installs. Members that alone keep their group from it are blocked,
+        """Lock what each group installs. Members whose old libc alone rules it out are blocked,
         and the rest is grouped and locked again."""
         blocked: dict[str, tuple[str, str]] = {}
         while True:
@@ -247,7 +251,7 @@ class _PlanResolver:
             blocked |= old_libc_nodes
 
     def lock_builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
-        """Lock what each build needs."""
+        """Lock the build requirements of each wheel."""
         requests = [
             build_request(wheel, source, facts, self.dependencies)
             for wheel in drafted.wheels
@@ -265,7 +269,7 @@ class _PlanResolver:
         try:
             path = self.store.fetch(file)
         except FleetbuildError as problem:
-            # Planned and shown all the same; without its source a package has no lock.
+            # The plan is shown all the same; without a source the package has no lock.
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return None
         return Source(
@@ -276,8 +280,10 @@ class _PlanResolver:
         )
 
     def _source_with_declared_requirements(self, package: Package, file: LockedFile) -> Source:
-        """The source of a package whose recipe says what it needs: it is asked only for what its
-        build declares, and planned with the recipe's requirements where it does not answer."""
+        """Return the source of a package whose recipe states its run-time requirements.
+
+        Only its build requirements are read; if that fails, the recipe's own have to do.
+        """
         source = Source(package=package.name, version=package.version, file=file)
         try:
             metadata = self.store.metadata_of(file)

@@ -1,4 +1,7 @@
-"""Looks for wheels that others publish, and reads those of which nobody says what they need."""
+"""Find published wheels, and read the machine code of wheels whose needs are not stated.
+
+In: a draft, packages, the store. Out: a `PublishedChoice` for each package and group.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ def find_published(
     facts: Mapping[str, Facts],
     store: Store,
 ) -> dict[tuple[str, str], PublishedChoice]:
-    """For each package and group, what is published. Packages whose source is named are built."""
+    """Return the published wheel for each package and group; local sources are always built."""
     choices: dict[tuple[str, str], PublishedChoice] = {}
     groups = {group.name: group for group in drafted.groups}
-    # What stands beside torch has to be of its variant, so torch is chosen first.
+    # Companions must match the variant of torch, so torch is chosen first.
     for index, package in sorted(enumerate(packages), key=lambda each: each[1].name != "torch"):
         if package.name in local:
             continue
@@ -67,7 +70,7 @@ def _no_wheel(answer: Resolution) -> str:
 
 
 def _is_variant(wheels: Sequence[LockedFile]) -> bool:
-    """Whether there may be others of this version: a local version goes before the plain one."""
+    """Return whether other variants of this version may exist: local versions sort first."""
     return bool(wheels) and "+" in wheels[0].version
 
 

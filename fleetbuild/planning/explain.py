@@ -237,9 +237,8 @@ def _features(rung: Rung) -> str:
 
 
 def _group(plan: Plan, name: str) -> PlannedGroup:
-    for group in plan.groups:
-        if group.name == name:
-            return group
+    if group := plan.group_named(name):
+        return group
     raise UsageError(
         f"The plan has no group {name!r}.",
         f"Its groups are: {', '.join(group.name for group in plan.groups) or 'none'}.",

@@ -25,7 +25,7 @@ class Explanation(Frozen):
 
 def explained(plan: Plan, name: str, state: StateDir, captures: Path | None) -> Explanation:
     """The story of a node or group, by captures or by what the last probe brought."""
-    group = next((group for group in plan.groups if group.name == name), None)
+    group = plan.group_named(name)
     names = tuple(group.nodes) if group else (name,)
     folder = captures or state.facts
     known = {each for each in names if each in plan.nodes and (captures or state.probed(each))}

@@ -16,7 +16,7 @@ from fleetbuild.store import Store
 def collect_garbage(plan: Plan, state: StateDir) -> tuple[Path, ...]:
     """Remove from the store what neither the plan nor a release on a node needs, and from the
     state directory what runs of long ago have left."""
-    keys = {wheel.artifact_key for group in plan.groups for wheel in group.wheels}
+    keys = {wheel.artifact_key for wheel in plan.wheels}
     keys |= {
         wheel.artifact_key
         for node in _probed(state).values()

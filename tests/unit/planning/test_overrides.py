@@ -24,15 +24,14 @@ def plan_of(listed: str, *sms: str) -> Plan:
     return planned({"a": gpu(*sms)}, packages=(own(TORCH_CUDA_ARCH_LIST=listed),), sources=())
 
 
-def test_a_flag_beyond_the_target_is_told() -> None:
+def test_a_flag_beyond_the_target_is_a_warning() -> None:
     recipe = own(CFLAGS="-O3 -march=skylake-avx512", CXXFLAGS="-O3 {{ flags }} -mavx")
     old, new = planned({"a": facts("avx"), "b": facts()}, packages=(recipe,), sources=()).warnings
     assert "torch for cpu-avx-cp311: CFLAGS has -march=skylake-avx512, which enables abm," in old
     assert new == (
         "torch for cpu-avx2-cp311: CFLAGS has -march=skylake-avx512, which enables avx512bw, "
-        "avx512cd, avx512dq, avx512f and avx512vl: a wheel that uses this is refused by its "
-        "audit. Say {{ flags }} in its place in the recipe torch, which is exactly what the "
-        "target has."
+        "avx512cd, avx512dq, avx512f and avx512vl: the audit rejects a wheel that uses this. "
+        "In the recipe torch, write {{ flags }} instead: it enables exactly what the target has."
     )
 
 

@@ -158,7 +158,7 @@ def test_a_builder_pattern_that_matches_nothing_is_said(monkeypatch):
     config = Config.model_validate({"build": {"builders": "strong"}})
     with pytest.raises(ConfigError, match=r"build\.builders is 'strong', and no host") as caught:
         named_builders(inventory(["a"]), config, None)
-    assert "take build.builders out" in caught.value.fix
+    assert "remove build.builders" in caught.value.fix
     found.hosts = {"b": {}, "a": {}}
     assert named_builders(inventory(["a"]), config, None) == ("a", "b")
 
@@ -250,7 +250,7 @@ def test_bad_asks_are_told(site):
     fleet = {"a": facts()}
     (site / "tree").mkdir()
     for text, words in {
-        "pkg": "names no version",
+        "pkg": "has no version",
         "./absent": "there is nothing at",
         "pkg @ ./tree": "only known once its build runs",
         "./tree": "does not say which package",

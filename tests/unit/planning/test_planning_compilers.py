@@ -88,7 +88,7 @@ def test_an_unknown_release_offers_nothing_that_is_known(system: tuple[str, str]
         (on("plan9", "4"), "gcc (to be installed by the toolchain role)", None),
     ],
 )
-def test_a_newer_one_is_taken_where_the_default_is_too_old(
+def test_an_additional_gcc_is_used_if_the_default_is_too_old(
     node: Any, expected: str, additional: str | None
 ) -> None:
     need = CompilerNeed(RUNGS["avx512bf16"])
@@ -106,7 +106,7 @@ def test_flags_are_those_of_the_one_that_is_taken() -> None:
     )
 
 
-def test_where_there_is_none_it_is_to_be_supplied() -> None:
+def test_without_a_suitable_packaged_gcc_the_user_has_to_install_one() -> None:
     node = on("ubuntu", "18.04", "7.5.0")
     (sentence,) = missing_compiler(CompilerNeed(RUNGS["avx512bf16"]), "old", node)
     assert sentence.startswith(
@@ -135,7 +135,7 @@ def test_what_packages_and_toolkits_say_of_gcc_counts_as_well() -> None:
     assert "which is not gcc 6 to below 10" in sentence
 
 
-def test_a_toolkit_that_takes_the_compiler_is_a_way_out() -> None:
+def test_a_toolkit_that_accepts_the_compiler_is_an_option() -> None:
     need, node = CompilerNeed(RUNGS["avx2"], Gcc("6", "14")), on("fedora", "42", "15.1.1")
     (sentence,) = missing_compiler(need, "n", node, ("13.0", "13.1"))
     assert sentence.endswith(

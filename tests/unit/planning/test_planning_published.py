@@ -54,8 +54,8 @@ def test_pytorchs_wheel_is_not_for_cpus_without_sse4_1():
     assert "it is built for x86-64-v2, and these nodes are x86-64" in choice.why
 
 
-def test_a_wheel_with_cuda_runs_on_cpus_and_says_what_it_brings():
-    assert "brings CUDA 13.0, which these nodes do not use" in chosen(TORCH, target()).why
+def test_a_wheel_with_cuda_runs_on_cpus_and_the_plan_says_so():
+    assert "includes CUDA 13.0, which these nodes do not use" in chosen(TORCH, target()).why
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_a_baseline_above_the_nodes_does_not_fit():
         ("0.28.0", "2.13.0", None),
         ("0.28.0+cu130", "2.13.0", None),
         ("0.28.0", "2.13.0+cpu", "built for CUDA 13.0, but torch 2.13.0+cpu for CPUs only"),
-        ("0.28.0+cu126", "2.13.0", "made for CUDA 12.6, and torch 2.13.0 for CUDA 13.0"),
-        ("0.28.0", None, "no published torch is taken for these nodes"),
+        ("0.28.0+cu126", "2.13.0", "built for CUDA 12.6, but torch 2.13.0 for CUDA 13.0"),
+        ("0.28.0", None, "it works only with a published torch"),
     ],
 )
-def test_a_companion_goes_with_its_variant_of_torch_alone(version, torch, said):
+def test_a_companion_fits_only_its_variant_of_torch(version, torch, said):
     published_torch = file(version=torch) if torch else None
     choice = chosen(
         package("torchvision", "0.28.0"), target(), version=version, published_torch=published_torch

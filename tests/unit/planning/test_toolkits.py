@@ -87,7 +87,7 @@ def test_the_newest_released_combination_wins_and_experiments_come_last() -> Non
     assert choice.why.endswith("PyTorch releases torch 2.13 with CUDA 13.2 as an experiment.")
 
 
-def test_without_one_installed_the_newest_released_is_to_be_supplied() -> None:
+def test_without_an_installed_toolkit_the_newest_released_one_is_required() -> None:
     choice = chosen(TORCH, gpu("8.6"))
     assert (choice.version, choice.evidence, choice.installed_on) == ("13.0", "released", ())
     assert choice.why == (
@@ -131,7 +131,7 @@ def test_a_builder_with_a_fitting_compiler_comes_first() -> None:
     assert (choice.version, choice.installed_on) == ("12.6", ("both",))
 
 
-def test_a_toolkit_without_a_fitting_compiler_is_still_better_than_none() -> None:
+def test_an_installed_toolkit_without_a_suitable_gcc_beats_an_absent_one() -> None:
     choice = chosen(TORCH, gpu("8.6", cuda="13.0", tools={"gcc": ("9.4.0",)}))
     assert choice.installed_on == ("n0",)
     assert choice.why.endswith(
@@ -200,7 +200,7 @@ def test_names_of_packages_are_normalised() -> None:
     assert isinstance(choose({"Torch": "2.13.0"}, gpu("3.5")), Incompatibility)
 
 
-def test_members_that_do_not_go_together_are_refused() -> None:
+def test_a_companion_for_another_torch_is_refused() -> None:
     choice = choose({"hnswlib": "0.8.0"}, gpu("3.5"), gpu("12.0"))
     assert choice == Incompatibility(
         reason="SM 3.5 needs CUDA 11.8 or older; SM 12.0 needs CUDA 12.8 or newer.",
@@ -273,7 +273,7 @@ def test_sms_with_the_same_limit_share_a_sentence() -> None:
     assert unfit.reason.startswith("SM 3.5 and 3.7 need CUDA 11.8 or older; ")
 
 
-def test_an_sm_that_no_toolkit_knows() -> None:
+def test_an_sm_that_no_toolkit_supports() -> None:
     unfit = problem(TORCH, gpu("8.6", "99.0"))
     assert (
         unfit.reason == f"No CUDA toolkit from 10.2 to {list(TOOLKITS)[-1]} compiles for SM 99.0."
@@ -281,7 +281,7 @@ def test_an_sm_that_no_toolkit_knows() -> None:
     assert unfit.fix == "Update fleetbuild, or set fleetbuild_sms for the node to supported SMs."
 
 
-def test_an_sm_that_torch_does_not_know() -> None:
+def test_an_sm_that_torch_does_not_support() -> None:
     unfit = problem({"torch": "2.6.0"}, gpu("12.0"))
     assert unfit.reason == "torch 2.6 does not support SM 12.0."
     assert unfit.fix.startswith("torch 2.15.0 with CUDA 13.0 or 13.2 is the newest that")
@@ -371,7 +371,7 @@ def test_a_pin_and_a_driver_that_both_have_to_change() -> None:
     )
 
 
-def test_a_driver_that_hides_what_an_old_gpu_can_have() -> None:
+def test_an_old_driver_is_named_if_a_newer_one_would_allow_a_toolkit() -> None:
     """No torch goes with this driver, and one does with a newer driver."""
     unfit = problem(TORCH, gpu("3.5", driver="418.39"), "cp310")
     assert unfit.fix == (
@@ -381,7 +381,7 @@ def test_a_driver_that_hides_what_an_old_gpu_can_have() -> None:
     )
 
 
-def test_a_pin_and_a_driver_that_hide_it_together() -> None:
+def test_a_pin_and_an_old_driver_are_named_if_both_have_to_change() -> None:
     unfit = problem(TORCH, gpu("3.5", driver="418.39"), "cp310", pin="12.6")
     assert unfit.fix.endswith(
         "Plan such nodes separately, under a release name of their own, without cuda: and with "
@@ -401,7 +401,7 @@ def test_a_python_and_a_driver_that_both_have_to_change() -> None:
     )
 
 
-def test_a_python_that_torch_is_not_for() -> None:
+def test_a_python_that_torch_does_not_support() -> None:
     both = (python("3.9.2"), python("3.12.1", "/usr/bin/python3.12"))
     unfit = problem(TORCH, facts(pythons=both), "cp39")
     assert unfit.reason == "torch 2.13 is for Python 3.10 to 3.14, not for 3.9."
@@ -422,7 +422,7 @@ def test_a_free_threaded_python() -> None:
     assert unfit.reason == "torch 2.13 is for Python 3.10 to 3.14, not for the free-threaded 3.13."
 
 
-def test_a_python_and_an_sm_that_rule_each_other_out() -> None:
+def test_a_python_and_an_sm_without_a_common_torch() -> None:
     unfit = problem(TORCH, gpu("3.5", driver="470.256.02"), "cp312")
     assert unfit.fix.startswith(
         "torch 2.0.1 for Python 3.8 to 3.11 with CUDA 11.7 or 11.8 is the newest that"
@@ -736,7 +736,7 @@ def test_a_jetson_gets_the_toolkit_that_is_on_it_and_no_other() -> None:
         ),
     ],
 )
-def test_a_jetson_whose_cuda_will_not_do_is_blocked(
+def test_a_jetson_with_an_unsuitable_jetpack_is_blocked(
     sm: str, cuda: str, reason: str, fix: str
 ) -> None:
     unfit = problem(TORCH, gpu(sm, driver=None, rung="armv8.2", cuda=cuda))
