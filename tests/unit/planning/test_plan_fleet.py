@@ -156,7 +156,7 @@ def test_a_builder_pattern_that_matches_nothing_is_said(monkeypatch):
     found = SimpleNamespace(hosts={})
     monkeypatch.setattr("fleetbuild.planner.plan_fleet.list_inventory", lambda *_, **__: found)
     config = Config.model_validate({"build": {"builders": "strong"}})
-    with pytest.raises(ConfigError, match=r"build\.builders is 'strong', and no host") as caught:
+    with pytest.raises(ConfigError, match=r"build\.builders is 'strong', but no host") as caught:
         named_builders(inventory(["a"]), config, None)
     assert "remove build.builders" in caught.value.fix
     found.hosts = {"b": {}, "a": {}}
