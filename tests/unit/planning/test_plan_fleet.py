@@ -251,7 +251,7 @@ def test_bad_asks_are_told(site):
     (site / "tree").mkdir()
     for text, words in {
         "pkg": "has no version",
-        "./absent": "there is nothing at",
+        "./absent": "does not exist",
         "pkg @ ./tree": "only known once its build runs",
         "./tree": "does not say which package",
     }.items():
