@@ -118,15 +118,9 @@ def pending_wheels(
                 yield group, wheel
 
 
-def planned_wheels(plan: Plan) -> dict[str, PlannedWheel]:
-    """Return the wheels of a plan keyed by artifact key."""
-    wheels = (wheel for group in plan.groups for wheel in group.wheels)
-    return {wheel.artifact_key: wheel for wheel in wheels if wheel.artifact_key}
-
-
 def pins_of(plan: Plan, wheel: PlannedWheel) -> list[str]:
     """Return exact requirements on the wheels that this wheel is built against."""
-    bases = map(planned_wheels(plan).__getitem__, wheel.built_against)
+    bases = map(plan.wheels_by_key.__getitem__, wheel.built_against)
     return [f"{base.package}=={base.wheel_version}" for base in bases]
 
 

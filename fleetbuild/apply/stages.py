@@ -16,7 +16,6 @@ from fleetbuild.apply.fetch import fetch
 from fleetbuild.apply.pending import (
     BuildAssignment,
     key_of,
-    planned_wheels,
     results_of_failed_wheels,
     wheel_identity,
 )
@@ -53,7 +52,7 @@ def _can_begin(assignment: BuildAssignment, progress: Progress) -> bool:
 
 
 def _skipped(run: Run, assignment: BuildAssignment) -> WheelResult:
-    wheel, known = assignment.wheel, planned_wheels(run.plan)
+    wheel, known = assignment.wheel, run.plan.wheels_by_key
     bases = " and ".join(
         f"{known[key].package} {known[key].wheel_version}" for key in wheel.built_against
     )

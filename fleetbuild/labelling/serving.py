@@ -54,7 +54,7 @@ def _releases(state: StateDir, name: str) -> Mapping[str, Manifest]:
 
 def _by_result(plan: Plan, result: Result) -> dict[str, Manifest | None]:
     """Return what nodes serve according to a result, which may be of an older plan."""
-    planned = {name: group.release_id for group in plan.groups for name in group.nodes}
+    planned = {name: group.release_id for name, group in plan.groups_by_node.items()}
     left = {node.node: node.release_id for node in result.nodes if node.node in result.verified}
     works = {name for name, release in left.items() if release == planned.get(name, "")}
     known = as_planned(plan, works)

@@ -141,7 +141,7 @@ class NodeHardware(Frozen):
 
 
 class PlannedNode(Frozen):
-    """What the plan says about a node."""
+    """What the plan does for a node, or why it does nothing."""
 
     state: Literal["ok", "unreachable", "blocked", "skipped"]
     group: str | None = None
@@ -219,6 +219,25 @@ class Plan(Frozen):
     warnings: tuple[str, ...] = ()
     summary: Summary = Summary()
 
+    @property
+    def wheels(self) -> tuple[PlannedWheel, ...]:
+        """The wheels of all groups; a wheel that two groups share occurs twice."""
+        return tuple(wheel for group in self.groups for wheel in group.wheels)
+
+    @property
+    def wheels_by_key(self) -> dict[str, PlannedWheel]:
+        """The wheels of all groups, by artifact key; without wheels whose lock is missing."""
+        return {wheel.artifact_key: wheel for wheel in self.wheels if wheel.artifact_key}
+
+    def group_named(self, name: str) -> PlannedGroup | None:
+        """Return the group with this name, if there is one."""
+        return next((group for group in self.groups if group.name == name), None)
+
+    @property
+    def groups_by_node(self) -> dict[str, PlannedGroup]:
+        """The group of each node that is in one, by node name."""
+        return {name: group for group in self.groups for name in group.nodes}
+
     def require_ssh(self) -> None:
         """Raise BlockedError if the plan's nodes were read from a cluster."""
         if self.facts_source == "cluster":
@@ -232,7 +251,7 @@ class Plan(Frozen):
     def exit_code(self) -> int:
         """0, 3 if nodes are unreachable, or 4 if a node or wheel is blocked."""
         blocked = self.summary.nodes_blocked or any(
-            wheel.action == "blocked" for group in self.groups for wheel in group.wheels
+            wheel.action == "blocked" for wheel in self.wheels
         )
         return worst([3 if self.summary.nodes_unreachable else 0, 4 if blocked else 0])
 

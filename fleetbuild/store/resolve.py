@@ -25,7 +25,7 @@ from fleetbuild.errors import ResolutionError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.planning import LockRequest, Resolution
-from fleetbuild.planning.resolution import StandIn
+from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.store.index_config import IndexSettings, without_login
 from fleetbuild.store.wheel_tags import best_wheel
 
@@ -134,12 +134,15 @@ def _uv(
     if request.constraints:
         (folder / "constraints.txt").write_text("\n".join(request.constraints) + "\n")
         command += ["--constraints", "constraints.txt"]
-    wanted = [*request.requirements, *(_stand_in(each, folder) for each in request.stand_ins)]
+    wanted = [
+        *request.requirements,
+        *(_static_metadata_of(each, folder) for each in request.static_metadata),
+    ]
     return _run(command, "\n".join(wanted), settings, folder)
 
 
-def _stand_in(package: StandIn, folder: Path) -> str:
-    """Write a stand-in wheel with only the package's requirements; return a requirement on it."""
+def _static_metadata_of(package: StaticMetadata, folder: Path) -> str:
+    """Write a wheel with only the package's requirements; return a requirement on it."""
     stem = f"{package.name.replace('-', '_')}-{package.version}"
     path = folder / f"{stem}-py3-none-any.whl"
     headers = ["Metadata-Version: 2.1", f"Name: {package.name}", f"Version: {package.version}"]
@@ -188,9 +191,9 @@ def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolut
     wheels: list[LockedFile] = []
     sources: list[LockedFile] = []
     mine = {canonicalize_name(name) for name in request.sources}
-    unasked = {canonicalize_name(each.name) for each in request.stand_ins}
+    static = {canonicalize_name(each.name) for each in request.static_metadata}
     for package in lock.get("packages", ()):
-        if canonicalize_name(package["name"]) in unasked:
+        if canonicalize_name(package["name"]) in static:
             continue
         if canonicalize_name(package["name"]) in mine:
             files = [package[kind] for kind in ("sdist", "archive") if kind in package]

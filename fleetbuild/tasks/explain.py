@@ -28,7 +28,7 @@ class Explanation(Frozen):
 
 def explain_name(plan: Plan, name: str, state: StateDir, captures: Path | None) -> Explanation:
     """Explain a node or group from captures, or else from the last probe."""
-    group = next((group for group in plan.groups if group.name == name), None)
+    group = plan.group_named(name)
     names = tuple(group.nodes) if group else (name,)
     folder = captures or state.facts
     known = {each for each in names if each in plan.nodes and (captures or state.probed(each))}

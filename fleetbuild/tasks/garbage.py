@@ -15,7 +15,7 @@ from fleetbuild.store import Store
 
 def collect_garbage(plan: Plan, state: StateDir) -> tuple[Path, ...]:
     """Remove store files that neither the plan nor a node's release needs, and old run files."""
-    keys = {wheel.artifact_key for group in plan.groups for wheel in group.wheels}
+    keys = {wheel.artifact_key for wheel in plan.wheels}
     keys |= {
         wheel.artifact_key
         for node in _probed(state).values()

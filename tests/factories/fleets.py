@@ -125,7 +125,7 @@ def answers(
     build: Resolution = BUILD,
 ) -> Locks:
     """The same answers to all that this draft asks."""
-    found = {lock_request(group, packages, made.fates): closure for group in made.groups}
+    found = {lock_request(group, packages, made.eligibility): closure for group in made.groups}
     by_package = {source.package: source for source in sources}
     for wheel in made.wheels:
         source = by_package.get(wheel.package.name)

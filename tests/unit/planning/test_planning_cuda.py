@@ -62,7 +62,7 @@ def test_a_torch_without_cudnn_is_told():
     fleet = {"k40": gpu("3.5", driver="470.82.01", toolchain=tools)}
     made = planned(fleet, packages=[package("torch", "2.0.1")])
     assert made.warnings[-1] == (
-        "torch for sm35-avx2-cp311 is built without cuDNN, of which there is no wheel for CUDA "
+        "torch for sm35-avx2-cp311 is built without cuDNN: no cuDNN wheel exists for CUDA "
         "11.4 on x86_64 and SM 3.5: convolutions and recurrent networks are slower on these GPUs. "
         "The cuDNN of k40 is not used."
     )
@@ -180,8 +180,8 @@ def test_an_experimental_python_is_told():
     fleet = {"a": facts(pythons=(python("3.15.0"),)), "b": facts(pythons=(python("3.13.1"),))}
     (warning,) = planned(fleet, packages=(TORCH,)).warnings
     assert warning == (
-        "PyTorch calls torch 2.13 for Python 3.15 an experiment: cpu-avx2-cp315 may not build, "
-        "and python: or fleetbuild_python can name an older one."
+        "PyTorch calls torch 2.13 for Python 3.15 experimental: cpu-avx2-cp315 may not build. "
+        "Choose an older Python with python: or fleetbuild_python."
     )
 
 
