@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, loads nothing from the network, and is complete."""
+"""The documentation site is complete, builds without a warning and needs no network."""
 
 import os
 import re
