@@ -25,7 +25,7 @@ EVERY_NODE, INDEX = "every node", "package index"
 ROWS = (
     Row("inventory, configuration, recipes", "what the user writes", color=FILES),
     Row("inventory/", "Ansible lists hosts: nodes, logins"),
-    Row("probe/", "one script, one round trip: facts", (EVERY_NODE, "cpuinfo, nvidia-smi …"), "both"),
+    Row("probe/", "one script, one round trip", (EVERY_NODE, "cpuinfo, nvidia-smi …"), "both"),
     Row("planning/", "eligibility, groups, wheels: a draft"),
     Row("planner/", "pins every file", (INDEX, "sdists, dependencies"), "in", other=FILES),
     Row("plan.json", "saved, exact, with a digest", color=FILES),
@@ -34,7 +34,7 @@ ROWS = (
     Row("apply/build", "playbook build.yml", ("representative", "toolchain, build_wheel"), "both"),
     Row("apply/audit, store/", "machine code against the target"),
     Row("apply/rollout", "playbook install.yml", ("its nodes", "install, verify, switch"), "out"),
-    Row("apply/write_manifests", "labels and manifests", ("Kubernetes", "labels, pods"), "out", other=FILES),
+    Row("apply/write_manifests", "for Kubernetes", ("cluster", "labels, pods"), "out", other=FILES),
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: pages of the repository outside docs/ become pages of the site.
 
-A link to such a page leads to the page. A link to any other file of the repository becomes its text,
-because that file is not in the site. A link to nothing is left alone and fails the build.
+A link to such a page leads to the page. A link to any other file of the repository becomes its
+text, because that file is not in the site. A link to nothing is left alone and fails the build.
 """
 
 from __future__ import annotations
