@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
 EVERY_NODE, INDEX = "every node", "package index"
 ROWS = (
-    Row("inventory, configuration, recipes", "what the user writes", color=FILES),
+    Row("inventory, fleetbuild.yml", "and recipes: what the user writes", color=FILES),
     Row("inventory/", "Ansible lists hosts: nodes, logins"),
     Row("probe/", "one script, one round trip", (EVERY_NODE, "cpuinfo, nvidia-smi …"), "both"),
     Row("planning/", "eligibility, groups, wheels: a draft"),
