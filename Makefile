@@ -2,8 +2,13 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 PYTEST_ARGS ?=
+LAB ?= default
+# What a build of torch leaves for the next run: some 20 GB.
+FLEETBUILD_TORCH ?= $(HOME)/.cache/fleetbuild-torch
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := .venv/bin/python
+# Tests start hundreds of Pythons: they must not compile everything anew each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What setup needs of the system beside python3 and make; the tests' packages are the lab's.
 SETUP_PACKAGES := g++ git openssh-client
@@ -11,7 +16,7 @@ DEBIAN_PYTHON_PACKAGES := python3-venv python3-dev
 COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetbuild/planning/*,fleetbuild/probe/parsing/facts.py,fleetbuild/recipes/*
 
-.PHONY: help setup demo test test-unit test-fleet test-molecule test-long test-lowest release-notes lint lab lab-down bench docs dist clean test-packages
+.PHONY: help setup demo test test-unit test-fleet test-molecule test-long test-torch test-lowest release-notes lint lab lab-down bench docs dist clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +92,11 @@ test-long: test-packages ## the tests that take longer than make test may
 	@echo "== every gcc and clang that this Debian has, asked about every rung"
 	@$(PY) -m pytest tests/unit/hardware/test_rungs_compilers.py --long $(PYTEST_ARGS)
 
+test-torch: test-packages ## a whole torch built for avx and used on an Ivy Bridge: hours, taken up where it stopped
+	@echo "== torch 2.6.0 in $(FLEETBUILD_TORCH): its transcript is transcript.txt there"
+	@FLEETBUILD_TORCH=$(FLEETBUILD_TORCH) FLEETBUILD_LAB_DIR=$(FLEETBUILD_TORCH)/lab \
+	  $(PY) -m pytest tests/torch --long -x $(PYTEST_ARGS)
+
 lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== ruff check" && ruff check .
 	@echo "== ruff format --check" && ruff format --check .
@@ -95,9 +105,9 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== ansible-lint" && ansible-lint --offline roles playbooks
 	@echo "== yamllint" && yamllint --strict .
 
-lab: test-packages ## a lab of six real SSH nodes, its inventory in .lab/default/
-	@echo "== lab"
-	@$(PY) -m tests.lab up
+lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other CPUs, x86-64 and Arm
+	@echo "== lab $(LAB)"
+	@$(PY) -m tests.lab up --name $(LAB)
 
 lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
@@ -116,10 +126,11 @@ release-notes: setup ## CHANGELOG.md for a release: make release-notes VERSION=0
 	@[ -n "$(VERSION)" ] || { echo "Name the version: make release-notes VERSION=0.2.0" >&2; exit 2; }
 	@$(PY) docs/changelog.py --release $(VERSION)
 
-dist: setup ## the wheel, in dist/
+dist: setup ## the wheel and the Ansible collection, in dist/
 	@echo "== dist/"
 	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
-	@ls dist/fleetbuild-*.whl
+	@ansible-galaxy collection build --force --output-path dist >/dev/null
+	@ls dist/fleetbuild-*.whl dist/fleetbuild-core-*.tar.gz
 
 clean: ## remove what these targets made: labs, .venv, dist, caches
 	@echo "== clean"

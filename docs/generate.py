@@ -1,4 +1,5 @@
-"""Write what is generated from the code: docs/reference/, and the JSON Schemas of the package.
+"""Write what is generated from the code: docs/reference/, the JSON Schemas of the package, and the
+parameters of roles and modules.
 
 `python docs/generate.py` writes, `python docs/generate.py --check` names the files that differ.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from generate_roles import stale as stale_blocks
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -222,9 +224,12 @@ def main() -> int:
         for path, text in texts.items()
         if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
-    if "--check" in sys.argv:
-        sys.stdout.writelines(f"{path.relative_to(ROOT)}\n" for path in stale)
-        return int(bool(stale))
+    check = "--check" in sys.argv
+    blocks = stale_blocks(write=not check)
+    if check:
+        names = [*(str(path.relative_to(ROOT)) for path in stale), *blocks]
+        sys.stdout.writelines(f"{name}\n" for name in names)
+        return int(bool(names))
     for path in stale:
         path.parent.mkdir(exist_ok=True)
         path.write_text(texts[path], encoding="utf-8")

@@ -144,6 +144,11 @@ class Fleet:
         return load_config(found) if found else Config()
 
     @property
+    def installed(self) -> Config:
+        """The configuration of what is installed: release, install path, labels."""
+        return self._installed(self.last_plan())
+
+    @property
     def packages(self) -> tuple[str, ...]:
         """The packages that the configuration, or else the inventory, names."""
         return named_packages(self.config, self.inventory)

@@ -27,7 +27,7 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def clean(text: object, *, limit: int = 2000) -> str:
-    """The text without control characters: no node moves the cursor or turns the line around."""
+    """Return text without control characters: nodes must not move the cursor or reverse a line."""
     plain = _ESCAPES.sub("", str(text)[: limit * 2])
     kept = "".join(
         " " if char in "\t\r\n" else char
@@ -38,8 +38,10 @@ def clean(text: object, *, limit: int = 2000) -> str:
 
 
 def fold(names: Iterable[str], limit: int | None = 300) -> str:
-    """Names as people of clusters write them: gpu-[07-09,12], login. What would be longer than the
-    limit is cut, and the rest counted."""
+    """Return names as cluster tools write them: gpu-[07-09,12], login.
+
+    Names beyond the limit are counted: "n[1-9] and 3 more".
+    """
     known = sorted(set(names), key=_natural)
     whole = _folded(known)
     if limit is None or len(whole) <= limit:

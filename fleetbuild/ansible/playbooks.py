@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -108,7 +107,7 @@ def run_playbook(
             *_whom_and_what(limit, extravars, private),
             *_asking(secrets),
             *vault_arguments(secrets, private),
-            str(_playbook(name)),
+            str(_laid_out(private) / name),
         ]
         code = _interruptible(
             lambda cancelled: stream(
@@ -134,17 +133,28 @@ def run_playbook(
 
 
 def ansible_dir() -> Path:
-    """Where playbooks/ and roles/ lie: in the installed package, or beside it in a checkout."""
+    """Where the collection lies: in the installed package, or around it in a checkout."""
     package = Path(__file__).parents[1]
     installed = package / "_ansible"
     return installed if installed.is_dir() else package.parent
 
 
-def _playbook(name: str) -> Path:
-    playbook = ansible_dir() / "playbooks" / name
-    if not playbook.is_file():
-        raise FleetbuildError(f"{playbook} is missing", "install fleetbuild again")
-    return playbook
+def _laid_out(private: Path) -> Path:
+    """A folder with our playbooks, and our collection beside them.
+
+    Ansible looks for collections beside a playbook first. So a run uses the modules and roles of
+    this fleetbuild, not those of another version that is installed, and `collections_path` of the
+    user's configuration keeps its meaning.
+    """
+    collection, folder = ansible_dir(), private / "playbooks"
+    link = folder / "collections" / "ansible_collections" / "fleetbuild" / "core"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(collection)
+    if not (collection / "playbooks").is_dir():
+        raise FleetbuildError(f"{collection}/playbooks is missing", "install fleetbuild again")
+    for entry in (collection / "playbooks").iterdir():
+        (folder / entry.name).symlink_to(entry)
+    return folder
 
 
 def _whom_and_what(
@@ -180,12 +190,9 @@ def _answers(secrets: Secrets) -> dict[str, str]:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """Our roles, and better defaults where the user's configuration has none."""
-    roles = [str(ansible_dir() / "roles"), os.environ.get("ANSIBLE_ROLES_PATH", "")]
-    env = {
-        "ANSIBLE_ROLES_PATH": os.pathsep.join(filter(None, roles)),
-        "ANSIBLE_INJECT_FACT_VARS": "False",  # the second lock behind playbooks/action_plugins
-    }
+    """Better defaults where the user's configuration has none."""
+    # The second lock behind playbooks/action_plugins.
+    env = {"ANSIBLE_INJECT_FACT_VARS": "False"}
     if "ssh.pipelining" not in settings and "ANSIBLE_PIPELINING" not in settings:
         env["ANSIBLE_PIPELINING"] = "True"
     if "ssh.password_mechanism" not in settings and shutil.which("sshpass"):

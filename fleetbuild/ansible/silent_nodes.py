@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.ansible.steps import step_of
 from fleetbuild.models import Event, NodeResult, OnEvent, Stage
 
 if TYPE_CHECKING:
@@ -15,34 +16,23 @@ if TYPE_CHECKING:
 
 AGAIN = "Once it answers, run the same command again; what is done stays done."
 _SLOW = 5  # seconds below which a connection was refused or cut, rather than silent
-# By the end of a task's name: where in the run it stands, and what was going on.
-_STEPS: dict[str, tuple[Stage, str]] = {
-    "Copy wheels": ("distribute", "copying wheels"),
-    "Make the release": ("install", "installing"),
-    "Verify the release": ("verify", "verifying"),
-    "Mark the release as verified": ("verify", "verifying"),
-    "Switch to the release": ("activate", "switching to the new release"),
-    "Switch to the previous release": ("activate", "switching to the previous release"),
-    "Copy the source and the build requirements": ("build", "copying the source"),
-    "Wait for the build": ("build", "building"),
-    "Fetch the wheel and the log": ("build", "fetching the wheel"),
-    "Install packages": ("toolchain", "installing the toolchain"),
-}
 
 
 def stage_of(task: str, otherwise: Stage) -> Stage:
     """The stage that a task belongs to."""
-    return next((told[0] for end, told in _STEPS.items() if task.endswith(end)), otherwise)
+    step = step_of(task)
+    return step.stage if step else otherwise
 
 
 def loss(host: HostRun) -> str:
     """What happened to a host that was lost, and at which step."""
-    steps = (told[1] for end, told in _STEPS.items() if host.task.endswith(end))
-    doing = next(steps, f"at the step {host.task.rpartition(' : ')[2]!r}" if host.task else "")
-    step = f" {doing}" if doing.startswith("at ") or not doing else f" while {doing}"
+    where = f" at the step {host.task.rpartition(' : ')[2]!r}" if host.task else ""
+    if step := step_of(host.task):
+        where = f" while {step.doing}"
     if host.silent >= _SLOW:
-        return f"No answer for {host.silent:.0f} s{step}"
-    return f"The connection was lost{step}: {host.message or 'Ansible gives no reason'}".rstrip(".")
+        return f"No answer for {host.silent:.0f} s{where}"
+    why = host.message or "Ansible gives no reason"
+    return f"The connection was lost{where}: {why}".rstrip(".")
 
 
 def tell_waiting(on_event: OnEvent, event: TaskEvent, group: str | None, stage: Stage) -> None:

@@ -14,7 +14,8 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.known_failures import explain_failure
 from fleetbuild.apply.pending import (
     BuildAssignment,
-    build_parameters,
+    BuildPlace,
+    build_spec,
     key_of,
     results_of_failed_wheels,
     source_of,
@@ -22,6 +23,7 @@ from fleetbuild.apply.pending import (
 )
 from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile, WheelResult
+from fleetbuild.models.role_parameters import BuildSpec, Requirement
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
@@ -67,39 +69,36 @@ def _run_playbook(run: Run, progress: Progress) -> tuple[_Answers, Mapping[str, 
 
 
 def build_extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
-    """What playbooks/README.md calls fleetbuild_builds: host -> wheels, in the plan's order."""
+    """The extra variable fleetbuild_builds: host -> wheels, in the plan's order."""
     builds: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for order in progress.orders:
-        builds[order.node].append(_build(run, progress, order))
+        spec = _build(run, progress, order)
+        builds[order.node].append(spec.model_dump(mode="json", exclude_unset=True))
     return dict(builds)
 
 
-def _build(run: Run, progress: Progress, order: BuildAssignment) -> dict[str, Any]:
+def _build(run: Run, progress: Progress, order: BuildAssignment) -> BuildSpec:
     wheel = order.wheel
     source = source_of(wheel)
     path = progress.files[source.identity]
     bases = [progress.stored_wheels[key] for key in wheel.built_against]
-    return {
-        "package": wheel.package,
-        "version": wheel.version,
-        "key": key_of(wheel),
-        "source": str(path),
-        "source_sha256": source.sha256 or sha256_of(path),
-        "requirements": [
-            *({"path": str(base.path), "sha256": base.sha256} for base in bases),
+    place = BuildPlace(
+        node=order.node,
+        python=wheel.build_pythons[order.node],
+        cache=run.plan.cache,
+        source=str(path),
+        source_sha256=source.sha256 or sha256_of(path),
+        requirements=(
+            *(Requirement(path=str(base.path), sha256=base.sha256) for base in bases),
             *(_requirement(progress, file) for file in wheel.build_dependencies),
-        ],
-        **build_parameters(run.plan, wheel, order.node),
-        "python": wheel.build_pythons[order.node],
-        "cache": run.plan.cache,
-        # The toolkit is no package of the distribution's: whether it is there was asked before.
-        "libraries": [name for name in wheel.requires.libraries if name != "cuda"],
-        "dest": str(incoming(run, order)),
-    }
+        ),
+        dest=str(incoming(run, order)),
+    )
+    return build_spec(run.plan, wheel, place)
 
 
-def _requirement(progress: Progress, file: LockedFile) -> dict[str, str]:
-    return {"path": str(progress.files[file.identity]), "sha256": file.sha256}
+def _requirement(progress: Progress, file: LockedFile) -> Requirement:
+    return Requirement(path=str(progress.files[file.identity]), sha256=file.sha256)
 
 
 def incoming(run: Run, order: BuildAssignment) -> Path:

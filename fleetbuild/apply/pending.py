@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fleetbuild.errors import BlockedError
 from fleetbuild.hardware.rungs import RUNGS
@@ -18,6 +17,7 @@ from fleetbuild.models import (
     TargetLibc,
     WheelResult,
 )
+from fleetbuild.models.role_parameters import BuildSpec, Patch, Requirement
 from fleetbuild.text import version_key
 
 _CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
@@ -124,21 +124,47 @@ def pins_of(plan: Plan, wheel: PlannedWheel) -> list[str]:
     return [f"{base.package}=={base.wheel_version}" for base in bases]
 
 
-def build_parameters(plan: Plan, wheel: PlannedWheel, builder: str | None) -> dict[str, Any]:
-    """What a build is told of its wheel, on a node and in a pod alike; see playbooks/README.md."""
-    return {
-        "wheel_version": wheel.wheel_version,
-        "environment": dict(wheel.environment),
-        "config_settings": dict(wheel.config_settings),
-        "files": dict(wheel.files),
-        "patches": [{"name": name, "text": text} for name, text in wheel.patches.items()],
-        "cuda": wheel.cuda or "",
-        "gcc": wheel.build_gccs.get(builder or "", ""),
-        "pins": pins_of(plan, wheel),
-        "bundle": wheel.libraries == "bundle",
-        "jobs": wheel.jobs,
-        "timeout": wheel.timeout_seconds,
-    }
+@dataclass(frozen=True)
+class BuildPlace:
+    """Where a wheel is built, and with which files: what differs between a node and a pod."""
+
+    node: str | None
+    python: str
+    cache: str
+    source: str
+    source_sha256: str
+    requirements: tuple[Requirement, ...]
+    dest: str = ""
+
+
+def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
+    """The parameters of a wheel's build, on a node and in a pod alike."""
+    return BuildSpec.model_validate(
+        {
+            "package": wheel.package,
+            "version": wheel.version,
+            "key": key_of(wheel),
+            "wheel_version": wheel.wheel_version,
+            "environment": wheel.environment,
+            "config_settings": wheel.config_settings,
+            "files": wheel.files,
+            "patches": [Patch(name=name, text=text) for name, text in wheel.patches.items()],
+            "cuda": wheel.cuda or "",
+            "gcc": wheel.build_gccs.get(place.node or "", ""),
+            "pins": pins_of(plan, wheel),
+            "bundle": wheel.libraries == "bundle",
+            "jobs": wheel.jobs,
+            "timeout": wheel.timeout_seconds,
+            # The toolkit is no package of the distribution: the check before asked for it.
+            "libraries": [name for name in wheel.requires.libraries if name != "cuda"],
+            "source": place.source,
+            "source_sha256": place.source_sha256,
+            "requirements": place.requirements,
+            "python": place.python,
+            "cache": place.cache,
+            "dest": place.dest,
+        }
+    )
 
 
 def wheel_identity(wheel: PlannedWheel) -> dict[str, str]:

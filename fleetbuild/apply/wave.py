@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_severe, role_result_of
 from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell_waiting
+from fleetbuild.ansible.steps import step_of
 from fleetbuild.apply.context import Progress, Run, results_by_node
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import key_of
@@ -25,16 +26,11 @@ from fleetbuild.models import (
     PlannedWheel,
     Stage,
 )
+from fleetbuild.models.role_parameters import InstalledWheel, InstallSpec
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
-
-_STAGES: dict[str, Stage] = {
-    "Copy wheels": "distribute",
-    "Make the release": "install",
-    "Verify the release": "verify",
-}
 
 
 def wave(
@@ -53,7 +49,10 @@ def wave(
             limit=sorted(names),
             extravars={
                 "fleetbuild_installs": {
-                    name: extravars(run, progress, group, name) for name in names
+                    name: _spec(run, progress, group, name).model_dump(
+                        mode="json", exclude_unset=True
+                    )
+                    for name in names
                 }
             },
             on_event=_listener(run, group, replies),
@@ -73,36 +72,36 @@ def wave(
     )
 
 
-def extravars(run: Run, progress: Progress, group: PlannedGroup, name: str) -> dict[str, Any]:
-    """What playbooks/README.md calls an entry of fleetbuild_installs."""
-    return {
-        "path": run.plan.install_path,
-        "release": run.plan.release,
-        "release_id": group.release_id,
-        "python": run.plan.nodes[name].python,
-        "wheels": [
+def _spec(run: Run, progress: Progress, group: PlannedGroup, name: str) -> InstallSpec:
+    return InstallSpec(
+        path=run.plan.install_path,
+        release=run.plan.release,
+        release_id=str(group.release_id),
+        python=str(run.plan.nodes[name].python),
+        wheels=(
             *(_built(progress, wheel) for wheel in group.wheels),
             *(_fetched(progress, file) for file in group.dependencies or ()),
-        ],
-        "manifest": manifest(run, progress, group, name).model_dump(mode="json"),
-        "keep": run.plan.keep,
-        "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
-        "checks": [check for wheel in group.wheels for check in wheel.checks],
-        "features": list(group.target.features),
-    }
+        ),
+        manifest=manifest(run, progress, group, name).model_dump(mode="json"),
+        keep=run.plan.keep,
+        imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
+        checks=tuple(check for wheel in group.wheels for check in wheel.checks),
+        features=tuple(group.target.features),
+    )
 
 
-def _built(progress: Progress, wheel: PlannedWheel) -> dict[str, str]:
+def _built(progress: Progress, wheel: PlannedWheel) -> InstalledWheel:
     stored = progress.stored_wheels[key_of(wheel)]
-    return {"path": str(stored.path), "file": stored.path.name, "sha256": stored.sha256}
+    return InstalledWheel(path=str(stored.path), file=stored.path.name, sha256=stored.sha256)
 
 
 def _imports(run: Run, progress: Progress, wheel: PlannedWheel) -> tuple[str, ...]:
     return wheel.import_names or run.tools.imports(progress.stored_wheels[key_of(wheel)].path)
 
 
-def _fetched(progress: Progress, file: LockedFile) -> dict[str, str]:
-    return {"path": str(progress.files[file.identity]), "file": file.file, "sha256": file.sha256}
+def _fetched(progress: Progress, file: LockedFile) -> InstalledWheel:
+    path = str(progress.files[file.identity])
+    return InstalledWheel(path=path, file=file.file, sha256=file.sha256)
 
 
 def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Manifest:
@@ -137,11 +136,11 @@ def _listener(
             if reply.of == "install" and reply.active:
                 _tell_served(run, group, event.host)
             return
-        stage = next((_STAGES[end] for end in _STAGES if event.task.endswith(end)), None)
-        # The task that verifies is ok where the release is not: it brings home what is wrong.
+        step = step_of(event.task)
+        # The task that verifies is ok if the release is not: its answer says what is wrong.
         well = event.state in ("ok", "changed") and event.result.get("ok") is not False
-        if stage and well and event.host in group.nodes:
-            run.tell(stage, "ok", node=event.host, group=group.name)
+        if step and step.ends and well and event.host in group.nodes:
+            run.tell(step.stage, "ok", node=event.host, group=group.name)
 
     return listen
 

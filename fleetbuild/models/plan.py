@@ -132,10 +132,10 @@ class PlannedGroup(Frozen):
 
 
 class NodeHardware(Frozen):
-    """What decides the hardware class of a node that is blocked: it is of none of the groups."""
+    """The hardware of a blocked node, which is in no group: it decides its hardware class."""
 
     arch: str
-    features: tuple[str, ...]  # all that rungs ask about, or those of fleetbuild_isa
+    features: tuple[str, ...]  # those that rungs ask about, or those of fleetbuild_isa
     sms: tuple[str, ...] = ()
 
 

@@ -6,6 +6,7 @@ Recipes are data files, and reading them is all the I/O there is here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -26,14 +27,14 @@ def parse_recipe(text: str, source: str) -> Recipe:
 
 def builtin_recipes() -> tuple[Recipe, ...]:
     """The recipes that come with fleetbuild."""
-    return tuple(_complete(_builtin(), {}).values())
+    return tuple(_ours().values())
 
 
 def known_recipes(extra_dirs: Iterable[Path] = ()) -> dict[str, Recipe]:
     """All recipes by name. One of the same name replaces: folders, then entry points, then ours."""
-    layers = [_builtin(), *_of_entry_points()]
+    layers = _of_entry_points()
     layers += [_read_folder(folder, f"{folder}/") for folder in extra_dirs if folder.is_dir()]
-    known: dict[str, Recipe] = {}
+    known = dict(_ours())
     for layer in layers:
         known |= _complete(layer, known)
     return known
@@ -71,8 +72,10 @@ class _File(NamedTuple):
         return str(self.value("name") or self.value("extends"))
 
 
-def _builtin() -> list[_File]:
-    return _read_folder(files("fleetbuild.recipes") / "builtin", "builtin recipe ")
+@cache
+def _ours() -> Mapping[str, Recipe]:
+    """The recipes that come with fleetbuild, read once."""
+    return _complete(_read_folder(files("fleetbuild.recipes") / "builtin", "builtin recipe "), {})
 
 
 def _of_entry_points() -> list[list[_File]]:

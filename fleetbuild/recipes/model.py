@@ -68,8 +68,7 @@ class Patch(Frozen):
 
 class Cost(Frozen):
     """What a wheel is expected to cost: estimates, by which wheel sets are weighed against each
-    other. Minutes are those of a builder with 8 cores. A plan shows them only where they were
-    measured."""
+    other. Minutes are those of a builder with 8 cores."""
 
     minutes: float = Field(2, ge=0)  # to build it, without any GPU code
     per_sm_minutes: float = Field(1, ge=0)  # and for each SM

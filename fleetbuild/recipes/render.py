@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import Template, TemplateError
+from jinja2 import TemplateError
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -20,7 +19,7 @@ from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.recipes.model import Patch, Recipe, RecipeSource
-from fleetbuild.recipes.templates import ENVIRONMENT
+from fleetbuild.recipes.templates import compiled
 
 # Folders that are known on the builder alone, which puts their paths in place.
 FILES = "@files@"  # where it lays the recipe's files
@@ -166,16 +165,11 @@ def _text(
 ) -> str:
     try:
         for name, value in more.items():
-            values[name] = _compiled(value).render(values).strip()
-        return _compiled(template).render(values).strip()
+            values[name] = compiled(value).render(values).strip()
+        return compiled(template).render(values).strip()
     except (TemplateError, TypeError, ValueError, ArithmeticError) as problem:
         said = str(problem).rstrip(".")
         raise RecipeError(
             f"The recipe {recipe.name} cannot be rendered: {field}: {said}.",
             f"It may use {', '.join(values)}.",
         ) from None
-
-
-@lru_cache(4096)  # a plan renders a recipe for each of its wheels
-def _compiled(template: str) -> Template:
-    return ENVIRONMENT.from_string(template)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jinja2 import StrictUndefined
+from functools import lru_cache
+
+from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import SandboxedEnvironment
 from packaging.specifiers import SpecifierSet
 
@@ -16,3 +18,9 @@ def _within(version: str, specifier: str) -> bool:
 
 
 ENVIRONMENT.tests["within"] = _within
+
+
+@lru_cache(maxsize=1000)
+def compiled(text: str) -> Template:
+    """The template in this text. A plan renders the same few for every node and target."""
+    return ENVIRONMENT.from_string(text)

@@ -16,6 +16,7 @@ __all__ = [
     "clean",
     "duration",
     "fold",
+    "quoted",
     "size",
     "state_option",
     "troubles",
@@ -48,6 +49,7 @@ def quoted(lines: Iterable[str]) -> list[str]:
     return [f"  | {clean(line)}" for line in lines]
 
 
+_MOST_NAMES = 20
 _NAME = "\0"  # stands for the node's own name; cleaned text does not contain it
 
 
@@ -56,8 +58,8 @@ def _without_name(text: str | None, name: str) -> str | None:
 
 
 def _with_names(text: str, names: Sequence[str]) -> str:
-    """Put the names back, as Ansible's --limit takes them."""
-    return text.replace(_NAME, ",".join(names))
+    """Put the names back, as Ansible's --limit takes them; NODE where that would be too long."""
+    return text.replace(_NAME, ",".join(names) if len(names) <= _MOST_NAMES else "NODE")
 
 
 def state_option(state_dir: Path) -> str:

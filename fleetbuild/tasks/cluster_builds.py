@@ -11,11 +11,12 @@ from pydantic import ValidationError
 from fleetbuild.ansible import ansible_dir
 from fleetbuild.ansible.role_results import Seconds
 from fleetbuild.apply.audit import audit_findings
-from fleetbuild.apply.pending import build_parameters, key_of, source_of, wheel_identity
+from fleetbuild.apply.pending import BuildPlace, build_spec, key_of, source_of, wheel_identity
 from fleetbuild.errors import BlockedError, UsageError
-from fleetbuild.kubernetes.builds.jobs import PROGRAMS, BuildOrder, build_jobs, builders
+from fleetbuild.kubernetes.builds.jobs import BuildOrder, build_jobs, builders
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.role_parameters import Requirement
 from fleetbuild.store import Store
 
 
@@ -52,8 +53,8 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
             f"There is nothing to build in the cluster. {why}",
             " ".join(fixes) or "Go on with: fleetbuild emit k8s",
         )
-    folder = ansible_dir() / "roles" / "build_wheel" / "module_utils"
-    programs = {name: (folder / name).read_text(encoding="utf-8") for name in PROGRAMS}
+    folder = ansible_dir() / "plugins" / "module_utils" / "builder"
+    programs = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
     told = tuple(f"{problem.what}, so no Job builds it. {problem.fix}." for problem in problems)
     wanted = (
         f"{order.wheel.package} {order.wheel.wheel_version} is built with {words}: "
@@ -116,21 +117,22 @@ def _problem(plan: Plan, wheel: PlannedWheel) -> _Problem | None:
 
 def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrder:
     source = source_of(wheel)
+    place = BuildPlace(
+        node=wheel.built_on,
+        python=next(iter(wheel.build_pythons.values()), "python3"),
+        cache="none",
+        source=source.file,
+        source_sha256=source.sha256,
+        requirements=tuple(
+            Requirement(path=file.file, sha256=file.sha256) for file in wheel.build_dependencies
+        ),
+    )
     return BuildOrder(
         wheel=wheel,
         key=key_of(wheel),
         groups=groups,
         downloads=tuple(_download(file) for file in (source, *wheel.build_dependencies)),
-        params={
-            "source": source.file,
-            "source_sha256": source.sha256,
-            "requirements": [
-                {"file": file.file, "sha256": file.sha256} for file in wheel.build_dependencies
-            ],
-            **build_parameters(plan, wheel, wheel.built_on),
-            "python": next(iter(wheel.build_pythons.values()), "python3"),
-            "cache": "none",
-        },
+        params=build_spec(plan, wheel, place).module_options(),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleetbuild.ansible.fleet_playbooks import Playbooks
 from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
@@ -31,6 +31,7 @@ from fleetbuild.models import (
     ignore,
     now,
 )
+from fleetbuild.models.role_parameters import ReleaseSpec
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
@@ -38,7 +39,7 @@ from fleetbuild.state.run_lock import hold_run_lock
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
-Jobs = Mapping[str, Mapping[str, Any]]  # node -> what its playbook is given
+Jobs = Mapping[str, ReleaseSpec]  # by node
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class FleetTask:
     playbook: str
     variable: str  # the playbook's extra variable
     stage: Stage
-    job: Callable[[str, Manifest], Mapping[str, Any] | NodeResult]
+    job: Callable[[str, Manifest], ReleaseSpec | NodeResult]
     result: Callable[[str, Manifest, RoleResult], NodeResult]
     changes: bool = False  # does it change what serves?
 
@@ -170,8 +171,8 @@ def _without_release(
 
 def _jobs(
     errand: FleetTask, current: Mapping[str, Manifest]
-) -> tuple[dict[str, Mapping[str, Any]], dict[str, NodeResult]]:
-    jobs: dict[str, Mapping[str, Any]] = {}
+) -> tuple[dict[str, ReleaseSpec], dict[str, NodeResult]]:
+    jobs: dict[str, ReleaseSpec] = {}
     refused: dict[str, NodeResult] = {}
     for name, manifest in current.items():
         job = errand.job(name, manifest)
@@ -199,8 +200,9 @@ def _run(
             if reply.of != "failure":
                 _tell(on_event, errand, errand.result(event.host, current[event.host], reply))
 
+    given = {name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()}
     hosts = playbook(
-        errand.playbook, limit=sorted(jobs), extravars={errand.variable: jobs}, on_event=listen
+        errand.playbook, limit=sorted(jobs), extravars={errand.variable: given}, on_event=listen
     )
     results = {}
     for name in jobs:

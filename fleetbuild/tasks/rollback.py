@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fleetbuild.ansible.role_results import RoleResult
 from fleetbuild.models import Manifest, NodeResult
+from fleetbuild.models.role_parameters import ReleaseSpec
 from fleetbuild.tasks.fleet_task import FleetTask
 
 
 def rollback_task(install_path: str, release: str) -> FleetTask:
     """Return the task that switches each node to its previous release."""
 
-    def job(_: str, __: Manifest) -> Mapping[str, str]:
-        return {"path": install_path, "release": release}
+    def job(_: str, __: Manifest) -> ReleaseSpec:
+        return ReleaseSpec(path=install_path, release=release)
 
     return FleetTask("rollback.yml", "fleetbuild_rollbacks", "activate", job, _result, changes=True)
 

@@ -1,4 +1,4 @@
-"""`fleetbuild status`: compare what serves on each node with what the last apply left there."""
+"""What runs where, and how it differs from what the last apply left. No I/O."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def _one(
     if facts is None:
         return NodeStatus(node=name, state="unknown", reason="It was never probed from here.")
     if facts.state != "ok":
-        return NodeStatus(
-            node=name, state=facts.state, reason=facts.reason, fix=facts.fix, probed=probed
-        )
+        return NodeStatus(node=name, state=facts.state, reason=facts.reason, probed=probed)
     current = facts.release.get(release)
     drift, sentence = _drift(current, left)
     return NodeStatus(

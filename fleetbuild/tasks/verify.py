@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from fleetbuild.ansible.role_results import RoleResult, failure_reason
 from fleetbuild.models import Manifest, NodeResult
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.role_parameters import VerifySpec
 from fleetbuild.tasks.fleet_task import FleetTask
 
 
@@ -23,7 +23,7 @@ def verify_task(
 ) -> FleetTask:
     """The errand that verifies a release on every node that serves one."""
 
-    def job(name: str, manifest: Manifest) -> Mapping[str, Any] | NodeResult:
+    def job(name: str, manifest: Manifest) -> VerifySpec | NodeResult:
         checks = checks_of(manifest)
         if not (checks.imports or checks.snippets):
             return NodeResult(
@@ -33,12 +33,9 @@ def verify_task(
                 reason=f"Neither a plan nor a recipe here says how to verify {manifest.id}.",
                 fix="Plan and apply again from here.",
             )
-        return {
-            "path": install_path,
-            "release": release,
-            "imports": list(checks.imports),
-            "checks": list(checks.snippets),
-        }
+        return VerifySpec(
+            path=install_path, release=release, imports=checks.imports, checks=checks.snippets
+        )
 
     return FleetTask("verify.yml", "fleetbuild_verifies", "verify", job, _result)
 

@@ -31,6 +31,7 @@ from tests.contract.contract import (
     save,
     shape,
 )
+from tests.factories.inventories import remember_inventories
 
 HERE = Path(__file__).parent
 FLEET = HERE.parent / "unit" / "data" / "fleet.yml"
@@ -106,6 +107,7 @@ def wrong_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """A folder in which things are wrong, as the table of exit codes names them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UV_NO_INDEX", "1")
+    remember_inventories(monkeypatch, "fleet.yml", "local.yml", place=str(tmp_path))
     shutil.copy(FLEET, "fleet.yml")
     shutil.copytree(CAPTURES, "captures")
     shutil.copytree(CAPTURES / "avx-old", "captures/this-machine")

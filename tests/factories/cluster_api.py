@@ -295,3 +295,11 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+def ours(api: FakeApi, name: str) -> dict[str, str]:
+    """Our labels of a node, without their domain."""
+    labels = api.nodes[name].labels
+    return {
+        key.split("/")[1]: labels[key] for key in sorted(labels) if key.startswith("fleetbuild.dev")
+    }

@@ -16,6 +16,7 @@ from fleetbuild.models import (
     Target,
     TargetLibc,
 )
+from fleetbuild.planning.document.serialize import with_digest
 
 RELEASE_ID = "0123456789abcdef"
 
@@ -84,7 +85,7 @@ def make_plan(
     **changes: Any,
 ) -> Plan:
     """A plan of these groups; `names` are those that the cluster has for nodes."""
-    groups = tuple(groups or (make_group(),))
+    groups = (make_group(),) if groups is None else tuple(groups)
     nodes = {
         node: PlannedNode(
             state="ok", group=group.name, kubernetes_node=(names or {}).get(node, node)
@@ -102,6 +103,13 @@ def make_plan(
         "groups": groups,
     }
     return Plan(**{**values, **changes})
+
+
+def reused_plan(*nodes: str, called: Mapping[str, str] | None = None, **changes: Any) -> Plan:
+    """A sealed plan of one group, with its wheel in the store; `called`: names in the cluster."""
+    wheel = make_wheel("p", "1+cpu.avx2", action="reuse")
+    group = make_group(nodes, wheels=(wheel,))
+    return with_digest(make_plan((group,), called, inventory="i.yml", **changes))
 
 
 def gpu_fleet() -> Plan:

@@ -1,21 +1,22 @@
-"""Modules of roles, imported by path, as Ansible does, without Ansible."""
+"""The collection's Python, imported from this checkout by the name that Ansible gives it."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
 
-ROLES = Path(__file__).parents[2] / "roles"
+CHECKOUT = Path(__file__).parents[2]
+ROLES = CHECKOUT / "roles"
+PLUGINS = CHECKOUT / "plugins"
+_COLLECTION = "ansible_collections.fleetbuild.core"
 
 
-def load(path: Path, name: str) -> ModuleType:
-    """The module in this file, known by this name to those that import it."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+def plugin(name: str) -> ModuleType:
+    """A file of plugins/: `modules.build`, `module_utils.builder.memory`."""
+    for package in ("ansible_collections", "ansible_collections.fleetbuild", _COLLECTION):
+        if package not in sys.modules:
+            sys.modules[package] = ModuleType(package)
+            sys.modules[package].__path__ = [str(CHECKOUT)]
+    return importlib.import_module(f"{_COLLECTION}.plugins.{name}")

@@ -18,26 +18,14 @@ import pytest
 
 import fleetbuild
 from tests.lab import Lab
-from tests.torch_tree.assemble import assemble
+from tests.torch_tree.assemble import LEAN, assemble
 
 pytestmark = [pytest.mark.long, pytest.mark.network]
 
 CACHE = Path(__file__).parents[2] / ".cache" / "torch"
 # What Debian's packages have no source for is left out; and the build is to end once CMake did.
-WITHOUT = """
-name: torch
-extends: torch
-environment:
-  USE_KINETO: "0"
-  USE_DISTRIBUTED: "0"
-  USE_ITT: "0"
-  CMAKE_PROJECT_INCLUDE: "{{ files }}/parts.cmake"
-config_settings: {--global-option: --cmake-only}
-files:
-  # A part that Debian's Sleef fetches, and the one of torch does not have.
-  parts.cmake: set(SLEEF_ENABLE_TLFLOAT OFF CACHE BOOL "" FORCE)
-"""
-STOCK = WITHOUT + '  levels.cmake: "# nothing is switched off"\n'
+WITHOUT = f"{LEAN.read_text()}config_settings: {{--global-option: --cmake-only}}\n"
+STOCK = WITHOUT.replace("files:\n", 'files:\n  levels.cmake: "# nothing is switched off"\n')
 ABOVE_AVX = re.compile(r"\s(-m(?:avx2|fma4?|f16c|avx512\w*|bmi2?|arch=(?!x86-64-v2\b)\S+))")
 # Code of others that is compiled for more than the target, and is run only where the CPU has it.
 CHOSEN_AT_RUN_TIME = {

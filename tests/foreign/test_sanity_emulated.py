@@ -6,14 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.factories.role_modules import PLUGINS, ROLES, plugin
+
 pytestmark = pytest.mark.long
-ROLE = Path(__file__).parents[2] / "roles/verify_wheel"
+ROLE = ROLES / "verify_wheel"
 FMA = "float f(float *a) { for (int i = 0; i < 64; i++) a[i] = a[i] * a[1] + a[2]; return *a; }"
 CHECK = "# It multiplies\nimport ctypes\nctypes.CDLL('{}').f((ctypes.c_float * 64)())"
 
@@ -44,14 +45,10 @@ def release(tmp_path: Path) -> Path:
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     rows = yaml.safe_load((ROLE / "vars/main/ailments.yml").read_text())["verify_wheel_ailments"]
     ailments = [row for row in rows if "run" in row["during"]]
-    path = ROLE / "module_utils/release_checks.py"
-    spec = spec_from_file_location("release_checks", path)
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    source = (PLUGINS / "module_utils/release_checks.py").read_text()
+    module = plugin("module_utils.release_checks")
     about = {"imports": ["json"], "checks": [CHECK.format(library)], "timeout": 60, "features": []}
-    script = module.sanity_script(path.read_text(), {**about, "ailments": ailments}, "")
+    script = module.sanity_script(source, {**about, "ailments": ailments}, "")
     (tmp_path / "bin/fleetbuild-sanity").write_text(script)
     return tmp_path
 

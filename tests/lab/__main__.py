@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.lab.fleet import FLEETS
 from tests.lab.lab import FOLDER, Lab, labs
 from tests.lab.podman import LabError
 
@@ -28,7 +29,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     commands = parser.add_subparsers(required=True)
     up = commands.add_parser("up", help="start a lab, or what is stopped of it")
-    up.add_argument("--fleet", metavar="FILE.yml", help="a fleet file; - reads standard input")
+    up.add_argument(
+        "--fleet",
+        metavar="FILE.yml",
+        help="a fleet file; - reads standard input; fleets/NAME.yml where it is there",
+    )
     up.set_defaults(do=_up)
     down = commands.add_parser("down", help="remove a lab")
     down.add_argument("--all", action="store_true", help="every lab of this checkout")
@@ -49,7 +54,8 @@ def _say(line: str) -> None:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    fleet = None
+    known = FLEETS / f"{arguments.name}.yml"
+    fleet = known if known.is_file() else None
     if arguments.fleet == "-":
         fleet = yaml.safe_load(sys.stdin)
     elif arguments.fleet:

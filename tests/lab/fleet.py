@@ -11,9 +11,11 @@ from typing import Any
 
 import yaml
 
+from tests.lab.emulation import CPUS
 from tests.lab.podman import LabError
 
 HARDWARE = Path(__file__).parent / "hardware"
+FLEETS = Path(__file__).parent / "fleets"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +39,11 @@ class NodeSpec:
 
     name: str
     hardware: str | None = None
+    cpu: str | None = None
     gpu: bool = True
     groups: Sequence[str] = ()
     memory: str | None = None
+    idle: bool = False
     python: bool = True
     behind: str | None = None
     users: Sequence[User] = ()
@@ -47,6 +51,11 @@ class NodeSpec:
     setup: str = ""
     vars: Mapping[str, Any] = field(default_factory=dict)
     capture: Path | None = None
+
+    @property
+    def arch(self) -> str:
+        """The architecture that its programs are for."""
+        return CPUS[self.cpu].arch if self.cpu else platform.machine()
 
     @property
     def inventory_groups(self) -> list[str]:
@@ -84,8 +93,14 @@ def _node(name: str, said: Mapping[str, Any], beside: Path) -> NodeSpec:
     if unknown:
         raise LabError(f"{name}: unknown {', '.join(sorted(unknown))}; see tests/lab/README.md")
     users = tuple(User(**user) for user in said.get("users", ()))
-    capture = _capture(name, said.get("hardware"), beside)
-    return NodeSpec(**{**said, "name": name, "users": users, "capture": capture})
+    hardware = said.get("hardware")
+    if cpu := said.get("cpu"):
+        if cpu not in CPUS:
+            raise LabError(f"{name}: no CPU {cpu!r}; the lab emulates {', '.join(CPUS)}")
+        hardware = hardware or CPUS[cpu].hardware
+    capture = _capture(name, hardware, beside)
+    about = {"name": name, "users": users, "hardware": hardware, "capture": capture}
+    return NodeSpec(**{**said, **about})
 
 
 def _capture(name: str, hardware: str | None, beside: Path) -> Path | None:

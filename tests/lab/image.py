@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
+from tests.lab.emulation import with_arch
 from tests.lab.podman import PACKAGES, LabError, as_root, podman
 
 SUITE = "bookworm"
@@ -18,6 +20,7 @@ INCLUDE = [
     *("openssh-server", "sudo", "tini", "iproute2", "procps", "ca-certificates"),
     *("python3", "python3-venv", "python3-dev", "gcc", "g++", "make", "ccache"),
 ]
+DEBIAN_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
 _PROGRAMS = Path(__file__).parent / "programs"
 # `*` is no password but, unlike `!`, no lock either: sshd without PAM refuses locked accounts.
 _FINISH = r"""
@@ -33,24 +36,27 @@ rm -rf "$root"/usr/share/doc/* "$root"/usr/share/man/* "$root"/usr/share/locale/
 """
 
 
-def tag() -> str:
-    recipe = hashlib.sha256(" ".join([SUITE, *INCLUDE, _FINISH]).encode())
+def tag(arch: str = "") -> str:
+    """The image's name; that of another architecture than this machine's has its own."""
+    foreign = [] if arch in ("", platform.machine()) else [arch]
+    recipe = hashlib.sha256(" ".join([SUITE, *INCLUDE, _FINISH, *foreign]).encode())
     for name in ("node-init", "sshd_config"):
         recipe.update((_PROGRAMS / name).read_bytes())
     return f"localhost/fleetbuild-lab:{recipe.hexdigest()[:12]}"
 
 
-def ensure(say: Callable[[str], None]) -> str:
+def ensure(say: Callable[[str], None], arch: str = "") -> str:
     """The image's tag; builds it where this machine has none yet."""
-    image = tag()
+    image, foreign = tag(arch), arch not in ("", platform.machine())
     if _exists(image):
         return image
     cache = _cache()
     with (cache / "lock").open("w") as lock:  # two labs started at once build it once
         flock(lock, LOCK_EX)
         if not _exists(image):
-            say(f"making the image {image} from Debian {SUITE}'s packages (about a minute, once)")
-            _build(image, cache)
+            takes = f"of {arch}, about ten minutes" if foreign else "about a minute"
+            say(f"making the image {image} from Debian {SUITE}'s packages ({takes}, once)")
+            _build(image, cache, arch if foreign else "")
     return image
 
 
@@ -65,7 +71,7 @@ def _cache() -> Path:
     return cache
 
 
-def _build(image: str, cache: Path) -> None:
+def _build(image: str, cache: Path, foreign: str) -> None:
     if not shutil.which("mmdebstrap"):
         raise LabError(f"mmdebstrap is missing. Fix: apt-get install {' '.join(PACKAGES)}")
     with tempfile.TemporaryDirectory(dir=cache, prefix="image-") as scratch:
@@ -86,8 +92,14 @@ def _build(image: str, cache: Path) -> None:
             str(tar),
             *_host_sources(),
         ]
+        if foreign:
+            command.insert(1, f"--architectures={DEBIAN_NAMES[foreign]}")
         done = subprocess.run(
-            as_root(command), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            with_arch(foreign, command) if foreign else as_root(command),
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
         if done.returncode != 0:
             raise LabError(f"mmdebstrap could not make the image:\n{done.stderr.strip()[-2000:]}")

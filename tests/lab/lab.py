@@ -19,9 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.lab import captures, files, image
+from tests.lab import captures, emulation, files, image
+from tests.lab.emulation import CPUS
 from tests.lab.fleet import Fleet, NodeSpec, default_fleet, load_fleet, parse_fleet
-from tests.lab.podman import LabError, as_root, podman, require, ulimits
+from tests.lab.podman import LabError, as_root, idle_cgroup, podman, require, ulimits
 
 FOLDER = Path(os.environ.get("FLEETBUILD_LAB_DIR") or Path(__file__).parents[2] / ".lab").resolve()
 _START_SECONDS = 60
@@ -91,8 +92,12 @@ class Lab:
         began = time.monotonic()
         require()
         fleet = self._fleet()
-        tag = image.ensure(self._say)
-        stamp = hashlib.sha256(repr((fleet, tag)).encode()).hexdigest()
+        arches = {node.arch for node in fleet.nodes.values()}
+        for arch in sorted({CPUS[node.cpu].arch for node in fleet.nodes.values() if node.cpu}):
+            if reason := emulation.why_not(arch):
+                raise LabError(f"The lab cannot start nodes with another CPU: {reason}.")
+        tags = {arch: image.ensure(self._say, arch) for arch in sorted(arches)}
+        stamp = hashlib.sha256(repr((fleet, tags)).encode()).hexdigest()
         if self._state().get("stamp") == stamp and len(self._containers()) == len(fleet.nodes):
             self._find(fleet)
             _in_parallel(self.start, self.nodes)
@@ -100,7 +105,7 @@ class Lab:
             self.down()
             self._say(f"starting {len(fleet.nodes)} nodes")
             try:
-                self._create(fleet, tag, stamp)
+                self._create(fleet, tags, stamp)
             except BaseException:
                 self.down()
                 raise
@@ -174,7 +179,7 @@ class Lab:
             return load_fleet(self._asked)
         return parse_fleet(self._asked if self._asked is not None else default_fleet())
 
-    def _create(self, fleet: Fleet, tag: str, stamp: str) -> None:
+    def _create(self, fleet: Fleet, tags: Mapping[str, str], stamp: str) -> None:
         self.folder.mkdir(parents=True)
         subnet = self._network()
         hosts = subnet.hosts()
@@ -183,7 +188,7 @@ class Lab:
             self.nodes[name] = LabNode(name, str(next(hosts)), node.capture, node)
         _keygen(self.key, "fleetbuild-lab")
         addresses = {node.name: node.address for node in self.nodes.values()}
-        _in_parallel(lambda name: self._run(self.nodes[name], tag), self.nodes)
+        _in_parallel(lambda name: self._run(self.nodes[name], tags), self.nodes)
         self._reach(self.nodes[next(iter(self.nodes))].gateway)
         known = [
             f"{node.address},{node.name} {_public(self._scratch(node.name) / 'ssh/host_key')}\n"
@@ -215,7 +220,7 @@ class Lab:
             refused = made.stderr.strip()
         raise LabError(f"podman gives the lab no network: {refused or 'no free subnet'}")
 
-    def _run(self, node: LabNode, tag: str) -> None:
+    def _run(self, node: LabNode, tags: Mapping[str, str]) -> None:
         spec, scratch = node.spec, self._scratch(node.name)
         ssh = scratch / "ssh"
         (ssh / "keys").mkdir(parents=True)
@@ -228,14 +233,21 @@ class Lab:
         options = [f"--volume={volume}" for volume in volumes]
         if spec.memory is not None:
             options += ["--memory", spec.memory, "--memory-swap", spec.memory]
+        if spec.idle:
+            options += ["--cgroup-parent", idle_cgroup()]
         if spec.behind is not None:
             options += ["--cap-add", "NET_ADMIN"]
+        command = [tags[spec.arch]]
+        if spec.cpu is not None:
+            options += emulation.container_options(CPUS[spec.cpu], scratch)
+            command += emulation.FIRST
+            (ssh / "host_key").chmod(0o644)  # its owner is nobody in there
         podman(
             *("run", "--detach", "--name", self._container(node.name), "--hostname", node.name),
             *("--label", f"fleetbuild.lab={self._id}"),
             *("--network", self._id, "--ip", node.address),
             *("--security-opt", "mask=/proc/driver/nvidia"),
-            *(*ulimits(), *options, tag),
+            *(*ulimits(), *options, *command),
             cwd=scratch,  # conmon leaves a file there when a node runs out of memory
         )
 
@@ -257,7 +269,7 @@ class Lab:
         )
 
     def _wait(self, node: LabNode) -> None:
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + _START_SECONDS * (3 if node.spec.cpu else 1)
         while time.monotonic() < deadline:
             if self._answers(node):
                 return
@@ -272,8 +284,9 @@ class Lab:
             ask = f"exec 3<>/dev/tcp/{node.address}/22 && head -c 4 <&3"
             done = self.exec(node.spec.behind, f"timeout 2 bash -c '{ask}'")
             return done.stdout == "SSH-"
+        patience = 20 if node.spec.cpu else 2  # an emulated sshd takes its time on a busy machine
         try:
-            with socket.create_connection((node.address, 22), timeout=2) as connection:
+            with socket.create_connection((node.address, 22), timeout=patience) as connection:
                 return connection.recv(4) == b"SSH-"
         except OSError:
             return False

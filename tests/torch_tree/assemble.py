@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -18,6 +19,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
+LEAN = HERE / "lean.yml"  # the recipe for this tree
 
 
 def assemble(tree: Path, cache: Path) -> Path:
@@ -32,7 +34,21 @@ def assemble(tree: Path, cache: Path) -> Path:
     for name in table["placeholders"]:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).touch()
+    for name, text in table["files"].items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+    for name, replacements in table["edits"].items():
+        _edit(tree / name, replacements)
     return tree
+
+
+def _edit(path: Path, replacements: list[list[str]]) -> None:
+    text = path.read_text()
+    for old, new in replacements:
+        if text.count(old) != 1:
+            raise SystemExit(f"{path.name}: {old!r} is there {text.count(old)} times, not once")
+        text = text.replace(old, new)
+    path.write_text(text)
 
 
 def fetch(mirror: str, row: dict[str, str], cache: Path) -> Path:
@@ -49,8 +65,12 @@ def fetch(mirror: str, row: dict[str, str], cache: Path) -> Path:
 def unpack(archive: Path, folder: Path) -> None:
     """The archive's content in this folder, without its own top folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch, tarfile.open(archive) as tar:
-        tar.extractall(scratch, filter="tar")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        if archive.suffix == ".deb":
+            subprocess.run(["dpkg-deb", "--extract", archive, scratch], check=True)
+        else:
+            with tarfile.open(archive) as tar:
+                tar.extractall(scratch, filter="tar")
         inside = list(Path(scratch).iterdir())
         top = inside[0] if len(inside) == 1 else Path(scratch)
         shutil.copytree(top, folder, symlinks=True, dirs_exist_ok=True)

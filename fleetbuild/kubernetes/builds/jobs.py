@@ -16,7 +16,7 @@ from fleetbuild.models import Plan, PlannedWheel
 from fleetbuild.models._base import Frozen
 
 _PROGRAMS, _WHEELS = "fleetbuild-builder", "fleetbuild-wheels"
-_BUILDER, _JOB, _WORK, _SHELF = "/builder", "/job", "/work", "/wheels"  # in the pod
+_BUILDER, _JOB, _WORK, _SHELF = "/fleetbuild/builder", "/job", "/work", "/wheels"  # in the pod
 
 _KUSTOMIZATION = """\
 The plan's builds: kubectl apply -k . -n NAMESPACE
@@ -62,7 +62,7 @@ class BuildOrder(Frozen):
 def build_jobs(
     plan: Plan, orders: Sequence[BuildOrder], programs: Mapping[str, str]
 ) -> dict[str, str]:
-    """File name to text. `programs` are the modules of the role build_wheel, by file name."""
+    """Return file name to text. `programs` is the collection's package that builds a wheel."""
     jobs = {f"{_name(plan, order)}.yaml": _job(plan, order) for order in orders}
     made = {
         "wheels.yaml": dump(_claim(), _CLAIM),
@@ -124,8 +124,7 @@ def _claim() -> dict[str, Any]:
 
 def _programs(programs: Mapping[str, str]) -> dict[str, Any]:
     runner = files("fleetbuild.kubernetes").joinpath("data/build_job.py").read_text("utf-8")
-    data = {"__init__.py": "", "run.py": runner, **dict(sorted(programs.items()))}
-    return _config_map(_PROGRAMS, data)
+    return _config_map(_PROGRAMS, {"run.py": runner, **dict(sorted(programs.items()))})
 
 
 def _config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
@@ -252,23 +251,9 @@ def _memory(gb: float) -> str:
 
 
 def _volumes(order: BuildOrder, name: str) -> Iterator[dict[str, Any]]:
-    modules = "ansible/module_utils"
-    items = [
-        {"key": "run.py", "path": "run.py"},
-        {"key": "__init__.py", "path": "ansible/__init__.py"},
-        {"key": "__init__.py", "path": f"{modules}/__init__.py"},
-        *({"key": name, "path": f"{modules}/{name}"} for name in PROGRAMS),
-    ]
-    yield {"name": "builder", "configMap": {"name": _PROGRAMS, "items": items}}
+    yield {"name": "builder", "configMap": {"name": _PROGRAMS}}
     yield {"name": "job", "configMap": {"name": name}}
     disk = max(1, round(order.wheel.requires.disk_gb))
     yield {"name": "work", "emptyDir": {"sizeLimit": f"{disk}Gi"}}
     yield {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}
     yield _WHEELS_VOLUME
-
-
-# The modules of the role build_wheel.
-PROGRAMS = (
-    "build_folder.py", "compilers.py", "memory.py", "source_tree.py", "stamp_wheel.py",
-    "wheel_build.py", "wheel_inputs.py",
-)  # fmt: skip

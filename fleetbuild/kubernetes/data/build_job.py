@@ -11,8 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-builder: Any = import_module("ansible.module_utils.wheel_build")  # it lies beside this file
+# This file lies in the package. Not resolved: in a pod, each file is a link into another folder.
+sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
+builder: Any = import_module("builder.wheel_build")
 
 
 def main(job_file: str, work: str, wheels: str) -> int:

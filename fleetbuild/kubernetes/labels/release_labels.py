@@ -100,8 +100,8 @@ def _planned_manifest(plan: Plan, group: PlannedGroup) -> Manifest:
             ManifestWheel.model_construct(  # not validated: a plan knows no hash before the build
                 package=wheel.package,
                 version=wheel.wheel_version,
-                artifact_key=wheel.artifact_key or "",
-                sha256="",
+                artifact_key=wheel.artifact_key or "0" * 32,
+                sha256="0" * 64,  # known once it is built; no label says it
             )
             for wheel in group.wheels
         ),

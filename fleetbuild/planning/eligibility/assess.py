@@ -22,7 +22,7 @@ from fleetbuild.planning.eligibility.blocked import Blocked
 from fleetbuild.planning.eligibility.interpreters import choose_interpreter
 from fleetbuild.planning.packages import Package, cuda_floors, versions_of
 from fleetbuild.recipes import Recipe
-from fleetbuild.recipes.templates import ENVIRONMENT
+from fleetbuild.recipes.templates import compiled
 
 _SHARED = re.compile(
     r"nfs4?|cifs|smbfs|smb[23]|lustre|gpfs|ceph|glusterfs|beegfs|afs|orangefs|pvfs2|9p"
@@ -88,7 +88,7 @@ def kubernetes_node(node: Node, template: str) -> str:
     """Return the name of the node's Kubernetes Node."""
     values = {"inventory_hostname": node.name, **node.variables}
     try:
-        return ENVIRONMENT.from_string(template).render(values).strip()
+        return compiled(template).render(values).strip()
     except (TemplateError, TypeError, ValueError, ArithmeticError) as problem:
         raise ConfigError(
             f"kubernetes.node_name cannot be rendered for {node.name}: {problem}.",

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fleetbuild.cli import app
-
-DATA = Path(__file__).parents[1] / "data"
+from tests.factories.data import DATA
+from tests.factories.inventories import remember_inventories
 
 
 @pytest.fixture
@@ -17,6 +17,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    remember_inventories(monkeypatch, str(DATA / "fleet.yml"))
 
 
 @pytest.fixture

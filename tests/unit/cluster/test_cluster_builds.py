@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -36,6 +35,7 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import add_built_wheels, cluster_builds
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
+from tests.factories.role_modules import plugin
 from tests.factories.schemas import NEWEST, OLDEST, accept
 
 TARGET = make_target("x86-64", "2.40", python=f"cp3{sys.version_info.minor}")
@@ -445,9 +445,9 @@ def test_what_is_no_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
 
 def test_a_pod_is_told_all_that_a_node_is_told() -> None:
     """What the role's module asks for, but what belongs to Ansible or is a folder of the pod."""
-    role = Path(__file__).parents[3] / "roles" / "build_wheel" / "library" / "fleetbuild_build.py"
-    asked = set(re.findall(r'^            "(\w+)": \{"', role.read_text(), re.M))
+    module = plugin("modules.build")
+    asked = set(yaml.safe_load(module.DOCUMENTATION)["options"])
     files, _ = cluster_builds(plan_of(wheel()))
     (job,) = [each for each in documents(files) if "job.json" in each.get("data", {})]
     told = json.loads(job["data"]["job.json"])["params"]
-    assert told.keys() == asked - {"state", "dir", "key", "cache_dir", "poll"}
+    assert told.keys() == asked - {"state", "dir", "cache_dir", "poll"}

@@ -32,8 +32,8 @@ from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.cluster_labels import compare_labels
-from tests.factories.cluster_api import TOKEN, FakeApi, Say
-from tests.factories.cluster_plans import RELEASE, ours, plan_of
+from tests.factories.cluster_api import TOKEN, FakeApi, Say, ours
+from tests.factories.plans import RELEASE_ID, reused_plan
 
 
 @pytest.fixture
@@ -44,7 +44,8 @@ def save(tmp_path: Path) -> Callable[..., None]:
         state = StateDir(tmp_path / "state").create()
         state.plan_file.write_text(dump_plan(made))
         nodes = tuple(
-            NodeResult(node=name, state=each, release_id=RELEASE) for name, each in states.items()
+            NodeResult(node=name, state=each, release_id=RELEASE_ID)
+            for name, each in states.items()
         )
         result = Result(plan_digest=made.digest, nodes=nodes)
         state.save_result(result, started="2026-01-01T00:00:00+00:00")
@@ -72,7 +73,7 @@ def emit(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
-    made = plan_of("a", "b", "c", called={"a": "kube-a"})
+    made = reused_plan("a", "b", "c", called={"a": "kube-a"})
     other = made.nodes["c"].model_copy(update={"current": "of-before"})
     made = with_digest(made.model_copy(update={"nodes": {**made.nodes, "c": other}}))
     save(made, a="installed", b="verify_failed")
@@ -83,7 +84,7 @@ def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
     ran = emit()
     assert ran.exit_code == 0, ran.output
     assert ours(api, "kube-a") == {
-        "class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx2-cp311", "release": RELEASE,
+        "class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx2-cp311", "release": RELEASE_ID,
         "package.p": "1_cpu.avx2",
     }  # fmt: skip
     assert ours(api, "b") == {"class": "cpu-avx2", "isa": "avx2"}
@@ -96,15 +97,15 @@ def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
 def test_a_blocked_node_on_which_nothing_serves_loses_the_labels_of_the_release(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
-    made = plan_of("a")
+    made = reused_plan("a")
     blocked = {
         name: PlannedNode(state="blocked", kubernetes_node=name, current=current)
-        for name, current in (("bare", None), ("serving", RELEASE))
+        for name, current in (("bare", None), ("serving", RELEASE_ID))
     }
     away = PlannedNode(state="unreachable", kubernetes_node="away")
     nodes = {**made.nodes, **blocked, "away": away}
     save(with_digest(made.model_copy(update={"nodes": nodes})), a="installed")
-    labels = {"fleetbuild.dev/release": RELEASE, "fleetbuild.dev/class": "cpu-avx2"}
+    labels = {"fleetbuild.dev/release": RELEASE_ID, "fleetbuild.dev/class": "cpu-avx2"}
     api.add("a", "bare", "serving", "away")
     for name in ("bare", "serving", "away"):
         api.nodes[name].labels |= labels
@@ -112,14 +113,14 @@ def test_a_blocked_node_on_which_nothing_serves_loses_the_labels_of_the_release(
     ran = emit()
     assert ran.exit_code == 0, ran.output
     assert ours(api, "bare") == {"class": "cpu-avx2"}
-    assert ours(api, "serving") == ours(api, "away") == {"class": "cpu-avx2", "release": RELEASE}
+    assert ours(api, "serving") == ours(api, "away") == {"class": "cpu-avx2", "release": RELEASE_ID}
     assert "2 nodes: 2 labelled." in ran.output
 
 
 def test_a_blocked_host_has_the_class_of_its_hardware_and_loses_one_that_it_does_not_meet(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
-    made = plan_of("a")
+    made = reused_plan("a")
     blocked = {
         name: PlannedNode(
             state="blocked",
@@ -140,11 +141,11 @@ def test_a_blocked_host_has_the_class_of_its_hardware_and_loses_one_that_it_does
 def test_kubelets_write_names_in_lower_case(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi, tmp_path: Path
 ) -> None:
-    save(plan_of("Node-A.Example.com", "B"), **{"Node-A.Example.com": "installed"})
+    save(reused_plan("Node-A.Example.com", "B"), **{"Node-A.Example.com": "installed"})
     api.add("node-a.example.com", "b.example.com")
     ran = emit()
     assert ran.exit_code == 0, ran.output
-    assert ours(api, "node-a.example.com")["release"] == RELEASE
+    assert ours(api, "node-a.example.com")["release"] == RELEASE_ID
     assert ours(api, "b.example.com") == {"class": "cpu-avx2", "isa": "avx2"}
     assert "B: matched to Nodes by the first label of the name, B to b.example.com" in ran.output
     assert "no host here" not in ran.output
@@ -160,7 +161,7 @@ def test_kubelets_write_names_in_lower_case(
 def test_what_went_wrong_is_told_and_decides_the_exit_code(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
-    save(plan_of("a", "b", "c"), a="installed", b="installed", c="installed")
+    save(reused_plan("a", "b", "c"), a="installed", b="installed", c="installed")
     api.add("a", "b")
     api.set("a", {"fleetbuild.dev/isa": "avx512"}, by="nfd-master")
     ran = emit("--json")
@@ -177,7 +178,7 @@ def test_what_went_wrong_is_told_and_decides_the_exit_code(
 def test_a_cluster_that_has_none_of_the_hosts_is_not_touched(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
-    save(plan_of("a", "b"), a="installed")
+    save(reused_plan("a", "b"), a="installed")
     api.add("x", "y")
     ran = emit()
     assert ran.exit_code == 4
@@ -188,7 +189,7 @@ def test_a_cluster_that_has_none_of_the_hosts_is_not_touched(
 def test_who_may_not_is_told_before_anything_is_done(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
-    save(plan_of("a"), a="installed")
+    save(reused_plan("a"), a="installed")
     api.add("a")
 
     def forbid(asked: Any) -> None:
@@ -205,7 +206,7 @@ def test_who_may_not_is_told_before_anything_is_done(
 def test_expired_credentials(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
-    save(plan_of("a"), a="installed")
+    save(reused_plan("a"), a="installed")
     api.add("a")
     ran = emit(token="old")
     assert ran.exit_code == 3
@@ -215,7 +216,7 @@ def test_expired_credentials(
 def test_two_hosts_of_one_name_are_not_labelled(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
-    save(plan_of("a", "b", "c", called={"a": "n", "b": "n"}), a="installed", b="installed")
+    save(reused_plan("a", "b", "c", called={"a": "n", "b": "n"}), a="installed", b="installed")
     api.add("n", "c")
     ran = emit()
     assert ran.exit_code == 4
@@ -282,6 +283,6 @@ def test_a_node_that_left_the_inventory_with_its_labels_is_told(
     )
     ending = status_ending(compared, "i.yml")
     assert ending[0].startswith("1 node, ")
-    assert ending[-1].endswith("labels of this release, and no host here: gone")
+    assert ending[-1].endswith("labelled with this release, but not in the inventory: gone")
     assert "drifted" not in ending[0]
     assert list(compare_labels(found, {}, names, cluster, limited=True)) == ["a"]

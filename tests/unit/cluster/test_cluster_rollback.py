@@ -33,8 +33,8 @@ from fleetbuild.planner.facts import facts_from, keep
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
-from tests.factories.cluster_api import FakeApi
-from tests.factories.cluster_plans import RELEASE, ours, plan_of
+from tests.factories.cluster_api import FakeApi, ours
+from tests.factories.plans import RELEASE_ID, reused_plan
 
 OLD = Manifest(
     release="default", id="older", group="cpu-avx-cp311", python="/p", verified=True,
@@ -48,7 +48,7 @@ BACK = {
     "class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx-cp311", "release": "older",
     "package.p": "0.9_cpu.avx",
 }  # fmt: skip
-NEW = {**BACK, "group": "cpu-avx2-cp311", "release": RELEASE, "package.p": "1_cpu.avx2"}
+NEW = {**BACK, "group": "cpu-avx2-cp311", "release": RELEASE_ID, "package.p": "1_cpu.avx2"}
 FLEET = Inventory(
     source="i.yml", nodes=tuple(Node(name=name, login=Login(host=name)) for name in ("a", "b"))
 )
@@ -90,7 +90,7 @@ class Nodes:
         """As an apply leaves the state directory."""
         self.probe(FLEET.nodes, None)
         nodes = tuple(
-            NodeResult(node=name, group="cpu-avx2-cp311", state="installed", release_id=RELEASE)
+            NodeResult(node=name, group="cpu-avx2-cp311", state="installed", release_id=RELEASE_ID)
             for name in ("a", "b")
         )
         result = Result(plan_digest=self.plan.digest, nodes=nodes)
@@ -112,7 +112,7 @@ class Nodes:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Nodes:
-    made = Nodes(StateDir(tmp_path).create(), plan_of("a", "b"))
+    made = Nodes(StateDir(tmp_path).create(), reused_plan("a", "b"))
     made.apply()
     return made
 
@@ -139,7 +139,7 @@ def nodes_yaml(files: dict[str, str], api: FakeApi, _: Path) -> None:
 
 
 def rendered(nodes: Nodes, kind: Any = "labels") -> dict[str, str]:
-    return fleetbuild.render_manifests(nodes.plan, kind=kind, state_dir=nodes.state.root)
+    return dict(fleetbuild.Fleet(state_dir=nodes.state.root).emit(kind, plan=nodes.plan).files)
 
 
 @pytest.mark.parametrize("kind", ["labels", "k8s"])
@@ -169,14 +169,14 @@ def test_the_api_is_told_what_was_rolled_back_to_and_status_agrees(
     api.add("a", "b")
     cluster = Cluster(api.kubeconfig(tmp_path))
 
+    fleet = fleetbuild.Fleet(FLEET, config=Config(), cluster=cluster, state_dir=nodes.state.root)
+
     def labelled() -> None:
-        fleetbuild.label(nodes.plan, cluster=cluster, state_dir=nodes.state.root)
+        fleet.label(plan=nodes.plan)
 
     def status() -> dict[str, Any]:
-        fleetbuild.save_plan(nodes.plan, nodes.state.plan_file)
-        found = fleetbuild.status(
-            FLEET, config=Config(), offline=True, cluster=cluster, state_dir=nodes.state.root
-        )
+        fleet.save_plan(nodes.plan)
+        found = fleet.status(offline=True)
         return {name: (each.drift, each.labels) for name, each in found.items()}
 
     labelled()
@@ -193,21 +193,22 @@ def test_a_node_that_was_lost_after_it_was_switched_keeps_its_labels(
     nodes: Nodes, api: FakeApi, tmp_path: Path
 ) -> None:
     api.add("a", "b")
-    cluster = Cluster(api.kubeconfig(tmp_path))
-    fleetbuild.label(nodes.plan, cluster=cluster, state_dir=nodes.state.root)
+    fleet = fleetbuild.Fleet(
+        FLEET, config=Config(), cluster=Cluster(api.kubeconfig(tmp_path)),
+        state_dir=nodes.state.root,
+    )  # fmt: skip
+    fleet.label(plan=nodes.plan)
     nodes.lost_after = frozenset({"b"})
     nodes.roll_back()
-    told: list[str] = []
-    files = fleetbuild.render_manifests(
-        nodes.plan, kind="labels", state_dir=nodes.state.root, on_warning=told.append
-    )
+    emitted = fleet.emit("labels", plan=nodes.plan)
+    files, told = emitted.files, emitted.warnings
     assert [n["metadata"]["name"] for n in yaml.safe_load_all(files["nodes.yaml"])] == ["a"]
     assert any(sentence.startswith("b: what it serves is unknown") for sentence in told), told
-    fleetbuild.label(nodes.plan, cluster=cluster, state_dir=nodes.state.root)
+    fleet.label(plan=nodes.plan)
     assert (ours(api, "a"), ours(api, "b")) == (BACK, NEW)
-    found = fleetbuild.status(FLEET, offline=True, state_dir=nodes.state.root)
+    found = fleet.status(offline=True)
     assert found["b"].state == "unknown"
     nodes.lost.clear()
     nodes.probe(FLEET.nodes, None)
-    fleetbuild.label(nodes.plan, cluster=cluster, state_dir=nodes.state.root)
+    fleet.label(plan=nodes.plan)
     assert ours(api, "b") == BACK

@@ -15,11 +15,11 @@ from fleetbuild.report.result import labelled_lines
 from fleetbuild.report.status import status_ending
 from fleetbuild.state.directory import StateDir
 from tests.factories.cluster_api import FakeApi
-from tests.factories.cluster_plans import plan_of
+from tests.factories.plans import reused_plan
 
 MANY = 120
 NAMES = [f"n{number}.k8s.lab" for number in range(1, MANY + 1)]
-PLAN = plan_of(*NAMES)
+PLAN = reused_plan(*NAMES)
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def test_to_label_again_reads_once_and_patches_nothing(
     api: FakeApi, tmp_path: Path, state: StateDir
 ) -> None:
     api.add(*NAMES)
-    cluster = Cluster(api.kubeconfig(tmp_path))
+    fleet = fleetbuild.Fleet(state_dir=state.root, cluster=Cluster(api.kubeconfig(tmp_path)))
 
     def label() -> tuple[list[str], int, int]:
         before = len(api.asked)
-        done = fleetbuild.label(PLAN, cluster=cluster, state_dir=state.root)
+        done = fleet.label(plan=PLAN)
         asked = [each.verb for each in api.asked[before:]]
         return labelled_lines(done), asked.count("GET"), asked.count("PATCH")
 
@@ -54,17 +54,17 @@ def test_what_is_wrong_with_many_is_said_once(
     api: FakeApi, tmp_path: Path, state: StateDir
 ) -> None:
     api.add(*NAMES[:-20], labels={"fleetbuild.dev/release": "r0"}, by="kubectl-label")
-    cluster = Cluster(api.kubeconfig(tmp_path))
-    done = fleetbuild.label(PLAN, cluster=cluster, state_dir=state.root)
+    nodes = tuple(Node(name=name, login=Login(host=name)) for name in NAMES)
+    fleet = fleetbuild.Fleet(
+        Inventory(source="i.yml", nodes=nodes), config=Config(), state_dir=state.root,
+        cluster=Cluster(api.kubeconfig(tmp_path)),
+    )  # fmt: skip
+    done = fleet.label(plan=PLAN)
     lines = labelled_lines(done)
     assert lines[0].startswith(f"labelled by others: n[1-{MANY - 20}].k8s.lab: ")
     assert lines[2].startswith(f"not in the cluster: n[{MANY - 19}-{MANY}].k8s.lab: ")
     assert lines[4:] == [f"{MANY} nodes: 20 not in the cluster, {MANY - 20} labelled by others."]
-    nodes = tuple(Node(name=name, login=Login(host=name)) for name in NAMES)
-    found = fleetbuild.status(
-        Inventory(source="i.yml", nodes=nodes), config=Config(), offline=True, cluster=cluster,
-        state_dir=state.root,
-    )  # fmt: skip
+    found = fleet.status(offline=True)
     ending = status_ending(found, "i.yml", cluster=" --context staging")
     assert ending[0] == f"{MANY} nodes, {MANY} with a release, {MANY - 20} with wrong labels."
     assert f"n[1-{MANY - 20}].k8s.lab" in ending[2]

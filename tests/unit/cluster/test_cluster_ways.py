@@ -22,10 +22,10 @@ from fleetbuild.labelling.nfd import NfdLabeller
 from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import Manifest, Result
 from fleetbuild.state.directory import StateDir
-from tests.factories.cluster_api import FakeApi
-from tests.factories.cluster_plans import RELEASE, ours, plan_of
+from tests.factories.cluster_api import FakeApi, ours
+from tests.factories.plans import RELEASE_ID, reused_plan
 
-PLAN = plan_of("a", "b")
+PLAN = reused_plan("a", "b")
 SERVED = {name: made for name, made in as_planned(PLAN, {"a", "b"}).items() if made}
 FILE = "/etc/kubernetes/node-feature-discovery/features.d/fleetbuild"
 
@@ -97,7 +97,7 @@ def test_feature_files_go_when_the_api_labels(
 ) -> None:
     nfd.publish(SERVED)
     nfd_nodes.look()
-    assert ours(api, "a")["release"] == RELEASE
+    assert ours(api, "a")["release"] == RELEASE_ID
     told = labeller(client, state, nfd).prepare()
     assert told.startswith(f"a, b: removed {FILE}.")
     assert nfd_nodes.files == {"a": {}, "b": {}}
@@ -110,7 +110,7 @@ def test_feature_files_go_when_the_api_labels(
     assert not labels.prepare()
     assert {each.state for each in labels.publish(SERVED).values()} == {"labelled"}
     nfd_nodes.look()
-    assert ours(api, "a")["release"] == RELEASE
+    assert ours(api, "a")["release"] == RELEASE_ID
 
 
 def test_feature_files_go_when_labels_are_the_users(nfd: NfdLabeller, nfd_nodes: NfdNodes) -> None:
@@ -143,10 +143,10 @@ def test_nfd_waits_until_the_labels_of_the_api_are_off(
         nfd.prepare()
     assert "fleetbuild emit labels --remove --context test" in str(blocked.value.fix)
     ran = emit("--remove", "--context", "test")
-    assert (ran.exit_code, ran.output) == (0, "Labels taken off 2 nodes.\n")
+    assert (ran.exit_code, ran.output) == (0, "Labels removed from 2 nodes.\n")
     assert ours(api, "a") == ours(api, "b") == {}
     assert not nfd.prepare()
-    assert emit("--remove").output == "Labels taken off 0 nodes.\n"
+    assert emit("--remove").output == "Labels removed from 0 nodes.\n"
 
 
 def test_the_first_time_nfd_tells_of_labels_that_files_may_have_set(
@@ -169,7 +169,7 @@ def test_the_first_time_nfd_tells_of_labels_that_files_may_have_set(
 def test_what_labels_sh_set_is_taken_over_for_good(
     nfd: NfdLabeller, api: FakeApi, client: Client, state: StateDir, emit: Callable[..., Ran]
 ) -> None:
-    labels = {"fleetbuild.dev/release": RELEASE, "fleetbuild.dev/class": "cpu-avx2"}
+    labels = {"fleetbuild.dev/release": RELEASE_ID, "fleetbuild.dev/class": "cpu-avx2"}
     api.add("a", "b")
     api.set("a", labels, by="kubectl-label")
     api.set("b", {"fleetbuild.dev/class": "cpu-avx2"}, by="nfd-master")  # a NodeFeatureRule
@@ -179,7 +179,7 @@ def test_what_labels_sh_set_is_taken_over_for_good(
     for name, made in SERVED.items():
         note(state, name, made)
     assert emit("--apply", "--force-conflicts").exit_code == 0
-    assert ours(api, "a")["release"] == RELEASE
+    assert ours(api, "a")["release"] == RELEASE_ID
     assert {who for who, keys in api.nodes["a"].owners.items() if keys & labels.keys()} == {
         ("fleetbuild", "Apply")
     }
@@ -208,8 +208,8 @@ def test_another_cluster_is_known_by_its_context(
     api.add("a", "b")
     for name, made in SERVED.items():
         note(state, name, made)
-    cluster = Cluster(api.kubeconfig(tmp_path))
-    fleetbuild.label(PLAN, cluster=cluster, state_dir=state.root)
+    fleet = fleetbuild.Fleet(state_dir=state.root, cluster=Cluster(api.kubeconfig(tmp_path)))
+    fleet.label(plan=PLAN)
     assert state.api_labelled() == {"default": "test"}
-    fleetbuild.unlabel(PLAN, cluster=cluster, state_dir=state.root)
+    fleet.unlabel(plan=PLAN)
     assert state.api_labelled() == {}

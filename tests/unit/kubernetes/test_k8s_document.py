@@ -5,11 +5,15 @@ from hypothesis import strategies as st
 
 from fleetbuild.kubernetes.yaml_edit.dump import Note, Row, dump
 
-scalars = st.text() | st.integers() | st.booleans()
-keys = st.text(max_size=100)  # YAML reads no key of more than 1024 characters
+# Small ones: what can go wrong goes wrong in a few characters, and large ones take long to draw.
+texts = st.text(max_size=20)
+scalars = texts | st.integers() | st.booleans()
 values = st.recursive(
-    scalars, lambda inner: st.lists(inner) | st.dictionaries(keys, inner), max_leaves=20
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=10,
 )
+notes = st.builds(Note, values, texts)
 
 
 def without_notes(value):
@@ -20,17 +24,17 @@ def without_notes(value):
     return [without_notes(item) for item in value] if isinstance(value, list) else value
 
 
-@given(values, st.text())
+@given(values, texts)
 def test_what_goes_in_comes_out_of_another_reader(value, header):
     assert yaml.safe_load(dump(value, header)) == value
 
 
-@given(st.dictionaries(keys, st.builds(Note, values, st.text())))
+@given(st.dictionaries(texts, notes, max_size=4))
 def test_comments_change_nothing(value):
     assert yaml.safe_load(dump(value)) == without_notes(value)
 
 
-@given(st.lists(values) | st.dictionaries(keys, values))
+@given(st.lists(values, max_size=4) | st.dictionaries(texts, values, max_size=4))
 def test_side_by_side_means_the_same(value):
     assert yaml.safe_load(dump({"row": Row(value)})) == {"row": value}
     assert yaml.safe_load(dump([Row(value), 1])) == [value, 1]
@@ -43,7 +47,7 @@ def test_what_stands_side_by_side_fits_the_page():
     assert text.endswith("map: {op: Exists}\n")
 
 
-@given(st.lists(st.builds(Note, values, st.text())))
+@given(st.lists(notes, max_size=4))
 def test_comments_in_lists_change_nothing(value):
     assert yaml.safe_load(dump(value)) == without_notes(value)
 

@@ -13,7 +13,7 @@ from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import SECTIONS, split
 from fleetbuild.probe.parsing.text import MAX_OTHER, MAX_RELEASE, MAX_SECTION
 from fleetbuild.probe.transport.base import LARGEST, LARGEST_COMPLAINT, Answer
-from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable
+from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable_answer
 
 NONCE = "fleetbuild-" + "0" * 32
 LIMITS = {"cpuinfo": MAX_SECTION, "release": MAX_RELEASE}
@@ -144,7 +144,7 @@ def test_the_last_words_are_read_in_linear_time(unit: str) -> None:
 
     def work(size: int) -> Callable[[], object]:
         said = filled(unit, size).encode()
-        return lambda: (ssh_problem(said, login), unusable(Answer(1, said, said), login))
+        return lambda: (ssh_problem(said, login), unusable_answer(Answer(1, said, said), login))
 
     assert is_linear(work, LARGEST_COMPLAINT)
     assert seconds(work(LARGEST_COMPLAINT)) < 0.5

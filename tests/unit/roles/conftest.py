@@ -1,4 +1,4 @@
-"""Modules of roles are imported by path, as Ansible does, without Ansible."""
+"""The collection's modules are imported as Ansible imports them, without Ansible."""
 
 from __future__ import annotations
 
@@ -6,59 +6,49 @@ from types import ModuleType
 
 import pytest
 
-from tests.factories.role_modules import ROLES, load
+from tests.factories.role_modules import plugin
 
 
 @pytest.fixture(scope="session")
 def stamp_wheel() -> ModuleType:
-    path = ROLES / "build_wheel/module_utils/stamp_wheel.py"
-    return load(path, "ansible.module_utils.stamp_wheel")
+    return plugin("module_utils.builder.stamp_wheel")
 
 
 @pytest.fixture(scope="session")
 def wheel_inputs() -> ModuleType:
-    path = ROLES / "build_wheel/module_utils/wheel_inputs.py"
-    return load(path, "ansible.module_utils.wheel_inputs")
+    return plugin("module_utils.builder.wheel_inputs")
 
 
 @pytest.fixture(scope="session")
 def memory() -> ModuleType:
-    return load(ROLES / "build_wheel/module_utils/memory.py", "ansible.module_utils.memory")
+    return plugin("module_utils.builder.memory")
 
 
 @pytest.fixture(scope="session")
-def source_tree(wheel_inputs: ModuleType) -> ModuleType:
-    path = ROLES / "build_wheel/module_utils/source_tree.py"
-    return load(path, "ansible.module_utils.source_tree")
+def source_tree() -> ModuleType:
+    return plugin("module_utils.builder.source_tree")
 
 
 @pytest.fixture(scope="session")
-def build_folder(source_tree: ModuleType) -> ModuleType:
-    path = ROLES / "build_wheel/module_utils/build_folder.py"
-    return load(path, "ansible.module_utils.build_folder")
+def build_folder() -> ModuleType:
+    return plugin("module_utils.builder.build_folder")
 
 
 @pytest.fixture(scope="session")
-def build_compilers(wheel_inputs: ModuleType) -> ModuleType:
-    path = ROLES / "build_wheel/module_utils/compilers.py"
-    return load(path, "ansible.module_utils.compilers")
+def build_compilers() -> ModuleType:
+    return plugin("module_utils.builder.compilers")
 
 
 @pytest.fixture(scope="session")
-def wheel_build(
-    stamp_wheel: ModuleType,
-    build_folder: ModuleType,
-    build_compilers: ModuleType,
-    memory: ModuleType,
-) -> ModuleType:
-    return load(ROLES / "build_wheel/module_utils/wheel_build.py", "fleetbuild_test_wheel_build")
+def wheel_build() -> ModuleType:
+    return plugin("module_utils.builder.wheel_build")
 
 
 @pytest.fixture(scope="session")
 def toolchain() -> ModuleType:
-    return load(ROLES / "toolchain/library/fleetbuild_toolchain.py", "fleetbuild_test_toolchain")
+    return plugin("modules.toolchain")
 
 
 @pytest.fixture(scope="session")
 def release() -> ModuleType:
-    return load(ROLES / "install_wheel/library/fleetbuild_release.py", "fleetbuild_test_release")
+    return plugin("modules.release")

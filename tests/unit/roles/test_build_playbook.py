@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.factories.role_modules import ROLES
+from tests.factories.role_modules import CHECKOUT
 
-PLAYBOOK = ROLES.parent / "playbooks" / "build.yml"
+PLAYBOOK = CHECKOUT / "playbooks" / "build.yml"
 
 
 def said(tmp_path: Path, builds: list[dict[str, object]]) -> list[str]:
@@ -21,7 +21,7 @@ def said(tmp_path: Path, builds: list[dict[str, object]]) -> list[str]:
         ("toolchain", "{{ toolchain_python }} " + wanted),
         ("build_wheel", "{{ build_wheel_package }} {{ build_wheel_python }}"),
     ):
-        tasks = tmp_path / role / "tasks"
+        tasks = tmp_path / "ansible_collections/fleetbuild/core/roles" / role / "tasks"
         tasks.mkdir(parents=True)
         task = {"ansible.builtin.debug": {"msg": f"{role}: {words}"}}
         (tasks / "main.yml").write_text(json.dumps([task]))
@@ -31,7 +31,7 @@ def said(tmp_path: Path, builds: list[dict[str, object]]) -> list[str]:
             *("-i", "n,", "-c", "local", str(PLAYBOOK)),
             *("-e", json.dumps({"fleetbuild_builds": {"n": builds}})),
         ],
-        env={**os.environ, "ANSIBLE_ROLES_PATH": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
         cwd=tmp_path,
         capture_output=True,
         text=True,

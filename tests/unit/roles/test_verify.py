@@ -18,7 +18,7 @@ import yaml
 
 from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.gpus import SMS
-from tests.factories.role_modules import ROLES, load
+from tests.factories.role_modules import ROLES, plugin
 
 ROLE = ROLES / "verify_wheel"
 ROWS = yaml.safe_load((ROLE / "vars/main/ailments.yml").read_text())["verify_wheel_ailments"]
@@ -27,13 +27,12 @@ AILMENTS = [row for row in ROWS if "run" in row["during"]]
 
 @pytest.fixture(scope="module")
 def checks() -> ModuleType:
-    path = ROLE / "module_utils/release_checks.py"
-    return load(path, "ansible.module_utils.release_checks")
+    return plugin("module_utils.release_checks")
 
 
 @pytest.fixture(scope="module")
 def verify(checks: ModuleType) -> ModuleType:
-    return load(ROLE / "library/fleetbuild_verify.py", "fleetbuild_test_verify")
+    return plugin("modules.verify")
 
 
 def about(*snippets: str, **changes: Any) -> dict[str, Any]:

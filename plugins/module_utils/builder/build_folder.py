@@ -1,0 +1,122 @@
+"""A build's folder: what it says of a build, to whoever looks. Standard library only."""
+
+import fcntl
+import json
+import os
+import re
+import time
+
+from .source_tree import sha256
+
+STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
+COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
+ERROR = re.compile(r"\berror\b|\bundefined reference\b|No such file|not found|Error:", re.I)
+PIPS_OWN = re.compile(
+    r"subprocess-exited-with-error|error: Failed|ERROR: Failed|This error originates"
+    r"|Building wheel for|did not run successfully|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\])"
+)
+
+
+class Folder:
+    """The same one for every run with the same key."""
+
+    def __init__(self, path):
+        self.dir = os.path.abspath(path)
+        self.log = self.at("build.log")
+
+    def at(self, *names):
+        """A path in the build's folder."""
+        return os.path.join(self.dir, *names)
+
+    def prepare(self):
+        """Make the folder; forget how an earlier build failed."""
+        os.makedirs(self.at("in"), exist_ok=True)
+        if self.status()["state"] == "failed":
+            os.unlink(self.at("status.json"))
+
+    def status(self):
+        """{state: absent|running|failed|done, …}: read from the files and the lock alone."""
+        running = self.is_locked()
+        status = self.read_status()
+        if status.get("state") == "done" and not self.wheel_is_whole(status):
+            status = {}
+        if status.get("state") == "running" and not running and not self.is_locked():
+            status = self.read_status()
+            if status.get("state") == "running":
+                status = {
+                    "state": "failed",
+                    "reason": "The build was ended from outside: a restart or a lack of memory.",
+                    "fix": "Run again; the compiler cache has what was done.",
+                }
+        state = "running" if running else status.get("state", "absent")
+        return dict(
+            {"reason": "", "fix": "", "file": "", "sha256": "", "seconds": 0, "errors": []},
+            **dict(status, state=state, progress=self.progress(status)),
+        )
+
+    def is_locked(self):
+        """Does a build run in this folder?"""
+        try:
+            with open(self.at("lock"), "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def read_status(self):
+        """What status.json says; nothing where it cannot be read."""
+        try:
+            with open(self.at("status.json"), encoding="utf-8") as file:
+                found = json.load(file)
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write_status(self, **status):
+        """Write status.json in one atomic step."""
+        with open(self.at("status.json.new"), "w", encoding="utf-8") as file:
+            json.dump(status, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(self.at("status.json.new"), self.at("status.json"))
+        return status
+
+    def wheel_is_whole(self, status):
+        """Is the finished wheel still what it was?"""
+        path = self.at("out", status.get("file", ""))
+        return os.path.isfile(path) and sha256(path) == status.get("sha256")
+
+    def progress(self, status):
+        """How far the compiler is, by the log."""
+        data = tail(self.log, 1 << 22)
+        steps = STEPS.findall(data)
+        lines = data[-2000:].decode("utf-8", "replace").split("\n")
+        seconds = status.get("seconds") or time.time() - status.get("started", time.time())
+        return {
+            "done": int(steps[-1][0]) if steps else None,
+            "total": int(steps[-1][1]) if steps else None,
+            "steps": len(COMPILED.findall(data)),
+            "seconds": round(seconds, 1),
+            "last_line": next((line.strip() for line in reversed(lines) if line.strip()), "")[:200],
+        }
+
+
+def tail(path, size):
+    """The end of a file."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - size))
+            return file.read()
+    except OSError:
+        return b""
+
+
+def last_errors(log):
+    """The few lines that say what went wrong: the compiler's, not pip's words about them."""
+    lines = [line.strip() for line in tail(log, 1 << 18).decode("utf-8", "replace").split("\n")]
+    lines = [line for line in lines if line and not PIPS_OWN.search(line)]
+    errors = [line for line in lines if ERROR.search(line) and not line.startswith("# $")]
+    return [line[:300] for line in (errors or lines)[-5:]]

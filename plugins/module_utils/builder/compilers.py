@@ -1,0 +1,89 @@
+"""The compilers of a build: which ones, and how they ask the cache. Standard library only."""
+
+import os
+import shutil
+import subprocess
+
+from .wheel_inputs import BuildFailed
+
+OTHER_COMPILERS = ("clang", "clang++", "nvcc")
+COMPILERS = ("cc", "c++", "gcc", "g++", *OTHER_COMPILERS)
+TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
+
+
+def make_wrappers(folder, environment, params):
+    """Compilers in a folder, first in PATH, that ask the cache: any build system finds them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    search = environment["PATH"].partition(":")[2]
+    cache = shutil.which(params["cache"], path=search)
+    chosen = chosen_compilers(params["gcc"], search)
+    if cache is None and not chosen:  # slower without a cache, and right all the same
+        return
+    for name in [*COMPILERS, *pythons_own_compilers(params["python"])]:
+        gcc = "" if name in OTHER_COMPILERS else "g++" if "+" in name else "gcc"
+        beside = chosen.get(gcc)
+        compiler = beside or shutil.which(name, path=search)
+        if compiler is None or os.path.lexists(os.path.join(folder, name)):
+            continue
+        if params["cache"] == "ccache" and cache and not beside:
+            os.symlink(cache, os.path.join(folder, name))
+            continue
+        command = " ".join(f'"{program}"' for program in (cache, compiler) if program)
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nexec {command} "$@"\n')
+        os.chmod(os.path.join(folder, name), 0o755)
+    if cache and params["cuda"]:
+        # CUDACXX is the toolkit's own, by which CMake finds the toolkit; torch asks CUDA_HOME.
+        environment.setdefault("CMAKE_CUDA_COMPILER_LAUNCHER", cache)
+        environment.setdefault("PYTORCH_NVCC", os.path.join(folder, "nvcc"))
+    if chosen:  # its own assembler and linker, where it has them
+        path = environment["PATH"].split(":")
+        environment["PATH"] = ":".join([*path[:2], os.path.dirname(chosen["gcc"]), *path[2:]])
+
+
+def chosen_compilers(major, search):
+    """What stands for gcc and g++ where it is not simply these: the wanted major version, or
+    clang where there is no gcc."""
+    if not major:
+        clang = [shutil.which(name, path=search) for name in ("clang", "clang++")]
+        there = all(shutil.which(name, path=search) for name in ("gcc", "g++"))
+        return {} if there or not all(clang) else dict(zip(("gcc", "g++"), clang))
+    for gcc in ("gcc", f"gcc-{major}", f"gcc{major}-gcc", TOOLSET.format(major)):
+        pair = [shutil.which(name, path=search) for name in (gcc, _plus(gcc))]
+        if all(pair) and first_line(pair[0], "-dumpversion").split(".")[0] == major:
+            return dict(zip(("gcc", "g++"), pair))
+    raise BuildFailed(
+        f"There is no gcc {major} with its g++ here, and this target needs one.",
+        f"Install it; the role toolchain does with toolchain_gccs: ['{major}'].",
+    )
+
+
+def pythons_own_compilers(python):
+    """setuptools compiles with what this Python was compiled with: x86_64-linux-gnu-gcc."""
+    ask = "from sysconfig import get_config_vars as v; print(*v('CC', 'CXX'), sep='\\n')"
+    said = subprocess.run(
+        [python, "-I", "-c", ask],
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+        check=False,
+    ).stdout
+    commands = [line.split()[0] for line in said.split("\n") if line]
+    return [name for name in commands if "/" not in name]
+
+
+def _plus(gcc):
+    """gcc-11 to g++-11."""
+    return "g++".join(gcc.rsplit("gcc", 1))
+
+
+def first_line(*command):
+    """The first line of what a command prints; nothing where it fails."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()

@@ -1,0 +1,93 @@
+"""A source: its hash, and how it is unpacked so that it stays inside. Standard library only."""
+
+import hashlib
+import os
+import shutil
+import tarfile
+import zipfile
+
+from .wheel_inputs import BuildFailed
+
+
+def sha256(path):
+    """The hash of a file."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def text_of(path):
+    """A small file's text, or nothing."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def tree_hash(path):
+    """The hash of a file, or of a folder's names and contents."""
+    if os.path.isfile(path):
+        return sha256(path)
+    lines = []
+    for folder, folders, files in os.walk(path):
+        folders.sort()
+        for name in files:
+            full = os.path.join(folder, name)
+            content = os.readlink(full) if os.path.islink(full) else sha256(full)
+            lines.append(f"{os.path.relpath(full, path)} {content}")
+    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8")).hexdigest()
+
+
+def lay_source(source, dest):
+    """Put a folder's content, or that of the one folder in an archive, in the place of `dest`."""
+    fresh = dest + ".new"
+    for path in (dest, fresh):
+        shutil.rmtree(path, ignore_errors=True)
+    if os.path.isdir(source):
+        shutil.copytree(source, dest, symlinks=True)
+        return
+    unpack(source, fresh)
+    inside = os.listdir(fresh)
+    only = os.path.join(fresh, inside[0]) if len(inside) == 1 else ""
+    os.rename(only if os.path.isdir(only) else fresh, dest)
+    shutil.rmtree(fresh, ignore_errors=True)
+
+
+def unpack(archive, dest):
+    """Unpack an archive; nothing may land outside of `dest`."""
+    os.makedirs(dest)
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as found:
+            found.extractall(dest)  # drops leading slashes and ".." itself
+        return
+    try:
+        with tarfile.open(archive) as found:
+            members = [check_member(member, archive) for member in found.getmembers()]
+            kwargs = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            found.extractall(dest, members, **kwargs)
+    except tarfile.TarError as error:
+        raise BuildFailed(
+            f"{os.path.basename(archive)} cannot be unpacked: {error}.",
+            "Get the source again.",
+        ) from error
+
+
+def check_member(member, archive):
+    """The member, if it is a file or folder, or a link, that stays inside."""
+    names = [member.name]
+    if member.issym():
+        names.append(os.path.join(os.path.dirname(member.name), member.linkname))
+    elif member.islnk():
+        names.append(member.linkname)
+    inside = not any(
+        os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == ".." for name in names
+    )
+    if inside and (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+        return member
+    raise BuildFailed(
+        f"{os.path.basename(archive)} holds {member.name}, which would land outside of it.",
+        "Do not trust this archive.",
+    )

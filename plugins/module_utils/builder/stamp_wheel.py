@@ -1,0 +1,158 @@
+"""Give a wheel its local version: METADATA, the names of its folders, RECORD and its file name.
+
+Standard library only. The same wheel and version always make the same bytes.
+"""
+
+import base64
+import hashlib
+import io
+import os
+import re
+import shutil
+import zipfile
+
+REQUIRES = re.compile(r"Requires-Dist:\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?", re.I)
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest date that a zip file knows
+
+
+class StampError(Exception):
+    """The file is not a wheel, or not one of the wanted version."""
+
+
+def normalised(name):
+    """A distribution's name as file names spell it (PEP 427, PEP 503)."""
+    return re.sub(r"[-_.]+", "_", name).lower()
+
+
+def public(version):
+    """The version without its local label and a leading v."""
+    return version.split("+")[0].strip().lower().lstrip("v")
+
+
+def stamp(wheel, version, dest, pins=()):
+    """Put `wheel` with `version` into the folder `dest`; the path of what lies there now.
+
+    `pins` are requirements of exact versions, which take the place of those that it has.
+    """
+    name, old, tags = split_name(os.path.basename(wheel))
+    if public(old) != public(version):
+        raise StampError(f"The build made {name} {public(old)}, but {public(version)} was wanted.")
+    if old == version and not pins:
+        target = os.path.join(dest, os.path.basename(wheel))
+        if os.path.abspath(target) != os.path.abspath(wheel):
+            shutil.copyfile(wheel, target)
+        return target
+    stem = f"{normalised(name)}-{version}"
+    target = os.path.join(dest, f"{stem}-{tags}.whl")
+    partial = target + ".part"
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(partial, "w") as result:
+        restamp(source, result, stem, version, pins)
+    os.replace(partial, target)
+    return target
+
+
+def restamp(source, result, stem, version, pins):
+    """Copy a wheel entry by entry: sorted, .dist-info last, RECORD at the very end."""
+    entries = {info.filename: info for info in source.infolist() if not info.is_dir()}
+    old = dist_info(entries)
+    record = old + ".dist-info/RECORD"
+    left_out = (record, record + ".jws", record + ".p7s")  # the signatures were for the old RECORD
+    order = sorted(entries, key=lambda path: (path.startswith(old + ".dist-info/"), path))
+    lines = []
+    for path in order:
+        if path in left_out:
+            continue
+        if path == old + ".dist-info/METADATA":
+            content = io.BytesIO(with_pins(with_version(source.read(path), version), pins))
+        else:
+            content = source.open(path)
+        executable = entries[path].external_attr >> 16 & 0o111
+        with content:
+            lines.append(add(result, rename(path, old, stem), content, executable))
+    path = rename(record, old, stem)
+    lines.append(quoted(path) + ",,")
+    add(result, path, io.BytesIO(("\n".join(lines) + "\n").encode("utf-8")), False)
+
+
+def split_name(file):
+    """(name, version, tags with the build number) of a wheel's file name."""
+    parts = file[: -len(".whl")].split("-")
+    if not file.endswith(".whl") or len(parts) not in (5, 6):
+        raise StampError(f"{file} is not the name of a wheel.")
+    return parts[0], parts[1], "-".join(parts[2:])
+
+
+def dist_info(paths):
+    """The one .dist-info folder, without its ending."""
+    found = {path.split("/")[0] for path in paths if path.split("/")[0].endswith(".dist-info")}
+    if len(found) != 1:
+        raise StampError(f"A wheel has one .dist-info folder, this one has {len(found)}.")
+    return found.pop()[: -len(".dist-info")]
+
+
+def rename(path, old, new):
+    """The path with its .dist-info or .data folder under the new name."""
+    top, slash, below = path.partition("/")
+    if top in (old + ".dist-info", old + ".data"):
+        return new + top[len(old) :] + slash + below
+    return path
+
+
+def with_version(metadata, version):
+    """METADATA that says this version. Only the header is touched, never the description."""
+    head, blank, body = metadata.partition(b"\n\n")
+    new, count = re.subn(
+        rb"(?mi)^Version:[^\r\n]*", b"Version: " + version.encode("ascii"), head, count=1
+    )
+    if count != 1:
+        raise StampError("The wheel's METADATA has no Version.")
+    return new + blank + body
+
+
+def with_pins(metadata, pins):
+    """METADATA that requires these exact versions, whatever it said of the same packages."""
+    head, blank, body = metadata.partition(b"\n\n")
+    # Without a description, the header ends where the file does.
+    lines = head.decode("utf-8", "surrogateescape").rstrip("\n").split("\n")
+    for pin in pins:
+        name, version = pin.partition("==")[::2]
+        mine = {
+            line: extras
+            for line in lines
+            for of, extras in requires(line)
+            if of == normalised(name)
+        }
+        extras = sorted(set().union(*mine.values()))
+        wanted = name + ("[{}]".format(",".join(extras)) if extras else "") + "==" + version
+        lines = [line for line in lines if line not in mine] + ["Requires-Dist: " + wanted]
+    return "\n".join(lines).encode("utf-8", "surrogateescape") + (blank or b"\n") + body
+
+
+def requires(line):
+    """The package that a line of METADATA requires, and the extras of it: one pair, or none."""
+    match = REQUIRES.match(line)
+    if not match:
+        return []
+    extras = {extra.strip() for extra in (match.group(2) or "").split(",")}
+    return [(normalised(match.group(1)), extras - {""})]
+
+
+def add(archive, path, content, executable):
+    """Add one file with fixed time and mode; its line of RECORD."""
+    entry = zipfile.ZipInfo(path, EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.create_system = 3
+    entry.external_attr = (0o100755 if executable else 0o100644) << 16
+    seen, size = hashlib.sha256(), 0
+    with archive.open(entry, "w", force_zip64=True) as out:
+        for chunk in iter(lambda: content.read(1 << 20), b""):
+            out.write(chunk)
+            seen.update(chunk)
+            size += len(chunk)
+    encoded = base64.urlsafe_b64encode(seen.digest()).rstrip(b"=").decode("ascii")
+    return f"{quoted(path)},sha256={encoded},{size}"
+
+
+def quoted(path):
+    """A field of RECORD, which is CSV."""
+    return '"{}"'.format(path.replace('"', '""')) if re.search('[",]', path) else path

@@ -1,0 +1,297 @@
+"""The build of one wheel: its environment, its steps, its end. Standard library only."""
+
+import contextlib
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+from .build_folder import Folder, last_errors
+from .compilers import make_wrappers
+from .memory import kills, ran_out
+from .source_tree import lay_source, sha256, text_of, tree_hash
+from .stamp_wheel import StampError, stamp
+from .wheel_inputs import (
+    BuildFailed,
+    apply_patches,
+    filled,
+    find_toolkit,
+    lay_files,
+)
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
+
+
+class Build(Folder):
+    """A build, by what the module was given."""
+
+    def __init__(self, params):
+        super().__init__(params["dir"])
+        self.params = params
+
+    def run(self):
+        """Build, unless somebody does. How it ends stands in status.json."""
+        os.makedirs(self.dir, exist_ok=True)
+        with open(self.at("lock"), "ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return {"attached": True}
+            started, began = time.time(), time.monotonic()
+            self.write_status(state="running", started=started)
+            try:
+                wheel = self.build(started + self.params["timeout"])
+                ending = {"state": "done", "file": os.path.basename(wheel), "sha256": sha256(wheel)}
+            except Exception as problem:
+                # Any at all: archives and wheels are read here that others have made, and what is
+                # not told would pass for a build that was ended from outside.
+                ending = {
+                    "state": "failed",
+                    "reason": in_words(problem),
+                    "fix": getattr(problem, "fix", ""),
+                    "errors": last_errors(self.log),
+                }
+            return self.write_status(seconds=round(time.monotonic() - began, 1), **ending)
+
+    def build(self, deadline):
+        """The whole way from what was copied to the stamped wheel."""
+        self.refuse_native()
+        self.check_inputs()
+        with open(self.log, "wb") as log:
+            lay_files(self.params["files"], self.dir)
+            self.make_source()
+            python = self.make_venv(log, deadline)
+            environment = self.environment(python)
+            make_wrappers(self.at("bin"), environment, self.params)
+            wheel = self.compile(log, python, environment, deadline)
+            if self.params["bundle"]:
+                wheel = self.bundle(log, python, environment, wheel, deadline)
+        self.refuse_native_in_log()
+        stamped = stamp(wheel, self.params["wheel_version"], self.at("out"), self.params["pins"])
+        if stamped != wheel:
+            os.unlink(wheel)
+        with open(stamped + ".sha256", "w", encoding="ascii") as file:
+            file.write(f"{sha256(stamped)}  {os.path.basename(stamped)}\n")
+        for name in ("in", "src", "files", "venv", "bin", "home", "tmp", "bundled"):
+            shutil.rmtree(self.at(name), ignore_errors=True)  # large, and done with
+        return stamped
+
+    def refuse_native(self):
+        """A build belongs to its target, not to its builder."""
+        for name, value in sorted(self.params["environment"].items()):
+            native = NATIVE.search(str(value))
+            if native:
+                raise BuildFailed(
+                    f"{name} has {native.group()}: made for the builder, not for the target.",
+                    "Name the target's features in the recipe's environment.",
+                )
+
+    def refuse_native_in_log(self):
+        """The package's own build files may ask for it, too."""
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            for line in log:
+                native = NATIVE.search(line)
+                if native and " -c " in line and self.at("tmp") not in line:
+                    raise BuildFailed(
+                        f"The package's own build files compile with {native.group()}.",
+                        "Switch that off in the recipe: an environment variable or a patch.",
+                    )
+
+    def check_inputs(self):
+        """Everything copied is what the plan says, by hash."""
+        wanted = [(item["file"], item["sha256"]) for item in self.params["requirements"]]
+        if self.params["source_sha256"]:
+            wanted.append((self.params["source"], self.params["source_sha256"]))
+        for name, expected in wanted:
+            path = self.at("in", name)
+            if os.path.isfile(path) and sha256(path) == expected:
+                continue
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise BuildFailed(
+                f"{name} is not what was planned: its sha256 is another.",
+                "Run again: it is copied anew.",
+            )
+
+    def make_source(self):
+        """Unpack to `src`, always the same path; kept as it is where the same build goes on."""
+        source = self.at("in", self.params["source"])
+        names = ("environment", "python", "config_settings", "files", "patches", "cuda")
+        inputs = [tree_hash(source), *(self.params[name] for name in names)]
+        mark = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
+        if text_of(self.at("src.mark")) == mark and os.path.isdir(self.at("src")):
+            return
+        lay_source(source, self.at("src"))
+        apply_patches(self.params["patches"], self.at("src"), PATH)
+        with open(self.at("src.mark"), "w", encoding="ascii") as file:
+            file.write(mark)
+
+    def make_venv(self, log, deadline):
+        """A fresh environment with exactly the planned build requirements."""
+        python = self.at("venv", "bin", "python")
+        shutil.rmtree(self.at("venv"), ignore_errors=True)
+        plain = {"PATH": PATH, "HOME": self.at("home"), "LANG": "C.UTF-8"}
+        code = self.call(
+            log, [self.params["python"], "-I", "-m", "venv", self.at("venv")], plain, deadline
+        )
+        if code != 0:
+            raise BuildFailed(
+                "{} cannot make a virtual environment.".format(self.params["python"]),
+                "Install its venv module (Debian and Ubuntu: its -venv package).",
+            )
+        files = [self.at("in", item["file"]) for item in self.params["requirements"]]
+        if files:
+            install = [*pip(python), "install", "--no-index", "--no-deps", "--no-cache-dir", *files]
+            if self.call(log, install, plain, deadline) != 0:
+                raise BuildFailed(
+                    "The build requirements cannot be installed.",
+                    "See the log; they must be wheels for this Python.",
+                )
+        return python
+
+    def environment(self, python):
+        """All that the build sees of its surroundings: nothing is inherited."""
+        os.makedirs(self.at("tmp"), exist_ok=True)
+        given = filled(self.params["environment"], self.dir)
+        environment = {
+            "HOME": self.at("home"),
+            "TMPDIR": self.at("tmp"),
+            "LANG": "C.UTF-8",
+            "SOURCE_DATE_EPOCH": "315532800",  # 1980, the oldest date that a zip file knows
+            "VIRTUAL_ENV": self.at("venv"),
+        }
+        search = [given.get("PATH", PATH)]
+        if self.params["cuda"]:
+            home = find_toolkit(self.params["cuda"], search[0])
+            search.insert(0, os.path.join(home, "bin"))
+            environment.update(CUDA_HOME=home, CUDACXX=os.path.join(home, "bin", "nvcc"))
+        environment.update(given)
+        environment["PATH"] = ":".join([self.at("bin"), os.path.dirname(python), *search])
+        cache_dir = self.params["cache_dir"]
+        if self.params["cache"] == "ccache":
+            environment.update(
+                CCACHE_DIR=cache_dir,
+                CCACHE_BASEDIR=self.dir,
+                CCACHE_NOHASHDIR="1",
+                CCACHE_COMPILERCHECK="content",
+            )
+        elif self.params["cache"] == "sccache":
+            environment["SCCACHE_DIR"] = cache_dir
+        return environment
+
+    def compile(self, log, python, environment, deadline):
+        """Run the package's build; once more with half the jobs where the compiler was killed."""
+        shutil.rmtree(self.at("out"), ignore_errors=True)
+        os.makedirs(self.at("out"))
+        command = [*pip(python), "wheel", "-v", "--no-index", "--no-deps", "--no-build-isolation"]
+        command += ["--no-cache-dir", "--wheel-dir", self.at("out")]
+        for name, value in filled(self.params["config_settings"], self.dir).items():
+            command += ["--config-settings", f"{name}={value}"]
+        command += ["./src"]
+        jobs = [self.params["jobs"]]
+        code, starved = self.attempt(log, command, environment, jobs[0], deadline)
+        if starved and jobs[0] > 1:
+            jobs.append(jobs[0] // 2)
+            say(log, f"Out of memory. Once more with {count(jobs[1])}; what is done is kept.")
+            code, starved = self.attempt(log, command, environment, jobs[1], deadline)
+        if starved:
+            tried = " and again with ".join(count(number) for number in jobs)
+            raise BuildFailed(
+                f"The compiler was killed for lack of memory, with {tried}.",
+                "Build on a node with more memory, add swap, or raise job_memory_gb in the recipe.",
+            )
+        if code != 0:
+            raise BuildFailed("The build failed.")
+        wheels = glob.glob(self.at("out", "*.whl"))
+        if len(wheels) != 1:
+            raise BuildFailed(f"The build made {len(wheels)} wheels, not one.")
+        return wheels[0]
+
+    def bundle(self, log, python, environment, wheel, deadline):
+        """Put the system's libraries that the wheel is linked with into it."""
+        command = [python, "-I", "-m", "auditwheel", "repair", "--plat", "auto"]
+        # What the code asks of the CPU is the target's, and is looked at when it arrives.
+        command += ["--disable-isa-ext-check", "--wheel-dir", self.at("bundled")]
+        # What is in the environment comes from wheels of its own, on the nodes as it does here.
+        installed = glob.glob(
+            self.at("venv", "lib*", "python*", "site-packages", "**", "*.so*"), recursive=True
+        )
+        for name in sorted({os.path.basename(path) for path in installed}):
+            command += ["--exclude", name]
+        command.append(wheel)
+        shutil.rmtree(self.at("bundled"), ignore_errors=True)
+        code = self.call(log, command, environment, deadline)
+        bundled = glob.glob(self.at("bundled", "*.whl"))
+        if code != 0 or len(bundled) != 1:
+            raise BuildFailed(
+                "The libraries that the wheel is linked with cannot be put into it.",
+                "See what auditwheel says in the log: a library that is not there, or one that "
+                "is newer than the C library allows.",
+            )
+        os.unlink(wheel)
+        return shutil.move(bundled[0], self.at("out"))
+
+    def attempt(self, log, command, environment, jobs, deadline):
+        """Run the build with so many jobs: its exit code, and whether it ran out of memory."""
+        begins, killed = log.tell(), kills()
+        environment.update(
+            MAX_JOBS=str(jobs),
+            CMAKE_BUILD_PARALLEL_LEVEL=str(jobs),
+            MAKEFLAGS=f"-j{jobs}",
+        )
+        code = self.call(log, command, environment, deadline)
+        return code, code != 0 and ran_out(code, self.log, begins, killed)
+
+    def call(self, log, command, environment, deadline):
+        """Run a command in the folder, its output into the log; its exit code."""
+        os.makedirs(self.at("home"), exist_ok=True)
+        say(log, "$ " + " ".join(command))
+        with subprocess.Popen(
+            command,
+            cwd=self.dir,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as child:
+            try:
+                code = child.wait(max(0, deadline - time.time()))
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                raise BuildFailed(
+                    "The build did not end within {} s.".format(self.params["timeout"]),
+                    "Build again: the compiler cache has what was done. Or have a stronger machine "
+                    "build it.",
+                ) from None
+        log.seek(0, os.SEEK_END)
+        return code
+
+
+def in_words(problem):
+    """What an exception says; one that was not meant to be shown says what it is as well."""
+    meant = isinstance(problem, (BuildFailed, StampError, OSError))
+    return str(problem) if meant else f"{type(problem).__name__}: {problem}"
+
+
+def pip(python):
+    """pip without configuration, network and questions."""
+    return [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
+
+
+def count(jobs):
+    """Jobs in words."""
+    return "one job at a time" if jobs == 1 else f"{jobs} jobs"
+
+
+def say(log, line):
+    """A line of our own in the log."""
+    log.write(("# " + line + "\n").encode("utf-8"))
+    log.flush()

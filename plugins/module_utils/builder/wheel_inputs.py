@@ -1,0 +1,119 @@
+"""What a recipe brings to a build: files, patches, a CUDA toolkit. Standard library only."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+
+# What stands for folders that are known here alone.
+FILES, VENV = "@files@", "@venv@"
+RELEASE = re.compile(r"\brelease (\d+\.\d+)")
+
+
+class BuildFailed(Exception):
+    """A sentence that says what is wrong, and one that says what to do."""
+
+    def __init__(self, message, fix=""):
+        super().__init__(message)
+        self.fix = fix
+
+
+def filled(values, build):
+    """The values as text, with the build's folders where they speak of the recipe's files or of
+    the environment that it is built in."""
+    files, venv = os.path.join(build, "files"), os.path.join(build, "venv")
+    return {
+        name: str(value).replace(FILES, files).replace(VENV, venv) for name, value in values.items()
+    }
+
+
+def lay_files(files, build):
+    """Write the recipe's files, and nothing else, into their folder."""
+    folder = os.path.join(build, "files")
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    for name, text in filled(files, build).items():
+        path = os.path.normpath(os.path.join(folder, name))
+        if not path.startswith(folder + os.sep):
+            raise BuildFailed(
+                f"The file {name} would lie outside of its folder.",
+                "Give it a plain name in the recipe.",
+            )
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def apply_patches(patches, source, search):
+    """Change the source by each patch in turn; what the last of them said where one fails."""
+    if patches and shutil.which("patch", path=search) is None:
+        raise BuildFailed(
+            "The recipe patches the source, and there is no patch command.",
+            "Install the package patch on this node.",
+        )
+    for patch in patches:
+        done = subprocess.run(
+            # Forward only, and without questions: a patch that is in the source already is old.
+            ["patch", "-p1", "--batch", "--forward"],
+            cwd=source,
+            input=patch["text"].encode("utf-8"),
+            env={"PATH": search, "LANG": "C.UTF-8"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = " ".join(done.stdout.decode("utf-8", "replace").split())
+            raise BuildFailed(
+                "The patch {} does not apply to the source: {}".format(patch["name"], said[-600:]),
+                "Mend it for this version, or say in the recipe for which versions it is.",
+            )
+
+
+def find_toolkit(version, search):
+    """The home of this CUDA toolkit, by what each nvcc says of itself."""
+    found = {}
+    for home in toolkit_homes(version, search):
+        release = toolkit_release(os.path.join(home, "bin", "nvcc"))
+        if release == ".".join(version.split(".")[:2]):
+            return home
+        if release:
+            found[home] = release
+    others = ", ".join(f"{release} in {home}" for home, release in sorted(found.items()))
+    raise BuildFailed(
+        "The wheel is to be built with CUDA {}, and {}.".format(
+            version, f"there is only {others}" if found else "no CUDA toolkit was found"
+        ),
+        f"Install the CUDA toolkit {version} in /usr/local/cuda-{version} on this node, "
+        "or let another node build.",
+    )
+
+
+def toolkit_homes(version, search):
+    """Where toolkits may be, the likeliest first, each once."""
+    nvcc = shutil.which("nvcc", path=search)
+    homes = [f"/usr/local/cuda-{version}", "/usr/local/cuda", *sorted(glob.glob("/opt/cuda*"))]
+    homes += [os.path.dirname(os.path.dirname(path)) for path in (nvcc, real(nvcc)) if path]
+    return [home for home in dict.fromkeys(homes) if os.path.exists(home + "/bin/nvcc")]
+
+
+def real(path):
+    """Where a link leads; nothing for nothing."""
+    return os.path.realpath(path) if path else None
+
+
+def toolkit_release(nvcc):
+    """The release that an nvcc is of, such as 13.0; nothing where it does not run."""
+    try:
+        done = subprocess.run(
+            [nvcc, "--version"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = RELEASE.search(done.stdout.decode("utf-8", "replace"))
+    return match.group(1) if match else None

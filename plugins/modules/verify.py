@@ -1,0 +1,185 @@
+#!/usr/bin/python
+"""Run imports and checks in a release, and return the reason if one fails."""
+
+DOCUMENTATION = r"""
+module: verify
+short_description: Verify a release by importing and running
+description:
+  - Runs the release's own python, isolated, in an empty folder and a clean environment, so that
+    a check can use the release alone. A crash is noticed and explained.
+options:
+  root: {description: The folder that holds the releases of one name., type: path, required: true}
+  release_id: {description: The release. Empty for the current one., type: str, default: ""}
+  ailments:
+    description:
+      - Known failures. Each has C(patterns) (regular expressions), C(says) and C(fix).
+    type: list
+    elements: dict
+    default: []
+  node: {description: The node's name in messages., type: str, default: this node}
+  mark:
+    description:
+      - Run nothing. Write into the manifest that the release is verified, and write
+        C(bin/fleetbuild-sanity).
+    type: bool
+    default: false
+  # generated: documentation, by make docs
+  imports:
+    description: Modules to import.
+    type: list
+    elements: str
+    default: []
+  checks:
+    description: Python snippets that must run without an exception.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds for all imports and checks together.
+    type: int
+    default: 300
+  features:
+    description: CPU features that the release's code may use, as
+      /proc/cpuinfo spells them. C(bin/fleetbuild-sanity) looks
+      for them.
+    type: list
+    elements: str
+    default: []
+  # end of documentation
+author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: Verify the current release
+  fleetbuild.core.verify:
+    root: /opt/fleetbuild
+    imports: [hnswlib]
+    checks:
+      - "import hnswlib; assert hnswlib.Index('l2', 8).dim == 8"
+  register: verified
+
+- name: Mark it as verified
+  fleetbuild.core.verify:
+    root: /opt/fleetbuild
+    imports: [hnswlib]
+    mark: true
+  when: verified.ok
+"""
+
+RETURN = r"""
+ok:
+  description: Whether everything ran.
+  returned: mark is false
+  type: bool
+present:
+  description: Whether there is such a release.
+  returned: mark is false
+  type: bool
+release_id:
+  description: The release that was verified.
+  returned: mark is false
+  type: str
+reason:
+  description: Why a check failed, in a sentence. Empty if all passed.
+  returned: mark is false
+  type: str
+fix:
+  description: What to do about it.
+  returned: mark is false
+  type: str
+output:
+  description: The end of what the failed check printed.
+  returned: mark is false
+  type: str
+marked:
+  description: Whether the release was marked as verified before.
+  returned: mark is false and the release is there
+  type: bool
+writable:
+  description: Whether this user can mark it, or root is needed.
+  returned: mark is false and the release is there
+  type: bool
+"""
+
+import json
+import os
+
+from ..module_utils import release_checks
+from ansible.module_utils.basic import AnsibleModule
+from ..module_utils.release_checks import manifest, sanity_script, try_release
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "release_id": {"type": "str", "default": ""},
+            "ailments": {"type": "list", "elements": "dict", "default": []},
+            "node": {"type": "str", "default": "this node"},
+            "mark": {"type": "bool", "default": False},
+            # generated: arguments, by make docs
+            "imports": {"type": "list", "elements": "str", "default": []},
+            "checks": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "int", "default": 300},
+            "features": {"type": "list", "elements": "str", "default": []},
+            # end of arguments
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    release = find(params["root"], params["release_id"])
+    about = {
+        name: params[name] for name in ("imports", "checks", "timeout", "features", "ailments")
+    }
+    if params["mark"]:
+        module.exit_json(changed=mark(release, about, module.check_mode))
+    if not release:
+        missing = params["release_id"] or "current"
+        reason = "There is no release {} in {}.".format(missing, params["root"])
+        module.exit_json(changed=False, ok=False, present=False, reason=reason, fix="Install it.",
+                         output="", release_id=params["release_id"])  # fmt: skip
+    module.exit_json(
+        changed=False,
+        present=True,
+        release_id=os.path.basename(release),
+        marked=bool(manifest(release).get("verified")),
+        writable=os.access(release, os.W_OK),
+        **try_release(release, about, params["node"]),
+    )
+
+
+def find(root, release_id):
+    """The folder of a complete release, else None. Seen as its final path, without symlinks."""
+    path = (
+        os.path.join(root, "releases", release_id) if release_id else os.path.join(root, "current")
+    )
+    path = os.path.realpath(path)
+    return path if os.path.exists(os.path.join(path, "manifest.json")) else None
+
+
+def mark(release, about, check):
+    """Write verified into the manifest, and beside it what tries the release without Ansible."""
+    found = manifest(release)
+    if found.get("verified"):
+        return False
+    if not check:
+        source = release_checks.__loader__.get_source(release_checks.__name__)
+        script = sanity_script(source, about, found.get("python", ""))
+        write(os.path.join(release, "bin", "fleetbuild-sanity"), script, 0o755)
+        text = json.dumps(dict(found, verified=True), indent=2, sort_keys=True) + "\n"
+        write(os.path.join(release, "manifest.json"), text, 0o644)
+    return True
+
+
+def write(path, text, mode):
+    """Write a file in one atomic step."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        os.chmod(path + ".new", mode)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""`ansible-test sanity`, as the community's collections are held to."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.factories.role_modules import CHECKOUT
+
+PROGRAMS = Path(sys.executable).parent
+# Those that install nothing before they run.
+OFFLINE = [
+    "action-plugin-docs", "compile", "empty-init", "ignores", "line-endings", "no-assert",
+    "no-get-exception", "no-illegal-filenames", "no-smart-quotes", "replace-urlopen", "shebang",
+    "symlinks", "use-argspec-type-path",
+]  # fmt: skip
+# Those that install their own versions of a few packages.
+WITH_PACKAGES = [
+    "ansible-doc", "import", "pep8", "pylint", "runtime-metadata", "validate-modules", "yamllint",
+]  # fmt: skip
+# ansible-test loads pip from a server of its own. The one that comes with Python does.
+OWN_PIP = "import ensurepip\n\nensurepip.bootstrap()\n"
+
+
+@pytest.fixture
+def place(installed: Path, tmp_path: Path) -> Path:
+    """The installed collection. ansible-test marks its folder, so it gets a copy."""
+    collections = tmp_path / "ansible_collections" / "fleetbuild" / "core"
+    shutil.copytree(installed, collections)
+    return collections
+
+
+def sanity(place: Path, home: Path, *tests: str) -> subprocess.CompletedProcess[str]:
+    chosen = [word for test in tests for word in ("--test", test)]
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return subprocess.run(
+        [str(PROGRAMS / "ansible-test"), "sanity", "--python", python, *chosen],
+        cwd=place,
+        env={"HOME": str(home), "PATH": f"{PROGRAMS}:/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def test_sanity_without_network(place: Path, home: Path) -> None:
+    done = sanity(place, home, *OFFLINE)
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert re.findall(r'Running sanity test "(.*)"', done.stdout) == OFFLINE
+
+
+def test_what_sanity_does_not_accept_fails(place: Path, home: Path) -> None:
+    with (place / "plugins/modules/build.py").open("a") as module:
+        module.write("x = 'a\u2019b'\n")
+    done = sanity(place, home, "no-smart-quotes")
+    assert (done.returncode, "plugins/modules/build.py" in done.stdout) == (1, True), done.stdout
+
+
+@pytest.mark.network
+def test_sanity_with_packages(place: Path) -> None:
+    """Its environments stay in .cache, so that only the first run asks a package index."""
+    home = CHECKOUT / ".cache" / "ansible-test"
+    (home / ".config" / "pip").mkdir(parents=True, exist_ok=True)
+    (home / ".config" / "pip" / "pip.conf").write_text(_pip_settings())
+    done = sanity(place, home, *WITH_PACKAGES)
+    if missing := re.search(r"saved to: (\S+)", done.stdout):
+        Path(missing[1]).parent.mkdir(parents=True, exist_ok=True)
+        Path(missing[1]).write_text(OWN_PIP)
+        done = sanity(place, home, *WITH_PACKAGES)
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert re.findall(r'Running sanity test "(.*)"', done.stdout) == WITH_PACKAGES
+
+
+def _pip_settings() -> str:
+    """The user's index, which ansible-test does not see: it passes on few variables."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    found = re.findall(r"^(?:global|install|:env:)\.([\w-]+)='(.*)'$", listed.stdout, re.M)
+    return "\n".join(["[global]", *(f"{name} = {value}" for name, value in dict(found).items())])

@@ -1,0 +1,50 @@
+"""What a run reports about a task is declared by the task's role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleetbuild.ansible.steps import Step, step_of
+from tests.factories.role_modules import ROLES
+
+DECLARED = [
+    (path.parents[1].name, Step.model_validate(each))
+    for path in sorted(ROLES.glob("*/meta/steps.yml"))
+    for each in yaml.safe_load(path.read_text())
+]
+
+
+def names(tasks: list[dict[str, Any]]) -> Iterator[str]:
+    for task in tasks:
+        yield task["name"]
+        for part in ("block", "rescue", "always"):
+            yield from names(task.get(part, []))
+
+
+def tasks_of(role: Path) -> list[str]:
+    files = sorted(role.glob("tasks/*.yml"))
+    return [name for file in files for name in names(yaml.safe_load(file.read_text()))]
+
+
+@pytest.mark.parametrize(("role", "step"), DECLARED, ids=lambda each: getattr(each, "task", each))
+def test_a_declared_step_is_one_task_of_its_role(role: str, step: Step) -> None:
+    assert tasks_of(ROLES / role).count(step.task) == 1
+    assert step_of(f"fleetbuild.core.{role} : {step.task}") == step
+    assert step_of(f"{role} : {step.task}") == step
+
+
+def test_each_stage_of_an_install_has_an_end() -> None:
+    ends = [step.stage for _, step in DECLARED if step.ends]
+    assert sorted(ends) == ["distribute", "install", "verify"]
+
+
+def test_a_task_that_nobody_declares_is_no_step() -> None:
+    assert step_of("fleetbuild.core.install_wheel : Result") is None
+    assert step_of("no_role : Make the release") is None
+    assert step_of("Make the release") is None
+    assert step_of("../etc : Make the release") is None
