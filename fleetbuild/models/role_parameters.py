@@ -237,7 +237,7 @@ class VerifySpec(ReleaseSpec):
     """A release to verify on a node: an entry of `fleetbuild_verifies`."""
 
     release_id: Annotated[
-        str, Parameter("The release to verify. Empty for the one that is current.")
+        str, Parameter("The release to verify. Empty for the current one.")
     ] = ""
     imports: Annotated[tuple[str, ...], Parameter("Modules to import.", module=True)] = ()
     checks: Annotated[
