@@ -21,24 +21,20 @@ class Row(NamedTuple):
     other: str = NODES
 
 
+EVERY_NODE, INDEX = "every node", "package index"
 ROWS = (
-    Row("inventory, configuration, recipes", "what the user writes", color=FILES),
+    Row("inventory, fleetbuild.yml", "and recipes: what the user writes", color=FILES),
     Row("inventory/", "Ansible lists hosts: nodes, logins"),
-    Row("probe/", "one script, one round trip: facts",
-        ("every node", "cpuinfo, nvidia-smi …"), "both"),
+    Row("probe/", "one script, one round trip", (EVERY_NODE, "cpuinfo, nvidia-smi …"), "both"),
     Row("planning/", "eligibility, groups, wheels: a draft"),
-    Row("planner/", "pins every file: the lock",
-        ("package index", "sdists, dependencies"), "in", other=FILES),
+    Row("planner/", "pins every file", (INDEX, "sdists, dependencies"), "in", other=FILES),
     Row("plan.json", "saved, exact, with a digest", color=FILES),
-    Row("apply/check", "is the plan still right?", ("every node", "probed again"), "both"),
-    Row("apply/fetch", "locked files, by sha256",
-        ("package index", "fetched once"), "in", other=FILES),
+    Row("apply/check", "is the plan still right?", (EVERY_NODE, "probed again"), "both"),
+    Row("apply/fetch", "locked files, by sha256", (INDEX, "fetched once"), "in", other=FILES),
     Row("apply/build", "playbook build.yml", ("representative", "toolchain, build_wheel"), "both"),
     Row("apply/audit, store/", "machine code against the target"),
-    Row("apply/rollout", "playbook install.yml",
-        ("nodes of the group", "install, verify, switch"), "out"),
-    Row("apply/write_manifests", "labels and manifests",
-        ("Kubernetes", "pods find their nodes"), "out", other=FILES),
+    Row("apply/rollout", "playbook install.yml", ("its nodes", "install, verify, switch"), "out"),
+    Row("apply/write_manifests", "for Kubernetes", ("cluster", "labels, pods"), "out", other=FILES),
 )  # fmt: skip
 
 
@@ -46,37 +42,32 @@ def draw() -> str:
     """Return the SVG."""
     height = 56 + STEP * len(ROWS)
     parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-            f'font-family="system-ui, sans-serif" fill="{INK}">'
-        ),
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"',
+        f' font-family="system-ui, sans-serif" fill="{INK}">',
         "<title>From the inventory to a served release</title>",
-        (
-            '<defs><marker id="tip" markerWidth="9" markerHeight="8" refX="8" refY="4" '
-            f'orient="auto-start-reverse"><path d="M0 0 9 4 0 8z" fill="{INK}"/></marker></defs>'
-        ),
+        '<defs><marker id="tip" markerWidth="9" markerHeight="8" refX="8" refY="4"',
+        f' orient="auto-start-reverse"><path d="M0 0 9 4 0 8z" fill="{INK}"/></marker></defs>',
         f'<rect width="{WIDTH}" height="{height}" rx="8" fill="{PAPER}"/>',
         _text(LEFT + BOX / 2, 30, "on the controller", 15),
         _text(RIGHT + SIDE / 2, 30, "beside it", 15),
     ]
     for number, row in enumerate(ROWS):
         top = 46 + STEP * number
-        parts += _box(LEFT, top, BOX, row.title, row.text, row.color)
+        parts += _box(LEFT, top, BOX, (row.title, row.text), row.color)
         if number:
             parts.append(_arrow(LEFT + BOX / 2, top - STEP + HEIGHT, LEFT + BOX / 2, top, "out"))
         if row.beside:
-            parts += _box(RIGHT, top, SIDE, *row.beside, row.other)
+            parts += _box(RIGHT, top, SIDE, row.beside, row.other)
             parts.append(_arrow(LEFT + BOX, top + HEIGHT / 2, RIGHT, top + HEIGHT / 2, row.arrow))
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _box(x: float, y: float, width: float, title: str, text: str, color: str) -> list[str]:
+def _box(x: float, y: float, width: float, words: tuple[str, str], color: str) -> list[str]:
+    title, text = words
     middle = x + width / 2
     return [
-        (
-            f'<rect x="{x}" y="{y}" width="{width}" height="{HEIGHT}" rx="6" fill="{color}" '
-            f'stroke="{INK}"/>'
-        ),
+        f'<rect x="{x}" y="{y}" width="{width}" height="{HEIGHT}" rx="6"',
+        f' fill="{color}" stroke="{INK}"/>',
         _text(middle, y + 26, title, 15, "600"),
         _text(middle, y + 47, text, 14),
     ]

@@ -217,7 +217,7 @@ WRITTEN = {
 
 
 def main() -> int:
-    """Write the files, or with --check print those that are out of date and exit with 1."""
+    """Write the files, or with --check print the outdated ones and exit with 1."""
     texts = {ROOT / name: text() for name, text in WRITTEN.items()}
     stale = [
         path

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: pages of the repository outside docs/ become pages of the site.
 
-A link to such a page leads to the page; a link to any other file becomes its text,
-because the site does not contain that file. A link to nothing is left alone, and fails the build.
+A link to such a page leads to the page. A link to any other file of the repository becomes its
+text, because that file is not in the site. A link to nothing is left alone and fails the build.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Rewrite links from places in the repository to places in the site."""
     site = page.file.src_uri
     source = next((name for name, target in PAGES.items() if target == site), f"docs/{site}")

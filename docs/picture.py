@@ -2,8 +2,8 @@
 
     python docs/picture.py docs/images/lab.svg WIDTH "fleetbuild plan …" "fleetbuild apply"
 
-The output is drawn as it is; only the commands themselves get a color. README.md
-says which commands made the pictures that are in the repository.
+What a command prints is drawn as it is; only the commands themselves get a color. CONTRIBUTING.md
+says which commands made the pictures of README.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def draw(commands: list[str], width: int, title: str = "fleetbuild") -> str:
 def _output(command: str, width: int) -> str:
     environment = {**os.environ, "COLUMNS": str(width)}
     done = subprocess.run(
-        command, shell=True, env=environment, text=True, check=False,
+        ["bash", "-c", command], env=environment, text=True, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     return done.stdout.rstrip("\n")

@@ -236,9 +236,7 @@ class ReleaseSpec(Frozen):
 class VerifySpec(ReleaseSpec):
     """A release to verify on a node: an entry of `fleetbuild_verifies`."""
 
-    release_id: Annotated[
-        str, Parameter("The release to verify. Empty for the one that is current.")
-    ] = ""
+    release_id: Annotated[str, Parameter("The release to verify. Empty for the current one.")] = ""
     imports: Annotated[tuple[str, ...], Parameter("Modules to import.", module=True)] = ()
     checks: Annotated[
         tuple[str, ...],

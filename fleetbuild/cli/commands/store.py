@@ -9,7 +9,7 @@ import typer
 
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
-from fleetbuild.text import count
+from fleetbuild.report.text import count
 
 app = typer.Typer(help="The wheels that were built.", no_args_is_help=True, rich_markup_mode=None)
 Folder = Annotated[

@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, is complete, and loads nothing external."""
+"""The documentation site is complete, builds without a warning and needs no network."""
 
 import os
 import re

@@ -18,16 +18,17 @@ ELSEWHERE = {"ansible", "setuptools"}
 PROGRAMS = {"ansible-core"}  # run as programs; importing ansible is forbidden by a contract
 
 
-def imported(files: Iterable[Path]) -> set[str]:
+def imported(sources: Iterable[Path]) -> set[str]:
     """The top-level names that these files import from outside of the repository."""
     names: set[str] = set()
-    for path in files:
+    for path in sources:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
-    ours = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"fleetbuild", "tests"}
+    files = [path for folder in ("tests", "docs") for path in (ROOT / folder).rglob("*.py")]
+    ours = {path.stem for path in files} | {"fleetbuild", "tests"}
     return names - sys.stdlib_module_names - ours - {"__future__"}
 
 
