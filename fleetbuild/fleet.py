@@ -47,7 +47,6 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
-from fleetbuild.tasks.completing import open_store
 from fleetbuild.tasks.doctor import Finding, examine
 from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, write_files
 from fleetbuild.tasks.explain import Explanation, explain_name
@@ -55,6 +54,7 @@ from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
+from fleetbuild.tasks.store_fetch import open_store
 from fleetbuild.tasks.verify import verify_task
 from fleetbuild.wiring import (
     FleetAccess,

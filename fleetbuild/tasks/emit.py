@@ -33,8 +33,8 @@ from fleetbuild.kubernetes.labels.rules import FILE as RULES
 from fleetbuild.models import Plan
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
-from fleetbuild.tasks.completing import fetch_releases, lacking, way_on
 from fleetbuild.tasks.export import release_files
+from fleetbuild.tasks.store_fetch import fetch_releases, lacking, way_on
 
 What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds"]
 
