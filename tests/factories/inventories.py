@@ -21,15 +21,15 @@ def remember_inventories(monkeypatch: pytest.MonkeyPatch, *sources: str, place: 
     reading = fleetbuild.inventory.list_inventory
 
     def listing(
-        source: str, *, begun: Callable[[], None], limit: str | None, **more: Any
+        source: str, *, on_start: Callable[[], None], limit: str | None, **more: Any
     ) -> Listing:
         if source not in sources:
-            return reading(source, begun=begun, limit=limit, **more)
+            return reading(source, on_start=on_start, limit=limit, **more)
         key = (place, source, limit)
         if key not in _READ:
-            _READ[key] = reading(source, begun=begun, limit=limit, **more)
+            _READ[key] = reading(source, on_start=on_start, limit=limit, **more)
         else:
-            begun()
+            on_start()
         return _READ[key]
 
     monkeypatch.setattr(fleetbuild.inventory, "list_inventory", listing)

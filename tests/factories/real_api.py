@@ -194,7 +194,7 @@ def _wait_for(api: RealApi) -> None:
         try:
             api.ask("GET", "/api/v1/nodes")
             return
-        except HTTPError as error:  # it has begun, and is not ready
+        except HTTPError as error:  # it has on_start, and is not ready
             error.close()
         except (URLError, OSError):
             pass

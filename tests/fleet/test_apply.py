@@ -282,7 +282,7 @@ sys.exit(result.exit_code)
 
 
 def test_ctrl_c_in_a_build_and_again_ends_in_the_same_state(fleet: Fleet, tmp_path: Path) -> None:
-    """The build goes on alone, and the next run takes it up; it is not begun again."""
+    """The build goes on alone, and the next run takes it up; it is not on_start again."""
     count = "/tmp/builds-of-slow"
     once = f'open("{count}", "a").write("x"); time.sleep(15)'
     tree = source_tree(tmp_path / "slow", setup=once)

@@ -91,8 +91,8 @@ def test_a_builder_that_falls_silent_stops_its_group_alone(fleet: Fleet) -> None
     builder = str(plan.groups[0].wheels[0].built_on)
 
     def building(event: Event) -> str | None:
-        begun = (event.stage, event.state, event.node) == ("build", "progress", builder)
-        return builder if begun else None
+        on_start = (event.stage, event.state, event.node) == ("build", "progress", builder)
+        return builder if on_start else None
 
     result = fleet.apply(plan, building)
     others = {name for group in plan.groups[1:] for name in group.nodes}

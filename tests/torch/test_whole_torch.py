@@ -170,7 +170,7 @@ def apply(place: Place, lab: Lab) -> Applied:
 
 @pytest.fixture(scope="module")
 def built(place: Place) -> Applied:
-    """torch, built on a node that stays up: a build that was begun goes on in it."""
+    """torch, built on a node that stays up: a build that was on_start goes on in it."""
     builder = {
         "hardware": "avx",
         "gpu": False,

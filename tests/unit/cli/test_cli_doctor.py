@@ -92,7 +92,7 @@ def test_what_hangs_or_cannot_be_started_is_a_finding(run: Run, programs: Progra
     assert found["ssh"]["found"] == "/bin/ssh does not work: Exec format error"
     assert found["package index"]["state"] == "warn"
     assert found["package index"]["found"] == "does not answer: no answer within 60 s"
-    assert "fleetbuild.yml names is not tried here" in found["package index"]["fix"]
+    assert "named in fleetbuild.yml is only tried by plan" in found["package index"]["fix"]
 
 
 def test_the_index_is_asked_as_plan_asks_it(

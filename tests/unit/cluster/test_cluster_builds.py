@@ -443,7 +443,7 @@ def test_a_file_that_is_not_a_wheel_of_the_plan_is_refused(tmp_path: Path) -> No
     home = tmp_path / KEY
     home.mkdir()
     (empty,) = add_built_wheels(made, tmp_path, store)
-    assert "holds 0 wheels" in str(empty.reason)
+    assert "contains 0 wheels" in str(empty.reason)
     (home / "helper-1-py3-none-any.whl").write_bytes(a_wheel("helper"))
     (home / "build.json").write_text("{")
     (refused,) = add_built_wheels(made, tmp_path, store)

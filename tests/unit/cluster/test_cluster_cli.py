@@ -155,7 +155,7 @@ def test_kubelets_write_names_in_lower_case(
     names = LabelTargets("fleetbuild.dev", nodes={"B": "b"})
     compared = compare_labels(found, {}, names, Cluster(api.kubeconfig(tmp_path)), limited=True)
     assert compared["B"].labels == "right"
-    assert "matched to its Node by the first label" in compared["B"].labels_sentence
+    assert "matched to its Node by the first part" in compared["B"].labels_sentence
 
 
 def test_what_went_wrong_is_told_and_decides_the_exit_code(
@@ -279,7 +279,7 @@ def test_a_node_that_left_the_inventory_with_its_labels_is_told(
     assert list(compared) == ["a", "node/gone"]
     assert compared["node/gone"].labels == "no_host"
     assert compared["node/gone"].labels_sentence.endswith(
-        "Take its labels off: kubectl label node gone fleetbuild.dev/release-"
+        "Remove its labels: kubectl label node gone fleetbuild.dev/release-"
     )
     ending = status_ending(compared, "i.yml")
     assert ending[0].startswith("1 node, ")

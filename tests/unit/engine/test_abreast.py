@@ -36,11 +36,11 @@ def test_an_error_waits_for_the_others() -> None:
 
 
 def test_ctrl_c_stops_running_jobs_and_starts_no_more() -> None:
-    stopping, begun = Event(), []
+    stopping, on_start = Event(), []
 
     def wait() -> None:
-        begun.append(1)
-        if len(begun) == 2:
+        on_start.append(1)
+        if len(on_start) == 2:
             _thread.interrupt_main()
         assert stopping.wait(10)
         raise KeyboardInterrupt
@@ -48,4 +48,4 @@ def test_ctrl_c_stops_running_jobs_and_starts_no_more() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_in_parallel([wait] * 5, 2, stopping.set)
     assert stopping.is_set()
-    assert len(begun) == 2
+    assert len(on_start) == 2

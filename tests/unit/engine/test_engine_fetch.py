@@ -20,15 +20,15 @@ GROUP = group("avx", ["avx-1"]).model_copy(update={"dependencies": FILES})
 
 @dataclass
 class Slow(FakeStore):
-    """Downloads that would go on for a minute; when the second has begun, Ctrl-C is pressed."""
+    """Downloads that would go on for a minute; when the second has on_start, Ctrl-C is pressed."""
 
     ended: list[str] = field(default_factory=list)
-    begun: list[str] = field(default_factory=list)
+    on_start: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     second: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
-        self.begun.append(file.name)
+        self.on_start.append(file.name)
         if file.name == "file0":
             assert self.second.wait(10)
             raise KeyboardInterrupt
@@ -49,5 +49,5 @@ def test_ctrl_c_stops_running_downloads(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fetch(run, Progress())
     assert store.ended == []
-    assert sorted([*store.stopped, "file0"]) == sorted(store.begun)
-    assert len(store.begun) < len(FILES)
+    assert sorted([*store.stopped, "file0"]) == sorted(store.on_start)
+    assert len(store.on_start) < len(FILES)

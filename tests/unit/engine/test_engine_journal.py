@@ -9,7 +9,7 @@ def test_knows_which_builds_were_left_running(tmp_path: Path) -> None:
     journal.note("build started", key="k1", node="n1")
     journal.note("build started", key="k2", node="n2")
     journal.note("build ended", key="k1")
-    journal.note("build ended", key="never begun")
+    journal.note("build ended", key="never on_start")
     journal.note("something else")
     assert journal.left_running() == {"k2": "n2"}
 
