@@ -16,6 +16,9 @@ DEBIAN_PYTHON_PACKAGES := python3-venv python3-dev
 COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetbuild/planning/*,fleetbuild/probe/parsing/facts.py,fleetbuild/recipes/*
 
+# Where ansible-lint looks for collections; a link to this checkout makes it fleetbuild.core.
+COLLECTION := .ansible/collections/ansible_collections/fleetbuild
+
 .PHONY: help setup demo test test-unit test-fleet test-molecule test-long test-torch test-lowest release-notes lint lab lab-down bench docs dist clean test-packages
 
 help: ## this list
@@ -102,7 +105,8 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@echo "== ruff format --check" && ruff format --check .
 	@echo "== mypy --strict" && mypy --strict -p fleetbuild && mypy --strict --explicit-package-bases -p tests.lab
 	@echo "== import-linter" && lint-imports
-	@echo "== ansible-lint" && ansible-lint --offline roles playbooks
+	@mkdir -p $(COLLECTION) && ln -sfn $(CURDIR) $(COLLECTION)/core
+	@echo "== ansible-lint" && ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/collections ansible-lint --offline roles playbooks
 	@echo "== yamllint" && yamllint --strict .
 
 lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other CPUs, x86-64 and Arm

@@ -39,7 +39,7 @@ from fleetbuild.models import (
 from fleetbuild.models.config import Kubernetes, LabelsBy
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
-from fleetbuild.planner.facts import probe_nodes, stored_facts
+from fleetbuild.planner.facts import last_facts, probe_nodes, stored_facts
 from fleetbuild.planner.plan_files import last_plan, read_plan, save_plan
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning.packages import named_packages
@@ -49,11 +49,12 @@ from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
 from fleetbuild.tasks.doctor import Finding, examine
 from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, write_files
-from fleetbuild.tasks.explain import Explanation, explained
+from fleetbuild.tasks.explain import Explanation, explain_name
 from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
+from fleetbuild.tasks.store_fetch import open_store
 from fleetbuild.tasks.verify import verify_task
 from fleetbuild.wiring import (
     FleetAccess,
@@ -144,11 +145,6 @@ class Fleet:
         return load_config(found) if found else Config()
 
     @property
-    def installed(self) -> Config:
-        """The configuration of what is installed: release, install path, labels."""
-        return self._installed(self.last_plan())
-
-    @property
     def packages(self) -> tuple[str, ...]:
         """The packages that the configuration, or else the inventory, names."""
         return named_packages(self.config, self.inventory)
@@ -161,7 +157,7 @@ class Fleet:
     @property
     def store(self) -> FleetStore:
         """The wheels in the state directory."""
-        return FleetStore(self._state, self._plan)
+        return FleetStore(self._state, self._plan, lambda: self.config)
 
     def probe(
         self, *, captures: Path | str | None = None, save: Path | str | None = None
@@ -263,13 +259,7 @@ class Fleet:
         config, inventory = self._installed(plan), self.inventory
         names = [node.name for node in inventory.nodes]
         if offline:
-            ages = {
-                name: age.isoformat()
-                for name in names
-                if (age := self._state.probed(name)) and not self._state.is_changing(name)
-            }
-            known = [node for node in inventory.nodes if node.name in ages]
-            facts = stored_facts(self._state.facts, known) if known else {}
+            facts, ages = last_facts(self._state, inventory.nodes)
         else:
             facts = self._probe(config.install.path)
             ages = dict.fromkeys(names, now())
@@ -289,7 +279,7 @@ class Fleet:
         """Explain why a node or group of the last plan is what it is, by captures or by the facts
         of the last probe."""
         folder = Path(captures) if captures is not None else None
-        return explained(plan or self._plan(), name, self._state, folder)
+        return explain_name(plan or self._plan(), name, self._state, folder)
 
     def emit(
         self,
@@ -306,10 +296,13 @@ class Fleet:
         Labels say what serves on each node: what the node said last, else what `result` or the
         plan says. `plan` is the last one by default. `delivery` says how a release gets into a
         pod. `workload` is a manifest of the user's, written once per group. `out` is a folder to
-        write the files to; for "containers", the wheels are copied beside them.
+        write the files to; for "containers", locked dependencies are fetched, and the wheels are
+        copied beside the files.
         """
         plan = plan or self._plan()
         store = Store(self._state.store)
+        if kind == "containers":  # which fetches
+            store = open_store(plan, self._state, self.config)
         emission = Emission(
             plan=plan,
             serving=self._serving(plan, result),

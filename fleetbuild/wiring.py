@@ -36,8 +36,8 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.config import LabelsBy
 from fleetbuild.planner.facts import probe_nodes
-from fleetbuild.planner.plan_files import left_on_nodes
-from fleetbuild.planning import stale
+from fleetbuild.planner.plan_files import releases_of_last_apply
+from fleetbuild.planning import changes_since_plan
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store, index_settings
@@ -109,7 +109,7 @@ def apply_tools(reach: FleetAccess, config: Config) -> Tools:
     store = Store(reach.state.store, indexes)
     return Tools(
         probe=reach.probe,
-        differences=stale,
+        differences=changes_since_plan,
         playbook=reach.run_playbook,
         wheels=store,
         findings=audit_findings,
@@ -150,7 +150,7 @@ def _manifests(
 
 
 def run_on_fleet(
-    errand: FleetTask,
+    task: FleetTask,
     reach: FleetAccess,
     config: Config,
     made: Plan | None,
@@ -162,10 +162,10 @@ def run_on_fleet(
     names = label_targets(reach.inventory, config, made)
     with open_labeller(config.kubernetes.labels, names, reach, cluster) as labels:
         return run_fleet_task(
-            errand,
+            task,
             reach.inventory,
             release=config.release,
-            left=left_on_nodes(reach.state, made, config.release),
+            left=releases_of_last_apply(reach.state, made, config.release),
             state=reach.state,
             probe=reach.probe,
             playbook=reach.run_playbook,
@@ -179,11 +179,7 @@ def checks_by_manifest(
 ) -> Callable[[Manifest], Checks]:
     """How a release is verified: as the plan says that made it, else as the recipes say."""
     recipes = known_recipes(recipe_folders)
-    planned = {
-        wheel.artifact_key: wheel
-        for group in (plan.groups if plan else ())
-        for wheel in group.wheels
-    }
+    planned = plan.wheels_by_key if plan else {}
 
     def of_wheel(wheel: ManifestWheel) -> Checks:
         knows = planned.get(wheel.artifact_key) or choose_recipe(wheel.package, recipes)

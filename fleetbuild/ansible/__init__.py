@@ -1,6 +1,6 @@
-"""Ansible, across a process boundary: inventories, effective settings, rendering, playbooks.
+"""Run Ansible in other processes: list inventories, read settings, render values, run playbooks.
 
-`_runner` alone knows ansible-runner, and imports it only when a playbook is run.
+Only `_runner` uses ansible-runner, and imports it only to run a playbook.
 """
 
 from fleetbuild.ansible._runner import find_program

@@ -1,4 +1,7 @@
-"""The only module that knows ansible-runner."""
+"""Start Ansible's programs in a private directory; the only module that uses ansible-runner.
+
+In: a program, its arguments, environment and passwords. Out: its output, or its events.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from typing import Any
 from fleetbuild.ansible import _watch
 from fleetbuild.errors import FleetbuildError
 
-# What Ansible would say to a person at a terminal, and what would make it ask one.
+# Settings that turn off messages and prompts for a person at a terminal.
 _QUIET = {
     "ANSIBLE_NOCOLOR": "1",
     "ANSIBLE_FORCE_COLOR": "0",
@@ -32,13 +35,13 @@ _QUIET = {
     "ANSIBLE_ASK_VAULT_PASS": "False",
 }
 
-# Where the output is what we read: no more words than that, and no copy of it in a log.
+# For output that is parsed: no extra messages, and no copy in a log file.
 _SILENT = {"ANSIBLE_VERBOSITY": "0", "ANSIBLE_DEBUG": "False", "ANSIBLE_LOG_PATH": os.devnull}
 
 
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended and what it printed."""
+    """The exit code and output of a program."""
 
     code: int
     out: str
@@ -47,10 +50,10 @@ class Finished:
 
 @contextmanager
 def private_dir() -> Iterator[Path]:
-    """A directory for one run that nobody else can look into, in memory where that can be.
+    """Create a directory for one run, readable only by its owner, in memory if possible.
 
-    If this process is killed, a second one kills what runs with the directory and removes it; if
-    that is killed too, the next run does so (`_watch.sweep`).
+    If this process is killed, a watcher process kills the run's processes and removes the
+    directory; if the watcher is killed too, the next run does so (`_watch.sweep`).
     """
     parent = _watch.MEMORY if os.access(_watch.MEMORY, os.W_OK | os.X_OK) else None
     path = Path(tempfile.mkdtemp(prefix=_watch.PREFIX, dir=parent))
@@ -71,7 +74,7 @@ def _watched(private: Path) -> Iterator[None]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C and a closed terminal are the controller's business
+        start_new_session=True,  # only the controller handles Ctrl-C and a closed terminal
         bufsize=0,
     ) as watcher:
         try:
@@ -88,12 +91,13 @@ def capture(
     *,
     private: Path,
     env: Mapping[str, str] = {},
-    begun: Callable[[], None] = lambda: None,
+    on_start: Callable[[], None] = lambda: None,
     pass_fds: Sequence[int] = (),
 ) -> Finished:
-    """Run an ansible program that asks nothing and whose events nobody follows, and take what it
-    prints; `begun` is called once it runs. ansible-runner would have to be loaded first, which
-    takes 0.1 s. None of it goes to the user's log_path: inventories hold passwords.
+    """Run an ansible program without prompts and events, and return its output.
+
+    `on_start` is called once it runs. This does not use ansible-runner, whose import takes 0.1 s.
+    Nothing is written to the user's log_path, because inventories contain passwords.
     """
     with subprocess.Popen(
         [find_program(program), *arguments],
@@ -106,7 +110,7 @@ def capture(
         errors="replace",
     ) as process:
         try:
-            begun()
+            on_start()
             out, err = process.communicate()
         except BaseException:
             process.kill()
@@ -125,9 +129,9 @@ def stream(
     cancelled: Callable[[], bool] = lambda: False,
     log: Path | None = None,
 ) -> int:
-    """Run an ansible program that tells its events; give its exit code, 254 where cancelled.
+    """Run an ansible program, pass on its events, and return its exit code (254 if cancelled).
 
-    `passwords` answers its prompts: what is asked (a pattern) to what is said.
+    `passwords` maps patterns of prompts to answers.
     """
     import ansible_runner  # noqa: PLC0415 (takes 0.1 s, and --help needs none of it)
 
@@ -137,7 +141,7 @@ def stream(
 
     def handle(event: dict[str, Any]) -> bool:
         on_event(event)
-        return False  # nothing of it is kept on disk
+        return False  # ansible-runner keeps no copy on disk
 
     try:
         *_, code = ansible_runner.run_command(
@@ -154,7 +158,7 @@ def stream(
 
 
 def _command(program: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """For ansible-runner; `env` undoes what that would set over the ansible.cfg of the user."""
+    """Return the command for ansible-runner; `env -u` keeps it from overriding ansible.cfg."""
     own = "ANSIBLE_HOST_KEY_CHECKING"
     flags = [] if own in os.environ else ["-u", own]
     return {
@@ -167,7 +171,7 @@ def _place(private: Path, env: Mapping[str, str]) -> dict[str, Any]:
     return {
         "private_data_dir": str(private),
         "ident": "run",
-        "host_cwd": str(Path.cwd()),  # so that ./ansible.cfg and relative paths are the user's
+        "host_cwd": str(Path.cwd()),  # so that ./ansible.cfg and relative paths work
         "envvars": _variables(private, env),
         "fact_cache_type": "as configured",
         "quiet": True,
@@ -188,7 +192,7 @@ def _path() -> str:
 
 
 def find_program(name: str) -> str:
-    """An ansible program: the one installed with us, else the one on PATH."""
+    """Return the path of an ansible program: next to this Python, else on PATH."""
     found = shutil.which(name, path=_path())
     if found is None:
         raise FleetbuildError(

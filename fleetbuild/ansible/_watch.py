@@ -1,8 +1,8 @@
-"""End what a run of Ansible left behind: its processes and its private directory.
+"""Clean up after a killed run of Ansible: end its processes and remove its private directory.
 
-As a program it waits for the controller to die: `python _watch.py DIRECTORY`, with a pipe from the
-controller as standard input. A byte says that the run has ended by itself; the pipe's end without
-one says that the controller was killed. Standard library alone: it starts in 15 ms.
+Run as a program (`python _watch.py DIRECTORY`) it watches the controller through a pipe on standard
+input. A byte means that the run ended normally; end of file without a byte means that the
+controller was killed. It uses only the standard library and so starts in 15 ms.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "fleetbuild-run-"
-MEMORY = Path("/dev/shm")  # noqa: S108 (new 0700 directories of ours in it)
-_YOUNG = 10.0  # seconds in which a new directory may not be locked yet
+MEMORY = Path("/dev/shm")  # noqa: S108 (only new directories with mode 0700)
+_YOUNG = 10.0  # seconds; a directory this new may not be locked yet
 _SHARED = b"_ANSIBLE_SSH_ASKPASS_SHM="
 
 
@@ -39,7 +39,7 @@ def end(private: Path) -> None:
 
 
 def marked(private: Path) -> Iterator[tuple[int, bytes]]:
-    """Processes of one run with their environment: they, and only they, carry its directory."""
+    """Yield the processes of one run with their environment, which names its directory."""
     mark = f"FLEETBUILD_RUN={private}\0".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -48,7 +48,7 @@ def marked(private: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def sweep() -> list[Path]:
-    """End runs of ours whose controller was killed together with its watcher; name them."""
+    """End runs whose controller and watcher were both killed; return their directories."""
     swept = []
     for parent in {MEMORY, Path(tempfile.gettempdir())}:
         for path in parent.glob(f"{PREFIX}*"):
@@ -60,7 +60,7 @@ def sweep() -> list[Path]:
 
 
 def _abandoned(path: Path) -> bool:
-    """Whether this directory is ours, and the lock that its controller holds is free."""
+    """Return whether a directory belongs to this user and its controller no longer locks it."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         about = os.fstat(handle)

@@ -1,4 +1,4 @@
-"""Connections that notice a silent node, and leave no process behind.
+"""Make connections notice a silent node, and end the processes of a run.
 
 In: Ansible's settings and the private folder of a run. Out: variables for ansible-playbook.
 """
@@ -21,9 +21,9 @@ _PROGRAMS = ("ssh", "sftp", "scp")
 def keepalive(settings: Settings, silence: float, private: Path) -> dict[str, str]:
     """Variables that make ssh give up after `silence` seconds without an answer.
 
-    ssh takes an option's first value, and the extra arguments come last: what the user's ssh_args
-    and ssh_common_args say wins. The connections that Ansible shares between tasks lie in the run's
-    folder: one that another run left to a dead node would hang here, and ours end with the run.
+    ssh uses the first value of an option and the extra arguments come last, so the user's ssh_args
+    and ssh_common_args win. The control sockets that Ansible shares between tasks are in the run's
+    folder: a shared connection to a dead node, left by another run, would hang this run.
     """
     interval = max(1, round(silence / (_MISSED + 1)))
     ours = f"-o ServerAliveInterval={interval} -o ServerAliveCountMax={_MISSED}"
@@ -39,14 +39,14 @@ def keepalive(settings: Settings, silence: float, private: Path) -> dict[str, st
 
 
 def end_connections(private: Path) -> None:
-    """End the ssh processes that a run left: shared connections, and what a time limit cut off."""
+    """Kill the ssh processes of a run: shared connections and commands cut off by a time limit."""
     for process in _processes(private):
         if process.name in _PROGRAMS:
             _send(process, signal.SIGKILL)
 
 
 def signal_run(private: Path, number: signal.Signals, *, children_only: bool = False) -> None:
-    """Signal the processes of one run."""
+    """Send a signal to the processes of one run."""
     for process in _processes(private):
         if not children_only or process.parent == os.getpid():
             _send(process, number)
@@ -59,8 +59,11 @@ class _Process(NamedTuple):
 
 
 def _processes(private: Path) -> Iterator[_Process]:
-    """They, and only they, carry the run's folder as a mark: in their environment or, where ssh
-    wrote over that, in the title of a shared connection."""
+    """Yield the processes of a run.
+
+    Their environment names the run's folder; for a shared connection, whose environment ssh
+    overwrites, the process title does.
+    """
     mark, socket = f"FLEETBUILD_RUN={private}\0".encode(), f"ssh: {private}/cp/".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):

@@ -1,4 +1,7 @@
-"""Playbooks as the engine runs them: on one inventory, with values that stay values."""
+"""Run playbooks on one inventory, with extra variables that are never evaluated as templates.
+
+In: a playbook's name, hosts and variables. Out: events, and how the playbook ended on each host.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from packaging.version import InvalidVersion, Version
 from fleetbuild.ansible import SILENCE, HostRun, Secrets, TaskEvent, run_playbook
 from fleetbuild.models import Facts, Node
 
-# What the modules of every supported ansible-core run under.
+# Python versions that the modules of every supported ansible-core run under.
 _OLDEST, _NEWEST = Version("3.9"), Version("3.14")
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._+/-]+")
 
 
 class Playbooks(Protocol):
-    """Runs a playbook on some hosts of the inventory; `at_once` such runs share the forks."""
+    """Runs a playbook on hosts of the inventory; `at_once` is the number of parallel runs."""
 
     def __call__(
         self,
@@ -35,7 +38,7 @@ class Playbooks(Protocol):
 
 @dataclass(frozen=True)
 class AnsiblePlaybooks:
-    """Runs our playbooks with Ansible."""
+    """Runs fleetbuild's playbooks with Ansible."""
 
     inventory: str
     secrets: Secrets
@@ -54,7 +57,7 @@ class AnsiblePlaybooks:
         on_event: Callable[[TaskEvent], None],
         at_once: int = 1,
     ) -> dict[str, HostRun]:
-        if self.stopping.is_set():  # another thread was told to stop between two playbooks
+        if self.stopping.is_set():  # stop was requested between two playbooks of another thread
             raise KeyboardInterrupt
         return run_playbook(
             name,
@@ -72,11 +75,11 @@ class AnsiblePlaybooks:
 
 
 def interpreter_for_modules(node: Node, facts: Facts) -> str | None:
-    """What Ansible's modules run under where the inventory does not say.
+    """Return the Python for Ansible's modules if the inventory does not set one, else None.
 
-    Ansible's own search takes the first name that it finds, such as a shim that runs nothing;
-    the probe has started each of these. The path becomes a variable, and what a node says must
-    not become a template there.
+    Ansible's own search takes the first name that it finds, even a shim that runs nothing; the
+    probe has started each of these. The path becomes a variable, so only plain characters are
+    accepted: text from a node must not become a template.
     """
     if "ansible_python_interpreter" in node.variables:
         return None
@@ -92,9 +95,9 @@ def _runs_modules(version: str) -> bool:
 
 
 def as_literal(value: Any) -> Any:
-    """The value, with every text in it marked so that Ansible takes no part of it for a template.
+    """Mark every text in a value as unsafe, so that Ansible does not evaluate it as a template.
 
-    Some of these texts come from nodes, and a template is a program that runs on the controller.
+    Some texts come from nodes, and a template would run code on the controller.
     """
     if isinstance(value, str):
         return {"__ansible_unsafe": value} if "{" in value else value

@@ -1,4 +1,7 @@
-"""An inventory as Ansible reads it: `ansible-inventory --list`, and its problems as sentences."""
+"""List an inventory with `ansible-inventory --list`, and turn its errors into sentences.
+
+In: an inventory source, limit and secrets. Out: a `Listing`; InventoryError names what to fix.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _FAILURE = re.compile(
 
 @dataclass(frozen=True)
 class Listing:
-    """Hosts in the inventory's order with their own variables, unrendered, and their groups."""
+    """Hosts in inventory order with their variables (not rendered) and groups."""
 
     hosts: dict[str, dict[str, Any]]
     groups: dict[str, tuple[str, ...]]
@@ -40,42 +43,47 @@ def list_inventory(
     *,
     limit: str | None = None,
     secrets: Secrets | None = None,
-    begun: Callable[[], None] = lambda: None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> Listing:
-    """Have Ansible read an inventory; `limit` is an Ansible pattern or @file. `begun` is called
-    once Ansible runs: it takes its time."""
+    """Let Ansible read an inventory; `limit` is an Ansible pattern or @file.
+
+    `on_start` is called once Ansible runs, to use the time until it answers.
+    """
     if not is_host_list(source) and not Path(source).exists():
         raise InventoryError(f"{source}: no such inventory", "name an inventory file or directory")
     swept = _watch.sweep()
     with ThreadPoolExecutor(1) as aside:
-        settings = aside.submit(effective_settings)  # beside the inventory: both take a start-up
-        ended = _run(source, limit, secrets or Secrets(), begun)
+        settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
+        ended = _run(source, limit, secrets or Secrets(), on_start)
         if ended.code != 0:
             raise _problem(source, ended)
         listing = _listing(json.loads(ended.out), settings.result(), ended.err)
     if swept:
-        told = f"An earlier run was killed. Removed what it left: {', '.join(map(str, swept))}."
-        listing = replace(listing, warnings=(*listing.warnings, told))
+        removed = ", ".join(map(str, swept))
+        warning = f"An earlier run was killed. Removed its directories: {removed}."
+        listing = replace(listing, warnings=(*listing.warnings, warning))
     if not listing.hosts:
-        raise _nobody(source, limit, listing.warnings)
+        raise _no_hosts(source, limit, listing.warnings)
     return listing
 
 
 def is_host_list(source: str) -> bool:
-    """Is this `-i host1,host2,` rather than a path?"""
+    """Return whether the source is a list of hosts (`host1,host2,`) rather than a path."""
     return "," in source and not Path(source).exists()
 
 
-def _run(source: str, limit: str | None, secrets: Secrets, begun: Callable[[], None]) -> Finished:
+def _run(
+    source: str, limit: str | None, secrets: Secrets, on_start: Callable[[], None]
+) -> Finished:
     with private_dir() as private:
         arguments = ["-i", source, "--list", *vault_arguments(secrets, private)]
         if limit is not None:
             arguments += ["--limit", limit]
         env = {"ANSIBLE_INVENTORY_UNPARSED_FAILED": "True"}
-        return capture("ansible-inventory", arguments, private=private, env=env, begun=begun)
+        return capture("ansible-inventory", arguments, private=private, env=env, on_start=on_start)
 
 
-def _listing(document: dict[str, Any], settings: Settings, said: str) -> Listing:
+def _listing(document: dict[str, Any], settings: Settings, output: str) -> Listing:
     hostvars = document.get("_meta", {}).get("hostvars", {})
     members: dict[str, set[str]] = {}
     order: dict[str, None] = {}
@@ -86,12 +94,12 @@ def _listing(document: dict[str, Any], settings: Settings, said: str) -> Listing
         hosts={host: hostvars.get(host, {}) for host in order},
         groups={host: tuple(sorted(members[host])) for host in order},
         settings=settings,
-        warnings=tuple(messages(said)),
+        warnings=tuple(messages(output)),
     )
 
 
 def _walk(document: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every host below a group, with the groups on the way to it."""
+    """Yield every host below a group, with the path of groups to it."""
     group = document.get(path[-1], {})
     for host in group.get("hosts", []):
         yield path, host
@@ -100,39 +108,41 @@ def _walk(document: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tup
 
 
 def _problem(source: str, ended: Finished) -> InventoryError:
-    said = plain(ended.err + ended.out)
-    if "ault" in said and (problem := _vault_problem(source, said)):
+    output = plain(ended.err + ended.out)
+    if "ault" in output and (problem := _vault_problem(source, output)):
         return problem
-    if limit := re.search(r"Unable to find limit file b?'?([^'\n]+)", said):
+    if limit := re.search(r"Unable to find limit file b?'?([^'\n]+)", output):
         return InventoryError(
-            f"there is no limit file {limit[1]}", "--limit @FILE names a file with a host a line"
+            f"limit file {limit[1]} not found", "--limit @FILE names a file with one host per line"
         )
     path = Path(source)
     if problem := _file_problem(path):
         return problem
-    failures = [match.groupdict() for match in _FAILURE.finditer(said)]
+    failures = [match.groupdict() for match in _FAILURE.finditer(output)]
     plugin = "script" if path.is_file() and os.access(path, os.X_OK) else "ini"
     plugin = "yaml" if path.suffix in _YAML else plugin
     reasons = {one["plugin"] or one["older"]: one["reason"] for one in failures}
-    reason = reasons.get(plugin) or next(iter(reasons.values()), "") or sentence(_errors(said))
+    reason = reasons.get(plugin) or next(iter(reasons.values()), "") or sentence(_errors(output))
     reason = reason.removeprefix("Failed to parse inventory: ").rstrip(" .")
     if plugin == "script":
-        complaint = said.partition("Standard error from inventory script:\n")[2].partition("\n")[0]
+        complaint = output.partition("Standard error from inventory script:\n")[2].partition("\n")[
+            0
+        ]
         reason += f": {complaint}" if complaint else ""
-        return InventoryError(f"{source}: {reason}", f"run `{source} --list` and mend it")
+        return InventoryError(f"{source}: {reason}", f"run `{source} --list` and fix the script")
     if path.is_file() and _is_script(path):
         return InventoryError(
-            f"{source} looks like an inventory script and is not executable",
+            f"{source} looks like an inventory script but is not executable",
             f"chmod +x {source}",
         )
     return InventoryError(
         f"{source} cannot be read as an inventory: {reason}",
-        f"mend it; `ansible-inventory -i {source} --list` shows the same",
+        f"fix the inventory; `ansible-inventory -i {source} --list` shows the same error",
     )
 
 
-def _errors(said: str) -> str:
-    return "\n".join(line for line in said.splitlines() if "ERROR" in line) or said
+def _errors(output: str) -> str:
+    return "\n".join(line for line in output.splitlines() if "ERROR" in line) or output
 
 
 def _is_script(path: Path) -> bool:
@@ -140,36 +150,36 @@ def _is_script(path: Path) -> bool:
         return file.read(2) == b"#!"
 
 
-def _vault_problem(source: str, said: str) -> InventoryError | None:
-    file = re.search(r"vault password file (\S+) was not found", said)
+def _vault_problem(source: str, output: str) -> InventoryError | None:
+    file = re.search(r"vault password file (\S+) was not found", output)
     if file:
         return InventoryError(
-            f"there is no vault password file {file[1]}",
-            "name the right one: --vault-password-file",
+            f"vault password file {file[1]} not found",
+            "name an existing file with --vault-password-file",
         )
-    if "no vault secrets found" in said or "without vault" in said.lower():
+    if "no vault secrets found" in output or "without vault" in output.lower():
         return InventoryError(
-            f"{source} holds vaulted values, and no vault password was given",
+            f"{source} contains vaulted values, but no vault password was given",
             "use --vault-password-file or --vault-id",
         )
-    if "ecryption failed" in said or "could not be decrypted" in said.lower():
+    if "ecryption failed" in output or "could not be decrypted" in output.lower():
         return InventoryError(
-            f"{source} holds vaulted values that the vault password given does not open",
+            f"{source} contains vaulted values that the given vault password does not decrypt",
             "use the --vault-password-file or --vault-id that they were encrypted with",
         )
-    if any("ault" in message for message in messages(_errors(said))):
-        return InventoryError(f"{source}: {sentence(_errors(said))}", "mend the vault options")
+    if any("ault" in message for message in messages(_errors(output))):
+        return InventoryError(f"{source}: {sentence(_errors(output))}", "correct the vault options")
     return None
 
 
 def _file_problem(path: Path) -> InventoryError | None:
     if path.exists() and not os.access(path, os.R_OK):
-        return InventoryError(f"{path} cannot be read: permission denied", "see who owns it")
+        return InventoryError(f"{path} cannot be read: permission denied", "check who owns it")
     return _yaml_problem(path) if path.is_file() and path.suffix in _YAML else None
 
 
 def _yaml_problem(path: Path) -> InventoryError | None:
-    """Where a YAML file breaks off; our own look, since Ansible's wording changes."""
+    """Return the position of a YAML error. Parsed here, because Ansible's wording changes."""
     import yaml  # noqa: PLC0415 (only where something is wrong)
 
     try:
@@ -177,8 +187,8 @@ def _yaml_problem(path: Path) -> InventoryError | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        what = error.problem or error.context or "it does not parse"
-        return InventoryError(f"{path}{where}: not YAML: {what}", "mend that line")
+        what = error.problem or error.context or "it cannot be parsed"
+        return InventoryError(f"{path}{where}: not YAML: {what}", "correct that line")
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         return InventoryError(
             f"{path}: not YAML: {str(error).splitlines()[0]}", "it must be a UTF-8 text file"
@@ -186,11 +196,11 @@ def _yaml_problem(path: Path) -> InventoryError | None:
     return None
 
 
-def _nobody(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
+def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
     if limit is not None:
         return InventoryError(
             f"no host of {source} matches {limit!r}",
             f"`ansible-inventory -i {source} --graph` shows hosts and groups",
         )
-    said = f": {warnings[0]}" if warnings else ""
-    return InventoryError(f"{source} names no hosts{said}", "add hosts below `all`")
+    output = f": {warnings[0]}" if warnings else ""
+    return InventoryError(f"{source} names no hosts{output}", "add hosts below `all`")

@@ -1,4 +1,7 @@
-"""From what Ansible prints to one sentence a person can act on."""
+"""Reduce Ansible's output to one sentence.
+
+In: text with colours, labels and line breaks. Out: plain messages.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ _REMOVE = re.compile(r"-R \\?[\"']([A-Za-z0-9._:\[\]-]{1,255})\\?[\"']")
 
 
 def plain(text: str) -> str:
-    """Without colours and other control characters."""
+    """Return the text without colours and other control characters."""
     return "".join(c for c in _ANSI.sub("", text) if c.isprintable() or c in "\n\t")
 
 
 def messages(text: str) -> list[str]:
-    """What Ansible said, one message a line; it wraps them, and starts each with a label."""
+    """Return Ansible's messages, unwrapped and without their labels (ERROR, WARNING)."""
     found: list[str] = []
     for line in plain(text).splitlines():
         if _LABEL.match(line):
@@ -40,6 +43,6 @@ def unreachable_reason(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The first thing that matters in what Ansible printed, bounded."""
-    said = messages(text) or [" ".join(plain(text).split())]
-    return said[0][:_LONGEST].rstrip(" .:") or "it did not say why"
+    """Return the first message in Ansible's output, bounded in length."""
+    texts = messages(text) or [" ".join(plain(text).split())]
+    return texts[0][:_LONGEST].rstrip(" .:") or "no reason given"

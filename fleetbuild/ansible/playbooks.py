@@ -1,4 +1,7 @@
-"""Our playbooks, run with the user's inventory; their events become ours here."""
+"""Run fleetbuild's playbooks with the user's inventory, and convert Ansible's events.
+
+In: a playbook's name, hosts, variables, secrets. Out: events, and a `HostRun` for each host.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,16 @@ from fleetbuild.errors import FleetbuildError
 
 _LONGEST = 2000
 _GRACE = 5.0  # seconds for Ansible to stop its workers by itself
-SILENCE = 60.0  # seconds without an answer after which a node is given up
+SILENCE = 60.0  # seconds without an answer after which a node counts as unreachable
 
 
 @dataclass(frozen=True)
 class TaskEvent:
-    """A task that ended on a host; as `retry`, was not yet what it waits for; or, as `waiting`,
-    has not said anything for `result["seconds"]`."""
+    """What happened to a task on a host.
+
+    `retry`: its condition is not met yet. `waiting`: no answer for `result["seconds"]`. Every other
+    state: the task ended.
+    """
 
     host: str
     task: str
@@ -43,8 +49,8 @@ class HostRun:
 
     state: Literal["ok", "failed", "unreachable"]
     message: str = ""
-    task: str = ""  # at which it was lost
-    silent: float = 0  # seconds that it had said nothing then
+    task: str = ""  # the task during which the host became unreachable
+    silent: float = 0  # seconds without an answer at that time
 
 
 _STATES: dict[str, Literal["ok", "failed", "unreachable", "skipped", "retry"]] = {
@@ -56,7 +62,7 @@ _STATES: dict[str, Literal["ok", "failed", "unreachable", "skipped", "retry"]] =
 }
 
 
-# What shows that a host is at a task, or still at it.
+# Events which show that a host works on a task.
 _UNDER_WAY = {
     "runner_on_start",
     "runner_retry",
@@ -67,12 +73,12 @@ _UNDER_WAY = {
 
 @dataclass
 class _Awaited:
-    """A host that is at a task: since when it has said nothing, and for how long that was told."""
+    """A host that works on a task: the time of its last sign of life, and what was reported."""
 
     task: str
     since: float
-    told: float = 0
-    said: str = ""  # why an item of its loop failed
+    reported: float = 0  # seconds of silence at the last `waiting` event
+    item_failure: str = ""  # why an item of its loop failed
 
 
 def run_playbook(
@@ -89,11 +95,11 @@ def run_playbook(
     silence: float = SILENCE,
     stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, HostRun]:
-    """Run playbooks/NAME on some hosts of an inventory. What it printed stays in state_dir/runs.
+    """Run playbooks/NAME on hosts of an inventory; its output is saved in state_dir/runs.
 
-    `interpreters` tells what runs Ansible's modules on hosts of which the user's files do not say.
-    A host that does not answer for `silence` seconds is unreachable. Ctrl-C stops Ansible and its
-    workers, and so does `stopping`, for a run in another thread than the main one.
+    `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
+    host that does not answer for `silence` seconds is unreachable. Ctrl-C stops Ansible and its
+    workers; `stopping` does the same for runs outside of the main thread.
     """
     run = _Run(on_event, silence)
     secrets, settings = secrets or Secrets(), effective_settings()
@@ -103,9 +109,9 @@ def run_playbook(
         log = state_dir / "runs" / f"{stamp}-{private.name[-4:]}.log"
         arguments = [
             *("-i", inventory, "--forks", str(forks)),
-            *_modules_under(known, private),
-            *_whom_and_what(limit, extravars, private),
-            *_asking(secrets),
+            *_interpreter_inventory(known, private),
+            *_limit_and_variables(limit, extravars, private),
+            *_prompt_options(secrets),
             *vault_arguments(secrets, private),
             str(_laid_out(private) / name),
         ]
@@ -115,7 +121,7 @@ def run_playbook(
                 arguments,
                 private=private,
                 env={**_environment(settings), **keepalive(settings, silence, private)},
-                passwords=_answers(secrets),
+                passwords=_prompt_answers(secrets),
                 on_event=run.take,
                 cancelled=cancelled,
                 log=log,
@@ -133,14 +139,14 @@ def run_playbook(
 
 
 def ansible_dir() -> Path:
-    """Where the collection lies: in the installed package, or around it in a checkout."""
+    """Return the collection's folder: in the installed package, or the checkout around it."""
     package = Path(__file__).parents[1]
     installed = package / "_ansible"
     return installed if installed.is_dir() else package.parent
 
 
 def _laid_out(private: Path) -> Path:
-    """A folder with our playbooks, and our collection beside them.
+    """Make a folder with our playbooks, and our collection beside them.
 
     Ansible looks for collections beside a playbook first. So a run uses the modules and roles of
     this fleetbuild, not those of another version that is installed, and `collections_path` of the
@@ -157,30 +163,30 @@ def _laid_out(private: Path) -> Path:
     return folder
 
 
-def _whom_and_what(
+def _limit_and_variables(
     limit: Sequence[str], extravars: Mapping[str, Any], private: Path
 ) -> tuple[str, ...]:
-    """Hosts and values through files: neither belongs on a command line."""
+    """Return arguments that pass hosts and variables in files, since argv is public."""
     hosts = write_private(private / "limit", "\n".join(limit))
     values = write_private(private / "extravars.json", json.dumps(extravars))
     return "--limit", f"@{hosts}", "-e", f"@{values}"
 
 
-def _modules_under(interpreters: Mapping[str, str], private: Path) -> tuple[str, ...]:
-    """A second inventory, which adds one variable to hosts of the first."""
+def _interpreter_inventory(interpreters: Mapping[str, str], private: Path) -> tuple[str, ...]:
+    """Return arguments for a second inventory that sets the interpreter of each host."""
     if not interpreters:
         return ()
     hosts = {host: {"ansible_python_interpreter": path} for host, path in interpreters.items()}
     return "-i", str(write_private(private / "hosts.json", json.dumps({"all": {"hosts": hosts}})))
 
 
-def _asking(secrets: Secrets) -> list[str]:
+def _prompt_options(secrets: Secrets) -> list[str]:
     options = {"--ask-pass": secrets.ask_pass, "--ask-become-pass": secrets.become_pass}
     return [option for option, password in options.items() if password]
 
 
-def _answers(secrets: Secrets) -> dict[str, str]:
-    """What Ansible asks at its terminal, and what is said there."""
+def _prompt_answers(secrets: Secrets) -> dict[str, str]:
+    """Return the patterns of Ansible's password prompts, with the answers."""
     answers = {}
     if secrets.ask_pass:
         answers[r"SSH password:\s*$"] = secrets.ask_pass
@@ -190,53 +196,52 @@ def _answers(secrets: Secrets) -> dict[str, str]:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """Better defaults where the user's configuration has none."""
-    # The second lock behind playbooks/action_plugins.
-    env = {"ANSIBLE_INJECT_FACT_VARS": "False"}
+    """Return defaults for settings that the user has not set."""
+    env = {"ANSIBLE_INJECT_FACT_VARS": "False"}  # defence in depth, with playbooks/action_plugins
     if "ssh.pipelining" not in settings and "ANSIBLE_PIPELINING" not in settings:
         env["ANSIBLE_PIPELINING"] = "True"
     if "ssh.password_mechanism" not in settings and shutil.which("sshpass"):
-        # A pipe. What ansible-core 2.19 does by itself leaves the password in /dev/shm if killed.
-        env["ANSIBLE_SSH_PASSWORD_MECHANISM"] = "sshpass"  # noqa: S105 (a way, no password)
+        # sshpass uses a pipe; the default of ansible-core 2.19 leaves the password in /dev/shm if
+        # killed.
+        env["ANSIBLE_SSH_PASSWORD_MECHANISM"] = "sshpass"  # noqa: S105 (a method, not a password)
     if "INTERPRETER_PYTHON" not in settings:
         env["ANSIBLE_PYTHON_INTERPRETER"] = "auto_silent"
     return env
 
 
 class _Run:
-    """What a playbook's events add up to."""
+    """Collects a playbook's events into the outcome for each host."""
 
     def __init__(self, on_event: Callable[[TaskEvent], None], silence: float = SILENCE) -> None:
         self.played = False
         self._on_event = on_event
         self._silence = silence
-        self._lock = threading.Lock()  # events come from one thread, the time from another
+        self._lock = threading.Lock()  # events and clock ticks come from different threads
         self._awaited: dict[str, _Awaited] = {}
         self._ended: dict[str, HostRun] = {}
         self._reached: set[str] = set()
         self._said: list[str] = []
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """One event of ansible-runner."""
+        """Take in one event of ansible-runner."""
         with self._lock:
             self._take(str(event.get("event")), event.get("event_data") or {}, event)
 
     def tell_waiting(self) -> None:
-        """Tell which hosts have said nothing for half the time that they have, and then for twice
-        as long again and again."""
+        """Report hosts that have been silent for half of the limit; then each time that doubles."""
         with self._lock:
             for host, awaited in self._awaited.items():
                 seconds = time.monotonic() - awaited.since
-                if seconds >= (awaited.told * 2 or self._silence / 2):
-                    awaited.told = seconds
-                    told = {"seconds": round(seconds)}
-                    self._on_event(TaskEvent(host, awaited.task, "waiting", told))
+                if seconds >= (awaited.reported * 2 or self._silence / 2):
+                    awaited.reported = seconds
+                    result = {"seconds": round(seconds)}
+                    self._on_event(TaskEvent(host, awaited.task, "waiting", result))
 
     def _take(self, kind: str, data: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         host = str(data.get("host", ""))
         if kind == "runner_item_on_failed" and host in self._awaited:
-            # Where the connection was lost this is the loss itself, and no sign of life.
-            self._awaited[host].said = task_event("runner_on_failed", data).message
+            # If the connection was lost, this event is the loss and not a sign of life.
+            self._awaited[host].item_failure = task_event("runner_on_failed", data).message
             return
         awaited = self._awaited.pop(host, None)
         if kind in _UNDER_WAY:
@@ -246,34 +251,34 @@ class _Run:
             self._said = [*self._said[-50:], str(event.get("stdout", ""))]
             return
         self.played = True
-        told = task_event(kind, data)
-        if told.state in {"ok", "changed"}:
-            self._reached.add(told.host)
-        elif told.state == "unreachable":
+        ended = task_event(kind, data)
+        if ended.state in {"ok", "changed"}:
+            self._reached.add(ended.host)
+        elif ended.state == "unreachable":
             silent = time.monotonic() - awaited.since if awaited else 0
-            why = (awaited.said if awaited else "") or unreachable_reason(told.message)
-            self._ended[told.host] = HostRun("unreachable", why, told.task, silent)
-        elif told.state == "failed" and not data.get("ignore_errors"):
-            self._ended[told.host] = HostRun("failed", f"{told.task}: {told.message}")
-        self._on_event(told)
+            why = (awaited.item_failure if awaited else "") or unreachable_reason(ended.message)
+            self._ended[ended.host] = HostRun("unreachable", why, ended.task, silent)
+        elif ended.state == "failed" and not data.get("ignore_errors"):
+            self._ended[ended.host] = HostRun("failed", f"{ended.task}: {ended.message}")
+        self._on_event(ended)
 
     def hosts(self, limit: Iterable[str]) -> dict[str, HostRun]:
-        """How it ended for each host, the untouched ones among them."""
-        silent = HostRun("failed", f"Ansible did not come to it. {self.complaint()}".strip())
+        """Return how the playbook ended for each host, also for those it never ran on."""
+        silent = HostRun("failed", f"Ansible never ran on this host. {self.complaint()}".strip())
         return {
             host: self._ended.get(host) or (HostRun("ok") if host in self._reached else silent)
             for host in limit
         }
 
     def complaint(self) -> str:
-        """The error among what Ansible printed outside of tasks."""
+        """Return the error that Ansible printed outside of tasks, or ""."""
         lines = plain("\n".join(self._said)).splitlines()
         errors = [line for line in lines if "ERROR" in line]
         return sentence("\n".join(errors)) if errors else ""
 
 
 def task_event(kind: str, data: Mapping[str, Any]) -> TaskEvent:
-    """One of ansible-runner's events about a task, as ours."""
+    """Convert one of ansible-runner's events into a TaskEvent."""
     result = data.get("res")
     result = result if isinstance(result, dict) else {}
     state = _STATES[kind]
@@ -287,7 +292,7 @@ def task_event(kind: str, data: Mapping[str, Any]) -> TaskEvent:
 
 
 def _message(data: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    """Why a task failed: its message, and the end of what the command said."""
+    """Return why a task failed: its message, and the end of the command's output."""
     if (late := result.get("timedout")) and isinstance(late, Mapping):
         step = str(data.get("task")).rpartition(" : ")[2]
         return f"The step {step!r} did not end within {late.get('period')} s."
@@ -305,7 +310,7 @@ def _interruptible(
     tick: Callable[[], None],
     stopping: Callable[[], bool],
 ) -> int:
-    """Do the work in a thread that Ctrl-C here ends. No process of it is left afterwards."""
+    """Do the work in a thread; Ctrl-C or `stopping` ends it and all of its processes."""
     give_up, codes, problems = threading.Event(), [], []
 
     def job() -> None:
@@ -333,7 +338,7 @@ def _interruptible(
 
 
 def _stop(thread: threading.Thread, give_up: threading.Event, private: Path) -> None:
-    """Ask Ansible to stop as Ctrl-C does; then have the rest killed, its detached workers too."""
+    """Interrupt Ansible as Ctrl-C does; then kill what is left, also detached workers."""
     signal_run(private, signal.SIGINT, children_only=True)
     thread.join(_GRACE)
     give_up.set()

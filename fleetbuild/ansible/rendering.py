@@ -1,8 +1,8 @@
-"""Templates and vaulted values of an inventory, rendered by Ansible itself.
+"""Render templates and vaulted values of an inventory with Ansible.
 
-`ansible-inventory` shows variables as they are written. Where one of them decides how a node is
-reached, the few that hold a template go through a playbook that renders them, on no host. Some are
-passwords: they come back through an open file without a name, and the tasks' results are empty.
+In: names of variables per host. Out: their values. `ansible-inventory` shows variables unrendered;
+the few that decide how a node is reached are rendered by a playbook that connects to no host. Some
+are passwords, so they come back through an open file without a name, not through task results.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _FILTERS = Path(__file__).with_name("filter_plugins")
 _ENV = {
     "ANSIBLE_INJECT_FACT_VARS": "False",
     "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
-    # Where a template of the connection fails, Ansible tells callbacks before it heeds no_log.
+    # If a template of the connection fails, callbacks get the text in spite of no_log.
     "ANSIBLE_CALLBACKS_ENABLED": "ansible.builtin.default",
     "ANSIBLE_CALLBACK_PLUGINS": os.devnull,
 }
 
 
 def needs_rendering(value: Any) -> bool:
-    """Does a value, or one inside it, hold a template or vaulted text?"""
+    """Return whether a value contains a template or vaulted text, at any depth."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     if isinstance(value, Mapping):
@@ -69,28 +69,28 @@ def needs_rendering(value: Any) -> bool:
 def render(
     source: str, wanted: Mapping[str, Sequence[str]], *, secrets: Secrets | None = None
 ) -> dict[str, dict[str, Any]]:
-    """The values of some hosts' variables: host to names in, host to names and values out."""
+    """Return the rendered values of the wanted variables (host -> names)."""
     if not wanted:
         return {}
-    with private_dir() as private, _nameless() as handed:
+    with private_dir() as private, _unnamed_file() as handed:
         arguments = _arguments(source, wanted, secrets or Secrets(), private)
         env = {**_ENV, "FLEETBUILD_HAND_OVER": str(handed)}
         ended = capture("ansible-playbook", arguments, private=private, env=env, pass_fds=[handed])
-        answers = _answers(handed)
-    if missing := next((host for host in wanted if host not in answers), None):
-        raise _silence(missing, wanted[missing], ended)
+        replies = _replies(handed)
+    if missing := next((host for host in wanted if host not in replies), None):
+        raise _no_reply(missing, wanted[missing], ended)
     return {
-        host: dict(zip(names, _values(host, names, *answers[host]), strict=True))
+        host: dict(zip(names, _values(host, names, *replies[host]), strict=True))
         for host, names in wanted.items()
     }
 
 
 @contextmanager
-def _nameless() -> Iterator[int]:
-    """An open file that is gone with the last process that holds it, even if all are killed."""
+def _unnamed_file() -> Iterator[int]:
+    """Open a file that disappears with the last process that holds it."""
     memory = hasattr(os, "memfd_create")
     handle = os.memfd_create("fleetbuild") if memory else _unlinked()
-    # Workers write at the same time: whole lines, each at the end.
+    # Workers write at the same time; O_APPEND keeps lines whole.
     fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_APPEND)
     try:
         yield handle
@@ -103,8 +103,8 @@ def _unlinked() -> int:
         return os.dup(file.fileno())
 
 
-def _answers(handed: int) -> dict[str, tuple[str, str]]:
-    """What each host's task handed over: values as JSON, or why there are none."""
+def _replies(handed: int) -> dict[str, tuple[str, str]]:
+    """Return each host's reply: ("values", JSON) or ("problem", reason)."""
     with open(os.dup(handed), "rb") as file:  # noqa: PTH123 (a descriptor)
         file.seek(0)
         lines = [json.loads(line) for line in file]
@@ -129,24 +129,28 @@ def _values(host: str, names: Sequence[str], kind: str, text: str) -> list[Any]:
     raise _unrendered(host, names, plain(text))
 
 
-def _silence(host: str, names: Sequence[str], ended: Finished) -> InventoryError:
-    """Ansible stopped before it came to this host."""
+def _no_reply(host: str, names: Sequence[str], ended: Finished) -> InventoryError:
+    """Return the error for a host on which Ansible never ran."""
     return _unrendered(host, names, sentence(ended.err + ended.out))
 
 
-def _unrendered(host: str, names: Sequence[str], said: str) -> InventoryError:
-    if "ecrypt" in said or "vault" in said.lower():
+def _unrendered(host: str, names: Sequence[str], output: str) -> InventoryError:
+    if "ecrypt" in output or "vault" in output.lower():
         return InventoryError(
-            f"{host}: {', '.join(names)}: a vaulted value cannot be opened: {_cause(said)}",
+            f"{host}: {', '.join(names)}: a vaulted value cannot be decrypted: {_cause(output)}",
             "use the --vault-password-file or --vault-id that it was encrypted with",
         )
     return InventoryError(
-        f"{host}: {', '.join(names)} cannot be rendered: {_cause(said)}",
-        "mend the template, or set what it needs in the inventory",
+        f"{host}: {', '.join(names)} cannot be rendered: {_cause(output)}",
+        "correct the template, or set the variables that it uses in the inventory",
     )
 
 
-def _cause(said: str) -> str:
-    """The innermost reason of Ansible's chain of them."""
-    undefined = re.findall(r"['\"]?[\w.]+['\"]? is undefined", said)
-    return undefined[-1] if undefined else sentence(said.rpartition("<<< caused by >>>")[2] or said)
+def _cause(output: str) -> str:
+    """Return the innermost reason of Ansible's error chain."""
+    undefined = re.findall(r"['\"]?[\w.]+['\"]? is undefined", output)
+    return (
+        undefined[-1]
+        if undefined
+        else sentence(output.rpartition("<<< caused by >>>")[2] or output)
+    )

@@ -1,4 +1,7 @@
-"""The secrets that a command line asks for. They never reach an argv, a log or a plan."""
+"""Passwords for Ansible, and how they are passed: never in argv, a log or a plan.
+
+In: what the user typed or named. Out: arguments for Ansible's programs.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from pathlib import Path
 from fleetbuild.errors import UsageError
 
 
-# No model: reading an inventory begins before pydantic is loaded.
+# Not a pydantic model, because inventories are read before pydantic is loaded.
 @dataclass(frozen=True, kw_only=True)
 class Secrets:
-    """Passwords typed at a terminal, and where the vault's passwords are."""
+    """Passwords typed at a terminal, and the files with vault passwords."""
 
     ask_pass: str | None = field(default=None, repr=False)
     become_pass: str | None = field(default=None, repr=False)
@@ -21,7 +24,7 @@ class Secrets:
 
 
 def vault_arguments(secrets: Secrets, private: Path) -> list[str]:
-    """The vault options of an ansible program; typed passwords go through files in `private`."""
+    """Return the vault options of an ansible program; typed passwords go into private files."""
     arguments: list[str] = []
     for file in secrets.vault_password_files:
         arguments += ["--vault-password-file", file]
@@ -39,7 +42,7 @@ def vault_arguments(secrets: Secrets, private: Path) -> list[str]:
 
 
 def write_private(path: Path, text: str) -> Path:
-    """Write a file that only its owner can read, from its first moment on."""
+    """Write a file that only its owner can ever read."""
     path.touch(mode=0o600, exist_ok=False)
     path.write_text(text, encoding="utf-8")
     return path

@@ -1,4 +1,7 @@
-"""Ansible's effective settings: what ansible.cfg and the environment say, where they say it."""
+"""Ansible's effective settings: what ansible.cfg and ANSIBLE_* variables change.
+
+In: the environment. Out: changed settings by name.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ Settings = Mapping[str, Any]
 
 
 def effective_settings() -> Settings:
-    """What the user's ansible.cfg and ANSIBLE_* variables change; empty where there are none."""
+    """Return the settings that ansible.cfg and ANSIBLE_* variables change."""
     env = {name: value for name, value in os.environ.items() if name.startswith("ANSIBLE_")}
     files = [path for path in _config_files() if path.is_file()]
     if not env and not files:
@@ -28,7 +31,7 @@ def effective_settings() -> Settings:
 
 
 def _config_files() -> list[Path]:
-    """Every place where Ansible may look; which of them counts is for Ansible to say."""
+    """Return every place where Ansible may look for its configuration."""
     named = os.environ.get("ANSIBLE_CONFIG")
     places = [Path("ansible.cfg"), Path("~/.ansible.cfg"), Path("/etc/ansible/ansible.cfg")]
     return [path.expanduser() for path in ([Path(named)] if named else []) + places]
@@ -44,13 +47,13 @@ def _dumped(
     if ended.code != 0:
         raise InventoryError(
             f"ansible.cfg cannot be read: {sentence(ended.err or ended.out)}",
-            "mend it; `ansible-config dump --only-changed` shows the same",
+            "correct it; `ansible-config dump --only-changed` shows the same error",
         )
     return flattened(json.loads(ended.out))
 
 
 def flattened(dump: list[dict[str, Any]]) -> dict[str, Any]:
-    """The changed settings by name; those of the ssh connection and become plugins by plugin."""
+    """Return the changed settings by name; plugin settings are named PLUGIN.SETTING."""
     found: dict[str, Any] = {}
     for entry in dump:
         if "name" in entry:

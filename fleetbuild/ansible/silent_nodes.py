@@ -1,6 +1,6 @@
-"""Nodes that do not answer: what is told while one is awaited, and its result once it is given up.
+"""Silent nodes: events while a run waits for one, and its result once it counts as unreachable.
 
-In: Ansible's account of a host. Out: events, and results that name the node and the step.
+In: how a playbook ended on a host. Out: events, and results that name the node and the step.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from fleetbuild.models import Event, NodeResult, OnEvent, Stage
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
-AGAIN = "Once it answers, run the same command again; what is done stays done."
-_SLOW = 5  # seconds below which a connection was refused or cut, rather than silent
+AGAIN = "Once it answers, run the same command again; finished work is kept."
+_SILENT_AFTER = 5  # seconds; below that the connection was refused or cut
 
 
 def stage_of(task: str, otherwise: Stage) -> Stage:
-    """The stage that a task belongs to."""
+    """Return the stage that a task belongs to."""
     step = step_of(task)
     return step.stage if step else otherwise
 
 
-def loss(host: HostRun) -> str:
-    """What happened to a host that was lost, and at which step."""
+def describe_loss(host: HostRun) -> str:
+    """Return what happened to an unreachable host, and during which step."""
     where = f" at the step {host.task.rpartition(' : ')[2]!r}" if host.task else ""
     if step := step_of(host.task):
         where = f" while {step.doing}"
-    if host.silent >= _SLOW:
+    if host.silent >= _SILENT_AFTER:
         return f"No answer for {host.silent:.0f} s{where}"
-    why = host.message or "Ansible gives no reason"
+    why = host.message or "no reason given"
     return f"The connection was lost{where}: {why}".rstrip(".")
 
 
 def tell_waiting(on_event: OnEvent, event: TaskEvent, group: str | None, stage: Stage) -> None:
-    """Name the node that a run waits for."""
+    """Report the node that a run waits for."""
     seconds = event.result.get("seconds", 0)
     on_event(
         Event(
@@ -57,16 +57,16 @@ def result_without_reply(
     failure: RoleResult | None,
     serving: str | None = None,
 ) -> NodeResult:
-    """The result of a node that was lost, or on which a task failed.
+    """Return the result of a node that became unreachable or on which a task failed.
 
-    `serving` is the release that served before, "" where none did, None where nobody asked.
+    `serving` is the release that served before, "" if none did, None if unknown.
     """
     if host and host.state == "unreachable":
         return NodeResult(
             node=name,
             group=group,
             state="unreachable",
-            reason=f"{loss(host)}{_left(host, serving)}.",
+            reason=f"{describe_loss(host)}{_release_after_loss(host, serving)}.",
             fix=AGAIN,
         )
     said = (failure.reason if failure else "") or (host.message if host else "")
@@ -74,13 +74,14 @@ def result_without_reply(
         node=name,
         group=group,
         state="install_failed",
-        reason=said or "Ansible stopped there without a reason.",
-        fix=(failure.fix if failure else "") or "Mend it and run the same command again.",
+        reason=said or "Ansible stopped there without giving a reason.",
+        fix=(failure.fix if failure else "")
+        or "Fix the error above, then run the same command again.",
     )
 
 
-def _left(host: HostRun, serving: str | None) -> str:
-    """What a lost node serves now."""
+def _release_after_loss(host: HostRun, serving: str | None) -> str:
+    """Return what an unreachable node serves now, as the end of a sentence."""
     if stage_of(host.task, "install") == "activate":
         return "; it serves the release from before the switch or the one from after it"
     if serving is None:

@@ -1,4 +1,8 @@
-"""The third stage: wheels are built on all builders at once, in one Ansible run."""
+"""Third stage, build: build the assigned wheels on all builders at once, in one Ansible run.
+
+In: build assignments and fetched files. Out: a result for each wheel; built wheels lie in the
+incoming folder until the audit.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible.role_results import RoleResult, build_progress_of, role_result_of
-from fleetbuild.ansible.silent_nodes import loss, tell_waiting
+from fleetbuild.ansible.silent_nodes import describe_loss, tell_waiting
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.known_failures import explain_failure
 from fleetbuild.apply.pending import (
@@ -31,19 +35,19 @@ if TYPE_CHECKING:
 
 
 def build(run: Run, progress: Progress) -> Progress:
-    """Have each ordered wheel built, or say why it was not. None stops another."""
-    if not progress.orders:
+    """Build each assigned wheel, or record why it failed. A failure stops no other build."""
+    if not progress.assignments:
         return progress
-    for order in progress.orders:
-        run.journal.note("build started", key=key_of(order.wheel), node=order.node)
-    with run.stage("build", count(len(progress.orders), "wheel")) as ending:
-        answers, hosts = _run_playbook(run, progress)
+    for assignment in progress.assignments:
+        run.journal.note("build started", key=key_of(assignment.wheel), node=assignment.node)
+    with run.stage("build", count(len(progress.assignments), "wheel")) as outcome:
+        replies, hosts = _run_playbook(run, progress)
         built = {
-            key_of(order.wheel): _result(order, answers, hosts.get(order.node))
-            for order in progress.orders
+            key_of(assignment.wheel): _result(assignment, replies, hosts.get(assignment.node))
+            for assignment in progress.assignments
         }
-        ending.failures = sum(wheel.state == "failed" for wheel in built.values())
-    for key in answers.built:
+        outcome.failures = sum(wheel.state == "failed" for wheel in built.values())
+    for key in replies.built:
         run.journal.note("build ended", key=key)
     wheels = {**progress.wheels, **built}
     nodes = {**progress.nodes, **results_of_failed_wheels(run.plan, progress.nodes, wheels)}
@@ -51,40 +55,41 @@ def build(run: Run, progress: Progress) -> Progress:
 
 
 @dataclass
-class _Answers:
+class _Replies:
     built: dict[str, RoleResult] = field(default_factory=dict)  # by artifact key
     failures: dict[str, RoleResult] = field(default_factory=dict)  # by node
-    broken: dict[str, tuple[str, RoleResult]] = field(default_factory=dict)  # the first, by node
+    # by node: the first package that failed there
+    first_failures: dict[str, tuple[str, RoleResult]] = field(default_factory=dict)
 
 
-def _run_playbook(run: Run, progress: Progress) -> tuple[_Answers, Mapping[str, HostRun]]:
-    answers = _Answers()
+def _run_playbook(run: Run, progress: Progress) -> tuple[_Replies, Mapping[str, HostRun]]:
+    replies = _Replies()
     hosts = run.tools.playbook(
         "build.yml",
-        limit=sorted({order.node for order in progress.orders}),
+        limit=sorted({assignment.node for assignment in progress.assignments}),
         extravars={"fleetbuild_builds": build_extravars(run, progress)},
-        on_event=_listener(run, progress.orders, answers),
+        on_event=_listener(run, progress.assignments, replies),
     )
-    return answers, hosts
+    return replies, hosts
 
 
 def build_extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
-    """The extra variable fleetbuild_builds: host -> wheels, in the plan's order."""
+    """Return the extra variable fleetbuild_builds: host -> wheels, in the plan's order."""
     builds: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for order in progress.orders:
-        spec = _build(run, progress, order)
-        builds[order.node].append(spec.model_dump(mode="json", exclude_unset=True))
+    for assignment in progress.assignments:
+        spec = _build(run, progress, assignment)
+        builds[assignment.node].append(spec.model_dump(mode="json", exclude_unset=True))
     return dict(builds)
 
 
-def _build(run: Run, progress: Progress, order: BuildAssignment) -> BuildSpec:
-    wheel = order.wheel
+def _build(run: Run, progress: Progress, assignment: BuildAssignment) -> BuildSpec:
+    wheel = assignment.wheel
     source = source_of(wheel)
     path = progress.files[source.identity]
     bases = [progress.stored_wheels[key] for key in wheel.built_against]
     place = BuildPlace(
-        node=order.node,
-        python=wheel.build_pythons[order.node],
+        node=assignment.node,
+        python=wheel.build_pythons[assignment.node],
         cache=run.plan.cache,
         source=str(path),
         source_sha256=source.sha256 or sha256_of(path),
@@ -92,7 +97,7 @@ def _build(run: Run, progress: Progress, order: BuildAssignment) -> BuildSpec:
             *(Requirement(path=str(base.path), sha256=base.sha256) for base in bases),
             *(_requirement(progress, file) for file in wheel.build_dependencies),
         ),
-        dest=str(incoming(run, order)),
+        dest=str(incoming(run, assignment)),
     )
     return build_spec(run.plan, wheel, place)
 
@@ -101,18 +106,18 @@ def _requirement(progress: Progress, file: LockedFile) -> Requirement:
     return Requirement(path=str(progress.files[file.identity]), sha256=file.sha256)
 
 
-def incoming(run: Run, order: BuildAssignment) -> Path:
-    """Where the controller puts what a build brings, until it is checked."""
-    return (run.state.incoming / key_of(order.wheel)).resolve()
+def incoming(run: Run, assignment: BuildAssignment) -> Path:
+    """Return the folder that holds a build's files until they are audited."""
+    return (run.state.incoming / key_of(assignment.wheel)).resolve()
 
 
 def _listener(
-    run: Run, orders: tuple[BuildAssignment, ...], answers: _Answers
+    run: Run, assignments: tuple[BuildAssignment, ...], replies: _Replies
 ) -> Callable[[TaskEvent], None]:
-    """Turn Ansible's events into ours, and keep the replies."""
+    """Return a callback that turns Ansible's events into fleetbuild's and keeps the replies."""
     by_host: dict[str, dict[str, BuildAssignment]] = defaultdict(dict)
-    for order in orders:
-        by_host[order.node][key_of(order.wheel)] = order
+    for assignment in assignments:
+        by_host[assignment.node][key_of(assignment.wheel)] = assignment
 
     def listen(event: TaskEvent) -> None:
         waiting = by_host[event.host]
@@ -122,32 +127,32 @@ def _listener(
             return
         reply = role_result_of(event)
         if reply and reply.of == "failure":
-            answers.failures[event.host] = reply
+            replies.failures[event.host] = reply
         elif reply:
-            # A node answers for what it was asked to build, and once.
-            if order := waiting.pop(reply.key, None):
-                reply = _explained(run, order, reply)
-                answers.built[reply.key] = reply
+            # Accept one reply per build, and only for builds assigned to this node.
+            if assignment := waiting.pop(reply.key, None):
+                reply = _explain(run, assignment, reply)
+                replies.built[reply.key] = reply
                 if not reply.ok:
-                    answers.broken.setdefault(event.host, (order.wheel.package, reply))
-                _tell_end(run, order, reply)
+                    replies.first_failures.setdefault(event.host, (assignment.wheel.package, reply))
+                _report_end(run, assignment, reply)
         elif waiting:
-            _tell_progress(run, next(iter(waiting.values())), event)
+            _report_progress(run, next(iter(waiting.values())), event)
 
     return listen
 
 
-def _explained(run: Run, order: BuildAssignment, reply: RoleResult) -> RoleResult:
-    """The reply in our words, where the node knows no way out and we know the failure."""
+def _explain(run: Run, assignment: BuildAssignment, reply: RoleResult) -> RoleResult:
+    """Add reason and fix of a known failure to a reply that has no fix."""
     if reply.ok or reply.fix:
         return reply
-    where = order.node, order.group, order.wheel.target
-    for text in (reply.reason, _end_of_log(incoming(run, order) / "build.log")):
+    where = assignment.node, assignment.group, assignment.wheel.target
+    for text in (reply.reason, _end_of_log(incoming(run, assignment) / "build.log")):
         reason, fix = explain_failure(text, *where)
         if fix:
             errors = reply.reason.partition("\n")[2]
-            told = f"{reason}\n{errors}".strip()
-            return reply.model_copy(update={"reason": told, "fix": fix})
+            reason = f"{reason}\n{errors}".strip()
+            return reply.model_copy(update={"reason": reason, "fix": fix})
     return reply
 
 
@@ -160,72 +165,76 @@ def _end_of_log(log: Path) -> str:
         return ""
 
 
-def _tell_end(run: Run, order: BuildAssignment, reply: RoleResult) -> None:
+def _report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> None:
     run.tell(
         "build",
         "ok" if reply.ok else "failed",
-        reply.reason if not reply.ok else "found finished" if reply.cached else "built",
-        group=order.group,
-        node=order.node,
-        package=order.wheel.package,
+        reply.reason if not reply.ok else "already built" if reply.cached else "built",
+        group=assignment.group,
+        node=assignment.node,
+        package=assignment.wheel.package,
         fix="" if reply.ok else reply.fix,
         seconds=reply.seconds,
     )
 
 
-def _tell_progress(run: Run, order: BuildAssignment, event: TaskEvent) -> None:
-    news = build_progress_of(event)
-    if news is None:
+def _report_progress(run: Run, assignment: BuildAssignment, event: TaskEvent) -> None:
+    report = build_progress_of(event)
+    if report is None:
         return
     run.tell(
         "build",
         "progress",
-        news.last_line[:200],
-        group=order.group,
-        node=order.node,
-        package=order.wheel.package,
-        done=news.done,
-        total=news.total,
+        report.last_line[:200],
+        group=assignment.group,
+        node=assignment.node,
+        package=assignment.wheel.package,
+        done=report.done,
+        total=report.total,
     )
 
 
-def _result(order: BuildAssignment, answers: _Answers, host: HostRun | None) -> WheelResult:
-    reply = answers.built.get(key_of(order.wheel))
-    told = {**wheel_identity(order.wheel), "built_on": order.node}
+def _result(assignment: BuildAssignment, replies: _Replies, host: HostRun | None) -> WheelResult:
+    reply = replies.built.get(key_of(assignment.wheel))
+    identity = {**wheel_identity(assignment.wheel), "built_on": assignment.node}
     if reply is None:
-        return WheelResult(state="failed", **told, **_silence(order, answers, host))
+        return WheelResult(
+            state="failed", **identity, **_reason_without_reply(assignment, replies, host)
+        )
     if not reply.ok:
         return WheelResult(
             state="failed",
-            **told,
+            **identity,
             reason=reply.reason,
-            fix=reply.fix or "Read the log, mend it, and apply again.",
+            fix=reply.fix or "Read the log, fix the error, then apply again.",
             log=reply.log,
             seconds=reply.seconds,
         )
     return WheelResult(
-        state="built", **told, file=reply.file, sha256=reply.sha256, seconds=reply.seconds,
+        state="built", **identity, file=reply.file, sha256=reply.sha256, seconds=reply.seconds,
         cached=reply.cached,
     )  # fmt: skip
 
 
-def _silence(order: BuildAssignment, answers: _Answers, host: HostRun | None) -> dict[str, str]:
-    """Why a build that was ordered has no end."""
-    node = order.node
+def _reason_without_reply(
+    assignment: BuildAssignment, replies: _Replies, host: HostRun | None
+) -> dict[str, str]:
+    """Return reason and fix for a build without a reply."""
+    node = assignment.node
     if host and host.state == "unreachable":
         return {
-            "reason": f"{node}: {loss(host)}.",
-            "fix": "Once it answers, apply again: the build goes on there.",
+            "reason": f"{node}: {describe_loss(host)}.",
+            "fix": "Once it answers, apply again: the build continues there.",
         }
-    if node in answers.broken:
-        package, why = answers.broken[node]
+    if node in replies.first_failures:
+        package, why = replies.first_failures[node]
         return {
-            "reason": f"It was not begun, for {package} comes before it on {node} and failed.",
-            "fix": why.fix or "Read the log of that, mend it, and apply again.",
+            "reason": f"Not started: {package}, which is built before it on {node}, failed.",
+            "fix": why.fix or f"Read the log of {package}, fix the error, then apply again.",
         }
-    failure = answers.failures.get(node)
+    failure = replies.failures.get(node)
     said = (failure.reason if failure else "") or (host.message if host else "")
     return {
-        "reason": f"{node} stopped before the build: {said or 'it did not say why'}",
-        "fix": (failure.fix if failure else "") or "Mend it there, and apply again.",
+        "reason": f"{node} stopped before the build: {said or 'no reason given'}",
+        "fix": (failure.fix if failure else "") or f"Fix the error on {node}, then apply again.",
     }

@@ -1,4 +1,8 @@
-"""The first stage: is this plan still the right one, and what of it is left to be done?"""
+"""First stage, check: verify that the plan still matches the fleet, and find the pending work.
+
+In: the plan and fresh facts. Out: results of nodes with nothing to do, stored wheels, and a build
+assignment for each wheel that has to be built. Raises if the plan cannot be applied as it is.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +28,16 @@ from fleetbuild.text import fold
 
 
 def check(run: Run, progress: Progress) -> Progress:
-    """Probe again, refuse what no longer holds, and find what is left to be done."""
-    with run.stage("check", "Is the plan still right?"):
+    """Probe again, refuse a plan that no longer matches, and find the pending work."""
+    with run.stage("check", "checking that the plan still matches the fleet"):
         _refuse_without_lock(run.plan)
         facts = run.tools.probe(_nodes(run), run.on_event)
         _refuse_stale(run, run.tools.differences(run.plan, facts))
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         progress = _assign_builds(run, progress)
         _refuse_missing_supplies(progress)
-        if sentence := run.tools.labels.prepare():
-            run.tell("label", "warning", sentence)
+        if warning := run.tools.labels.prepare():
+            run.tell("label", "warning", warning)
     _report_results(run, progress)
     return progress
 
@@ -42,43 +46,43 @@ def _refuse_without_lock(plan: Plan) -> None:
     if plan.lock != "complete":
         problem = f" ({plan.lock_problem})" if plan.lock_problem else ""
         raise BlockedError(
-            f"The plan has no lock of what is to be installed{problem}, so it cannot be applied.",
-            f"Plan again where a package index can be reached: fleetbuild plan {plan.inventory}",
+            f"This plan has no dependency lock{problem}, so it cannot be applied.",
+            f"Plan again with access to a package index: fleetbuild plan {plan.inventory}",
         )
 
 
 def _nodes(run: Run) -> list[Node]:
-    known = {node.name: node for node in run.inventory.nodes}
-    wanted = [name for name in run.plan.nodes if result_from_plan(run.plan, name) is None]
-    lost = [name for name in wanted if name not in known]
-    if lost:
+    nodes = {node.name: node for node in run.inventory.nodes}
+    names = [name for name in run.plan.nodes if result_from_plan(run.plan, name) is None]
+    missing = [name for name in names if name not in nodes]
+    if missing:
         raise StalePlanError(
-            f"The plan is for {fold(lost)}, which the inventory no longer has.",
+            f"The plan contains {fold(missing)}, but the inventory no longer does.",
             f"Plan again: fleetbuild plan {run.plan.inventory}",
         )
-    # A strong machine may build for others without being one of them.
+    # A builder need not be a member of the group that it builds for.
     helpers = {
         name
         for group in run.plan.groups
         for wheel in group.wheels
         for name in builder_candidates(wheel)
     }
-    return [known[name] for name in known if name in helpers.union(wanted)]
+    return [nodes[name] for name in nodes if name in helpers.union(names)]
 
 
 def _refuse_stale(run: Run, differences: Sequence[str]) -> None:
     if differences:
         raise StalePlanError(
-            "The fleet is not the one that was planned for: " + " ".join(differences),
-            f"Plan again and look at what changes: fleetbuild plan {run.plan.inventory}",
+            "The fleet has changed since this plan was made: " + " ".join(differences),
+            f"Plan again and review the changes: fleetbuild plan {run.plan.inventory}",
         )
 
 
 def _assign_builds(run: Run, progress: Progress) -> Progress:
-    """Take from the store what it has, and give each other wheel to a builder."""
+    """Reuse the wheels in the store, and assign each other wheel to a builder."""
     stored_wheels: dict[str, StoredFile] = {}
     wheels: dict[str, WheelResult] = {}
-    orders: list[BuildAssignment] = []
+    assignments: list[BuildAssignment] = []
     running = run.journal.left_running()
     for group, wheel in pending_wheels(run.plan, progress.nodes):
         key = key_of(wheel)
@@ -87,30 +91,34 @@ def _assign_builds(run: Run, progress: Progress) -> Progress:
             wheels[key] = reused(wheel, stored)
             continue
         if wheel.published:
-            continue  # nobody builds it: it is fetched
+            continue  # the fetch stage downloads it
         _refuse_gone(run, wheel)
         builder = choose_builder(wheel, progress.facts, running.get(key))
         if isinstance(builder, NoBuilder):
             wheels[key] = _not_built(wheel, builder)
         else:
-            orders.append(BuildAssignment(wheel=wheel, group=group.name, node=builder))
+            assignments.append(BuildAssignment(wheel=wheel, group=group.name, node=builder))
     nodes = {**progress.nodes, **results_of_failed_wheels(run.plan, progress.nodes, wheels)}
     return replace(
-        progress, nodes=nodes, wheels=wheels, stored_wheels=stored_wheels, orders=tuple(orders)
+        progress,
+        nodes=nodes,
+        wheels=wheels,
+        stored_wheels=stored_wheels,
+        assignments=tuple(assignments),
     )
 
 
 def _refuse_gone(run: Run, wheel: PlannedWheel) -> None:
     if wheel.action == "reuse":
         raise StalePlanError(
-            f"The plan reuses {wheel.package} {wheel.wheel_version}, and the store no longer has"
-            " it.",
+            f"The plan reuses {wheel.package} {wheel.wheel_version}, but it is no longer in the"
+            " store.",
             f"Plan again: fleetbuild plan {run.plan.inventory}",
         )
 
 
 def reused(wheel: PlannedWheel, stored: StoredFile) -> WheelResult:
-    """The result of a wheel that need not be built."""
+    """Return the result of a wheel that is taken from the store."""
     return WheelResult(
         state="reused", **wheel_identity(wheel), file=str(stored.path), sha256=stored.sha256
     )
@@ -121,36 +129,36 @@ def _not_built(wheel: PlannedWheel, why: NoBuilder) -> WheelResult:
         **wheel_identity(wheel),
         state="failed",
         reason=why.reason,
-        fix="Bring one of them back and apply again, or plan again without them.",
+        fix="Make one of these nodes reachable and apply again, or plan again without them.",
     )
 
 
 def _refuse_missing_supplies(progress: Progress) -> None:
-    wants = [
-        f"{order.group} ({order.wheel.package}): {want}"
-        for order in progress.orders
-        for want in order.wheel.requires.to_supply
+    missing = [
+        f"{assignment.group} ({assignment.wheel.package}): {item}"
+        for assignment in progress.assignments
+        for item in assignment.wheel.requires.to_supply
     ]
-    if wants:
+    if missing:
         raise BlockedError(
-            "Nothing was built, for something has to be supplied first. " + " ".join(wants),
-            "Supply it, or run with --limit on the other groups, and plan again.",
+            "Nothing was built, because the builders lack requirements: " + " ".join(missing),
+            "Install them, or use --limit to plan only the other groups; then plan again.",
         )
 
 
 def _report_results(run: Run, progress: Progress) -> None:
-    for fate in progress.nodes.values():
-        if fate.state == "unreachable":
+    for result in progress.nodes.values():
+        if result.state == "unreachable":
             state = "unreachable"
-        elif fate.state == "up_to_date":
+        elif result.state == "up_to_date":
             state = "ok"
         else:
             state = "skipped"
         run.tell(
             "check",
             state,
-            fate.reason or fate.state.replace("_", " "),
-            node=fate.node,
-            group=fate.group,
-            fix=fate.fix or "",
+            result.reason or result.state.replace("_", " "),
+            node=result.node,
+            group=result.group,
+            fix=result.fix or "",
         )

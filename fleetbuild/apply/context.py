@@ -1,6 +1,6 @@
-"""What the stages of an apply share: the run that they are part of, and how far it has come.
+"""The context of an apply: `Run` (what stays the same) and `Progress` (what each stage adds).
 
-Everything that reaches beyond this process comes in as a tool, so that the stages can be tested
+Everything that acts outside this process comes in through `Tools`, so that the stages can be tested
 without nodes, network or Ansible.
 """
 
@@ -50,24 +50,27 @@ class StoredFile(Protocol):
 
 
 class Wheels(Protocol):
-    """The store, as far as an apply needs it."""
+    """The part of the store that an apply needs."""
 
     def find(self, wheel: PlannedWheel) -> StoredFile | None:
-        """A stored wheel that serves this target."""
+        """Return a stored wheel that fits this target, or None."""
         ...
 
     def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> StoredFile:
-        """Take in a checked wheel."""
+        """Store an audited wheel."""
         ...
 
-    def fetch(self, file: LockedFile, heed: Callable[[], None]) -> Path:
-        """The path of a locked file; from the index, once. What `heed` raises stops it."""
+    def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
+        """Return the path of a locked file; download it if needed.
+
+        `check_cancelled` is called during the download; an exception from it stops the download.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Tools:
-    """The ways out of this process."""
+    """The functions that act outside this process: probe, playbooks, store, labels."""
 
     probe: Prober
     differences: Callable[[Plan, Mapping[str, Facts]], Sequence[str]]
@@ -82,14 +85,14 @@ class Tools:
 
 @dataclass
 class StageOutcome:
-    """What a stage has to say of itself when it ends."""
+    """How a stage ended: the number of its failures."""
 
     failures: int = 0
 
 
 @dataclass(frozen=True)
 class Run:
-    """One apply: what stays the same from its first stage to its last."""
+    """One apply: everything that stays the same from the first stage to the last."""
 
     plan: Plan
     inventory: Inventory
@@ -101,39 +104,41 @@ class Run:
     clock: float = field(default_factory=monotonic)
 
     def tell(self, stage: Stage, state: Any, message: str = "", **details: Any) -> None:
-        """Send an event to whoever listens."""
+        """Send an event to the caller's callback."""
         self.on_event(Event(stage=stage, state=state, message=message, **details))
 
     @contextmanager
     def stage(self, stage: Stage, message: str = "", **details: Any) -> Iterator[StageOutcome]:
-        """Tell that a stage starts, how it ended and how long it took; who raises tells more."""
-        began, ending = monotonic(), StageOutcome()
+        """Report the start and the end of a stage, with its duration and number of failures."""
+        start, outcome = monotonic(), StageOutcome()
         self.journal.note("stage started", stage=stage)
         self.tell(stage, "started", message, **details)
-        yield ending
+        yield outcome
         self.journal.note("stage ended", stage=stage)
-        state = "failed" if ending.failures else "ok"
-        told = f"{message}, {ending.failures} failed" if ending.failures else message
-        self.tell(stage, state, told, seconds=round(monotonic() - began, 3), **details)
+        state = "failed" if outcome.failures else "ok"
+        summary = f"{message}, {outcome.failures} failed" if outcome.failures else message
+        self.tell(stage, state, summary, seconds=round(monotonic() - start, 3), **details)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come. A node or wheel without a result is still to be done."""
+    """How far a run has come. A node or wheel without a result is pending."""
 
     facts: Mapping[str, Facts] = field(default_factory=dict)
     nodes: Mapping[str, NodeResult] = field(default_factory=dict)
-    orders: tuple[BuildAssignment, ...] = ()
+    assignments: tuple[BuildAssignment, ...] = ()
     wheels: Mapping[str, WheelResult] = field(default_factory=dict)  # by artifact key
     stored_wheels: Mapping[str, StoredFile] = field(default_factory=dict)  # by artifact key
     files: Mapping[str, Path] = field(default_factory=dict)  # fetched, by identity
-    missing: Mapping[str, FleetbuildError] = field(default_factory=dict)  # those not to be had
+    missing: Mapping[str, FleetbuildError] = field(
+        default_factory=dict
+    )  # could not be fetched, by identity
     manifests: tuple[str, ...] = ()
     labels: Mapping[str, LabelResult] = field(default_factory=dict)  # by node
     changed: bool = False
 
     def result(self, run: Run) -> Result:
-        """What the run did, in the plan's order."""
+        """Return what the run did, in the plan's order."""
         return Result(
             plan_digest=run.plan.digest,
             wheels=tuple(self.wheels.values()),
@@ -146,5 +151,5 @@ class Progress:
 
 
 def results_by_node(results: Iterable[NodeResult]) -> dict[str, NodeResult]:
-    """Results by the name of their node."""
+    """Return the results keyed by node name."""
     return {result.node: result for result in results}

@@ -1,4 +1,8 @@
-"""The second stage: the controller fetches every locked file that this run needs, once."""
+"""Second stage, fetch: download every locked file that this run needs to the controller, once.
+
+In: build assignments and pending groups. Out: the path of each file. A wheel or group that lacks a
+file fails; the others go on.
+"""
 
 from __future__ import annotations
 
@@ -29,31 +33,35 @@ _CONNECTIONS = 8
 
 
 def fetch(run: Run, progress: Progress) -> Progress:
-    """Have sources, build requirements and dependencies here; say who misses what."""
+    """Fetch sources, build requirements and dependencies; fail the groups that lack a file."""
     wanted = _wanted(run, progress)
     if not wanted:
         return progress
     message = count(len(wanted), "file")
     with run.stage("fetch", message):
-        outcomes = _all(run, wanted)
-    files = {file.identity: got for file, got in outcomes if isinstance(got, Path)}
-    missing = {file.identity: got for file, got in outcomes if isinstance(got, FleetbuildError)}
-    progress = _with_published(run, replace(progress, files=files, missing=missing))
-    return _without_inputs(run, progress) if missing else progress
+        outcomes = _fetch_all(run, wanted)
+    files = {file.identity: result for file, result in outcomes if isinstance(result, Path)}
+    missing = {
+        file.identity: result for file, result in outcomes if isinstance(result, FleetbuildError)
+    }
+    progress = _store_published(run, replace(progress, files=files, missing=missing))
+    return _drop_groups_without_files(run, progress) if missing else progress
 
 
-def _all(run: Run, wanted: Sequence[LockedFile]) -> list[Outcome]:
-    """Each file, or why it is missing. Ctrl-C waits for no download to end: each stops where it
-    is."""
+def _fetch_all(run: Run, wanted: Sequence[LockedFile]) -> list[Outcome]:
+    """Fetch all files in parallel; return a path or an error for each.
+
+    Ctrl-C stops running downloads at their next chunk.
+    """
     stopped = threading.Event()
 
-    def heed() -> None:
+    def check_cancelled() -> None:
         if stopped.is_set():
             raise CancelledError
 
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         try:
-            return list(pool.map(lambda file: _one(run, file, heed), wanted))
+            return list(pool.map(lambda file: _fetch_one(run, file, check_cancelled), wanted))
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -62,8 +70,8 @@ def _all(run: Run, wanted: Sequence[LockedFile]) -> list[Outcome]:
 
 def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
     files = {}
-    for order in progress.orders:
-        files.update({file.identity: file for file in inputs(order)})
+    for assignment in progress.assignments:
+        files.update({file.identity: file for file in build_inputs(assignment)})
     files.update({file.identity: file for _, file in _published(run, progress)})
     for group in pending_groups(run.plan, progress.nodes):
         files.update({file.identity: file for file in group.dependencies or ()})
@@ -71,19 +79,19 @@ def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
 
 
 def _published(run: Run, progress: Progress) -> Iterator[tuple[PlannedWheel, LockedFile]]:
-    """The wheels that others have built, and that the store does not have yet."""
+    """Yield the published wheels that are not in the store yet."""
     for _, wheel in pending_wheels(run.plan, progress.nodes):
         if wheel.published and key_of(wheel) not in progress.stored_wheels:
             yield wheel, wheel.published
 
 
-def _with_published(run: Run, progress: Progress) -> Progress:
-    """The same, with each of those wheels in the store, as if it had been built."""
+def _store_published(run: Run, progress: Progress) -> Progress:
+    """Put the fetched published wheels into the store, as if they had been built."""
     stored_wheels, wheels = dict(progress.stored_wheels), dict(progress.wheels)
     for wheel, file in _published(run, progress):
         key = key_of(wheel)
         if error := progress.missing.get(file.identity):
-            wheels[key] = _lost(wheel, error)
+            wheels[key] = _failed_result(wheel, error)
             continue
         path = progress.files[file.identity]
         stored = run.tools.wheels.add(path, wheel, built_on="published", seconds=0.0)
@@ -92,32 +100,36 @@ def _with_published(run: Run, progress: Progress) -> Progress:
     return replace(progress, stored_wheels=stored_wheels, wheels=wheels)
 
 
-def inputs(order: BuildAssignment) -> Iterator[LockedFile]:
-    """The locked files that a build takes in."""
-    yield source_of(order.wheel)
-    yield from order.wheel.build_dependencies
+def build_inputs(assignment: BuildAssignment) -> Iterator[LockedFile]:
+    """Yield the locked files that a build needs."""
+    yield source_of(assignment.wheel)
+    yield from assignment.wheel.build_dependencies
 
 
-def _one(run: Run, file: LockedFile, heed: Callable[[], None]) -> Outcome:
+def _fetch_one(run: Run, file: LockedFile, check_cancelled: Callable[[], None]) -> Outcome:
     try:
-        return file, run.tools.wheels.fetch(file, heed)
+        return file, run.tools.wheels.fetch(file, check_cancelled)
     except FleetbuildError as error:
         run.tell("fetch", "failed", error.message, package=file.name, fix=error.fix)
         return file, error
 
 
-def _without_inputs(run: Run, progress: Progress) -> Progress:
-    """A group that misses a file is out; the others go on."""
+def _drop_groups_without_files(run: Run, progress: Progress) -> Progress:
+    """Fail the wheels and groups that lack a file; the others go on."""
     wheels = dict(progress.wheels)
-    for order in progress.orders:
-        if error := _first_error(progress, inputs(order)):
-            wheels[key_of(order.wheel)] = _lost(order.wheel, error, order.node)
+    for assignment in progress.assignments:
+        if error := _first_error(progress, build_inputs(assignment)):
+            wheels[key_of(assignment.wheel)] = _failed_result(
+                assignment.wheel, error, assignment.node
+            )
     nodes = {**progress.nodes, **results_of_failed_wheels(run.plan, progress.nodes, wheels)}
     for group in pending_groups(run.plan, nodes):
         if error := _first_error(progress, iter(group.dependencies or ())):
-            nodes |= results_by_node(_uninstallable(group, error, pending_nodes(group, nodes)))
-    orders = tuple(order for order in progress.orders if key_of(order.wheel) not in wheels)
-    return replace(progress, nodes=nodes, wheels=wheels, orders=orders)
+            nodes |= results_by_node(_failed_nodes(group, error, pending_nodes(group, nodes)))
+    assignments = tuple(
+        assignment for assignment in progress.assignments if key_of(assignment.wheel) not in wheels
+    )
+    return replace(progress, nodes=nodes, wheels=wheels, assignments=assignments)
 
 
 def _first_error(progress: Progress, files: Iterator[LockedFile]) -> FleetbuildError | None:
@@ -125,13 +137,15 @@ def _first_error(progress: Progress, files: Iterator[LockedFile]) -> FleetbuildE
     return next((error for error in errors if error), None)
 
 
-def _lost(wheel: PlannedWheel, error: FleetbuildError, node: str | None = None) -> WheelResult:
+def _failed_result(
+    wheel: PlannedWheel, error: FleetbuildError, node: str | None = None
+) -> WheelResult:
     return WheelResult(
         state="failed", **wheel_identity(wheel), built_on=node, reason=error.message, fix=error.fix
     )
 
 
-def _uninstallable(
+def _failed_nodes(
     group: PlannedGroup, error: FleetbuildError, names: tuple[str, ...]
 ) -> Iterator[NodeResult]:
     for name in names:

@@ -1,7 +1,7 @@
-"""Known failures: what a compiler or a release said, as a sentence that says what to do.
+"""Known failures: turn the output of a compiler or a release into a reason and a fix.
 
-The table lies in the role verify_wheel, which explains by it what it sees on nodes; here it
-explains what builders say. Texts come from nodes: they are bounded, and never become templates.
+In: text from a node. Out: reason and fix. The table belongs to the role verify_wheel, which uses it
+on the nodes; this module uses it for builds. The text is bounded and never becomes a template.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetbuild.ansible import ansible_dir
 from fleetbuild.models import Target
 
 _TABLE = "roles/verify_wheel/vars/main/ailments.yml"
-_LONGEST = 1 << 16  # of the end of a text; an error stands where a compiler stopped
+_LONGEST = 1 << 16  # characters from the end: a compiler prints its error last
 
 
 class _KnownFailure(NamedTuple):
@@ -34,20 +34,18 @@ def explain_failure(
     *,
     during: Literal["run", "build"] = "build",
 ) -> tuple[str, str]:
-    """What a failure means and what to do: (reason, fix). A text that nobody knows stays as it is,
-    and then there is no fix.
-    """
+    """Return (reason, fix) of a failure. An unknown text is returned unchanged, with fix ""."""
     text = text[-_LONGEST:]
     known = {"node": node, "group": group, "isa": target.isa, "sms": _sms(target)}
-    for ailment in _known_failures():
-        if during not in ailment.during:
+    for failure in _known_failures():
+        if during not in failure.during:
             continue
-        for pattern in ailment.patterns:
+        for pattern in failure.patterns:
             if match := pattern.search(text):
                 found = next(filter(None, match.groups()), "")
                 return (
-                    ailment.says.format("", found, **known),
-                    ailment.fix.format("", found, **known),
+                    failure.says.format("", found, **known),
+                    failure.fix.format("", found, **known),
                 )
     return text, ""
 

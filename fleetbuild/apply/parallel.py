@@ -1,4 +1,4 @@
-"""Jobs side by side, each in its own thread: one that waits keeps no other from going on."""
+"""Run jobs in parallel threads, so that a job that waits does not block the others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 def run_in_parallel(
     jobs: Sequence[Callable[[], T]], most: int, stop: Callable[[], None]
 ) -> list[T]:
-    """What the jobs return, in their order; at most so many at a time.
+    """Run the jobs, at most `most` at a time; return their results in order.
 
-    An exception waits until the other jobs have ended. Ctrl-C does not: `stop` is called, which
-    must end the jobs under way.
+    An exception is raised after the other jobs have ended. Ctrl-C calls `stop`, which must end the
+    running jobs.
     """
     if min(len(jobs), most) <= 1:
         return [job() for job in jobs]
@@ -38,7 +38,7 @@ def run_in_parallel(
 
 
 def one_by_one(on_event: OnEvent) -> OnEvent:
-    """The same callback for several threads, one event at a time."""
+    """Wrap a callback so that several threads can call it, one event at a time."""
     lock = Lock()
 
     def tell(event: Event) -> None:

@@ -1,4 +1,8 @@
-"""What is left to be done: questions about a plan, fresh facts and results so far. No I/O."""
+"""Pending work: which nodes, groups and wheels of a plan still need something done. No I/O.
+
+In: a plan, fresh facts and the results so far. Out: results, pending nodes and wheels, builders,
+canaries.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,14 @@ _FAILED_STATES = ("failed", "refused")
 
 @dataclass(frozen=True)
 class NoBuilder:
-    """No member of the group can build now; `reason` is a sentence."""
+    """None of the planned builders can build the wheel now; `reason` is a sentence."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class BuildAssignment:
-    """A wheel to be built, for a group, on a node."""
+    """A wheel to build, the group it is for, and the node that builds it."""
 
     wheel: PlannedWheel
     group: str
@@ -41,17 +45,19 @@ class BuildAssignment:
 
 
 def initial_results(plan: Plan, facts: Mapping[str, Facts]) -> dict[str, NodeResult]:
-    """The nodes about which there is nothing to do, or nothing that can be done."""
-    fates = {name: fate for name in plan.nodes if (fate := result_from_plan(plan, name))}
+    """Return the results of nodes that need no work or cannot be worked on."""
+    results = {name: result for name in plan.nodes if (result := result_from_plan(plan, name))}
     for group in plan.groups:
         for name in group.nodes:
-            if name not in fates and (fate := _result_from_facts(plan, group, name, facts[name])):
-                fates[name] = fate
-    return fates
+            if name not in results and (
+                result := _result_from_facts(plan, group, name, facts[name])
+            ):
+                results[name] = result
+    return results
 
 
 def result_from_plan(plan: Plan, name: str) -> NodeResult | None:
-    """What the plan itself says will not be done."""
+    """Return the result of a node that the plan leaves out, None if the plan includes it."""
     node = plan.nodes[name]
     if node.state == "ok":
         return None
@@ -72,7 +78,7 @@ def _result_from_facts(
             group=group.name,
             state="unreachable",
             reason=facts.reason,
-            fix=facts.fix or "Once it answers, run the same apply again; what is done stays done.",
+            fix=facts.fix or "Once it answers, run the same apply again; finished work is kept.",
         )
     blocked = [wheel for wheel in group.wheels if wheel.action == "blocked"]
     if blocked:
@@ -85,48 +91,42 @@ def _result_from_facts(
 
 
 def is_serving(plan: Plan, group: PlannedGroup, facts: Facts) -> bool:
-    """Is the group's release the node's current one, and was it verified there?"""
+    """Return whether the group's release is current and verified on the node."""
     current = facts.release.get(plan.release)
     return current is not None and current.id == group.release_id and current.verified
 
 
-def pending_nodes(group: PlannedGroup, fates: Collection[str]) -> tuple[str, ...]:
-    """The nodes of a group whose fate is open."""
-    return tuple(name for name in group.nodes if name not in fates)
+def pending_nodes(group: PlannedGroup, results: Collection[str]) -> tuple[str, ...]:
+    """Return the nodes of a group that have no result yet."""
+    return tuple(name for name in group.nodes if name not in results)
 
 
-def pending_groups(plan: Plan, fates: Collection[str]) -> Iterator[PlannedGroup]:
-    """The groups in which something is to be done."""
-    return (group for group in plan.groups if pending_nodes(group, fates))
+def pending_groups(plan: Plan, results: Collection[str]) -> Iterator[PlannedGroup]:
+    """Return the groups with pending nodes."""
+    return (group for group in plan.groups if pending_nodes(group, results))
 
 
 def pending_wheels(
-    plan: Plan, fates: Collection[str]
+    plan: Plan, results: Collection[str]
 ) -> Iterator[tuple[PlannedGroup, PlannedWheel]]:
-    """Each wheel that an unfinished group needs, once, with the first group that needs it."""
+    """Yield each wheel that a pending group needs, once, with the first group that needs it."""
     seen: set[str] = set()
-    for group in pending_groups(plan, fates):
+    for group in pending_groups(plan, results):
         for wheel in group.wheels:
             if key_of(wheel) not in seen:
                 seen.add(key_of(wheel))
                 yield group, wheel
 
 
-def planned_wheels(plan: Plan) -> dict[str, PlannedWheel]:
-    """The wheels of a plan by artifact key."""
-    wheels = (wheel for group in plan.groups for wheel in group.wheels)
-    return {wheel.artifact_key: wheel for wheel in wheels if wheel.artifact_key}
-
-
 def pins_of(plan: Plan, wheel: PlannedWheel) -> list[str]:
-    """The exact versions of what a wheel is built against, so that it goes with nothing else."""
-    bases = map(planned_wheels(plan).__getitem__, wheel.built_against)
+    """Return exact requirements on the wheels that this wheel is built against."""
+    bases = map(plan.wheels_by_key.__getitem__, wheel.built_against)
     return [f"{base.package}=={base.wheel_version}" for base in bases]
 
 
 @dataclass(frozen=True)
 class BuildPlace:
-    """Where a wheel is built, and with which files: what differs between a node and a pod."""
+    """Where a wheel is built and with which files; these differ between a node and a pod."""
 
     node: str | None
     python: str
@@ -138,7 +138,7 @@ class BuildPlace:
 
 
 def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
-    """The parameters of a wheel's build, on a node and in a pod alike."""
+    """Return the build parameters of a wheel, for a node or a pod."""
     return BuildSpec.model_validate(
         {
             "package": wheel.package,
@@ -155,7 +155,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "bundle": wheel.libraries == "bundle",
             "jobs": wheel.jobs,
             "timeout": wheel.timeout_seconds,
-            # The toolkit is no package of the distribution: the check before asked for it.
+            # The CUDA toolkit is not a distribution package; the check stage has looked for it.
             "libraries": [name for name in wheel.requires.libraries if name != "cuda"],
             "source": place.source,
             "source_sha256": place.source_sha256,
@@ -168,7 +168,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
 
 
 def wheel_identity(wheel: PlannedWheel) -> dict[str, str]:
-    """What every result of a wheel says of it."""
+    """Return the fields that identify a wheel in every result."""
     return {
         "package": wheel.package,
         "wheel_version": wheel.wheel_version,
@@ -177,14 +177,14 @@ def wheel_identity(wheel: PlannedWheel) -> dict[str, str]:
 
 
 def key_of(wheel: PlannedWheel) -> str:
-    """The artifact key; every wheel of a plan with a complete lock has one."""
+    """Return the artifact key; every wheel of a plan with a complete lock has one."""
     if wheel.artifact_key is None:
         raise _unlocked(wheel)
     return wheel.artifact_key
 
 
 def source_of(wheel: PlannedWheel) -> LockedFile:
-    """What a wheel is built from; every wheel of a plan with a complete lock has one."""
+    """Return the source of a wheel; every wheel of a plan with a complete lock has one."""
     if wheel.source is None:
         raise _unlocked(wheel)
     return wheel.source
@@ -192,20 +192,20 @@ def source_of(wheel: PlannedWheel) -> LockedFile:
 
 def _unlocked(wheel: PlannedWheel) -> BlockedError:
     return BlockedError(
-        f"The plan does not say what {wheel.package} {wheel.wheel_version} is built from.",
-        "Plan again where a package index can be reached.",
+        f"This plan has no locked source for {wheel.package} {wheel.wheel_version}.",
+        "Plan again with access to a package index.",
     )
 
 
 def builder_candidates(wheel: PlannedWheel) -> tuple[str, ...]:
-    """The nodes that may build a wheel, in the plan's order."""
+    """Return the nodes that may build a wheel, in the plan's order."""
     return (*filter(None, [wheel.built_on]), *wheel.fallbacks)
 
 
 def choose_builder(
     wheel: PlannedWheel, facts: Mapping[str, Facts], running_on: str | None = None
 ) -> str | NoBuilder:
-    """Who builds: where the build was left running, else the first of the plan's that can."""
+    """Return the builder: the node where the build is running, else the first that can build."""
     planned = sorted(builder_candidates(wheel), key=lambda name: name != running_on)
     problems: dict[str, str] = {}
     for name in planned:
@@ -213,7 +213,7 @@ def choose_builder(
         if problem is None:
             return name
         problems[name] = problem
-    return NoBuilder("No node can build it now: " + "; ".join(problems.values()) + ".")
+    return NoBuilder("No planned builder is available: " + "; ".join(problems.values()) + ".")
 
 
 def _why_not_builder(name: str, facts: Facts | None, libc: TargetLibc) -> str | None:
@@ -224,26 +224,26 @@ def _why_not_builder(name: str, facts: Facts | None, libc: TargetLibc) -> str | 
     if version_key(facts.libc.version) > version_key(libc.floor):
         return (
             f"{name} has {libc.family} {facts.libc.version},"
-            f" newer than {libc.floor} of the group's oldest member"
+            f" newer than the group's oldest, {libc.floor}"
         )
     return None
 
 
 def results_of_failed_wheels(
-    plan: Plan, fates: Mapping[str, NodeResult], wheels: Mapping[str, WheelResult]
+    plan: Plan, results: Mapping[str, NodeResult], wheels: Mapping[str, WheelResult]
 ) -> dict[str, NodeResult]:
-    """The nodes that get nothing, since a wheel of their group was not built or was refused."""
+    """Return the results of nodes whose group lacks a wheel that failed or was refused."""
     return {
         name: NodeResult(
             node=name,
             group=group.name,
-            state="verify_failed" if lost.state == "refused" else "build_failed",
-            reason=f"{lost.package} {lost.wheel_version}: {lost.reason}",
-            fix=lost.fix,
+            state="verify_failed" if failed.state == "refused" else "build_failed",
+            reason=f"{failed.package} {failed.wheel_version}: {failed.reason}",
+            fix=failed.fix,
         )
-        for group in pending_groups(plan, fates)
-        if (lost := _failed_wheel(group, wheels))
-        for name in pending_nodes(group, fates)
+        for group in pending_groups(plan, results)
+        if (failed := _failed_wheel(group, wheels))
+        for name in pending_nodes(group, results)
     }
 
 
@@ -253,7 +253,7 @@ def _failed_wheel(group: PlannedGroup, wheels: Mapping[str, WheelResult]) -> Whe
 
 
 def canaries(group: PlannedGroup, facts: Mapping[str, Facts], count: int) -> tuple[str, ...]:
-    """The weakest reachable members, which try a release before the others."""
+    """Return the weakest reachable nodes of a group, which get a release first."""
     reachable = [name for name in group.nodes if facts[name].state == "ok"]
     if len(reachable) <= 1:
         return ()
@@ -261,6 +261,6 @@ def canaries(group: PlannedGroup, facts: Mapping[str, Facts], count: int) -> tup
 
 
 def _strength(facts: Facts) -> tuple[int, tuple[int, ...], float]:
-    # What kills a wheel comes first: missing instructions, then an old libc, then no memory.
+    # The likeliest cause of failure first: missing instructions, an old libc, too little memory.
     libc = version_key(facts.libc.version) if facts.libc else ()
     return len(_CODE_FEATURES & set(facts.features)), libc, facts.memory_gb or 0.0

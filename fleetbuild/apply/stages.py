@@ -16,7 +16,6 @@ from fleetbuild.apply.fetch import fetch
 from fleetbuild.apply.pending import (
     BuildAssignment,
     key_of,
-    planned_wheels,
     results_of_failed_wheels,
     wheel_identity,
 )
@@ -28,30 +27,32 @@ from fleetbuild.state.run_lock import hold_run_lock
 
 
 def build_and_audit(run: Run, progress: Progress) -> Progress:
-    """Build and audit wheels in the order of what they are built against.
+    """Build and audit wheels; a wheel starts after the wheels that it is built against.
 
-    A wheel whose base failed is not started.
+    A wheel is skipped if one of those failed.
     """
-    orders = waiting = progress.orders
-    while ready := tuple(order for order in waiting if _can_begin(order, progress)):
-        waiting = tuple(order for order in waiting if order not in ready)
-        progress = audit_wheels(run, build(run, replace(progress, orders=ready)))
+    assignments = waiting = progress.assignments
+    while ready := tuple(assignment for assignment in waiting if _can_begin(assignment, progress)):
+        waiting = tuple(assignment for assignment in waiting if assignment not in ready)
+        progress = audit_wheels(run, build(run, replace(progress, assignments=ready)))
     if not waiting:
-        return replace(progress, orders=orders)
+        return replace(progress, assignments=assignments)
     wheels = {**progress.wheels, **{key_of(each.wheel): _skipped(run, each) for each in waiting}}
-    for order in waiting:
-        reason = wheels[key_of(order.wheel)].reason or ""
-        run.tell("build", "failed", reason, group=order.group, package=order.wheel.package)
+    for assignment in waiting:
+        reason = wheels[key_of(assignment.wheel)].reason or ""
+        run.tell(
+            "build", "failed", reason, group=assignment.group, package=assignment.wheel.package
+        )
     nodes = {**progress.nodes, **results_of_failed_wheels(run.plan, progress.nodes, wheels)}
-    return replace(progress, orders=orders, wheels=wheels, nodes=nodes)
+    return replace(progress, assignments=assignments, wheels=wheels, nodes=nodes)
 
 
-def _can_begin(order: BuildAssignment, progress: Progress) -> bool:
-    return set(order.wheel.built_against) <= progress.stored_wheels.keys()
+def _can_begin(assignment: BuildAssignment, progress: Progress) -> bool:
+    return set(assignment.wheel.built_against) <= progress.stored_wheels.keys()
 
 
-def _skipped(run: Run, order: BuildAssignment) -> WheelResult:
-    wheel, known = order.wheel, planned_wheels(run.plan)
+def _skipped(run: Run, assignment: BuildAssignment) -> WheelResult:
+    wheel, known = assignment.wheel, run.plan.wheels_by_key
     bases = " and ".join(
         f"{known[key].package} {known[key].wheel_version}" for key in wheel.built_against
     )
@@ -80,9 +81,9 @@ def carry_out(run: Run) -> Result:
         except KeyboardInterrupt:
             run.journal.note("run ended", error="interrupted")
             raise Interrupted(
-                "Interrupted. Every node serves the release that it served, or the new one;"
-                " builds that had begun go on, on their nodes.",
-                "Run the same apply again; it takes up what is there.",
+                "Interrupted. Every node serves either its previous release or the new one; running"
+                " builds continue on their nodes.",
+                "Run the same apply again; it continues from here.",
             ) from None
         result = progress.result(run)
         run.state.save_result(result, started=run.started)

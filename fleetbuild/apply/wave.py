@@ -1,8 +1,8 @@
-"""One wave of a rollout: a release is installed, verified and switched to on some nodes of a group.
+"""One wave of a rollout: install, verify and activate a release on some nodes of a group.
 
-In: a group, the names of its nodes, the wheels. Out: the progress with a result for each node. On a
-node a release is installed beside the current one, verified with its own interpreter, and switched
-to only then (see playbooks/install.yml), so a failure leaves the previous release serving.
+In: a group, the names of its nodes, the wheels. Out: the progress with a result for each node. A
+node installs the release beside the current one, verifies it with its own interpreter, and only
+then switches to it (see playbooks/install.yml), so a failure leaves the previous release serving.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 def wave(
     run: Run, progress: Progress, group: PlannedGroup, names: Sequence[str], who: str
 ) -> Progress:
-    """Install on these nodes of a group."""
+    """Install the group's release on these nodes; remove their labels before, set them after."""
     progress = withdraw_labels(run, progress, names)
     names = [name for name in names if name not in progress.nodes]
     if not names:
         return progress
     replies: dict[str, RoleResult] = {}
     run.state.mark_changing(names)
-    with run.stage("install", count(len(names), who), group=group.name) as ending:
+    with run.stage("install", count(len(names), who), group=group.name) as outcome:
         hosts = run.tools.playbook(
             "install.yml",
             limit=sorted(names),
@@ -61,7 +61,7 @@ def wave(
             _result(group, name, replies.get(name), hosts.get(name), _serving(run, progress, name))
             for name in names
         ]
-        ending.failures = sum(result.state != "installed" for result in results)
+        outcome.failures = sum(result.state != "installed" for result in results)
     for result in results:
         run.journal.note("node ended", node=result.node, state=result.state)
         if result.state != "installed":
@@ -105,7 +105,7 @@ def _fetched(progress: Progress, file: LockedFile) -> InstalledWheel:
 
 
 def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Manifest:
-    """What will lie beside the release on the node; it says verified only once it is."""
+    """Return the manifest to install with the release; the node sets `verified` in it."""
     return Manifest(
         release=run.plan.release,
         id=str(group.release_id),
@@ -137,7 +137,7 @@ def _listener(
                 _tell_served(run, group, event.host)
             return
         step = step_of(event.task)
-        # The task that verifies is ok if the release is not: its answer says what is wrong.
+        # The verify task itself succeeds even if the release fails, so that its report comes back.
         well = event.state in ("ok", "changed") and event.result.get("ok") is not False
         if step and step.ends and well and event.host in group.nodes:
             run.tell(step.stage, "ok", node=event.host, group=group.name)
@@ -160,14 +160,15 @@ def _result(
         return NodeResult(
             state="verify_failed",
             reason=failure_reason(reply),
-            fix=reply.fix or "What served before still serves. Mend the recipe, and plan again.",
+            fix=reply.fix
+            or "The previous release still serves. Correct the recipe, then plan again.",
             **about,
         )
     return result_without_reply(name, group.name, host, reply, before)
 
 
 def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
-    run.tell("activate", "ok", "verified, and serves now", node=name, group=group.name)
+    run.tell("activate", "ok", "verified and active", node=name, group=group.name)
 
 
 def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:

@@ -1,4 +1,7 @@
-"""The last stage: what Kubernetes is to know, about nodes that were verified and no others."""
+"""Last stage, emit: label up-to-date nodes and write Kubernetes manifests for verified nodes.
+
+In: the results of all nodes. Out: manifest files in the state directory.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,17 @@ from fleetbuild.text import count
 
 
 def emit(run: Run, progress: Progress) -> Progress:
-    """Label what is left, and write the manifests that differ from those that lie there."""
+    """Label the up-to-date nodes, and write the manifests that have changed."""
     progress = label_up_to_date(run, progress)
-    so_far = progress.result(run)
-    served = tuple(group for group in run.plan.groups if so_far.verified & set(group.nodes))
+    result = progress.result(run)
+    served = tuple(group for group in run.plan.groups if result.verified & set(group.nodes))
     if not served:
         return progress
-    texts = run.tools.manifests(run.plan, served, serving_now(run.plan, run.state, so_far))
+    texts = run.tools.manifests(run.plan, served, serving_now(run.plan, run.state, result))
     paths = {run.state.manifests / name: text for name, text in sorted(texts.items())}
     written = [path for path, text in paths.items() if write_if_changed(path, text)]
-    # A node that was not reached may still serve what an older manifest says.
-    if so_far.exit_code == 0:
+    # An unreached node may still serve the release of an older manifest, so keep that file.
+    if result.exit_code == 0:
         written += _remove(_outdated(run) - paths.keys())
     if written:
         run.tell("manifests", "ok", f"{count(len(written), 'file')} in {run.state.manifests}")
@@ -35,7 +38,7 @@ def emit(run: Run, progress: Progress) -> Progress:
 
 
 def _outdated(run: Run) -> set[Path]:
-    """The files that the last apply wrote."""
+    """Return the manifest files that the last apply wrote."""
     saved = run.state.last_result()
     paths = (Path(path) for path in saved.result.manifests) if saved else ()
     return {path for path in paths if path.is_relative_to(run.state.manifests)}

@@ -1,7 +1,7 @@
-"""Which CPU features, SMs and libc a wheel needs, and whether it may go to a target's nodes.
+"""Audit wheels: which CPU features, SMs and libc a wheel needs, and whether it fits a target.
 
-Wheels come from machines that are not trusted: whatever is in them, the answer is a sentence and
-never a traceback.
+In: a wheel and a target. Out: problems as sentences. Wheels come from untrusted machines, so any
+content gives a sentence and never a traceback.
 """
 
 from fleetbuild.audit.check import check_wheel

@@ -1,4 +1,4 @@
-"""Which CPU features AArch64 machine code uses: each instruction is one word of fixed form."""
+"""Find the CPU features that AArch64 machine code uses. Each instruction is one 32-bit word."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BRANCH_MASK = 0xFF000000
 
 
 def used_features(data: bytes, address: int, known: frozenset[str]) -> Iterator[FeatureUse]:
-    """The first use of each feature beyond the baseline that is not known already."""
+    """Yield the first use of each feature beyond the baseline that is not in `known`."""
     words = _words(data)
     interesting = {word: needs for word in set(words) if (needs := features_of(word))}
     found = set(known)
@@ -35,7 +35,7 @@ def used_features(data: bytes, address: int, known: frozenset[str]) -> Iterator[
 
 
 def features_of(word: int) -> tuple[str, ...]:
-    """What an instruction needs beyond the baseline, as /proc/cpuinfo calls it."""
+    """Return the features that an instruction needs, as /proc/cpuinfo names them."""
     for mask, value, needs in _patterns()[word >> 25 & 0xF]:
         if word & mask == value:
             return needs
@@ -43,13 +43,13 @@ def features_of(word: int) -> tuple[str, ...]:
 
 
 def implied(features: frozenset[str]) -> frozenset[str]:
-    """What whoever has these features has as well."""
+    """Return the features that these features imply."""
     more = (other for feature in features for other in _table()["implied"].get(feature, ()))
     return features.union(more)
 
 
 def _guarded(words: array[int], at: int) -> bool:
-    """Is it libgcc's helper for atomics, which asks first what the CPU has?"""
+    """Return whether this is libgcc's helper for atomics, which checks the CPU first."""
     return (
         0 < at < len(words) - 1
         and words[at - 1] & _BRANCH_MASK == _BRANCH_IF_ZERO
@@ -86,7 +86,7 @@ def _table() -> dict[str, Any]:
 
 @cache
 def _patterns() -> dict[int, list[tuple[int, int, tuple[str, ...]]]]:
-    """The rows by the bits 28 to 25, which tell the large classes of instructions apart."""
+    """Return the table rows by bits 28 to 25, which separate the main instruction classes."""
     classes: dict[int, list[tuple[int, int, tuple[str, ...]]]] = defaultdict(list)
     for mask, value, needs in _table()["patterns"]:
         for bits in range(16):

@@ -1,4 +1,4 @@
-"""A wheel as an archive: the one place of the audit that reads files. Trusts nothing it is told."""
+"""Read the members of a wheel within limits; the only module of the audit that reads files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUSPICIOUS_SIZE = 64 * MIB
 SUSPICIOUS_RATIO = 200
 _CHUNK = MIB
 
-# What zipfile lets out of its hands where an archive is not what it says it is.
+# Exceptions that zipfile raises for a damaged archive.
 BROKEN = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, OSError, ValueError,
     RuntimeError, NotImplementedError,
@@ -27,7 +27,7 @@ BROKEN = (
 
 
 class Archive:
-    """The members of a wheel, after their names and sizes were looked at."""
+    """The members of a wheel, with checked names and sizes."""
 
     def __init__(self, file: zipfile.ZipFile) -> None:
         self._file = file
@@ -36,11 +36,11 @@ class Archive:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The files in it, in the archive's order."""
+        """Return the names of its files, in archive order."""
         return tuple(self._members)
 
     def text(self, name: str) -> str | None:
-        """A small text, None where it is not there, too large or not readable."""
+        """Return a small text; None if it is missing, too large or unreadable."""
         info = self._members.get(name)
         if info is None or info.file_size > MAX_TEXT:
             return None
@@ -50,7 +50,7 @@ class Archive:
             return None
 
     def head(self, name: str, size: int = 4) -> bytes:
-        """The first bytes of a member; none where it cannot be read."""
+        """Return the first bytes of a member; empty if it cannot be read."""
         try:
             with self._file.open(self._members[name]) as member:
                 return member.read(size)
@@ -58,11 +58,11 @@ class Archive:
             return b""
 
     def read(self, name: str) -> bytes:
-        """A whole member; one of BROKEN where it cannot be read."""
+        """Return a whole member; raises one of BROKEN if it cannot be read."""
         return self._file.read(self._members[name])
 
     def digest(self, name: str, algorithm: str) -> tuple[str, int]:
-        """A member's hash as RECORD writes it, and its size; one of BROKEN where it fails."""
+        """Return a member's hash as in RECORD, and its size; raises one of BROKEN on failure."""
         digest, size = hashlib.new(algorithm), 0
         with self._file.open(self._members[name]) as member:
             while chunk := member.read(_CHUNK):
@@ -73,10 +73,10 @@ class Archive:
 
 def _problems(members: list[zipfile.ZipInfo]) -> Iterator[str]:
     if len(members) > MAX_MEMBERS:
-        yield f"it has {len(members)} members; more than {MAX_MEMBERS} are not looked at"
+        yield f"it has {len(members)} members; more than {MAX_MEMBERS} are not examined"
     total = sum(info.file_size for info in members)
     if total > MAX_TOTAL:
-        yield f"it unpacks to {total // MIB} MiB; more than {MAX_TOTAL // MIB} are not looked at"
+        yield f"it unpacks to {total // MIB} MiB; more than {MAX_TOTAL // MIB} are not examined"
     for name, times in Counter(info.filename for info in members).items():
         if times > 1:
             yield f"{name!r} is in it {times} times"
@@ -88,7 +88,7 @@ def _member_problems(info: zipfile.ZipInfo) -> Iterator[str]:
     name = info.filename
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or ":" in parts[0]:
-        yield f"{name!r} would be unpacked outside of its place"
+        yield f"{name!r} would be unpacked outside of its folder"
     if (info.external_attr >> 16) & 0o170000 == 0o120000:
         yield f"{name!r} is a symbolic link"
     bomb = (

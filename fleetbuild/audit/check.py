@@ -1,4 +1,7 @@
-"""May this wheel go to nodes of this target? Each reason why not is a sentence."""
+"""Check whether a wheel may be installed on nodes of a target.
+
+In: a wheel's audit and a target. Out: a sentence for each problem.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,10 @@ def check_wheel(
     libstdcxx: str | None = None,
     pins: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """What speaks against this wheel on nodes of this target; nothing where it is right.
+    """Return the problems of a wheel on nodes of a target; empty if it fits.
 
-    `libstdcxx` is the oldest GLIBCXX among them, where it is known; `pins` are the exact versions
-    of what the wheel is built against.
+    `libstdcxx` is the oldest GLIBCXX of the nodes, if known; `pins` are the exact versions of the
+    packages that the wheel is built against.
     """
     audit = audit_wheel(path)
     return (
@@ -63,7 +66,7 @@ def _identity(audit: WheelAudit, package: str, version: str) -> Iterator[str]:
     }
     for where, (name, found) in said.items():
         if name and found and not same(name, found, package, version):
-            yield f"{audit.file} should be {package} {version}, and {where} says {name} {found}"
+            yield f"{audit.file} should be {package} {version}, but {where} says {name} {found}"
 
 
 def _unpinned(audit: WheelAudit, pins: Iterable[str]) -> Iterator[str]:
@@ -72,7 +75,7 @@ def _unpinned(audit: WheelAudit, pins: Iterable[str]) -> Iterator[str]:
         said = [text for text in audit.requires if _required(text) == canonicalize_name(name)]
         if [re.sub(r"\s|\[.*?\]", "", text) for text in said] != [pin]:
             found = " and ".join(said) or f"nothing of {name}"
-            yield f"{audit.file} is to require {pin}, and its METADATA requires {found}"
+            yield f"{audit.file} must require {pin}, but its METADATA requires {found}"
 
 
 def _required(text: str) -> str:
@@ -94,7 +97,7 @@ def _python_fits(tag: Tag, python: str) -> bool:
     interpreter = python.rstrip("t")
     if tag.abi == "none":
         return tag.interpreter in (interpreter, "py3", f"py{interpreter[2:]}")
-    if tag.abi == "abi3":  # good for newer Pythons, but for none without the lock
+    if tag.abi == "abi3":  # fits newer Pythons, but not free-threaded ones
         oldest = tag.interpreter.removeprefix("cp3")
         return (
             python == interpreter
@@ -124,9 +127,9 @@ def _elf(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
         yield f"{elf.path} is for {elf.arch}, not {target.arch}"
         return
     if elf.libc and elf.libc != target.libc.family:
-        yield f"{elf.path} is linked with {elf.libc}, and the nodes have {target.libc.family}"
+        yield f"{elf.path} is linked with {elf.libc}, but the nodes have {target.libc.family}"
     elif elf.glibc and version_key(elf.glibc) > version_key(target.libc.floor):
-        yield f"{elf.path} needs glibc {elf.glibc}, and the oldest node has {target.libc.floor}"
+        yield f"{elf.path} needs glibc {elf.glibc}, but the oldest node has {target.libc.floor}"
     if elf.path in _table("cpu_code")["packages"].get(canonicalize_name(package), ()):
         return
     allowed = _IMPLIED[elf.arch](frozenset(target.features))
@@ -136,11 +139,11 @@ def _elf(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
 
 
 def _cxx(audit: WheelAudit, oldest: str | None) -> Iterator[str]:
-    if oldest is None or any("libstdc++" in elf.path for elf in audit.elfs):  # it brings its own
+    if oldest is None or any("libstdc++" in elf.path for elf in audit.elfs):  # it contains its own
         return
     for elf in audit.elfs:
         if elf.glibcxx and version_key(elf.glibcxx) > version_key(oldest):
-            yield f"{elf.path} needs GLIBCXX_{elf.glibcxx}, and the oldest libstdc++ has {oldest}"
+            yield f"{elf.path} needs GLIBCXX_{elf.glibcxx}, but the oldest libstdc++ has {oldest}"
 
 
 def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iterator[str]:
@@ -152,7 +155,7 @@ def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iter
     for sm in target.sms:
         if not any(_runs(code, sm) for code in (*machine, *(f"{each}+PTX" for each in ptx))):
             yield f"{audit.file} has no code for SM {sm}; it has {_sorted(machine | ptx)}"
-    if "." in version.partition("+")[2]:  # one of ours: its version says for which SMs it is
+    if "." in version.partition("+")[2]:  # built by fleetbuild: its version names its SMs
         for elf in own:
             yield from _beyond(elf, target, package)
 
@@ -161,11 +164,11 @@ def _beyond(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
     promised = f"for SM {', '.join(target.sms)} alone" if target.sms else "for CPUs"
     extra = {sm for sm in elf.sms + elf.ptx if _base(sm) not in target.sms}
     if more := extra - _granted(package, target.sms):
-        yield f"{elf.path} holds GPU code for SM {_sorted(more)}, and it is to be {promised}"
+        yield f"{elf.path} contains GPU code for SM {_sorted(more)}, but it must be {promised}"
 
 
 def _granted(package: str, sms: tuple[str, ...]) -> set[str]:
-    """What a package may hold beyond these SMs."""
+    """Return the SMs that a package may contain beyond these."""
     rows = _table("gpu_code")["packages"].get(canonicalize_name(package), ()) if sms else ()
     return {sm for row in rows if row["for"] in (*sms, "any") for sm in row["also"]}
 
@@ -192,7 +195,7 @@ def _table(name: str) -> dict[str, Any]:
 def _runs(code: str, sm: str) -> bool:
     try:
         return runs_on(code, sm)
-    except ValueError:  # the file says an SM that there is none of
+    except ValueError:  # the file names an unknown SM
         return False
 
 

@@ -1,7 +1,7 @@
-"""What an ELF file says of itself: architecture, libraries, symbol versions, code, functions.
+"""Read an ELF file within limits: architecture, libraries, symbol versions, code, functions.
 
-Read here with nothing but bounds: a file may name one section 60,000 times, chain records in a
-circle, or hold strings without an end, and the libraries that read ELF follow it there.
+In: bytes. Out: an `Elf`, or BrokenElf. A hostile file may name one section 60,000 times, chain
+records in a circle, or contain endless strings; common ELF libraries do not guard against that.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _SHF_EXECINSTR, _PF_X, _PT_LOAD, _DT_NEEDED = 4, 1, 1, 1
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 
 _LONGEST_NAME = 4096
-_SHOWN_NAME = 200  # a mangled name says enough by then
+_SHOWN_NAME = 200  # characters; enough to recognise a mangled name
 _MOST_FUNCTIONS = 2_000_000
 _MOST_LIBRARIES = 1000
 _MOST_VERSIONS = 1000
 
 
 class BrokenElf(ValueError):
-    """The bytes begin like an ELF file, and do not go on like one."""
+    """The file starts like an ELF file but is damaged."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """Machine code, and where it is loaded."""
+    """Machine code and its load address."""
 
     address: int
     data: bytes
@@ -65,7 +65,7 @@ class _Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Elf:
-    """An ELF file, read."""
+    """The content of an ELF file."""
 
     arch: str
     needed: tuple[str, ...] = ()
@@ -76,19 +76,19 @@ class Elf:
 
     @property
     def libc(self) -> Literal["glibc", "musl"] | None:
-        """Which C library it was linked with."""
+        """Return the C library that it is linked with."""
         if any(name.startswith(("libc.musl", "ld-musl")) for name in self.needed):
             return "musl"
         glibc = "libc.so.6" in self.needed or self.highest("GLIBC") is not None
         return "glibc" if glibc else None
 
     def highest(self, prefix: str) -> str | None:
-        """The highest version asked for of GLIBC or GLIBCXX."""
+        """Return the highest required version of GLIBC or GLIBCXX."""
         found = [v.removeprefix(prefix + "_") for v in self.versions if v.startswith(prefix + "_")]
         return max((v for v in found if v[:1].isdigit()), key=version_key, default=None)
 
     def symbol_at(self, address: int) -> str | None:
-        """The function that an address lies in."""
+        """Return the name of the function at an address."""
         at = bisect.bisect_right(self._starts, address) - 1
         if at < 0:
             return None
@@ -101,7 +101,7 @@ class Elf:
 
 
 def read_elf(data: bytes) -> Elf:
-    """Read an ELF file; BrokenElf says what kept us from it."""
+    """Read an ELF file; raises BrokenElf if it is damaged."""
     try:
         return _Reader(data).elf()
     except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
@@ -109,7 +109,7 @@ def read_elf(data: bytes) -> Elf:
 
 
 def needed_by(data: bytes) -> tuple[str, ...]:
-    """The libraries that an ELF file is linked with, and nothing else of it."""
+    """Return only the libraries that an ELF file is linked with."""
     try:
         return _Reader(data).needed()
     except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
@@ -126,7 +126,7 @@ class _Reader:
         self._native = data[4:6] == _64_BIT_LITTLE_ENDIAN
 
     def elf(self) -> Elf:
-        if not self._native:  # 32 bits or big-endian: nothing that fleetbuild builds for
+        if not self._native:  # 32-bit or big-endian: not supported by fleetbuild
             return Elf(arch=self._arch)
         names = self._read_headers()
         return Elf(
@@ -145,7 +145,7 @@ class _Reader:
         return tuple(self._needed())
 
     def _read_headers(self) -> int:
-        """Find segments and sections; where the sections' names are."""
+        """Read segments and sections; return the offset of the section names."""
         header = _HEADER.unpack_from(self._data)
         self._segments = self._table(_SEGMENT, header[5], header[10], header[9])
         rows = self._table(_SECTION, header[6], header[12], header[11])
@@ -215,7 +215,7 @@ class _Reader:
         marked = [section for section in self._sections if section.flags & _SHF_EXECINSTR]
         for section in marked:
             yield Code(section.address, self._bytes(section.offset, section.size))
-        # A file may come without sections; what the loader maps as executable is code then.
+        # Without sections, every executable segment is code.
         for kind, flags, offset, address, _, size, *_ in () if marked else self._segments:
             if kind == _PT_LOAD and flags & _PF_X:
                 yield Code(address, self._bytes(offset, size))

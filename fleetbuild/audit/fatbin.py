@@ -1,4 +1,4 @@
-"""Which SMs a CUDA fat binary holds code for. The format was found by compiling and looking."""
+"""Find the SMs that a CUDA fat binary has code for. The format was found by experiments."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _SUFFIXES = {0x100000: "a", 0x200000: "f"}  # one SM only; one family of SMs
 
 
 class BrokenFatbin(ValueError):
-    """The section does not hold what its headers say."""
+    """The section does not match its headers."""
 
 
 @dataclass(frozen=True)
 class GpuCode:
-    """One piece of GPU code."""
+    """One entry of GPU code: its SM and kind."""
 
     sm: str  # "8.6", "9.0a"
     ptx: bool
 
 
 def gpu_code(section: bytes) -> Iterator[GpuCode]:
-    """The pieces of code in a .nv_fatbin section."""
+    """Yield the GPU code entries in a .nv_fatbin section."""
     at = 0
     while at + _CONTAINER.size <= len(section):
         magic, _, header, size = _CONTAINER.unpack_from(section, at)

@@ -1,4 +1,4 @@
-"""What to import from a wheel whose recipe does not say."""
+"""Find the modules to import from a wheel if its recipe does not name them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 
 def import_names(wheel: Path) -> tuple[str, ...]:
-    """The top-level names that a wheel brings; private ones only where there are no others."""
+    """Return the top-level modules of a wheel; private ones only if all are private."""
     with zipfile.ZipFile(wheel) as archive:
         names = top_level(archive.namelist())
     public = tuple(name for name in names if not name.startswith("_"))
@@ -16,7 +16,7 @@ def import_names(wheel: Path) -> tuple[str, ...]:
 
 
 def top_level(files: Iterable[str]) -> tuple[str, ...]:
-    """The names of packages and modules among these files of a wheel."""
+    """Return the top-level packages and modules among the files of a wheel."""
     found = {name for file in files if (name := _name(PurePosixPath(file)))}
     return tuple(sorted(found))
 

@@ -1,4 +1,4 @@
-"""What a wheel says of itself: METADATA, WHEEL and RECORD, and whether they agree."""
+"""Read METADATA, WHEEL and RECORD of a wheel, and check that they agree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALGORITHMS = ("sha256", "sha384", "sha512")
 
 @dataclass(frozen=True)
 class Metadata:
-    """Name, version and requirements from METADATA, and what does not fit."""
+    """Name, version and requirements from METADATA, and problems."""
 
     name: str | None
     version: str | None
@@ -29,7 +29,7 @@ class Metadata:
 
 
 def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:
-    """Read a wheel's dist-info and hold it against the file's name and content."""
+    """Read a wheel's dist-info, and compare it with the file's name and content."""
     folders = {n.split("/")[0] for n in archive.names if n.split("/")[0].endswith(".dist-info")}
     if len(folders) != 1:
         return Metadata(None, None, (f"it has {len(folders)} dist-info folders instead of one",))
@@ -60,7 +60,7 @@ def _name_problems(
 
 
 def same(name: str, version: str, other_name: str, other_version: str) -> bool:
-    """Are they the same distribution, however they are spelled?"""
+    """Return whether two spellings mean the same distribution."""
     if canonicalize_name(name) != canonicalize_name(other_name):
         return False
     try:
@@ -95,13 +95,13 @@ def _record_problems(archive: Archive, folder: str) -> Iterator[str]:
         if name not in unhashed:
             yield from _row_problems(archive, name, rows.get(name))
     for name in rows.keys() - set(archive.names) - unhashed:
-        yield f"RECORD lists {name!r}, which is not in it"
+        yield f"RECORD lists {name!r}, but the wheel does not contain it"
 
 
 def _row_problems(archive: Archive, name: str, row: list[str] | None) -> Iterator[str]:
     algorithm, _, wanted = row[1].partition("=") if row and len(row) > 1 else ("", "", "")
     if algorithm not in _ALGORITHMS:
-        yield f"{name!r} has no sound hash in RECORD"
+        yield f"{name!r} has no valid hash in RECORD"
         return
     try:
         found, _ = archive.digest(name, algorithm)
@@ -109,4 +109,4 @@ def _row_problems(archive: Archive, name: str, row: list[str] | None) -> Iterato
         yield f"{name!r} cannot be unpacked: {error}"
         return
     if found != wanted:
-        yield f"{name!r} is not what RECORD says: {algorithm} differs"
+        yield f"{name!r} does not match RECORD: {algorithm} differs"

@@ -1,4 +1,4 @@
-"""What an audit says of a wheel."""
+"""The results of an audit of a wheel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetbuild.text import version_key
 
 
 class FeatureUse(Frozen):
-    """A CPU feature that code uses, with one instruction that does."""
+    """A CPU feature that code uses, with an example instruction."""
 
     feature: str  # as in /proc/cpuinfo
     instruction: str
@@ -29,7 +29,7 @@ class ElfAudit(Frozen):
     arch: str  # x86_64, aarch64, or the ELF machine's name or number
     needed: tuple[str, ...] = ()
     libc: Literal["glibc", "musl"] | None = None
-    glibc: str | None = None  # the highest GLIBC_ symbol version that it asks for
+    glibc: str | None = None  # the highest required GLIBC_ symbol version
     glibcxx: str | None = None  # the same of libstdc++
     text_bytes: int = 0
     features: tuple[FeatureUse, ...] = ()  # beyond the architecture's baseline
@@ -38,7 +38,7 @@ class ElfAudit(Frozen):
 
 
 class WheelAudit(Frozen):
-    """What a wheel is, and what it needs; `problems` are sentences about what is wrong with it."""
+    """What a wheel is and needs; `problems` are sentences about its defects."""
 
     file: str
     sha256: str
@@ -53,21 +53,21 @@ class WheelAudit(Frozen):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """All CPU features beyond the baseline, sorted."""
+        """Return all CPU features beyond the baseline, sorted."""
         return tuple(sorted({use.feature for elf in self.elfs for use in elf.features}))
 
     @property
     def sms(self) -> tuple[str, ...]:
-        """All SMs that there is machine code for."""
+        """Return all SMs with machine code."""
         return tuple(sorted({sm for elf in self.elfs for sm in elf.sms}, key=sm_order))
 
     @property
     def ptx(self) -> tuple[str, ...]:
-        """All SMs that there is PTX for."""
+        """Return all SMs with PTX."""
         return tuple(sorted({sm for elf in self.elfs for sm in elf.ptx}, key=sm_order))
 
     @property
     def libc_floor(self) -> str | None:
-        """The oldest glibc that all of its files load with, None where they ask for none."""
+        """Return the oldest glibc that all of its files load with; None if they need no glibc."""
         versions = [elf.glibc for elf in self.elfs if elf.glibc]
         return max(versions, key=version_key, default=None)

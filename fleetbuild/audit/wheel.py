@@ -1,4 +1,4 @@
-"""From a wheel's path to what it is and needs."""
+"""Audit one wheel file: what it is, what it needs, what is wrong with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fleetbuild.files import sha256_of
 from fleetbuild.hardware.gpus import sm_order
 
 _Reader = Callable[[bytes, int, frozenset[str]], Iterator[FeatureUse]]
-_ENOUGH = 20  # problems that are told one by one
+_ENOUGH = 20  # problems that are listed one by one
 _READERS: dict[str, _Reader] = {
     "x86_64": x86.used_features,
     "aarch64": aarch64.used_features,
@@ -27,9 +27,7 @@ _READERS: dict[str, _Reader] = {
 
 
 def audit_wheel(path: Path | str) -> WheelAudit:
-    """Look into a wheel. What is wrong with it stands in `problems`; only a file that cannot be
-    read at all is an error.
-    """
+    """Audit a wheel; its defects are in `problems`. Raises only if the file cannot be read."""
     path = Path(path)
     try:
         audit = WheelAudit(file=path.name, sha256=sha256_of(path), **_file_name(path.name))
@@ -47,7 +45,7 @@ def audit_wheel(path: Path | str) -> WheelAudit:
 
 
 def file_names(path: Path) -> frozenset[str]:
-    """What the files in a wheel are called, without their folders; none where it is damaged."""
+    """Return the file names in a wheel, without folders; empty if it is damaged."""
     try:
         with zipfile.ZipFile(path) as file:
             return frozenset(PurePosixPath(name).name for name in file.namelist())
@@ -56,7 +54,7 @@ def file_names(path: Path) -> frozenset[str]:
 
 
 def needed_libraries(path: Path) -> tuple[str, ...]:
-    """The libraries that a wheel is linked with and does not bring; none where it is damaged."""
+    """Return the linked libraries that a wheel does not contain; empty if it is damaged."""
     try:
         with zipfile.ZipFile(path) as file:
             archive = Archive(file)
@@ -80,13 +78,13 @@ def _file_name(name: str) -> dict[str, object]:
 
 
 def _look_into(archive: Archive, audit: WheelAudit) -> WheelAudit:
-    if archive.problems:  # do not unpack what is out to harm
+    if archive.problems:  # do not unpack a possibly hostile archive
         return audit.model_copy(update={"problems": (*audit.problems, *archive.problems[:_ENOUGH])})
     metadata: Metadata = read_metadata(archive, audit)
     problems = [*audit.problems, *metadata.problems]
     elfs = tuple(_elfs(archive, problems))
     if len(problems) > _ENOUGH:
-        problems[_ENOUGH:] = [f"and {len(problems) - _ENOUGH} more of the like"]
+        problems[_ENOUGH:] = [f"and {len(problems) - _ENOUGH} more problems"]
     return audit.model_copy(
         update={
             "name": metadata.name,
@@ -111,7 +109,7 @@ def _elfs(archive: Archive, problems: list[str]) -> Iterator[ElfAudit]:
 
 
 def audit_elf(path: str, data: bytes) -> ElfAudit:
-    """What one ELF file needs; BrokenElf or BrokenFatbin where it is damaged."""
+    """Return what an ELF file needs; raises BrokenElf or BrokenFatbin if it is damaged."""
     elf = read_elf(data)
     pieces = {piece for section in elf.fatbins for piece in gpu_code(section)}
     return ElfAudit(

@@ -1,4 +1,4 @@
-"""Which CPU features x86-64 machine code uses."""
+"""Find the CPU features that x86-64 machine code uses."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fleetbuild.audit.models import FeatureUse
 
 
 def used_features(data: bytes, address: int, known: frozenset[str]) -> Iterator[FeatureUse]:
-    """The first use of each feature beyond the baseline that is not known already."""
+    """Yield the first use of each feature beyond the baseline that is not in `known`."""
     seen: set[int] = set()
     found = set(known)
     for instruction in Decoder(64, data, ip=address):
-        # One look at each kind of instruction is enough: there are about 5,000 of them.
+        # Each of the about 5,000 kinds of instructions is examined once.
         if instruction.code in seen:
             continue
         seen.add(instruction.code)
@@ -39,7 +39,7 @@ def used_features(data: bytes, address: int, known: frozenset[str]) -> Iterator[
 
 
 def features_of(instruction: Instruction) -> tuple[str, ...]:
-    """What an instruction needs beyond the baseline, as /proc/cpuinfo calls it."""
+    """Return the features that an instruction needs, as /proc/cpuinfo names them."""
     if instruction.code == Code.INVALID or instruction.mnemonic in _harmless():
         return ()
     if special := _special().get(instruction.mnemonic):
@@ -50,7 +50,7 @@ def features_of(instruction: Instruction) -> tuple[str, ...]:
 
 
 def implied(features: frozenset[str]) -> frozenset[str]:
-    """What whoever has these features has as well."""
+    """Return the features that these features imply."""
     more = (other for feature in features for other in _table()["implied"].get(feature, ()))
     return features.union(more)
 

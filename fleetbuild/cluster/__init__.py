@@ -1,4 +1,7 @@
-"""Talks to a Kubernetes API server: labels on nodes, and what nodes are."""
+"""Talk to a Kubernetes API server: read Nodes and set their labels.
+
+In: a kubeconfig and a context. Out: a `Client`, Nodes, outcomes of labelling.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Which cluster is meant: as kubectl finds it, where nothing is said."""
+    """The choice of a cluster; by default the one that kubectl uses."""
 
     kubeconfig: Path | None = None
     context: str | None = None
 
     def connect(self) -> Client:
-        """A client, to be closed; nothing is asked yet."""
+        """Return a client, to be closed; no request is made yet."""
         from fleetbuild.cluster.client import Client  # noqa: PLC0415 few commands ask a cluster
         from fleetbuild.cluster.kubeconfig import find_access  # noqa: PLC0415
 

@@ -1,4 +1,7 @@
-"""What can go wrong at an API server, and how it is told."""
+"""Errors of an API server, and their messages with a fix.
+
+In: refusals and connection failures. Out: `ClusterError`s.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from fleetbuild.errors import ClusterError, FleetbuildError, ForbiddenError
 
 
 class Refusal(Exception):
-    """The API server said no."""
+    """The API server refused a request."""
 
     def __init__(self, code: int, status: Mapping[str, Any]) -> None:
         super().__init__(str(status.get("message") or f"HTTP {code}"))
@@ -23,7 +26,7 @@ class Refusal(Exception):
 
 
 class NoResponse(Exception):
-    """Nobody answered, however often we asked; `reason` is a short sentence without its end."""
+    """The server did not answer any attempt; `reason` is a short sentence without a full stop."""
 
     def __init__(self, reason: str, times: int) -> None:
         super().__init__(reason)
@@ -33,10 +36,10 @@ class NoResponse(Exception):
 def as_error(
     problem: Refusal | NoResponse, access: Access, verb: str, what: str
 ) -> FleetbuildError:
-    """A problem that ends everything, as something that a user can act on."""
+    """Return the error to raise for a problem that stops the whole command."""
     if isinstance(problem, NoResponse):
         return ClusterError(
-            f"{access.where} did not answer: {problem.reason} ({problem.times} times asked).",
+            f"{access.where} did not answer: {problem.reason} ({problem.times} attempts).",
             "Try `kubectl get nodes`; once it answers, run the same command again.",
         )
     if problem.code == 401:
@@ -45,41 +48,41 @@ def as_error(
         return ForbiddenError(*forbidden(access, verb, what, problem.message))
     return ClusterError(
         f"{access.where} refused to {verb} {what}: {problem.message}",
-        "Look at the API server's log, and run the same command again.",
+        "Check the API server's log, then run the same command again.",
     )
 
 
 def no_api(access: Access, code: int) -> ClusterError:
-    """Somebody answered, but no API server: the login page of a proxy, or another program."""
+    """Return the error for an answer that is not an API server's, such as a proxy's login page."""
     what = f"a redirection (HTTP {code})" if code >= 300 else f"HTTP {code} and no JSON object"
     return ClusterError(
-        f"{access.where} answered with {what}, which no API server does.",
+        f"{access.where} answered with {what}, so it is not an API server.",
         "Something else answers there, such as a login page: check the server's address and the "
-        "proxy with `kubectl get --raw /version`, and run the same command again.",
+        "proxy with `kubectl get --raw /version`, then run the same command again.",
     )
 
 
 def expired(access: Access) -> tuple[str, str]:
-    """401, and what to do about it."""
+    """Return reason and fix for a 401 answer."""
     return (
-        f"{access.where} no longer takes the credentials of {access.user.name or 'nobody'} (401).",
-        "Log in again, try it with `kubectl get nodes`, and run the same command again.",
+        f"{access.where} rejected the credentials of {access.user.name or 'nobody'} (401).",
+        "Log in again, test it with `kubectl get nodes`, then run the same command again.",
     )
 
 
 def forbidden(access: Access, verb: str, what: str, message: str) -> tuple[str, str]:
-    """403, and the rule that is missing."""
+    """Return reason and fix for a 403 answer; the fix names the missing rule."""
     group, _, resource = what.rpartition("/")
     rule = f'{{apiGroups: ["{group}"], resources: [{resource}], verbs: [{verb}]}}'
     return (
         f"{access.user.name or 'This login'} may not {verb} {resource}: {message}",
-        f"Have this rule added to its ClusterRole: {rule}; docs/kubernetes.md has the whole of it.",
+        f"Add this rule to its ClusterRole: {rule}; docs/kubernetes.md has the complete role.",
     )
 
 
 def untrusted(access: Access, problem: ssl.SSLCertVerificationError) -> ClusterError:
-    """The server is not who it should be, or nobody told us whom to trust."""
+    """Return the error for a server certificate that is not trusted."""
     return ClusterError(
         f"The certificate of {access.where} is not trusted: {problem.verify_message}.",
-        "The kubeconfig must name the cluster's certificate-authority; get a new one.",
+        "Get a kubeconfig with the cluster's certificate-authority.",
     )

@@ -1,7 +1,7 @@
-"""Asks an API server, with the standard library alone; see docs/decisions/ for why.
+"""A client of the Kubernetes API that uses only the standard library; see docs/decisions/.
 
-A request that finds nobody, or a server that is busy, is made again a few times; each of ours may
-be, since what it asks for is a state and not a step. Connections are kept, one a thread.
+Requests that get no answer or find a busy server are retried; this is safe, since each request
+describes a state and not a step. Connections are kept, one per thread.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fleetbuild.cluster.connection import connect
 from fleetbuild.cluster.credentials import Credentials, log_in, renewable
 from fleetbuild.cluster.kubeconfig import Access
 
-TIMEOUT = 15.0  # seconds, for each answer
-WAITS = (0.5, 1.0, 2.0)  # seconds before asking again
+TIMEOUT = 15.0  # seconds for each answer
+WAITS = (0.5, 1.0, 2.0)  # seconds before each retry
 LONGEST_WAIT = 10.0
 PAGE = 500
 MAX_ANSWER = 512 * 1024**2
@@ -42,7 +42,7 @@ class _Answer:
 
 
 class Client:
-    """One API server, as one user."""
+    """A connection to one API server as one user."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Client:
             connection.close()
 
     def get(self, path: str, **query: str) -> Json:
-        """An object, or one page of a list."""
+        """Return an object, or one page of a list."""
         return self._ask("GET", path, query)
 
     def all(self, path: str) -> Iterator[Json]:
-        """Every item of a list, however many pages it has."""
+        """Yield every item of a list, across all pages."""
         onward = ""
         while True:
             page = self.get(path, limit=str(PAGE), **({"continue": onward} if onward else {}))
@@ -82,14 +82,14 @@ class Client:
     def apply(
         self, path: str, wanted: Json, *, manager: str, force: bool, dry_run: bool = False
     ) -> Json:
-        """Server-side apply: what it is now, with what this manager wants of it."""
+        """Apply a document server-side for a field manager; return the object as it is now."""
         query = {"fieldManager": manager, "force": str(force).lower(), "fieldValidation": "Strict"}
         if dry_run:
             query["dryRun"] = "All"
         return self._ask("PATCH", path, query, wanted, APPLY)
 
     def merge(self, path: str, change: Json, *, manager: str) -> Json:
-        """A merge patch: null takes a key away, whoever owns it."""
+        """Apply a merge patch; null removes a key, whoever owns it."""
         return self._ask("PATCH", path, {"fieldManager": manager}, change, MERGE)
 
     def _ask(
@@ -102,22 +102,22 @@ class Client:
     ) -> Json:
         text = json.dumps(body).encode() if body is not None else None
         target = f"{path}?{urlencode(query)}" if query else path
-        answer = self._patiently(method, target, text, kind)
+        answer = self._ask_with_retries(method, target, text, kind)
         document = _document(answer.body)
         if answer.code >= 400:
-            raise Refusal(answer.code, document or _in_words(answer.body))
+            raise Refusal(answer.code, document or _error_body(answer.body))
         if answer.code >= 300 or document is None:
             raise no_api(self.access, answer.code)
         return document
 
-    def _patiently(self, method: str, target: str, body: bytes | None, kind: str) -> _Answer:
+    def _ask_with_retries(self, method: str, target: str, body: bytes | None, kind: str) -> _Answer:
         renewed = False
         for number, wait in enumerate((*WAITS, None)):
             credentials = self._log_in()
             try:
                 answer = self._once(credentials, method, target, body, kind)
             except (OSError, http.client.HTTPException) as problem:
-                self._hang_up()
+                self._close_connections()
                 if isinstance(problem, ssl.SSLCertVerificationError):
                     raise untrusted(self.access, problem) from None
                 if wait is None:
@@ -130,8 +130,8 @@ class Client:
                 continue
             if wait is None or answer.code not in _BUSY:
                 return answer
-            self._sleep(_told_to_wait(answer.wait, wait))
-        raise AssertionError("the last turn returns or raises")
+            self._sleep(_retry_after(answer.wait, wait))
+        raise AssertionError("the last attempt returns or raises")
 
     def _once(
         self, credentials: Credentials, method: str, target: str, body: bytes | None, kind: str
@@ -145,10 +145,10 @@ class Client:
             connection.putheader("Content-Length", str(len(body)))
         connection.endheaders(body)
         response = connection.getresponse()
-        return _Answer(response.status, response.getheader("Retry-After"), _whole(response))
+        return _Answer(response.status, response.getheader("Retry-After"), _read_body(response))
 
     def _log_in(self) -> Credentials:
-        with self._lock:  # one command asks its user, not eight
+        with self._lock:  # one login prompt, not one per thread
             if self._credentials is None:
                 self._credentials = log_in(self.access)
             return self._credentials
@@ -160,7 +160,7 @@ class Client:
 
     def _connection(self, credentials: Credentials) -> http.client.HTTPConnection:
         if getattr(self._local, "of", None) is not credentials:
-            self._hang_up()
+            self._close_connections()
             self._local.connection = connect(self.access, credentials, self._timeout)
             self._local.of = credentials
             with self._lock:
@@ -168,7 +168,7 @@ class Client:
         connection: http.client.HTTPConnection = self._local.connection
         return connection
 
-    def _hang_up(self) -> None:
+    def _close_connections(self) -> None:
         connection = getattr(self._local, "connection", None)
         if connection is not None:
             connection.close()
@@ -182,10 +182,10 @@ def _headers(credentials: Credentials, access: Access) -> Iterator[tuple[str, st
     yield from access.user.impersonation()
 
 
-def _whole(response: http.client.HTTPResponse) -> bytes:
+def _read_body(response: http.client.HTTPResponse) -> bytes:
     body = response.read(MAX_ANSWER + 1)
     if len(body) > MAX_ANSWER:
-        raise http.client.HTTPException("its answer is longer than any list of nodes")
+        raise http.client.HTTPException("its answer is too long")
     return body
 
 
@@ -197,11 +197,11 @@ def _document(body: bytes) -> Json | None:
     return document if isinstance(document, dict) else None
 
 
-def _in_words(body: bytes) -> Json:
+def _error_body(body: bytes) -> Json:
     return {"message": body[:300].decode(errors="replace").strip()}
 
 
-def _told_to_wait(header: str | None, otherwise: float) -> float:
+def _retry_after(header: str | None, otherwise: float) -> float:
     return min(float(header), LONGEST_WAIT) if header and header.isdigit() else otherwise
 
 
@@ -209,12 +209,12 @@ def _reason(problem: Exception, timeout: float) -> str:
     if isinstance(problem, TimeoutError):
         return f"no answer within {timeout:g} s"
     if isinstance(problem, socket.gaierror):
-        return "its name is unknown here"
+        return "its name cannot be resolved"
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror.lower()
     return str(problem) or "the connection was lost"
 
 
 def path_of(*parts: str) -> str:
-    """A path of the API; no part of it leads elsewhere."""
+    """Return a path of the API; each part is quoted."""
     return "/" + "/".join(quote(part, safe="") for part in parts)

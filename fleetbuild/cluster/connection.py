@@ -1,4 +1,7 @@
-"""From a kubeconfig's words to a connection: TLS, certificates, proxies."""
+"""Connect to an API server: TLS, certificates, proxies.
+
+In: what the kubeconfig says and the credentials. Out: an HTTP connection.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from fleetbuild.errors import KubeconfigError
 
 
 class _Https(http.client.HTTPConnection):
-    """HTTPS whose certificate may name another host than the one that is asked."""
+    """HTTPS with a server name in the certificate that may differ from the host."""
 
     default_port = 443
 
@@ -26,7 +29,7 @@ class _Https(http.client.HTTPConnection):
         self._context, self._name = context, name
 
     def connect(self) -> None:
-        """Reach the server, or the proxy before it, and speak TLS with the server."""
+        """Connect to the server, through the proxy if there is one, and start TLS."""
         super().connect()
         self.sock = self._context.wrap_socket(self.sock, server_hostname=self._name)
 
@@ -44,8 +47,8 @@ def connect(access: Access, credentials: Credentials, timeout: float) -> http.cl
     if way is None or way.scheme != "http" or not way.hostname:
         shown = f"{way.scheme}://{way.hostname}" if way else "of this cluster"
         raise KubeconfigError(
-            f"The proxy {shown} is none that fleetbuild can use.",
-            "Name an http:// proxy, as proxy-url of the cluster in the kubeconfig.",
+            f"The proxy {shown} is not supported.",
+            "Set proxy-url of the cluster in the kubeconfig to an http:// proxy.",
         )
     connection = _Https(way.hostname, way.port or 80, timeout=timeout, context=context, name=name)
     connection.set_tunnel(host, parts.port or 443, headers=_proxy_login(way.username, way.password))
@@ -63,7 +66,7 @@ def _tls(access: Access, credentials: Credentials) -> ssl.SSLContext:
     try:
         if access.authority:
             context = ssl.create_default_context(cadata=access.authority.decode("ascii"))
-        # Authorities that clusters made for themselves often lack what strict checks ask for.
+        # Self-made certificate authorities of clusters often fail strict checks.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not access.verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -71,14 +74,14 @@ def _tls(access: Access, credentials: Credentials) -> ssl.SSLContext:
             _show(context, credentials.certificate, credentials.key)
     except (ssl.SSLError, ValueError):
         raise KubeconfigError(
-            f"A certificate or key for {access.where} is none, or they do not belong together.",
-            "Get a new kubeconfig from whoever runs the cluster.",
+            f"The certificate or key for {access.where} is invalid, or they do not match.",
+            "Get a new kubeconfig from the cluster's administrator.",
         ) from None
     return context
 
 
 def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Python takes a certificate from files alone: they are ours alone, and gone at once."""
+    """Load a client certificate through private temporary files; Python needs files."""
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
         files = [Path(folder, name) for name in ("certificate", "key")]
         for file, content in zip(files, (certificate, key), strict=True):

@@ -1,4 +1,7 @@
-"""What proves to an API server who we are: a token, a certificate, or what a command prints."""
+"""Credentials for an API server: a token, a certificate, or the output of an exec command.
+
+In: the user entry of a kubeconfig. Out: `Credentials`.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from fleetbuild.cluster.kubeconfig import Access, User
 from fleetbuild.cluster.kubeconfig_schema import Exec
 from fleetbuild.errors import ClusterError, KubeconfigError
 
-PATIENCE = 120.0  # seconds that a command may take: some open a browser
+COMMAND_TIMEOUT = 120.0  # seconds for an exec command: some open a browser
 _KINDS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Header and certificate of our requests."""
+    """The Authorization header and client certificate of requests."""
 
     authorization: str | None = field(default=None, repr=False)
     certificate: bytes | None = field(default=None, repr=False)
@@ -31,9 +34,9 @@ class Credentials:
 
 
 def log_in(access: Access) -> Credentials:
-    """What this user has now; a command is run, and a file read, each time it is asked."""
+    """Return the user's credentials; each call reads the file or runs the command again."""
     user = access.user
-    # The order is kubectl's: a file before what is written down, a command after both.
+    # As in kubectl: a token file before a token, an exec command last.
     token = _from_file(user) or user.token
     if token:
         return Credentials(_bearer(user, token), user.certificate, user.key)
@@ -47,19 +50,19 @@ def log_in(access: Access) -> Credentials:
 def _bearer(user: User, token: str) -> str:
     if not (token.isascii() and token.isprintable()):
         raise KubeconfigError(
-            f"The token of {user.name} is none: it holds a line end, or what is no ASCII.",
+            f"{user.name}'s token contains a newline or non-ASCII characters.",
             "Log in again.",
         )
     return f"Bearer {token}"
 
 
 def basic(user: str, password: str) -> str:
-    """A name and a password, as a header says them."""
+    """Return the header value of basic authentication."""
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
 
 def renewable(user: User) -> bool:
-    """May asking again bring something newer?"""
+    """Return whether logging in again can give new credentials."""
     return user.token_file is not None or (user.token is None and user.command is not None)
 
 
@@ -69,9 +72,9 @@ def _from_file(user: User) -> str | None:
     try:
         return user.token_file.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text file"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise KubeconfigError(
-            f"The token of {user.name} cannot be read from {str(user.token_file)!r}: {reason}.",
+            f"{user.name}'s token cannot be read from {str(user.token_file)!r}: {reason}.",
             "Log in again.",
         ) from None
 
@@ -80,8 +83,8 @@ def _from_command(access: Access, command: Exec) -> Credentials:
     kind = command.api_version
     if kind not in _KINDS or not command.command:
         raise KubeconfigError(
-            f"The exec entry of {access.user.name} is of {kind}, not of {' or '.join(_KINDS)}.",
-            "Let your cluster's tool write the kubeconfig again.",
+            f"The exec entry of {access.user.name} is {kind}, not {' or '.join(_KINDS)}.",
+            "Generate the kubeconfig again with your cluster's tool.",
         )
     said = _run(access, command)
     try:
@@ -89,7 +92,7 @@ def _from_command(access: Access, command: Exec) -> Credentials:
     except ValidationError:
         raise _failed(access, command, "it printed no ExecCredential") from None
     if not status.token and not (status.certificate and status.key):
-        raise _failed(access, command, "it gave neither a token nor a certificate")
+        raise _failed(access, command, "it printed neither a token nor a certificate")
     return Credentials(
         authorization=_bearer(access.user, status.token) if status.token else None,
         certificate=status.certificate.encode() if status.certificate else None,
@@ -104,7 +107,7 @@ class _Status(BaseModel):
 
 
 class _Printed(BaseModel):
-    """An ExecCredential, as a command prints it."""
+    """An ExecCredential as an exec command prints it."""
 
     status: _Status
 
@@ -117,28 +120,28 @@ def _run(access: Access, command: Exec) -> bytes:
             [_program(access.user, command.command), *command.args],
             env={**os.environ, **env, "KUBERNETES_EXEC_INFO": _info(access, command)},
             stdin=None if interactive else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,  # what it has to say to its user goes to the user
-            timeout=PATIENCE,
+            stdout=subprocess.PIPE,  # prompts on stderr go to the user
+            timeout=COMMAND_TIMEOUT,
             check=False,
         )
     except FileNotFoundError:
         hint = command.hint.strip() or "Install it, or log in another way."
         raise KubeconfigError(
-            f"{access.user.name} logs in with {command.command}, which is not installed.", hint
+            f"{access.user.name} logs in with {command.command}, but that is not installed.", hint
         ) from None
     except subprocess.TimeoutExpired:
-        raise _failed(access, command, f"it did not end within {PATIENCE:g} s") from None
+        raise _failed(access, command, f"it did not end within {COMMAND_TIMEOUT:g} s") from None
     except OSError as error:
         raise _failed(access, command, error.strerror or "it cannot be run") from None
-    except ValueError:  # a variable with `=` in its name, or a NUL somewhere
-        raise _failed(access, command, "nothing can be called like it or its variables") from None
+    except ValueError:  # a variable with `=` in its name, or a NUL character
+        raise _failed(access, command, "its name or its variables are invalid") from None
     if done.returncode:
-        raise _failed(access, command, f"it ended with {done.returncode}")
+        raise _failed(access, command, f"its exit code was {done.returncode}")
     return done.stdout
 
 
 def _program(user: User, name: str) -> str:
-    """As in kubectl, a path with a slash starts where the kubeconfig lies."""
+    """Resolve a command; as in kubectl, a relative path starts at the kubeconfig's folder."""
     return str(user.folder / name) if "/" in name and not Path(name).is_absolute() else name
 
 
@@ -160,5 +163,5 @@ def _info(access: Access, command: Exec) -> str:
 def _failed(access: Access, command: Exec, why: str) -> ClusterError:
     return ClusterError(
         f"{access.user.name} could not log in: {command.command}: {why}.",
-        "Log in again, try it with `kubectl get nodes`, and run the same command again.",
+        "Log in again, test it with `kubectl get nodes`, then run the same command again.",
     )

@@ -1,7 +1,7 @@
-"""Finds the user's kubeconfig and reads out of it how one API server is reached, as kubectl does.
+"""Find and read the kubeconfig as kubectl does: which API server, which user.
 
-Several files in KUBECONFIG are one: the first that says something counts. A relative path in a
-file starts where that file lies.
+In: a path and a context, or the environment. Out: `Access`. Several files in KUBECONFIG are merged;
+the first value wins. Relative paths in a file start at that file's folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True)
 class User:
-    """How one logs in. What is secret in it is never shown."""
+    """A user entry of a kubeconfig. Its secrets are never shown."""
 
     name: str = ""
     token: str | None = field(default=None, repr=False)
@@ -38,14 +38,14 @@ class User:
     key: bytes | None = field(default=None, repr=False)  # PEM
     password: tuple[str, str] | None = field(default=None, repr=False)
     command: Exec | None = field(default=None, repr=False)
-    folder: Path = Path()  # where the command's relative path starts
+    folder: Path = Path()  # start of the command's relative path
     impersonate: str | None = None
     impersonate_uid: str | None = None
     impersonate_groups: tuple[str, ...] = ()
     impersonate_extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def impersonation(self) -> Iterator[tuple[str, str]]:
-        """The headers that say as whom we act."""
+        """Yield the impersonation headers."""
         if self.impersonate:
             yield "Impersonate-User", self.impersonate
         if self.impersonate_uid:
@@ -59,32 +59,31 @@ class User:
 
 @dataclass(frozen=True)
 class Access:
-    """An API server, and who we are there."""
+    """An API server, and the user to log in as."""
 
     server: str
     context: str
     user: User = User()
-    authority: bytes | None = None  # PEM; None: what the system trusts
+    authority: bytes | None = None  # PEM; None: the system's authorities
     verify: bool = True
-    server_name: str | None = None  # whom the certificate must name, where not the host
+    server_name: str | None = None  # the name in the certificate, if it is not the host
     proxy: str | None = None
 
     @property
     def where(self) -> str:
-        """The cluster, as people call it."""
+        """The cluster's name for messages."""
         return f"{self.server} (context {self.context})"
 
 
 def find_access(kubeconfig: Path | None = None, context: str | None = None) -> Access:
-    """How the cluster is reached: by the file named, KUBECONFIG, ~/.kube/config, or from a pod."""
+    """Find the cluster: from the named file, KUBECONFIG, ~/.kube/config, or inside a pod."""
     paths = _paths(kubeconfig)
     if not paths:
         if context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
             return _from_pod()
         raise KubeconfigError(
-            "There is no kubeconfig: neither KUBECONFIG nor ~/.kube/config names a file that is"
-            " there.",
-            "Name one with --kubeconfig, or get one from whoever runs the cluster.",
+            "No kubeconfig found: neither KUBECONFIG nor ~/.kube/config names an existing file.",
+            "Name one with --kubeconfig, or get one from the cluster's administrator.",
         )
     return _access(_merged(paths), context, ", ".join(map(str, paths)))
 
@@ -92,7 +91,9 @@ def find_access(kubeconfig: Path | None = None, context: str | None = None) -> A
 def _paths(kubeconfig: Path | None) -> list[Path]:
     if kubeconfig is not None:
         if not kubeconfig.is_file():
-            raise KubeconfigError(f"There is no kubeconfig {kubeconfig}.", "Name one that exists.")
+            raise KubeconfigError(
+                f"The kubeconfig {kubeconfig} does not exist.", "Name an existing file."
+            )
         return [kubeconfig]
     named = os.environ.get("KUBECONFIG")
     paths = named.split(os.pathsep) if named else ["~/.kube/config"]
@@ -101,7 +102,7 @@ def _paths(kubeconfig: Path | None) -> list[Path]:
 
 @dataclass
 class _Known:
-    """What all files say together."""
+    """The merged content of all files."""
 
     current: str = ""
     servers: dict[str, tuple[Server, Path]] = field(default_factory=dict)
@@ -127,7 +128,7 @@ def _read(path: Path) -> Kubeconfig:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise KubeconfigError(f"The kubeconfig {path} cannot be read: {reason}.", FIX) from None
     return parse(text, str(path))
 
@@ -143,9 +144,11 @@ def _access(known: _Known, context: str | None, files: str) -> Access:
     chosen = known.contexts[name]
     cluster, folder = known.servers.get(chosen.cluster, (Server(), Path()))
     if not cluster.server:
-        raise KubeconfigError(f"{files}: the context {name} leads to no cluster.", FIX)
+        raise KubeconfigError(
+            f"{files}: the context {name} names a cluster that is not defined.", FIX
+        )
     if chosen.user and chosen.user not in known.logins:
-        raise KubeconfigError(f"{files}: the context {name} names no user that is there.", FIX)
+        raise KubeconfigError(f"{files}: the context {name} names a user that is not defined.", FIX)
     authority = (cluster.certificate_authority, cluster.certificate_authority_data)
     return Access(
         server=_server(cluster.server, files),
@@ -159,40 +162,40 @@ def _access(known: _Known, context: str | None, files: str) -> Access:
 
 
 def address(text: str) -> SplitResult | None:
-    """The parts of a URL; None where nothing can be reached by it."""
+    """Return the parts of a URL, or None if it is not usable."""
     try:
         parts = urlsplit(text)
         usable = _is_host(parts.hostname or "") and text.isascii() and text.isprintable()
         return parts if usable and " " not in text and parts.port != 0 else None
-    except ValueError:  # a port that is none, half an IPv6 address
+    except ValueError:  # an invalid port or IPv6 address
         return None
 
 
 def _is_host(name: str) -> bool:
     try:
         return bool(name.encode("idna")) and name.isprintable()
-    except UnicodeError:  # a part of it is empty, or too long
+    except UnicodeError:  # an empty or too long label
         return False
 
 
 def _server(text: str, files: str) -> str:
     parts = address(text)
     if parts is None or parts.scheme not in ("http", "https"):
-        raise KubeconfigError(f"{files}: {text!r} is no address of an API server.", FIX)
+        raise KubeconfigError(f"{files}: {text!r} is not a valid API server address.", FIX)
     return text.rstrip("/")
 
 
 def _server_name(text: str, files: str) -> str | None:
     if text and not _is_host(text):
-        raise KubeconfigError(f"{files}: {text!r} is no tls-server-name.", FIX)
+        raise KubeconfigError(f"{files}: {text!r} is not a valid tls-server-name.", FIX)
     return text or None
 
 
 def _user(name: str, login: Login, folder: Path) -> User:
     if login.auth_provider:
         raise KubeconfigError(
-            f"The user {name} logs in with an auth-provider, which kubectl has given up.",
-            "Let your cluster's tool write a kubeconfig that logs in with exec.",
+            f"The user {name} logs in with an auth-provider, which kubectl no longer supports.",
+            "Generate a kubeconfig that logs in with exec, with your cluster's tool.",
         )
     user = User(
         name=name,
@@ -212,14 +215,18 @@ def _user(name: str, login: Login, folder: Path) -> User:
     )
     said = list(user.impersonation())
     if said and not user.impersonate:
-        raise KubeconfigError(f"The user {name} has groups, a uid or extras, and no `as`.", FIX)
+        raise KubeconfigError(
+            f"The user {name} has as-groups, as-uid or as-user-extra without `as`.", FIX
+        )
     if not all(value.isprintable() for _, value in said):
-        raise KubeconfigError(f"The user {name} acts as somebody whom no header can name.", FIX)
+        raise KubeconfigError(
+            f"The impersonation values of user {name} must be printable ASCII.", FIX
+        )
     return user
 
 
 def _content(key: str, file: str, data: str, folder: Path) -> bytes | None:
-    """What `key` names a file of, or what `key`-data holds."""
+    """Return the content of `key`-data, or of the file that `key` names."""
     try:
         if data:
             return base64.b64decode(data, validate=True)
@@ -228,7 +235,7 @@ def _content(key: str, file: str, data: str, folder: Path) -> bytes | None:
     try:
         return (folder / file).read_bytes() if file else None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no file can be called so"
+        reason = error.strerror if isinstance(error, OSError) else "the file name is invalid"
         raise KubeconfigError(
             f"The {key} {str(folder / file)!r} cannot be read: {reason}.", FIX
         ) from None

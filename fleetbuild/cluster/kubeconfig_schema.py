@@ -1,5 +1,7 @@
-"""A kubeconfig as it is written. Each value is of its type, or there is a sentence that says where
-it is not; no value is shown, since any may be a secret. What is null was not said, as in Go.
+"""The schema of a kubeconfig. A value of a wrong type is an error that names its place.
+
+In: YAML text. Out: a `Kubeconfig`. Messages show no values, since any may be a secret. As in Go,
+null means unset.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from fleetbuild.errors import KubeconfigError
 
 FIX = "Look at it with: kubectl config view"
 _BELONGS = {
-    "bool_type": "true or false belongs here, without quotes",
-    "dict_type": "keys with values belong here",
-    "missing": "this is missing",
-    "model_type": "keys with values belong here",
-    "string_type": "a text belongs here; put it in quotes",
-    "tuple_type": "a list belongs here",
+    "bool_type": "must be true or false, without quotes",
+    "dict_type": "must be keys with values",
+    "missing": "is missing",
+    "model_type": "must be keys with values",
+    "string_type": "must be a text; put it in quotes",
+    "tuple_type": "must be a list",
 }
 
 
@@ -53,7 +55,7 @@ class Exec(_Written):
 
 
 class Login(_Written):
-    """How a user logs in, and as whom they act then."""
+    """How a user logs in, and which user they impersonate."""
 
     token: str = ""
     token_file: Annotated[str, Field(alias="tokenFile")] = ""
@@ -72,7 +74,7 @@ class Login(_Written):
 
 
 class Server(_Written):
-    """Where an API server is, and how it is known to be the right one."""
+    """The address of an API server, and how its certificate is checked."""
 
     server: str = ""
     certificate_authority: str = ""
@@ -83,7 +85,7 @@ class Server(_Written):
 
 
 class Context(_Written):
-    """Which user at which server."""
+    """A pair of user and server."""
 
     cluster: str = ""
     user: str = ""
@@ -105,7 +107,7 @@ class _NamedContext(_Written):
 
 
 class Kubeconfig(_Written):
-    """A whole file."""
+    """A whole kubeconfig file."""
 
     current_context: str = ""
     clusters: tuple[_NamedServer, ...] = ()
@@ -114,11 +116,11 @@ class Kubeconfig(_Written):
 
 
 def parse(text: str, source: str) -> Kubeconfig:
-    """The kubeconfig in this text."""
+    """Parse the text of a kubeconfig."""
     try:
         return Kubeconfig.model_validate(parse_yaml(text, source, KubeconfigError) or {})
     except ValidationError as problem:
         first = problem.errors()[0]
         place = f"{source}: {'.'.join(map(str, first['loc']))}" if first["loc"] else source
-        reason = _BELONGS.get(first["type"], "this does not belong here")
+        reason = _BELONGS.get(first["type"], "is not valid")
         raise KubeconfigError(f"{place}: {reason}.", FIX) from None

@@ -1,8 +1,8 @@
-"""Labels on Nodes by server-side apply: ours come, go and change; those of others stay.
+"""Set labels on Nodes by server-side apply; labels of other owners are left alone.
 
-A release has a field manager of its own, so that what the API server takes away with one release
-are labels of that release and of no other. A Node is named together with its uid: an apply to a
-Node that is gone would make a new one otherwise.
+In: Nodes and wanted labels. Out: an `Outcome` for each. Each release has its own field manager, so
+that an apply removes labels of that release only. Each request carries the uid of its Node: without
+it, an apply to a deleted Node would create a new one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from fleetbuild.kubernetes.labels.node_labels import field_manager
 from fleetbuild.kubernetes.labels.release_labels import DEFAULT, is_label_of, is_release_label
 
 AT_ONCE = 8
-_AGAIN = "Run the same command again; what is labelled stays so."
+_AGAIN = "Run the same command again; labels already set are kept."
 
 
 @dataclass(frozen=True)
 class WantedLabels:
-    """The labels of ours that a node should have, and no other."""
+    """All of fleetbuild's labels that a node should have."""
 
     release: Mapping[str, str] | None = field(default_factory=dict)
-    hardware: Mapping[str, str] | None = None  # None of either: unknown, so what there is stays
+    hardware: Mapping[str, str] | None = None  # None: unknown, so present labels stay
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it went with one node."""
+    """The outcome of labelling one node."""
 
     state: Literal[
         "labelled", "unchanged", "gone", "conflict", "kept",
@@ -43,13 +43,13 @@ class Outcome:
     ]  # fmt: skip
     reason: str | None = None
     fix: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)  # all that it has now
-    node: ClusterNode | None = None  # as it is now, where that is known
+    labels: Mapping[str, str] = field(default_factory=dict)  # all labels of the node now
+    node: ClusterNode | None = None  # as it is now, if known
 
 
 @dataclass(frozen=True)
 class Labelling:
-    """Whose labels, under which domain, and whether those of others may be taken over."""
+    """Label domain, release, and whether to take over conflicting labels of other owners."""
 
     domain: str
     release: str = DEFAULT
@@ -62,7 +62,7 @@ class Labelling:
 
 
 def is_settled(node: ClusterNode, wanted: WantedLabels, labelling: Labelling) -> bool:
-    """Does this Node have the labels that are wanted of it, all of them owned by this manager?"""
+    """Return whether a Node has exactly the wanted labels, owned by this manager."""
     labels = _labels(node, wanted, labelling)
     return (
         _by_nfd(node, labelling) is None
@@ -78,16 +78,16 @@ def label_nodes(
     wanted: Mapping[str, WantedLabels],
     labelling: Labelling,
 ) -> dict[str, Outcome]:
-    """Give each of these Nodes the labels that are wanted of it; a trouble stops no other."""
-    patience = _Patience()
-    one = partial(_label, client, labelling, patience)
+    """Set the wanted labels of each Node; a failure does not stop the others."""
+    health = _ServerHealth()
+    one = partial(_label, client, labelling, health)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = pool.map(one, (nodes[name] for name in wanted), wanted.values())
         return dict(zip(wanted, outcomes, strict=True))
 
 
 def may_label(client: Client, node: ClusterNode, labelling: Labelling) -> None:
-    """Ask without changing anything, and raise where every node would be refused."""
+    """Try a dry run, and raise if every node would be refused."""
     body = _body(node, node.owned(labelling.manager))
     try:
         client.apply(
@@ -100,14 +100,14 @@ def may_label(client: Client, node: ClusterNode, labelling: Labelling) -> None:
             raise as_error(problem, client.access, "patch", "/nodes") from None
 
 
-class _Patience:
-    """A server that is away is not waited for once a node."""
+class _ServerHealth:
+    """Counts failed requests, so that a run does not wait for an absent server once per node."""
 
     def __init__(self) -> None:
         self._lock, self._silent = threading.Lock(), 0
 
     @property
-    def lost(self) -> bool:
+    def is_silent(self) -> bool:
         return self._silent >= AT_ONCE
 
     def note(self, *, answered: bool) -> None:
@@ -118,22 +118,22 @@ class _Patience:
 def _label(
     client: Client,
     labelling: Labelling,
-    patience: _Patience,
+    health: _ServerHealth,
     node: ClusterNode,
     wanted: WantedLabels,
 ) -> Outcome:
-    if told := _by_nfd(node, labelling):
-        return told
-    if patience.lost:
-        return _silent(client, "it had stopped answering before")
+    if outcome := _by_nfd(node, labelling):
+        return outcome
+    if health.is_silent:
+        return _silent(client, "it stopped answering earlier")
     try:
         outcome = _applied(client, labelling, node, wanted)
     except NoResponse as problem:
-        patience.note(answered=False)
-        return _silent(client, f"{problem.reason}, {problem.times} times asked")
+        health.note(answered=False)
+        return _silent(client, f"{problem.reason}, {problem.times} attempts")
     except Refusal as problem:
         outcome = _refused(client, problem)
-    patience.note(answered=True)
+    health.note(answered=True)
     return outcome
 
 
@@ -164,8 +164,11 @@ def _taken_over(
     labels: Mapping[str, str],
     labelling: Labelling,
 ) -> ClusterNode:
-    """Take labels off that others keep, and make this manager the only owner of the rest: a label
-    with two owners would outlive either. The labels themselves stay on all the while."""
+    """Remove stale labels of other owners, and make this manager the only owner of the rest.
+
+    A label with two owners would remain after one of them drops it. The wanted labels stay set
+    throughout.
+    """
     path = path_of(*NODES, node.name)
     if left:
         gone: dict[str, None] = dict.fromkeys(left)
@@ -173,22 +176,26 @@ def _taken_over(
         node = read(client.merge(path, change, manager=labelling.manager))
     if _shared(node, labels, labelling):
         owners = owned_by(node, labels, labelling.manager)
-        # With the version, so that an owner that comes meanwhile is not forgotten.
+        # With the resource version, so that an owner added meanwhile is not lost.
         change = {"metadata": {"uid": node.uid, "resourceVersion": node.version, **owners}}
         node = read(client.merge(path, change, manager=labelling.manager))
     return node
 
 
 def _shared(node: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> bool:
-    """Has a label of ours an owner beside this manager? Those of Node Feature Discovery stay so:
-    its rules say what the hardware is as well."""
+    """Return whether a wanted label has another owner.
+
+    Node Feature Discovery does not count: its rules set hardware labels as well.
+    """
     owners = {owner for key in labels for owner in node.owner(key)}
     return any(owner != labelling.manager and not is_nfd(owner) for owner in owners)
 
 
 def _by_nfd(node: ClusterNode, labelling: Labelling) -> Outcome | None:
-    """Why this Node is not labelled while Node Feature Discovery sets the labels of the release:
-    it puts back what others take off, and takes off what others put there."""
+    """Return the outcome for a Node whose release labels Node Feature Discovery sets, else None.
+
+    NFD would undo every change of these labels.
+    """
     ours = (key for key in node.labels if is_label_of(key, labelling.release, labelling.domain))
     theirs = sorted(key for key in ours if any(map(is_nfd, node.owner(key))))
     if not theirs:
@@ -220,7 +227,7 @@ def _labels(node: ClusterNode, wanted: WantedLabels, labelling: Labelling) -> di
 
 
 def _left(made: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> tuple[str, ...]:
-    """Labels of this release that others own too, and that therefore outlived our letting go."""
+    """Return stale labels of this release that remain because they have other owners."""
     return tuple(
         key
         for key in sorted(made.labels)
@@ -229,12 +236,11 @@ def _left(made: ClusterNode, labels: Mapping[str, str], labelling: Labelling) ->
 
 
 def _kept(node: ClusterNode, left: tuple[str, ...]) -> Outcome:
-    owners = sorted({owner for key in left for owner in node.owner(key)}) or ["nobody known"]
+    owners = sorted({owner for key in left for owner in node.owner(key)}) or ["an unknown owner"]
     return Outcome(
         "kept",
-        f"It keeps {', '.join(left)}, set by {', '.join(owners)}.",
-        "Let its owner take it off, or have it taken off with: fleetbuild emit labels --apply"
-        " --force-conflicts",
+        f"Stale labels remain: {', '.join(left)}, set by {', '.join(owners)}.",
+        "Let the owner remove them, or run: fleetbuild emit labels --apply --force-conflicts",
         node.labels,
         node,
     )
@@ -250,16 +256,16 @@ def _refused(client: Client, problem: Refusal) -> Outcome:
         said = "; ".join(_conflict(cause) for cause in others)
         return Outcome(
             "conflict",
-            f"Labels have other owners and other values: {said}.",
-            "Find out who is right; take them over with: fleetbuild emit labels --apply"
+            f"Labels have other owners with other values: {said}.",
+            "Check which values are right; take them over with: fleetbuild emit labels --apply"
             " --force-conflicts",
         )
-    # A conflict about nothing but the uid: the Node went, or another of its name came.
+    # A conflict about the uid alone: the Node was deleted or replaced.
     if problem.code in (404, 409) or "uid" in problem.message.lower():
         return Outcome(
             "gone",
-            "It was deleted, or replaced by another of its name, while it was labelled.",
-            "If it is to come back, label it then: fleetbuild emit labels --apply",
+            "The Node was deleted, or replaced by one of the same name, while it was labelled.",
+            "Once it is back, label it with: fleetbuild emit labels --apply",
         )
     return Outcome("refused", f"The API server refused: {problem.message}", _AGAIN)
 

@@ -1,4 +1,7 @@
-"""The Nodes of a cluster: their labels, and who owns which."""
+"""The Nodes of a cluster with their labels and the owners of each label.
+
+In: a client. Out: `ClusterNode`s.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ NODES = ("api", "v1", "nodes")
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """A Node as it was when it was read."""
+    """A Node as read from the API."""
 
     name: str
     uid: str
@@ -24,16 +27,16 @@ class ClusterNode:
     document: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def owned(self, manager: str) -> dict[str, str]:
-        """The labels that this field manager owns, alone or with others."""
+        """Return the labels that a field manager owns, alone or with others."""
         return {key: value for key, value in self.labels.items() if manager in self.owner(key)}
 
     def owner(self, label: str) -> tuple[str, ...]:
-        """The field managers of a label."""
+        """Return the field managers of a label."""
         return self.owners.get(label, ())
 
 
 def list_nodes(client: Client) -> dict[str, ClusterNode]:
-    """Every Node, by name."""
+    """Return every Node, keyed by name."""
     try:
         return {node.name: node for item in client.all(path_of(*NODES)) if (node := read(item))}
     except (Refusal, NoResponse) as problem:
@@ -41,7 +44,7 @@ def list_nodes(client: Client) -> dict[str, ClusterNode]:
 
 
 def read(document: Mapping[str, Any]) -> ClusterNode:
-    """A Node from its document."""
+    """Return the ClusterNode for a Node's document."""
     metadata = document.get("metadata") or {}
     return ClusterNode(
         name=str(metadata.get("name", "")),
@@ -54,13 +57,12 @@ def read(document: Mapping[str, Any]) -> ClusterNode:
 
 
 def is_nfd(manager: str) -> bool:
-    """Is this field manager Node Feature Discovery?"""
+    """Return whether a field manager is Node Feature Discovery."""
     return manager.startswith("nfd")
 
 
 def owned_by(node: ClusterNode, labels: Collection[str], manager: str) -> dict[str, Any]:
-    """The managedFields of a Node, with these labels owned by this manager's applies alone; Node
-    Feature Discovery stays beside."""
+    """Return a Node's managedFields with this manager (and NFD) as the only owner of labels."""
     metadata = node.document.get("metadata") or {}
     entries = []
     for entry in metadata.get("managedFields") or ():

@@ -1,4 +1,7 @@
-"""A cluster as a fleet: its Nodes as an inventory, and what it says of each as facts."""
+"""Read a cluster as a fleet: its Nodes as an inventory, their labels and features as facts.
+
+In: a client and the image for builds. Out: an `Inventory` and facts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ NO_SSH = "none"  # the connection of a node that only the cluster reaches
 
 
 def read_fleet(client: Client, image: BuilderImage) -> tuple[Inventory, dict[str, Facts]]:
-    """The Nodes, by name, with their facts."""
+    """Return the Nodes as an inventory, and their facts keyed by name."""
     nodes = list_nodes(client)
     if not nodes:
         raise InventoryError(
@@ -41,7 +44,7 @@ def read_fleet(client: Client, image: BuilderImage) -> tuple[Inventory, dict[str
 
 
 def _features(client: Client) -> tuple[list[Mapping[str, Any]], tuple[str, ...]]:
-    """All NodeFeature objects; a warning where there are some, and we may not see them."""
+    """Return all NodeFeature objects, and a warning if they may not be listed."""
     try:
         return list(client.all(path_of(*_FEATURES))), ()
     except NoResponse as problem:

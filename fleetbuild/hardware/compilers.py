@@ -1,4 +1,4 @@
-"""Which gcc a distribution offers beside its default one."""
+"""The gcc versions that a distribution packages: its default, and additional ones."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _DATA = load("compilers.yml")
 
 
 @dataclass(frozen=True)
-class Offer:
-    """Major versions of gcc. `default` is None where it is not known."""
+class PackagedGccs:
+    """Major versions of gcc. `default` is None if unknown."""
 
     default: str | None = None
-    beside: tuple[str, ...] = ()  # oldest first
+    additional: tuple[str, ...] = ()  # oldest first
 
 
-def gccs_of(distribution: str | None, version: str | None) -> Offer:
-    """What a distribution offers, by ID and VERSION_ID of its os-release."""
+def packaged_gccs(distribution: str | None, version: str | None) -> PackagedGccs:
+    """Return the gcc versions of a distribution, by ID and VERSION_ID of its os-release."""
     releases, parts = _DATA.get(distribution or "", {}), (version or "").split(".")
     fronts = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     row = next((releases[front] for front in fronts if front in releases), None)
     if row is None:
-        return Offer()
-    return Offer(str(row["default"]), tuple(map(str, sorted(row["beside"]))))
+        return PackagedGccs()
+    return PackagedGccs(str(row["default"]), tuple(map(str, sorted(row["beside"]))))

@@ -1,4 +1,4 @@
-"""CPU models: which rung a model is of when nothing is hidden from the node."""
+"""CPU models: the rung that a model reaches if no feature is hidden from the node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DATA = load("cpus.yml")
 
 
 def expected_rung(processor: Mapping[str, str]) -> Rung | None:
-    """The rung of the model that these lines of /proc/cpuinfo name; None for one not known."""
+    """Return the rung of the CPU model in these lines of /proc/cpuinfo; None if unknown."""
     name = _x86(processor) if "vendor_id" in processor else _arm(processor)
     return RUNGS[name] if name else None
 
@@ -45,6 +45,6 @@ def _in_range(number: int | None, limits: list[int] | None) -> bool:
 
 
 def _number(text: str | None) -> int | None:
-    """85 and 0xd0c; None for what is no small number."""
+    """Return 85 for "85" and 3340 for "0xd0c"; None if the text is not a small number."""
     known = re.fullmatch(r"0x[0-9a-fA-F]{1,8}|[0-9]{1,8}", text or "")
     return int(known[0], 16 if "x" in known[0] else 10) if known else None

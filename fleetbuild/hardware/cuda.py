@@ -1,4 +1,4 @@
-"""CUDA toolkits: which SMs, drivers and host compilers go with each, and which code runs where."""
+"""CUDA toolkits: the SMs, drivers and host compilers of each, and which code runs on which SM."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fleetbuild.text import version_key
 
 @dataclass(frozen=True)
 class Gcc:
-    """The versions of gcc that will do. `below` is the first that will not."""
+    """A range of gcc versions, from `least` to before `below`."""
 
     least: str
     below: str | None = None
 
     def fits(self, version: str) -> bool:
-        """Whether this gcc will do."""
+        """Return whether this gcc version is in the range."""
         return version_key(self.least) <= version_key(version) and (
             self.below is None or version_key(version) < version_key(self.below)
         )
@@ -40,15 +40,15 @@ class CudaToolkit:
     """One minor version of the CUDA toolkit."""
 
     version: str  # "13.0"
-    driver: str  # the oldest that runs what it builds
-    own_driver: str | None  # the oldest that compiles its PTX, where that is known
+    driver: str  # the oldest driver that runs what it builds
+    own_driver: str | None  # the oldest driver that compiles its PTX, if known
     gcc: Gcc
     source: tuple[str, ...]
     evidence: dict[str, str]
 
 
 def minor(version: str) -> str:
-    """13.0 for 13.0.88."""
+    """Return 13.0 for 13.0.88."""
     return ".".join(version.split(".")[:2])
 
 
@@ -64,7 +64,7 @@ TOOLKITS: dict[str, CudaToolkit] = {  # oldest first
 
 
 def compiles_for(toolkit: str, sm: str) -> bool:
-    """Whether this toolkit has the SM among its targets."""
+    """Return whether this toolkit compiles for the SM."""
     known = SMS[sm]
     since_first = version_key(known.first_cuda) <= version_key(toolkit)
     return since_first and (
@@ -73,7 +73,7 @@ def compiles_for(toolkit: str, sm: str) -> bool:
 
 
 def serves(driver: str, toolkit: str, *, ptx: bool = False) -> bool:
-    """Whether this driver runs what the toolkit builds.
+    """Return whether this driver runs what the toolkit builds.
 
     Machine code runs on every driver from the first of the toolkit's major version on. PTX needs
     the toolkit's own driver or a newer one.
@@ -84,13 +84,13 @@ def serves(driver: str, toolkit: str, *, ptx: bool = False) -> bool:
 
 
 def newest_for_driver(driver: str) -> str | None:
-    """The newest toolkit whose code runs on this driver; None for one older than all of them."""
+    """Return the newest toolkit whose code runs on this driver; None if the driver is too old."""
     fitting = [toolkit for toolkit in TOOLKITS if serves(driver, toolkit)]
     return fitting[-1] if fitting else None
 
 
 def runs_on(code: str, sm: str) -> bool:
-    """Whether a GPU of this SM runs the code, spelled as in TORCH_CUDA_ARCH_LIST.
+    """Return whether a GPU of this SM runs the code, spelled as in TORCH_CUDA_ARCH_LIST.
 
     `8.6` is machine code: it runs on its own SM and later ones of the same major version, where
     neither is a Jetson's. `9.0a` runs on that SM alone, `10.0f` on its family: the same major
@@ -98,7 +98,7 @@ def runs_on(code: str, sm: str) -> bool:
     """
     match = re.fullmatch(r"(\d{1,2}\.\d)([af]?)(\+PTX)?", code, re.ASCII)
     if match is None:
-        raise ValueError(f"{code!r} is no SM")
+        raise ValueError(f"{code!r} is not an SM")
     built, node = sm_order(match[1]), sm_order(sm)
     if built == node or match[2] == "a":
         return built == node
@@ -109,5 +109,5 @@ def runs_on(code: str, sm: str) -> bool:
 
 
 def is_jetson(sm: str) -> bool:
-    """Whether this SM is that of a Jetson module."""
+    """Return whether this SM belongs to a Jetson module."""
     return sm in SMS and SMS[sm].jetson

@@ -1,7 +1,6 @@
-"""What a compiler's flags turn on, read the other way round: from `-march=haswell` to features.
+"""The CPU features that compiler flags enable: from `-march=haswell` to features.
 
-Of the features that rungs are made of, and as far as it is known: a flag that is not turns on
-nothing here.
+Only features of rungs count, and unknown flags enable nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ _KERNELS = {"sse3": "pni"}  # archspec's spelling to the kernel's
 
 
 @cache
-def _named() -> dict[str, frozenset[str]]:
-    """What compilers call processors and architectures, and what all that go by a name have."""
+def _features_by_name() -> dict[str, frozenset[str]]:
+    """Return name -> features for the processor and architecture names of compilers."""
     found = {name: frozenset[str](has) for name, has in _DATA["implied"].items()}
     for target in TARGETS.values():
         features = frozenset(_KERNELS.get(feature, feature) for feature in target.features)
@@ -38,16 +37,16 @@ _OPTIONS = {row["option"]: feature for feature, row in _DATA["features"].items()
 _OF_RUNGS = frozenset[str]().union(*(rung.features for rung in RUNGS.values()))
 
 
-def asked_for(text: str) -> dict[str, frozenset[str]]:
-    """Each flag in this text that says what the CPU has, and the features that it turns on. Of
-    several -march the last one counts."""
+def features_of_flags(text: str) -> dict[str, frozenset[str]]:
+    """Return each flag in this text that enables CPU features, with the features. Of several
+    -march the last one counts."""
     flags = {match[1] or match[0]: match for match in _FLAG.finditer(text)}
-    found = {match[0]: _turned_on(match) for match in flags.values()}
+    found = {match[0]: _features_of_flag(match) for match in flags.values()}
     return {flag: features for flag, features in found.items() if features}
 
 
-def _turned_on(match: re.Match[str]) -> frozenset[str]:
+def _features_of_flag(match: re.Match[str]) -> frozenset[str]:
     base, *more = (match[2] or "").split("+")
     options = [*more, match[3] or ""]
     features = {_OPTIONS[option] for option in options if option in _OPTIONS}
-    return _OF_RUNGS & (_named().get(base, frozenset()) | features)
+    return _OF_RUNGS & (_features_by_name().get(base, frozenset()) | features)

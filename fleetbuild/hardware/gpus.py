@@ -1,7 +1,6 @@
 """GPUs: the SM (compute capability) of a PCI device, and what an SM means.
 
-Devices are told by their PCI id or by what the driver says. Product names are hints only, and
-nothing here asks them.
+Devices are identified by PCI id or by the driver. Product names are not used.
 """
 
 from __future__ import annotations
@@ -49,24 +48,24 @@ _SM_OF_DEVICE = _devices(_DATA["chips"])
 
 
 def sm_of_device(pci_id: str) -> str | None:
-    """The SM of a PCI device such as "10de:1024"; None for one that is not known."""
+    """Return the SM of a PCI device such as "10de:1024"; None if unknown."""
     vendor, _, device = pci_id.lower().partition(":")
     return _SM_OF_DEVICE.get(device) if vendor == "10de" else None
 
 
 def sm_of_soc(compatible: str) -> str | None:
-    """The SM of the GPU in a chip such as "nvidia,tegra234"; None where that is none of ours."""
+    """Return the SM of the GPU in a chip such as "nvidia,tegra234"; None if unknown."""
     vendor, _, chip = compatible.partition(",")
     return _DATA["socs"].get(chip) if vendor == "nvidia" else None
 
 
 def devices_of_sm(sm: str) -> tuple[str, ...]:
-    """The PCI device ids, of vendor 10de, that have this SM."""
+    """Return the PCI device ids, of vendor 10de, that have this SM."""
     return tuple(sorted(device for device, has in _SM_OF_DEVICE.items() if has == sm))
 
 
 def sm_order(sm: str) -> tuple[int, int, str]:
-    """A key that sorts SMs as numbers: 9.0, 9.0a, 12.0."""
+    """Return a key that sorts SMs as numbers: 9.0, 9.0a, 12.0."""
     major, _, rest = sm.partition(".")
     minor = rest.rstrip("af")
     return int(major), int(minor), rest[len(minor) :]

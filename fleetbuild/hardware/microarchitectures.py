@@ -1,6 +1,6 @@
-"""Names of microarchitectures, by archspec's data. To tell people what a node is, never to decide.
+"""Names of microarchitectures, from archspec's data. Shown to users; decides nothing.
 
-archspec's own host() reads the machine that it runs on; a node's flags are asked of its data.
+archspec's own host() reads the machine it runs on, so a node's flags are looked up in its data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ARM_IMPLEMENTERS = {"0x41": "ARM", "0x43": "Cavium", "0x46": "Fujitsu", "0x4e":
 def microarchitecture(
     arch: str, features: Set[str], vendor: str | None = None, part: str | None = None
 ) -> str | None:
-    """The best one by archspec of which nothing is missing: `haswell`, `neoverse_v1`.
+    """Return the best microarchitecture whose features are all present: `haswell`, `neoverse_v1`.
 
     `vendor` and `part` are as /proc/cpuinfo has them. Arm cores are known by their part, since
     cores of one architecture have the same flags; x86 by vendor and flags.

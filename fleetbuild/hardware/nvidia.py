@@ -1,4 +1,4 @@
-"""NVIDIA's libraries as wheels: what brings those that a build for GPUs uses."""
+"""NVIDIA's libraries as wheels: the requirements that bring the libraries of a GPU build."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _DATA = load("nvidia.yml")
 
 
 @dataclass(frozen=True)
-class Wheels:
-    """Requirements. Where there is none, no wheel brings it: nodes have it, or do without."""
+class NvidiaWheels:
+    """Requirements of wheels. An empty one means that no wheel exists: the nodes must have it."""
 
     toolkit: tuple[str, ...] = ()
     cudnn: str = ""
@@ -27,17 +27,19 @@ class Wheels:
     nccl: str = ""
 
 
-def wheels_for(cuda: str | None, arch: str, sms: Sequence[str], torch: Torch | None) -> Wheels:
-    """The wheels for this toolkit, architecture and these GPUs, with a cuDNN for this torch.
+def wheels_for(
+    cuda: str | None, arch: str, sms: Sequence[str], torch: Torch | None
+) -> NvidiaWheels:
+    """Return the wheels for this toolkit, architecture and these GPUs, with a cuDNN for this torch.
 
     A Jetson has its own libraries: those on PyPI are for other GPUs.
     """
     if cuda is None or any(is_jetson(sm) for sm in sms):
-        return Wheels()
+        return NvidiaWheels()
     major = cuda.split(".")[0]
     toolkit, nccl = (_row(table, cuda, arch) for table in ("toolkits", "nccl"))
     cudnn = _cudnn(cuda, arch, sms, torch) if torch else ""
-    return Wheels(
+    return NvidiaWheels(
         toolkit=tuple(each.format(cuda=cuda) for each in toolkit["wheels"]) if toolkit else (),
         cudnn=f"nvidia-cudnn-cu{major}{cudnn}" if cudnn else "",
         cudnn_major=torch.cudnn if torch and cudnn else "",
@@ -52,7 +54,7 @@ def _row(table: str, cuda: str, arch: str) -> dict[str, Any] | None:
 
 
 def _cudnn(cuda: str, arch: str, sms: Sequence[str], torch: Torch) -> str:
-    """The versions of cuDNN that torch is for, have wheels and serve all of these GPUs."""
+    """Return the cuDNN versions that torch supports, that have wheels and serve these GPUs."""
     row, oldest = _row("cudnn", cuda, arch), min(sms, key=sm_order)
     without = (
         each["from"] for each in _DATA["cudnn_sms"] if sm_order(oldest) < sm_order(each["sm"])

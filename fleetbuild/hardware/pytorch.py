@@ -1,4 +1,4 @@
-"""PyTorch: what each version goes with, and on which evidence."""
+"""PyTorch: the Python, CUDA, gcc and GPUs that each version supports, and the evidence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pythons:
     free_threaded: tuple[str, ...] = ()
 
     def fits(self, tag: str) -> bool:
-        """Whether it is for this ABI, such as cp311 or cp314t."""
+        """Return whether it supports this ABI, such as cp311 or cp314t."""
         version = python_of(tag)
         if tag.endswith("t") and self.newest is not None:
             return version in self.free_threaded
@@ -52,7 +52,7 @@ class Pythons:
 
 
 @dataclass(frozen=True)
-class Break:
+class KnownBreakage:
     """From this toolkit of its major version on, a torch is reported not to build."""
 
     cuda: str
@@ -66,7 +66,7 @@ class Torch:
     name: str  # "2.13"
     newest: str  # its newest patch release
     python: Pythons
-    sms: frozenset[str]  # those that the build of its extensions takes
+    sms: frozenset[str]  # SMs that the build of its extensions accepts
     cxx: int
     gcc: str
     cudnn: str  # the major version of cuDNN that it is for
@@ -75,10 +75,10 @@ class Torch:
     build: str
     pypi: str | None  # the CUDA version of the wheel on PyPI
     releases: dict[str, Release]
-    reported: dict[str, frozenset[str]]  # CUDA version -> SMs that it is said to work on
+    reported: dict[str, frozenset[str]]  # CUDA version -> SMs it is reported to work on
     # What others publish: CUDA version -> architecture -> the SMs that it has code for.
     built: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
-    broken: Break | None = None
+    broken: KnownBreakage | None = None
     known: bool = True  # False: newer than the table
 
     @property
@@ -92,22 +92,22 @@ class Torch:
         end = min((major + 1,), version_key(self.broken.cuda) if self.broken else (major + 1,))
         return [cuda for cuda in TOOLKITS if (major,) <= version_key(cuda) < end][-1]
 
-    def strangers(self, sms: Iterable[str]) -> list[str]:
-        """The SMs that it does not know. What one newer than the table knows is not known."""
+    def unsupported_sms(self, sms: Iterable[str]) -> list[str]:
+        """Return the SMs that it does not support; empty if it is newer than the table."""
         return [sm for sm in sms if self.known and sm not in self.sms]
 
     def has_code_for(self, cuda: str, arch: str, sm: str) -> bool:
-        """Whether PyTorch's wheel for this CUDA and architecture runs on this SM."""
+        """Return whether PyTorch's wheel for this CUDA and architecture runs on this SM."""
         release = self.releases.get(cuda)
         return release is not None and any(runs_on(code, sm) for code in release.sms.get(arch, ()))
 
     def evidence(self, cuda: str, sms: Iterable[str], archs: Collection[str]) -> Evidence:
-        """What a build with this CUDA for these SMs rests on. An SM counts as known for a release
-        where the wheel runs on it, or where somebody says that this torch works on it."""
+        """Return how well a build with this CUDA for these SMs is known to work. An SM counts for a
+        release if its wheel runs on it, or if this torch is reported to work on it."""
         sms = tuple(sms)
-        said = frozenset().union(*self.reported.values())
+        works_on = frozenset().union(*self.reported.values())
         if cuda in self.releases and all(
-            sm in said or all(self.has_code_for(cuda, arch, sm) for arch in archs) for sm in sms
+            sm in works_on or all(self.has_code_for(cuda, arch, sm) for arch in archs) for sm in sms
         ):
             return "released"
         if set(sms) <= self.reported.get(cuda, frozenset()) or self.built_by_others(
@@ -117,7 +117,7 @@ class Torch:
         return "buildable"
 
     def built_by_others(self, cuda: str, sms: Iterable[str], archs: Collection[str]) -> bool:
-        """Whether others publish it with this CUDA, with code for all of these SMs."""
+        """Return whether others publish it with this CUDA, with code for all of these SMs."""
         codes = self.built.get(cuda, {})
         return all(any(runs_on(code, sm) for code in codes.get(arch, ()))
                    for arch in archs for sm in sms)  # fmt: skip
@@ -149,14 +149,14 @@ def _torch(name: str, row: dict[str, Any]) -> Torch:
             for each in _DATA["combinations"]["built"]
             if name in each["torch"]
         },
-        broken=_break(name),
+        broken=_known_breakage(name),
     )
 
 
-def _break(name: str) -> Break | None:
+def _known_breakage(name: str) -> KnownBreakage | None:
     rows = [row for row in _DATA["combinations"]["broken"] if name in row["torch"]]
     first = min(rows, key=lambda row: version_key(row["from"]), default=None)
-    return Break(first["from"], first["because"]) if first else None
+    return KnownBreakage(first["from"], first["because"]) if first else None
 
 
 def _release(row: dict[str, Any]) -> Release:
@@ -174,12 +174,11 @@ OLDEST, *_, NEWEST = TORCHES.values()
 
 
 def find_torch(version: str) -> Torch | None:
-    """What is known of this version; None for one older than the table, or no version at all.
+    """Return the row of this version; None if it is older than the table, or not a version.
 
-    A newer one is taken to be no less demanding than the newest one known: it accepts no older
-    CUDA, Python or compiler.
+    A version newer than the table gets the minimum CUDA, Python and compiler of the newest row.
     """
-    plain = public(version)
+    plain = public_version(version)
     if plain is None:
         return None
     name = f"{plain.major}.{plain.minor}"
@@ -201,8 +200,8 @@ def find_torch(version: str) -> Torch | None:
     )
 
 
-def public(version: str) -> Version | None:
-    """The version without its local part, as published; None for what is no version."""
+def public_version(version: str) -> Version | None:
+    """Return the version without its local part; None if the text is not a version."""
     try:
         return Version(Version(version).public)
     except InvalidVersion:
@@ -210,27 +209,27 @@ def public(version: str) -> Version | None:
 
 
 def wanted_torch(companion: str, version: str) -> SpecifierSet | None:
-    """The torch that this version of a companion asks for; None where nothing is known of it.
+    """Return the torch that this version of a companion requires; None if unknown.
 
-    A patch release that is not in the table asks for the same minor version as its siblings.
+    A patch release missing from the table requires the same minor version as its siblings.
     """
-    plain = public(version)
+    plain = public_version(version)
     table = COMPANIONS.get(companion, {})
     if plain is None or str(plain) in table:
         return table.get(str(plain))
     siblings = [
         wanted for known, wanted in table.items() if minor(known) == f"{plain.major}.{plain.minor}"
     ]
-    return SpecifierSet(_of_minor(siblings[-1])) if siblings else None
+    return SpecifierSet(_same_minor(siblings[-1])) if siblings else None
 
 
-def _of_minor(wanted: SpecifierSet) -> str:
+def _same_minor(wanted: SpecifierSet) -> str:
     text = str(wanted)
     return f"=={minor(text.removeprefix('=='))}.*" if text.startswith("==") else text
 
 
 def companion_for(companion: str, torch: str) -> str | None:
-    """The newest version of a companion that goes with this torch."""
+    """Return the newest version of a companion that works with this torch."""
     table = COMPANIONS.get(companion, {})
     fitting = [version for version, wanted in table.items() if _accepts(wanted, torch)]
     exact = [version for version in fitting if str(table[version]).startswith("==")]
@@ -238,17 +237,17 @@ def companion_for(companion: str, torch: str) -> str | None:
 
 
 def fits_companion(companion: str, version: str, torch: str) -> bool:
-    """Whether this version of a companion goes with this torch, as far as is known."""
+    """Return whether this companion works with this torch; True if unknown."""
     wanted = wanted_torch(companion, version)
     return wanted is None or _accepts(wanted, torch)
 
 
 def _accepts(wanted: SpecifierSet, torch: str) -> bool:
-    plain = public(torch)
+    plain = public_version(torch)
     return plain is not None and wanted.contains(plain, prereleases=True)
 
 
 def python_of(tag: str) -> str:
-    """3.11 for cp311 and cp311t."""
+    """Return 3.11 for cp311 and cp311t."""
     match = re.match(r"cp(\d)(\d{1,3})", tag, re.ASCII)
     return f"{match[1]}.{match[2]}" if match else "0"

@@ -1,4 +1,4 @@
-"""Rungs: named, exact sets of CPU features, and the compiler flags that spell them.
+"""Rungs: named, exact sets of CPU features, and the compiler flags for them.
 
 `a <= b` reads "a node of rung b runs what is built for a". It is a partial order: no rung of one
 architecture is below one of another.
@@ -72,10 +72,10 @@ ARCHITECTURES: tuple[str, ...] = tuple(_DATA["architectures"])
 def best(
     features: Iterable[str], arch: str | None, allowed: Collection[str] | None = None
 ) -> Rung | None:
-    """The best rung that these features reach, among those allowed; None where there is none.
+    """Return the best allowed rung that these features reach; None if they reach none.
 
-    Of several incomparable ones it is the later in the file. `allowed` means just that: whoever
-    wants a baseline to fall back on names it.
+    Of incomparable rungs, the later in the file wins. `allowed` has to name every rung, the
+    baseline included.
     """
     have = frozenset(features)
     reached = [
@@ -83,23 +83,23 @@ def best(
         for rung in RUNGS.values()
         if rung.arch == arch and rung.features <= have and (allowed is None or rung.name in allowed)
     ]
-    # A rung stands after all that it contains, so none that was reached contains the last one.
+    # The file lists a rung after every rung that it contains, so the last one reached is best.
     return reached[-1] if reached else None
 
 
 def why_not(rung: Rung, features: Iterable[str]) -> str:
-    """Why a CPU with these features is not of this rung, as a sentence; "" where it is."""
+    """Return why these features do not reach this rung, as a sentence; "" if they do."""
     missing = sorted(rung.features - frozenset(features))
     return f"{rung.name} needs {_and(missing)}, which this CPU does not show." if missing else ""
 
 
 def flags(rung: Rung, compiler: str, version: str | None) -> str:
-    """The flags with which this compiler uses exactly the rung's features, such as
+    """Return the flags with which this compiler uses exactly the rung's features, such as
     `-march=x86-64-v3`.
 
-    Features are spelled one by one where the compiler is too old for the short name or its
-    version is unknown. One that it is too old to know at all (see unknown_features) is left out:
-    the code is then within the rung still.
+    Features are spelled one by one if the compiler is too old for the short name or its version
+    is unknown. Features that it does not know at all (see unknown_features) are left out: the
+    code then stays within the rung.
     """
     known = _known(compiler, version)
     base = _named_base(rung, known)
@@ -119,22 +119,22 @@ def flags(rung: Rung, compiler: str, version: str | None) -> str:
 
 
 def unknown_features(rung: Rung, compiler: str, version: str | None) -> frozenset[str]:
-    """The rung's features that this compiler is too old to know; none where its version is not
-    told."""
+    """Return the rung's features that this compiler does not know; empty if its version is
+    unknown."""
     known = _known(compiler, version)
     return frozenset(feature for feature in rung.features if not known.feature(feature))
 
 
 def known_since(rung: Rung, compiler: str) -> str:
-    """The first release of gcc or clang that knows all of the rung's features."""
+    """Return the first release of gcc or clang that knows all of the rung's features."""
     releases = [_DATA["features"][feature][compiler] for feature in rung.features]
     return max(releases, key=lambda release: _numbers(release) or (), default="")
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What a compiler of a certain version knows. An unknown version knows every feature, so
-    that a compiler that is too old says so, and no short name that came late."""
+    """The features and names that a compiler version knows. An unknown version counts as knowing
+    every feature (a compiler that is too old will say so) but no short name added later."""
 
     compiler: str
     version: tuple[int, ...] | None
@@ -143,7 +143,7 @@ class _Known:
         return self.version is None or self.version >= self._since("features", name)
 
     def wants_later_base(self, features: Collection[str]) -> bool:
-        """Whether intrinsics of these features compile on a later architecture alone."""
+        """Return whether intrinsics of these features compile only for a later architecture."""
         late = _DATA["intrinsics"]
         old = self.version is None or self.version < (_numbers(late["before"]) or ())
         return (
@@ -163,13 +163,13 @@ def _known(compiler: str, version: str | None) -> _Known:
 
 
 def _named_base(rung: Rung, known: _Known) -> Rung | None:
-    """The highest rung below this one that the compiler has a name for."""
+    """Return the highest rung, up to this one, that the compiler has a name for."""
     named = [step for step in rung.lineage if step.march and known.march(step.march)]
     return named[-1] if named else None
 
 
 def _numbers(version: str | None) -> tuple[int, ...] | None:
-    """12.2.0 as (12, 2, 0); None where the text is no version."""
+    """Return (12, 2, 0) for 12.2.0; None if the text is not a version."""
     match = re.match(r"\d{1,4}(\.\d{1,4}){0,3}", version or "", re.ASCII)
     return tuple(int(part) for part in match[0].split(".")) if match else None
 

@@ -1,4 +1,7 @@
-"""An Ansible inventory to nodes."""
+"""Read an Ansible inventory into nodes.
+
+In: an inventory source, a limit and secrets. Out: an `Inventory`.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,11 @@ if TYPE_CHECKING:
 def read_inventory(
     source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
 ) -> Inventory:
-    """The nodes of an inventory as Ansible sees them, with every template of a login rendered."""
-    # Ansible takes its time to read, so it is begun before anything else is loaded; what nodes are
-    # made of, and a probe needs, is loaded meanwhile. No daemon: to end Python within an extension
-    # module that is being loaded may crash.
+    """Return the nodes of an inventory as Ansible sees them, with rendered logins."""
+    # Ansible is slow to start, so it starts first and the modules for nodes and the probe are
+    # imported meanwhile. Not a daemon thread: exiting while an extension module loads may crash.
     loading = threading.Thread(target=_load)
-    listing = list_inventory(str(source), limit=limit, secrets=secrets, begun=loading.start)
+    listing = list_inventory(str(source), limit=limit, secrets=secrets, on_start=loading.start)
     wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
     rendered = render(str(source), wanted, secrets=secrets)
     from fleetbuild.inventory.nodes import node_of  # noqa: PLC0415

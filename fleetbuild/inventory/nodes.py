@@ -1,4 +1,7 @@
-"""One host of an inventory to a node: which variables and settings decide how it is reached."""
+"""Turn one host of an inventory into a node.
+
+In: rendered variables, Ansible's settings and secrets. Out: a `Node` with its login.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fleetbuild.ansible import Secrets, Settings
 from fleetbuild.errors import InventoryError
 from fleetbuild.models import Become, Login, Node
 
-# Ansible's own names of each thing; as in Ansible, the last one that is set counts.
+# Ansible's names for each variable; as in Ansible, the last one set counts.
 _HOST = ("ansible_host", "ansible_ssh_host")
 _PORT = ("ansible_port", "ansible_ssh_port")
 _USER = ("ansible_user", "ansible_ssh_user")
@@ -37,7 +40,7 @@ def node_of(
     settings: Settings | None = None,
     secrets: Secrets | None = None,
 ) -> Node:
-    """One node from its rendered variables and Ansible's settings."""
+    """Return a node built from its rendered variables and Ansible's settings."""
     variables = _Variables(host, own, settings or {})
     return Node(
         name=host,
@@ -117,7 +120,7 @@ def _python(variables: _Variables) -> str | None:
 
 
 class _Variables:
-    """A host's variables, then Ansible's settings, with their types checked."""
+    """A host's variables, else Ansible's settings, with type checks."""
 
     def __init__(self, host: str, own: Mapping[str, Any], settings: Settings) -> None:
         self.host = host
@@ -132,7 +135,7 @@ class _Variables:
         value = self._value(*names, setting=setting)
         if isinstance(value, bool | list | dict):
             raise self.wrong(names[0], value, "a text")
-        # An empty text is how an inventory takes back what a wider group has set.
+        # An inventory unsets a value of a wider group with an empty text.
         return None if value is None or str(value) == "" else str(value)
 
     def texts(self, name: str) -> tuple[str, ...] | None:
@@ -153,10 +156,10 @@ class _Variables:
             raise self.wrong(names[0], text, f"words as in a shell ({error})") from None
 
     def secret(self, *names: str, typed: str | None) -> SecretStr | None:
-        """The inventory's, before the one that was typed for all hosts."""
+        """Return the password in the inventory, else the one typed for all hosts."""
         value = self._value(*names)
         if isinstance(value, bool | list | dict):
-            # The value itself stays out of the sentence.
+            # The message must not show the value.
             raise InventoryError(f"{self.host}: {names[0]} must be a text", "put it in quotes")
         text = typed if value is None or str(value) == "" else str(value)
         return None if text is None else SecretStr(text)
@@ -182,6 +185,6 @@ class _Variables:
 
     def wrong(self, name: str, value: Any, expected: str) -> InventoryError:
         return InventoryError(
-            f"{self.host}: {name} is {str(value)[:80]!r}, and must be {expected}",
-            f"mend {name} of {self.host} in the inventory",
+            f"{self.host}: {name} is {str(value)[:80]!r} but must be {expected}",
+            f"correct {name} of {self.host} in the inventory",
         )

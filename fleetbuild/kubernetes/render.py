@@ -194,7 +194,10 @@ def _obstacle(
     if not group.release_id:
         return "no release is planned (the lock is missing)", ""
     if delivery.way == "init" and not wheels:
-        return "the store does not hold its wheels", "; fleetbuild apply builds them"
+        return (
+            "the store does not hold its wheels",
+            "; fleetbuild store fetch fetches them, and says what is not built yet",
+        )
     if delivery.way == "image" or delivery.image or default_image(group.target):
         return None
     needed = f"{group.target.python} with {libc.family} {libc.floor} or newer"

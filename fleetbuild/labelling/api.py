@@ -1,4 +1,7 @@
-"""Labels by server-side apply, through the user's kubeconfig."""
+"""Label Nodes through the Kubernetes API, with the user's kubeconfig.
+
+In: label targets and a client. Out: a label result for each node.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ from fleetbuild.models.result import LabelResult
 from fleetbuild.state.directory import StateDir
 from fleetbuild.text import fold
 
-ALIAS = "It is matched to its Node by the first label of its name."
+ALIAS = "It is matched to its Node by the first part of its name."
 
 
 class ApiLabeller:
-    """We label, through the user's kubeconfig."""
+    """Labels Nodes through the API server."""
 
     def __init__(
         self,
@@ -71,15 +74,15 @@ class ApiLabeller:
         return " ".join((*self.remarks(), *([cleared] if cleared else [])))
 
     def remarks(self) -> tuple[str, ...]:
-        """Which hosts are Nodes under another name, in a sentence."""
+        """Return a sentence about hosts whose Nodes have another name."""
         if not self._matched:
             return ()
         host, node = next(iter(sorted(self._matched.items())))
-        how = f"matched to Nodes by the first label of the name, {host} to {node}"
-        return (f"{fold(self._matched)}: {how}. Set kubernetes.node_name where that is wrong.",)
+        how = f"matched to Nodes by the first part of the name, {host} to {node}"
+        return (f"{fold(self._matched)}: {how}. Set kubernetes.node_name if that is wrong.",)
 
     def _nodes_of_hosts(self) -> list[ClusterNode]:
-        """The Nodes that hosts are called like; none at all is another cluster."""
+        """Return the Nodes of the hosts; raise if no host has one, as in a wrong cluster."""
         hosts = self._names.nodes
         there = [node for called in hosts.values() if (node := self._nodes.get(called))]
         if hosts and not there:
@@ -91,7 +94,7 @@ class ApiLabeller:
         return there
 
     def withdraw(self, names: Iterable[str]) -> Results:
-        """See Labeller. Each Node is patched: what was read of it may be hours old."""
+        """See Labeller. Each Node is patched, because the cached state may be hours old."""
         return self._label({name: self._wanted(name, {}) for name in names}, trust=False)
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
@@ -104,7 +107,7 @@ class ApiLabeller:
         )
 
     def settle(self, release: Mapping[str, Labels | None]) -> Results:
-        """Give each node its hardware labels, and those of the release where they are known."""
+        """Set each node's hardware labels, and its release labels if they are known."""
         there = self._nodes_of_hosts()
         wanted = {name: self._wanted(name, labels) for name, labels in release.items()}
         if there and not all(self._is_settled(*each) for each in wanted.items()):
@@ -112,7 +115,7 @@ class ApiLabeller:
         return self._label(wanted)
 
     def strangers(self) -> tuple[str, ...]:
-        """The Nodes that none of our hosts is called like."""
+        """Return the Nodes that match no host."""
         return tuple(sorted(self._nodes.keys() - set(self._names.nodes.values())))
 
     def _wanted(self, name: str, release: Labels | None) -> WantedLabels:
@@ -123,7 +126,7 @@ class ApiLabeller:
         return node is None or is_settled(node, wanted, self._labelling)
 
     def _label(self, wanted: Mapping[str, WantedLabels], *, trust: bool = True) -> Results:
-        """Patch the Nodes that do not have what is wanted; with `trust`, by what was read."""
+        """Patch the Nodes that lack wanted labels; with `trust`, skip Nodes that looked right."""
         results = {name: problem for name in wanted if (problem := self._problem(name))}
         open_ = {}
         for name in wanted.keys() - results.keys():
@@ -143,7 +146,7 @@ class ApiLabeller:
         return {name: results[name] for name in wanted}
 
     def _problem(self, name: str) -> LabelResult | None:
-        """Why a host cannot be told in the cluster."""
+        """Return a result if a host cannot be matched to exactly one Node, else None."""
         called = self._names.in_cluster(name)
         claimants = self._names.claimants(called)
         if len(claimants) > 1:
@@ -151,7 +154,7 @@ class ApiLabeller:
                 node=name,
                 kubernetes_node=called,
                 state="refused",
-                reason=f"{fold(claimants)} are all called {called} in the cluster.",
+                reason=f"{fold(claimants)} all have the Node name {called}.",
                 fix="Set kubernetes_node for each host.",
             )
         if called not in self._nodes and (alike := self._alike(called)):
@@ -159,7 +162,7 @@ class ApiLabeller:
                 node=name,
                 kubernetes_node=called,
                 state="refused",
-                reason=f"It could be any of these Nodes: {fold(alike)}.",
+                reason=f"Several Nodes match this host: {fold(alike)}.",
                 fix="Set kubernetes_node for this host.",
             )
         if called not in self._nodes:
@@ -169,12 +172,12 @@ class ApiLabeller:
                 state="no_node",
                 reason=f"{self._client.access.where} has no Node "
                 + ("of its name." if called == name else f"{called}."),
-                fix="If there should be, look at kubernetes.node_name in fleetbuild.yml.",
+                fix="If it should have one, check kubernetes.node_name in fleetbuild.yml.",
             )
         return None
 
     def _alike(self, called: str) -> list[str]:
-        """The Nodes of which the first label is a host's short name."""
+        """Return the Nodes whose first name part is the host's short name."""
         return [node for node in self._nodes if node.startswith(f"{called}.")]
 
     def _result(self, name: str, outcome: Outcome) -> LabelResult:
@@ -182,7 +185,7 @@ class ApiLabeller:
 
 
 def result_of(name: str, node: str, outcome: Outcome, domain: str) -> LabelResult:
-    """How labelling ended, as the result of a host and its Node."""
+    """Return the label result for a host and its Node."""
     return LabelResult(
         node=name,
         kubernetes_node=node,

@@ -1,7 +1,7 @@
-"""Who labels nodes while an apply changes them: nobody, Node Feature Discovery, or we ourselves.
+"""The labeller interface: label nodes manually, through Node Feature Discovery, or by the API.
 
-A node's release labels come off before anything on it is changed, and come back when it is
-verified; what the hardware alone decides stays on it all the time.
+A node's release labels are removed before anything on it changes, and set again once its release
+is verified; hardware labels stay set throughout.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from fleetbuild.planning.eligibility.assess import kubernetes_node
 Results = dict[str, LabelResult]  # by the inventory's name
 Labels = Mapping[str, str]
 
-OFF = "its release labels are off"
+OFF = "release labels removed"
 _STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok", "labelled": "ok"}
 
 
 @dataclass(frozen=True)
 class LabelTargets:
-    """What is labelled, and how it is called."""
+    """The nodes to label with their names in the cluster, domain, release and hardware labels."""
 
     domain: str
     release: str = DEFAULT
     nodes: Mapping[str, str] = field(default_factory=dict)  # inventory -> cluster
-    hardware: Mapping[str, Labels] = field(default_factory=dict)  # of those that are known
+    hardware: Mapping[str, Labels] = field(default_factory=dict)  # of hosts with known hardware
 
     def in_cluster(self, name: str) -> str:
-        """The Node of a host."""
+        """Return the Node name of a host."""
         return self.nodes.get(name, name)
 
     def claimants(self, node: str) -> tuple[str, ...]:
-        """The hosts that are called like this Node; more than one is one too many."""
+        """Return the hosts with this Node name; more than one is an error."""
         return tuple(sorted(self._called.get(node, ())))
 
     @cached_property
@@ -61,7 +61,7 @@ class LabelTargets:
 
 
 def targets_of_plan(plan: Plan) -> LabelTargets:
-    """As a plan has them."""
+    """Return the label targets of a plan."""
     check_domain(plan.label_domain)
     return LabelTargets(
         domain=plan.label_domain,
@@ -72,7 +72,7 @@ def targets_of_plan(plan: Plan) -> LabelTargets:
 
 
 def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> LabelTargets:
-    """As the last plan has them; hosts that it does not know, as the configuration calls them."""
+    """Return the label targets of the last plan; other hosts are named by the configuration."""
     kubernetes = config.kubernetes
     known = LabelTargets(kubernetes.label_domain, config.release)
     if made and made.release == config.release:
@@ -85,8 +85,10 @@ def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> La
 
 
 def matched(names: LabelTargets, there: Collection[str]) -> dict[str, str]:
-    """The hosts that are Nodes under a shorter or longer name: one is the first label of the other,
-    and no other host or Node could be meant."""
+    """Return hosts whose Node has a shorter or longer name, where the match is unambiguous.
+
+    A match means that one name is the first part of the other (a and a.example.org).
+    """
     exact = {called for called in names.nodes.values() if called in there}
     nodes, hosts = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for node in set(there) - exact:
@@ -107,32 +109,34 @@ def _first(name: str) -> str:
 
 
 class Labeller(Protocol):
-    """Gives nodes their labels and takes them; says how that ended for each that it touched."""
+    """Sets and removes labels of nodes; returns a result for each node that it changed."""
 
     def prepare(self) -> str:
-        """Raise where it can be seen, before anything is done, that no label will be set, and take
-        away what labelled before; what is to be said of that, in a sentence."""
+        """Check that labels can be set, and remove what another way of labelling left.
+
+        Raises if labels cannot be set. Returns a warning, or "".
+        """
         ...
 
     def withdraw(self, names: Iterable[str]) -> Results:
-        """Take the release's labels off these nodes; those of the hardware stay."""
+        """Remove the release's labels from these nodes; hardware labels stay."""
         ...
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
-        """Label these nodes as what they serve says."""
+        """Label these nodes according to the release that they serve."""
         ...
 
 
 class FeatureFiles(Protocol):
-    """What the other way of labelling has left on nodes."""
+    """Feature files that NFD labelling left on nodes."""
 
     def clear(self) -> str:
-        """Remove the feature files that an earlier run wrote; which, in a sentence."""
+        """Remove the feature files of earlier runs; return a sentence that names the nodes."""
         ...
 
 
 class ManualLabels:
-    """The user labels, with the files that are written at the end."""
+    """Sets no labels: the user applies the files that the last stage writes."""
 
     def __init__(self, former: FeatureFiles | None = None) -> None:
         self._former = former
@@ -151,7 +155,7 @@ class ManualLabels:
 
 
 def verified_releases(facts: Mapping[str, Facts], release: str) -> dict[str, Manifest]:
-    """What serves on these nodes now, where it was verified."""
+    """Return the verified releases that these nodes serve."""
     current = {name: known.release.get(release) for name, known in facts.items()}
     return {name: found for name, found in current.items() if found and found.verified}
 
@@ -159,14 +163,16 @@ def verified_releases(facts: Mapping[str, Facts], release: str) -> dict[str, Man
 def results_of_kept_labels(
     results: Results, groups: Mapping[str, str | None]
 ) -> dict[str, NodeResult]:
-    """The results of nodes that are not to be changed, since their labels would not come off:
-    pods would still be sent there."""
+    """Return results for nodes whose labels could not be removed, so they are not changed.
+
+    Pods would still be scheduled there.
+    """
     return {
         name: NodeResult(
             node=name,
             group=groups.get(name),
             state="blocked",
-            reason="Its release labels could not be taken off, so nothing on it was changed: "
+            reason="Its release labels could not be removed, so nothing on it was changed: "
             + (result.reason or "no reason given."),
             fix=result.fix,
         )
@@ -178,7 +184,7 @@ def results_of_kept_labels(
 def report_labels(
     on_event: OnEvent, results: Results, groups: Mapping[str, str | None], done: str = ""
 ) -> None:
-    """An event for each node whose labels were seen to."""
+    """Send an event for each label result."""
     for result in results.values():
         on_event(
             Event.model_validate(

@@ -1,7 +1,7 @@
-"""Labels by Node Feature Discovery: a file on the node, of which nfd-worker makes labels.
+"""Label through Node Feature Discovery: write a feature file on the node for nfd-worker.
 
-It looks every so often (a minute, where nobody changed that), so labels follow what lies there
-by as much.
+In: label targets. Out: a label result for each node. nfd-worker reads the file periodically (every
+minute by default), so labels change with that delay.
 """
 
 from __future__ import annotations
@@ -26,33 +26,32 @@ if TYPE_CHECKING:
 
 
 class NfdLabeller:
-    """A feature file on each node, of which Node Feature Discovery makes labels."""
+    """Writes a feature file on each node; Node Feature Discovery turns it into labels."""
 
     def __init__(self, names: LabelTargets, playbook: Playbooks, state: StateDir) -> None:
         self._names, self._playbook, self._state = names, playbook, state
-        self._lock = Lock()  # groups are labelled side by side
+        self._lock = Lock()  # groups are labelled in parallel
 
     def prepare(self) -> str:
         """See Labeller."""
         release = self._names.release
         if context := self._state.api_labelled().get(release):
             raise BlockedError(
-                f"kubernetes.labels is nfd now, and the Nodes of {context} have labels that"
-                " fleetbuild set through the API server: those would outlive what feature files"
-                " say.",
-                f"Take them off, then run this again: fleetbuild emit labels --remove"
+                f"kubernetes.labels is nfd now, but the Nodes of {context} have labels that"
+                " fleetbuild set through the API server: they would remain when the files change.",
+                f"Remove them, then run this again: fleetbuild emit labels --remove"
                 f" --context {context}",
             )
-        if self._known().get(release) is None and self._state.last_result():
+        if self._saved().get(release) is None and self._state.last_result():
             return (
-                "Labels that labels.sh or nodes.yaml set would outlive the feature files; take"
-                " them off with: fleetbuild emit labels --remove --force-conflicts"
+                "Labels set by labels.sh or nodes.yaml would remain when the feature files change;"
+                " remove them with: fleetbuild emit labels --remove --force-conflicts"
             )
         return ""
 
     def clear(self) -> str:
-        """Remove the files that earlier runs wrote for this release, since another way labels."""
-        there = [name for name, each in self._lying().items() if each != {}]
+        """Remove feature files of earlier runs, since labels are now set in another way."""
+        there = [name for name, each in self._files_on_nodes().items() if each != {}]
         left = [name for name in there if name in self._names.nodes]
         if not left:
             return ""
@@ -68,8 +67,8 @@ class NfdLabeller:
         if not gone:
             return ""
         return (
-            f"{fold(gone)}: removed {self._file}. Node Feature Discovery takes its labels off"
-            " within a minute; label after that."
+            f"{fold(gone)}: removed {self._file}. Node Feature Discovery removes its labels"
+            " within a minute; set labels after that."
         )
 
     def withdraw(self, names: Iterable[str]) -> Results:
@@ -77,8 +76,8 @@ class NfdLabeller:
         return self._write({name: dict(self._names.hardware.get(name, {})) for name in names})
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
-        """See Labeller. Nodes whose file says so already are not visited."""
-        lying, hardware = self._lying(), self._names.hardware
+        """See Labeller. Nodes whose file is up to date are skipped."""
+        lying, hardware = self._files_on_nodes(), self._names.hardware
         wanted = {
             name: {**hardware.get(name, {}), **served_labels(manifest, self._names.domain)}
             for name, manifest in served.items()
@@ -132,18 +131,18 @@ class NfdLabeller:
         return LabelResult(
             state="unreachable" if lost else "failed",
             reason=f"{self._file} was not written there: "
-            + ((host.message if host else "") or "Ansible stopped there without a reason."),
-            fix="Correct that and run the same command again.",
+            + ((host.message if host else "") or "Ansible stopped there without giving a reason."),
+            fix="Fix the error above, then run the same command again.",
             **about,
         )
 
-    def _lying(self) -> dict[str, Any]:
-        """What lies on nodes, as far as this state knows."""
-        mine = self._known().get(self._names.release)
+    def _files_on_nodes(self) -> dict[str, Any]:
+        """Return the saved content of the feature files on nodes."""
+        mine = self._saved().get(self._names.release)
         return mine if isinstance(mine, dict) else {}
 
-    def _known(self) -> dict[str, Any]:
-        """A file that is damaged knows nothing, so that all is written again."""
+    def _saved(self) -> dict[str, Any]:
+        """Return the saved state; a damaged file counts as empty, so all is written again."""
         try:
             known = json.loads(self._state.labels_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -151,8 +150,8 @@ class NfdLabeller:
         return known if isinstance(known, dict) else {}
 
     def _note(self, labels: Mapping[str, Labels | None]) -> None:
-        """None: nobody knows, until it is written again. Without labels there is no file."""
+        """Save the labels of feature files. None: content unknown. Empty: the file was removed."""
         with self._lock:
-            lying = {**self._lying(), **labels}
-            known = {**self._known(), self._names.release: lying}
+            lying = {**self._files_on_nodes(), **labels}
+            known = {**self._saved(), self._names.release: lying}
             write_atomically(self._state.labels_file, one_line(known) + "\n")

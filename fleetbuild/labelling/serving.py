@@ -1,8 +1,7 @@
-"""What serves on each node, by what the node said last: in a probe, or in a playbook's reply.
+"""Which release each node serves, from its last probe or playbook reply.
 
-In: the facts in the state directory, which every probe and every reply brings up to date.
-Out: the manifest of each node. Labels and manifests are made of it, and not of what an apply meant
-to leave.
+In: the facts in the state directory, updated by every probe and reply. Out: the manifest of each
+node. Labels and Kubernetes manifests are made from these, not from what an apply intended.
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ _SECTION = "release"
 def serving_now(
     plan: Plan, state: StateDir | None = None, result: Result | None = None
 ) -> dict[str, Manifest | None]:
-    """What each of the plan's nodes serves: as it said last, where this state directory knows it;
-    else by the result, else by the plan. A node of which nobody knows is not in it."""
+    """Return what each of the plan's nodes serves.
+
+    The node's last facts win over the result, the result over the plan. Unknown nodes are left out.
+    """
     known = as_planned(plan) if result is None else _by_result(plan, result)
     if state is None:
         return known
@@ -31,13 +32,13 @@ def serving_now(
 
 
 def last_said(state: StateDir, names: Iterable[str], release: str) -> dict[str, Manifest | None]:
-    """What these nodes serve of a release, None where nothing; those of which it is known."""
+    """Return what these nodes last served; None if nothing. Unknown nodes are left out."""
     known = [name for name in names if state.probed(name) and not state.is_changing(name)]
     return {name: _releases(state, name).get(release) for name in known}
 
 
 def note_reply(state: StateDir, name: str, manifest: Manifest) -> None:
-    """Keep what a node said in reply to a playbook: it serves this now."""
+    """Save that a node serves this manifest, as its reply to a playbook says."""
     served = {**_releases(state, name), manifest.release: manifest}
     text = "\n".join(each.model_dump_json() for each in served.values())
     save_section(state.facts, name, _SECTION, text + "\n")
@@ -52,8 +53,8 @@ def _releases(state: StateDir, name: str) -> Mapping[str, Manifest]:
 
 
 def _by_result(plan: Plan, result: Result) -> dict[str, Manifest | None]:
-    """Which nodes serve the plan's release by a result, which may be of an older plan."""
-    planned = {name: group.release_id for group in plan.groups for name in group.nodes}
+    """Return what nodes serve according to a result, which may be of an older plan."""
+    planned = {name: group.release_id for name, group in plan.groups_by_node.items()}
     left = {node.node: node.release_id for node in result.nodes if node.node in result.verified}
     works = {name for name, release in left.items() if release == planned.get(name, "")}
     known = as_planned(plan, works)

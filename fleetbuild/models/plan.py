@@ -60,6 +60,7 @@ class Requires(Frozen):
     to_supply: tuple[
         str, ...
     ] = ()  # sentences; with any of them, apply stops before the first build
+    in_image: tuple[str, ...] = ()  # sentences: what build.image has to hold, for builds in pods
 
 
 class PlannedWheel(Frozen):
@@ -140,7 +141,7 @@ class NodeHardware(Frozen):
 
 
 class PlannedNode(Frozen):
-    """What the plan says about a node."""
+    """What the plan does for a node, or why it does nothing."""
 
     state: Literal["ok", "unreachable", "blocked", "skipped"]
     group: str | None = None
@@ -218,19 +219,39 @@ class Plan(Frozen):
     warnings: tuple[str, ...] = ()
     summary: Summary = Summary()
 
+    @property
+    def wheels(self) -> tuple[PlannedWheel, ...]:
+        """The wheels of all groups; a wheel that two groups share occurs twice."""
+        return tuple(wheel for group in self.groups for wheel in group.wheels)
+
+    @property
+    def wheels_by_key(self) -> dict[str, PlannedWheel]:
+        """The wheels of all groups, by artifact key; without wheels whose lock is missing."""
+        return {wheel.artifact_key: wheel for wheel in self.wheels if wheel.artifact_key}
+
+    def group_named(self, name: str) -> PlannedGroup | None:
+        """Return the group with this name, if there is one."""
+        return next((group for group in self.groups if group.name == name), None)
+
+    @property
+    def groups_by_node(self) -> dict[str, PlannedGroup]:
+        """The group of each node that is in one, by node name."""
+        return {name: group for group in self.groups for name in group.nodes}
+
     def require_ssh(self) -> None:
         """Raise BlockedError if the plan's nodes were read from a cluster."""
         if self.facts_source == "cluster":
             raise BlockedError(
                 "This plan was made with --from-cluster; apply needs SSH access to the nodes.",
-                "Build in the cluster: fleetbuild emit builds. To apply, plan from an inventory.",
+                "Build in the cluster: fleetbuild emit builds; once the wheels are in the store:"
+                " fleetbuild emit containers. To apply, plan from an inventory.",
             )
 
     @property
     def exit_code(self) -> int:
         """0, 3 if nodes are unreachable, or 4 if a node or wheel is blocked."""
         blocked = self.summary.nodes_blocked or any(
-            wheel.action == "blocked" for group in self.groups for wheel in group.wheels
+            wheel.action == "blocked" for wheel in self.wheels
         )
         return worst([3 if self.summary.nodes_unreachable else 0, 4 if blocked else 0])
 

@@ -1,4 +1,7 @@
-"""Facts of nodes, probed by SSH or read from captures. A probe saves its captures and their age."""
+"""Get the facts of nodes: probe them by SSH, or read stored captures.
+
+In: nodes. Out: facts by node name. A probe also saves its captures and the time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def probe_nodes(
     state: StateDir | None = None,
     save: Path | None = None,
 ) -> dict[str, Facts]:
-    """The facts of these nodes as they are now. Those to be skipped are left alone."""
+    """Probe these nodes and return their facts. Skipped nodes are not contacted."""
     asked = [node for node in nodes if not node.skip]
     found = probe(asked, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event)
     captures = {
@@ -45,17 +48,29 @@ def probe_nodes(
 
 
 def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
-    """The facts of these nodes by the captures in a folder."""
+    """Return the facts of these nodes from the captures in a folder."""
     return _with_skipped(nodes, facts_from(load_captures(folder, [node.name for node in nodes])))
 
 
+def last_facts(state: StateDir, nodes: Sequence[Node]) -> tuple[dict[str, Facts], dict[str, str]]:
+    """The facts that the last probe brought, and when each node was read. One that a run changed
+    without hearing how that ended is not known."""
+    ages = {
+        node.name: age.isoformat()
+        for node in nodes
+        if (age := state.probed(node.name)) and not state.is_changing(node.name)
+    }
+    known = [node for node in nodes if node.name in ages]
+    return (stored_facts(state.facts, known) if known else {}), ages
+
+
 def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts]:
-    """Captures read as facts."""
+    """Return the facts that these captures hold."""
     return {name: _read(capture) for name, capture in captures.items()}
 
 
 def _with_skipped(nodes: Sequence[Node], found: Mapping[str, Facts]) -> dict[str, Facts]:
-    """All the nodes. One to be skipped is not unreachable; what captures say of it is known."""
+    """Add the skipped nodes: they count as skipped, not unreachable, unless captures exist."""
     missing = Facts(state="skipped", reason=SKIPPED)
     known = {name: facts for name, facts in found.items() if facts.state != "unreachable"}
     return {
@@ -74,7 +89,7 @@ def _read(capture: Capture | Unreachable) -> Facts:
 
 
 def keep(state: StateDir, captures: Mapping[str, Capture | Unreachable]) -> None:
-    """Keep what the nodes said, for those who ask when they are out of reach."""
+    """Store the captures, for use while nodes are unreachable."""
     save_captures(state.facts, captures)
     for name, capture in captures.items():
         if not isinstance(capture, Unreachable):

@@ -1,4 +1,4 @@
-"""Plans as files: read, written, and what the last one left on the nodes."""
+"""Read and write plan files, and say what the last apply installed on each node."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fleetbuild.state.directory import StateDir, write_atomically
 
 
 def read_plan(path: Path | str) -> Plan:
-    """The plan in a file, if it is one, whole and as it was saved."""
+    """Return the plan in a file; refuse a file that is not a plan or was edited."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise PlanFileError(
-            f"There is no plan {path}.", "Make one with: fleetbuild plan INVENTORY"
+            f"The plan {path} does not exist.", "Make one with: fleetbuild plan INVENTORY"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise PlanFileError(
@@ -27,7 +27,7 @@ def read_plan(path: Path | str) -> Plan:
 
 
 def save_plan(plan: Plan, path: Path | str) -> None:
-    """Write a plan, whole or not at all."""
+    """Write a plan atomically."""
     try:
         write_atomically(Path(path), dump_plan(plan), mode=0o644)
     except OSError as error:
@@ -37,12 +37,12 @@ def save_plan(plan: Plan, path: Path | str) -> None:
 
 
 def last_plan(state: StateDir) -> Plan | None:
-    """The plan of the state directory, where there is one."""
+    """Return the plan in the state directory, if there is one."""
     return read_plan(state.plan_file) if state.plan_file.exists() else None
 
 
-def left_on_nodes(state: StateDir, made: Plan | None, release: str) -> dict[str, str]:
-    """What the last apply left on the nodes, if it was of this plan and this release."""
+def releases_of_last_apply(state: StateDir, made: Plan | None, release: str) -> dict[str, str]:
+    """Return node -> release id of the last apply, if it applied this plan and this release."""
     last = state.last_result()
     if last is None or made is None:
         return {}

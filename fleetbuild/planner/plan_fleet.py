@@ -1,4 +1,7 @@
-"""Plans a fleet: asks indexes and the store what planning itself may not, then lets it think."""
+"""Plan a fleet: query the indexes and the store, then let `planning` decide.
+
+In: inventory, facts, configuration, packages. Out: a `Plan`. `planning` itself does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ from fleetbuild.planning import (
     parse_packages,
     source_request,
 )
-from fleetbuild.planning.wheels.published import Choice
+from fleetbuild.planning.wheels.published import PublishedChoice
 from fleetbuild.recipes import Recipe, known_recipes
 from fleetbuild.store import Store, index_settings
 from fleetbuild.store.recipe_source import source_of_recipe
@@ -59,7 +62,7 @@ def plan_fleet(
     facts_source: FactsSource = "probe",
     on_event: OnEvent = ignore,
 ) -> Plan:
-    """The plan for these nodes. `builders` are the hosts that build.builders names."""
+    """Return the plan for these nodes. `builders` are the hosts that build.builders names."""
     config = config or Config()
     folder = base_folder(config, inventory)
     recipes = known_recipes([folder / "recipes"])
@@ -68,25 +71,25 @@ def plan_fleet(
     texts = choose_packages(packages, config, inventory)
     base = Path.cwd() if packages else folder
     wanted, local = requested_packages(parse_packages(texts), base, recipes, store)
-    locking = _Locking(wanted, local, recipes, store, on_event)
+    resolver = _PlanResolver(wanted, local, recipes, store, on_event)
 
     drafted = draft_plan(inventory, facts, wanted, config, builders=builders)
     if drafted.groups and config.build.policy != "targeted":
-        locking.look_for_published(drafted, facts)
+        resolver.find_published(drafted, facts)
         drafted = draft_plan(
-            inventory, facts, wanted, config, builders=builders, published=locking.published
+            inventory, facts, wanted, config, builders=builders, published=resolver.published
         )
-    if drafted.groups and locking.found_sources(drafted, config):
-        wanted = tuple(locking.packages)
-        drafted = locking.closures(inventory, facts, config, builders)
-        locking.builds(drafted, facts)
+    if drafted.groups and resolver.fetch_sources(drafted, config):
+        wanted = tuple(resolver.packages)
+        drafted = resolver.lock_dependencies(inventory, facts, config, builders)
+        resolver.lock_builds(drafted, facts)
     return make_plan(
         inventory,
         facts,
         wanted,
         config,
         drafted=drafted,
-        locks=locking.locks(),
+        locks=resolver.locks(),
         store=store.floors(),
         created=now("seconds"),
         facts_source=facts_source,
@@ -96,27 +99,27 @@ def plan_fleet(
 def named_builders(
     inventory: Inventory, config: Config, secrets: Secrets | None
 ) -> tuple[str, ...]:
-    """The nodes that build.builders names; Ansible reads its pattern."""
+    """Return the nodes that build.builders names, which is an Ansible host pattern."""
     pattern = config.build.builders
     if pattern == "representative":
         return ()
     if inventory.nodes and inventory.nodes[0].login.connection == NO_SSH:
         raise ConfigError(
-            f"build.builders is {pattern!r}, and the Nodes of a cluster have no Ansible groups.",
-            "Leave it out for this plan: each group's own Nodes build.",
+            f"build.builders is {pattern!r}, but the Nodes of a cluster have no Ansible groups.",
+            "Remove build.builders for this plan: each group's own Nodes build.",
         )
     named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
     if not named:
         raise ConfigError(
-            f"build.builders is {pattern!r}, and no host of the inventory matches it.",
-            "Name a host or group of the inventory, or take build.builders out.",
+            f"build.builders is {pattern!r}, but no host of the inventory matches it.",
+            "Name a host or group of the inventory, or remove build.builders.",
         )
-    # Those that --limit leaves out are named as well: the plan says that they were not probed.
+    # Hosts outside --limit are included: the plan warns that they were not probed.
     return tuple(sorted(named))
 
 
-class _Locking:
-    """The questions of one plan, and the answers so far."""
+class _PlanResolver:
+    """Resolves what one plan needs: published wheels, sources, dependencies, build requirements."""
 
     def __init__(
         self,
@@ -127,25 +130,25 @@ class _Locking:
         on_event: OnEvent,
     ) -> None:
         self.packages, self.recipes, self.store = packages, recipes, store
-        self.answers: dict[LockRequest, Resolution] = {}
+        self.resolutions: dict[LockRequest, Resolution] = {}
         self.sources: dict[str, Source] = dict(local)
         self.unfetched: Resolution | None = None
-        self.published: dict[tuple[str, str], Choice] = {}  # by package and group
-        self.closed: dict[str, tuple[LockedFile, ...]] = {}  # group -> its dependencies
+        self.published: dict[tuple[str, str], PublishedChoice] = {}  # by package and group
+        self.dependencies: dict[str, tuple[LockedFile, ...]] = {}  # group -> its dependencies
         self.on_event = on_event
 
     def locks(self) -> Locks:
-        """What is known now."""
+        """Return everything resolved so far."""
         return Locks(
-            resolutions=self.answers,
+            resolutions=self.resolutions,
             sources=tuple(self.sources.values()),
             unfetched=self.unfetched,
-            closures=self.closed,
+            closures=self.dependencies,
         )
 
-    def look_for_published(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
-        """See which packages others have built for which groups."""
-        self._tell(f"Looking for wheels of {', '.join(each.text for each in self.packages)}")
+    def find_published(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
+        """Find out which groups can take which packages from published wheels."""
+        self._report(f"Looking for wheels of {', '.join(each.text for each in self.packages)}")
         self.published = find_published(drafted, self.packages, self.sources, facts, self.store)
 
     def _is_built(self, package: Package, drafted: PlanDraft) -> bool:
@@ -153,72 +156,73 @@ class _Locking:
             wheel.package.name == package.name and not wheel.taken for wheel in drafted.wheels
         )
 
-    def found_sources(self, drafted: PlanDraft, config: Config) -> bool:
-        """Bring the sdists here and read what their builds ask for. False: no index answers.
+    def fetch_sources(self, drafted: PlanDraft, config: Config) -> bool:
+        """Fetch the sdists and read their build requirements; return False if no index answers.
 
-        From then on a package is a file here: its metadata, where it is not static, is asked of
-        its backend once and kept by uv, however many kinds of machine there are.
+        From then on each package is a local file: uv asks its backend for metadata only once,
+        however many kinds of machine there are.
         """
         built = [package for package in self.packages if self._is_built(package, drafted)]
-        if config.build.policy == "published":  # what is not published is blocked, and not built
+        if (
+            config.build.policy == "published"
+        ):  # a package that is not published is blocked, not built
             built = []
         for package in built:
             if package.name not in self.sources and package.recipe.source:
-                self._ask_recipe(package)
+                self._fetch_recipe_source(package)
         pinned = [package for package in built if package.name not in self.sources]
         if self.unfetched:
             return False
-        if pinned and not self._ask_index(pinned, drafted):
+        if pinned and not self._fetch_index_sources(pinned, drafted):
             return False
-        self.packages = [self._at_hand(package) for package in self.packages]
+        self.packages = [self._with_fetched_source(package) for package in self.packages]
         return self.unfetched is None
 
-    def _ask_recipe(self, package: Package) -> None:
-        """The source of a package whose recipe names it, brought here only to be asked what it
-        needs."""
+    def _fetch_recipe_source(self, package: Package) -> None:
+        """Find the source that a recipe names; fetch it only to read its requirements."""
         name, version, recipe = package.name, package.version, package.recipe
-        self._tell(f"Looking for the source of {package.text}")
+        self._report(f"Looking for the source of {package.text}")
         try:
             file = source_of_recipe(recipe, name, version, self.store.settings)
         except InstallError as problem:
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return
         if file and recipe.requires is not None:
-            self.sources[name] = self._partly_asked(package, file)
+            self.sources[name] = self._source_with_declared_requirements(package, file)
         elif file and (source := self._source(package, file)):
             self.sources[name] = source
 
-    def _ask_index(self, pinned: Sequence[Package], drafted: PlanDraft) -> bool:
-        self._tell(f"Looking for the source of {', '.join(package.text for package in pinned)}")
-        questions = [source_request(group, pinned, drafted.fates) for group in drafted.groups]
-        # An sdist serves every Python that its package serves; the newest is among them.
-        newest = max(questions, key=lambda question: version_key(question.python_version))
+    def _fetch_index_sources(self, pinned: Sequence[Package], drafted: PlanDraft) -> bool:
+        self._report(f"Looking for the source of {', '.join(package.text for package in pinned)}")
+        requests = [source_request(group, pinned, drafted.eligibility) for group in drafted.groups]
+        # One sdist serves every supported Python, so ask for the newest Python of the fleet.
+        newest = max(requests, key=lambda request: version_key(request.python_version))
         answer = locate(newest, self.store.settings)
         if answer.offline:
             self.unfetched = answer
             return False
-        # Another problem, such as a Python too old for the package, is each group's own.
+        # Other problems, such as a Python too old for the package, are reported for each group.
         packages = {package.name: package for package in pinned}
         for file in answer.sources:
             if source := self._source(packages[file.name], file):
                 self.sources[file.name] = source
         return True
 
-    def _at_hand(self, package: Package) -> Package:
+    def _with_fetched_source(self, package: Package) -> Package:
         source = self.sources.get(package.name)
         if source is None or source.file is None:
             return package
         uri = self.store.path_of(source.file).absolute().as_uri()
         return package.model_copy(update={"requirement": f"{package.name} @ {uri}"})
 
-    def closures(
+    def lock_dependencies(
         self,
         inventory: Inventory,
         facts: Mapping[str, Facts],
         config: Config,
         builders: Sequence[str],
     ) -> PlanDraft:
-        """Lock what each group installs. Members that alone keep their group from it are blocked,
+        """Lock what each group installs. Members whose old libc alone rules it out are blocked,
         and the rest is grouped and locked again."""
         blocked: dict[str, tuple[str, str]] = {}
         while True:
@@ -231,37 +235,41 @@ class _Locking:
                 blocked=blocked,
                 published=self.published,
             )
-            questions = {
-                group.name: lock_request(group, self.packages, drafted.fates)
+            requests = {
+                group.name: lock_request(group, self.packages, drafted.eligibility)
                 for group in drafted.groups
             }
-            self._ask(list(questions.values()))
-            self.closed = {name: self.answers[asked].wheels for name, asked in questions.items()}
-            culprits = nodes_blocking_dependencies(drafted, self.packages, facts, self.locks())
-            if not culprits:
+            self._resolve(list(requests.values()))
+            self.dependencies = {
+                name: self.resolutions[asked].wheels for name, asked in requests.items()
+            }
+            old_libc_nodes = nodes_blocking_dependencies(
+                drafted, self.packages, facts, self.locks()
+            )
+            if not old_libc_nodes:
                 return drafted
-            blocked |= culprits
+            blocked |= old_libc_nodes
 
-    def builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
-        """Lock what each build needs."""
+    def lock_builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
+        """Lock the build requirements of each wheel."""
         requests = [
-            build_request(wheel, source, facts, self.closed)
+            build_request(wheel, source, facts, self.dependencies)
             for wheel in drafted.wheels
             if (source := self.sources.get(wheel.package.name))
         ]
-        self._ask([request for request in requests if request])
+        self._resolve([request for request in requests if request])
 
-    def _ask(self, requests: Sequence[LockRequest]) -> None:
-        fresh = [request for request in dict.fromkeys(requests) if request not in self.answers]
+    def _resolve(self, requests: Sequence[LockRequest]) -> None:
+        fresh = [request for request in dict.fromkeys(requests) if request not in self.resolutions]
         if fresh:
-            self._tell(f"Resolving for {len(fresh)} kinds of machine")
-            self.answers |= resolve_all(fresh, self.store.settings)
+            self._report(f"Resolving for {len(fresh)} kinds of machine")
+            self.resolutions |= resolve_all(fresh, self.store.settings)
 
     def _source(self, package: Package, file: LockedFile) -> Source | None:
         try:
             path = self.store.fetch(file)
         except FleetbuildError as problem:
-            # Planned and shown all the same; without its source a package has no lock.
+            # The plan is shown all the same; without a source the package has no lock.
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return None
         return Source(
@@ -271,16 +279,18 @@ class _Locking:
             build_requirements=build_requirements(read_source(path), package.recipe, self.recipes),
         )
 
-    def _partly_asked(self, package: Package, file: LockedFile) -> Source:
-        """The source of a package whose recipe says what it needs: it is asked only for what its
-        build declares, and planned with the recipe's requirements where it does not answer."""
+    def _source_with_declared_requirements(self, package: Package, file: LockedFile) -> Source:
+        """Return the source of a package whose recipe states its run-time requirements.
+
+        Only its build requirements are read; if that fails, the recipe's own have to do.
+        """
         source = Source(package=package.name, version=package.version, file=file)
         try:
             metadata = self.store.metadata_of(file)
         except FleetbuildError as problem:
-            return source.model_copy(update={"unasked": problem.message})
+            return source.model_copy(update={"metadata_problem": problem.message})
         needed = build_requirements(metadata, package.recipe, self.recipes)
         return source.model_copy(update={"build_requirements": needed})
 
-    def _tell(self, message: str) -> None:
+    def _report(self, message: str) -> None:
         self.on_event(Event(stage="plan", state="progress", message=message))

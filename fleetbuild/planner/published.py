@@ -1,4 +1,7 @@
-"""Looks for wheels that others publish, and reads those of which nobody says what they need."""
+"""Find published wheels, and read the machine code of wheels whose needs are not stated.
+
+In: a draft, packages, the store. Out: a `PublishedChoice` for each package and group.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,12 @@ from fleetbuild.models import Facts, LockedFile
 from fleetbuild.planning import LockRequest, Package, PlanDraft, Resolution, source_request
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.packages import versions_of
-from fleetbuild.planning.wheels.published import Choice, Code, choose_published, must_be_read
+from fleetbuild.planning.wheels.published import (
+    Code,
+    PublishedChoice,
+    choose_published,
+    must_be_read,
+)
 from fleetbuild.store import Store
 from fleetbuild.store.resolve import find_wheels
 
@@ -20,22 +28,22 @@ def find_published(
     local: Collection[str],
     facts: Mapping[str, Facts],
     store: Store,
-) -> dict[tuple[str, str], Choice]:
-    """For each package and group, what is published. Packages whose source is named are built."""
-    choices: dict[tuple[str, str], Choice] = {}
+) -> dict[tuple[str, str], PublishedChoice]:
+    """Return the published wheel for each package and group; local sources are always built."""
+    choices: dict[tuple[str, str], PublishedChoice] = {}
     groups = {group.name: group for group in drafted.groups}
-    # What stands beside torch has to be of its variant, so torch is chosen first.
+    # Companions must match the variant of torch, so torch is chosen first.
     for index, package in sorted(enumerate(packages), key=lambda each: each[1].name != "torch"):
         if package.name in local:
             continue
-        asked = {name: _question(group, package, drafted) for name, group in groups.items()}
-        while asked:
-            answers = find_wheels(asked.values(), store.settings)
-            found = {name: answers[question].wheels for name, question in asked.items()}
+        requests = {name: _request(group, package, drafted) for name, group in groups.items()}
+        while requests:
+            answers = find_wheels(requests.values(), store.settings)
+            found = {name: answers[request].wheels for name, request in requests.items()}
             for name, wheels in found.items():
-                beside = choices.get(("torch", name))
+                published_torch = choices.get(("torch", name))
                 target = groups[name].wheel_targets[index]
-                choice = Choice(why=_no_wheel(answers[asked[name]]))
+                choice = PublishedChoice(why=_no_wheel(answers[requests[name]]))
                 if wheels:
                     choice = choose_published(
                         package,
@@ -44,13 +52,13 @@ def find_published(
                         wheels[0],
                         versions=versions_of(packages),
                         code=_code(wheels[0], store) if must_be_read(package, target) else None,
-                        beside=beside.file if beside else None,
+                        published_torch=published_torch.file if published_torch else None,
                     )
                 if choice.file or (package.name, name) not in choices:
                     choices[package.name, name] = choice
-            asked = {
-                name: _without(question, package, found[name][0])
-                for name, question in asked.items()
+            requests = {
+                name: _without(request, package, found[name][0])
+                for name, request in requests.items()
                 if not choices[package.name, name].file and _is_variant(found[name])
             }
     return choices
@@ -62,17 +70,17 @@ def _no_wheel(answer: Resolution) -> str:
 
 
 def _is_variant(wheels: Sequence[LockedFile]) -> bool:
-    """Whether there may be others of this version: a local version goes before the plain one."""
+    """Return whether other variants of this version may exist: local versions sort first."""
     return bool(wheels) and "+" in wheels[0].version
 
 
-def _without(question: LockRequest, package: Package, file: LockedFile) -> LockRequest:
-    others = (*question.constraints, f"{package.name}!={file.version}")
-    return question.model_copy(update={"constraints": others})
+def _without(request: LockRequest, package: Package, file: LockedFile) -> LockRequest:
+    others = (*request.constraints, f"{package.name}!={file.version}")
+    return request.model_copy(update={"constraints": others})
 
 
-def _question(group: DraftGroup, package: Package, drafted: PlanDraft) -> LockRequest:
-    request = source_request(group, [package], drafted.fates)
+def _request(group: DraftGroup, package: Package, drafted: PlanDraft) -> LockRequest:
+    request = source_request(group, [package], drafted.eligibility)
     return request.model_copy(
         update={"requirements": (f"{package.name}=={package.version}",), "sources": ()}
     )

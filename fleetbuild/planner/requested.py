@@ -1,4 +1,7 @@
-"""What the user asked for, as packages with recipes; local sources are read and packed here."""
+"""Turn the requested packages into packages with recipes.
+
+In: `PackageSpec`s. Out: `Package`s, and a `Source` for each local one, packed into the store.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from packaging.utils import canonicalize_name
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import LockedFile
 from fleetbuild.planning import Package, PackageSpec, Source
-from fleetbuild.planning.packages import refuse_twice
+from fleetbuild.planning.packages import refuse_duplicates
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
 from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.pack import pack_tree
@@ -22,7 +25,7 @@ from fleetbuild.store.sources import SourceMetadata, read_source
 def requested_packages(
     specs: Sequence[PackageSpec], base: Path, recipes: Mapping[str, Recipe], store: Store
 ) -> tuple[tuple[Package, ...], dict[str, Source]]:
-    """The packages of a release, and the sources of those that lie here."""
+    """Return the packages of a release, and the sources of local packages."""
     packages: list[Package] = []
     local: dict[str, Source] = {}
     for spec in specs:
@@ -32,7 +35,7 @@ def requested_packages(
         else:
             package = _pinned(spec, recipes, store.settings)
         packages.append(package)
-    refuse_twice([PackageSpec(text=package.text, name=package.name) for package in packages])
+    refuse_duplicates([PackageSpec(text=package.text, name=package.name) for package in packages])
     return tuple(packages), local
 
 
@@ -41,7 +44,7 @@ def _pinned(spec: PackageSpec, recipes: Mapping[str, Recipe], settings: IndexSet
     if spec.version is None:
         newest = newest_version(name, settings)
         raise ConfigError(
-            f"{spec.name} names no version, and a plan must be exact.",
+            f"{spec.name} has no version, but a plan needs exact versions.",
             f"Ask for {spec.name}=={newest or 'VERSION'}"
             + (", the newest." if newest else ", one that the index has."),
         )
@@ -60,8 +63,8 @@ def _local(
     path = (base / Path(spec.path or "").expanduser()).resolve()
     if not path.exists():
         raise ConfigError(
-            f"{spec.text!r} names a source, and there is nothing at {path}.",
-            "Name an sdist, an archive or a source tree that is there.",
+            f"{spec.text!r} names a source, but {path} does not exist.",
+            "Name an existing sdist, archive or source tree.",
         )
     metadata = read_source(path)
     name = canonicalize_name(spec.name or metadata.name or "")
@@ -75,7 +78,7 @@ def _local(
     if version is None:
         raise ConfigError(
             f"The version of {name} in {path} is only known once its build runs.",
-            f"Say which it is: {name}==VERSION @ {spec.path}.",
+            f"State the version: {name}==VERSION @ {spec.path}.",
         )
     if metadata.version and version != metadata.version:
         raise ConfigError(
@@ -108,7 +111,7 @@ def _local(
 
 
 def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:
-    """A local source as one file in the store: what is planned now is what gets built."""
+    """Store a local source as one file, so that exactly what was planned is built."""
     if path.is_dir():
         root = f"{name.replace('-', '_')}-{version}"
         file = f"{name}-{version}.tar.gz"
@@ -124,6 +127,6 @@ def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:
 def build_requirements(
     metadata: SourceMetadata, recipe: Recipe, recipes: Mapping[str, Recipe]
 ) -> tuple[str, ...]:
-    """What the source declares, and what its backend would ask for."""
+    """Return what the source declares, and what its build backend needs at build time."""
     of_backends = {**recipes[GENERIC].backend_requirements, **recipe.backend_requirements}
     return tuple(sorted({*metadata.build_requirements, *of_backends.get(metadata.backend, ())}))

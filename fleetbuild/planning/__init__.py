@@ -1,6 +1,10 @@
-"""Groups, representatives and the plan: pure functions from what is known to what will be done."""
+"""Decide what is built where: groups, representatives, wheels and the plan document.
 
-from fleetbuild.planning.document.fingerprint import fingerprint, stale
+In: inventory, facts, packages, configuration, locks and the store's contents. Out: a `Plan`. Pure
+functions, without I/O; the package `planner` asks the nodes, the indexes and the store.
+"""
+
+from fleetbuild.planning.document.fingerprint import changes_since_plan, fingerprint
 from fleetbuild.planning.document.make_plan import make_plan
 from fleetbuild.planning.document.serialize import dump_plan, read_plan
 from fleetbuild.planning.draft import (
@@ -33,6 +37,7 @@ __all__ = [
     "Source",
     "StoreView",
     "build_request",
+    "changes_since_plan",
     "choose_packages",
     "draft_plan",
     "dump_plan",
@@ -46,5 +51,4 @@ __all__ = [
     "parse_packages",
     "read_plan",
     "source_request",
-    "stale",
 ]

@@ -1,4 +1,8 @@
-"""The draft of a plan: fates, groups and wheels, and what has to be resolved for them."""
+"""The draft of a plan: eligibility, groups and wheels, before anything is locked.
+
+In: inventory, facts, packages, configuration. Out: a `PlanDraft`, and the `LockRequest`s that have
+to be resolved for it. Comes before `document.make_plan`.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,29 @@ from types import MappingProxyType
 
 from fleetbuild.models import Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
-from fleetbuild.planning.compatibility.toolkits import Toolkit, Unfit, choose_toolkit
+from fleetbuild.planning.compatibility.toolkits import Incompatibility, Toolkit, choose_toolkit
 from fleetbuild.planning.eligibility.assess import Eligibility, assess_nodes
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets
-from fleetbuild.planning.merging.costs import one_toolkit
-from fleetbuild.planning.merging.tradeoffs import Merged, merge_targets
+from fleetbuild.planning.merging.costs import toolkit_conflicts
+from fleetbuild.planning.merging.tradeoffs import MergedTargets, merge_targets
 from fleetbuild.planning.packages import Package, cuda_floors, versions_of
 from fleetbuild.planning.resolution import LockRequest, Locks
-from fleetbuild.planning.wheels.build_requirements import plain, stand_ins
+from fleetbuild.planning.wheels.build_requirements import plain, static_metadata
 from fleetbuild.planning.wheels.builders import choose_builders
 from fleetbuild.planning.wheels.draft import DraftWheel, draft_wheels, published_in
-from fleetbuild.planning.wheels.published import Choices
+from fleetbuild.planning.wheels.published import PublishedChoices
 from fleetbuild.text import version_key
 
 Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
 
 
 class PlanDraft(Frozen):
-    """Fates, groups and wheels, before anything is locked."""
+    """Eligibility of nodes, groups and wheels, before anything is locked."""
 
-    fates: dict[str, Eligibility]
+    eligibility: dict[str, Eligibility]
     groups: tuple[DraftGroup, ...]
     wheels: tuple[DraftWheel, ...]
-    merged: Merged
+    merged: MergedTargets
 
 
 def draft_plan(
@@ -40,63 +44,67 @@ def draft_plan(
     *,
     builders: Sequence[str] = (),
     blocked: Blocked | None = None,
-    published: Choices = MappingProxyType({}),
+    published: PublishedChoices = MappingProxyType({}),
 ) -> PlanDraft:
-    """The groups of this fleet. `blocked` names nodes that turned out to be impossible,
-    `published` what others have built for a group."""
+    """Return the draft for this fleet. `blocked` names nodes to leave out, with reason and fix;
+    `published` names wheels to take instead of building them."""
     recipes = [package.recipe for package in packages]
-    lots = assess_nodes(inventory, facts, packages, config)
-    lots |= _blocked(lots, blocked or {})
-    targets = node_targets(lots, facts)
-    sharing = one_toolkit(targets, facts, packages, config)
-    merged = merge_targets(targets, lots, recipes, config, sharing)
+    eligibility = assess_nodes(inventory, facts, packages, config)
+    eligibility |= _mark_blocked(eligibility, blocked or {})
+    targets = node_targets(eligibility, facts)
+    sharing = toolkit_conflicts(targets, facts, packages, config)
+    merged = merge_targets(targets, eligibility, recipes, config, sharing)
     groups = group_nodes(merged.targets, facts, recipes, config)
-    strong = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
-    groups, unfit = choose_toolkits(
-        groups, packages, lots, facts=facts, strong=strong, config=config
+    preferred = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
+    groups, blocked_nodes = choose_toolkits(
+        groups, packages, eligibility, facts=facts, preferred=preferred, config=config
     )
-    lots |= _blocked(lots, unfit)
-    wheels = draft_wheels(packages, groups, lots, facts, strong, published=published)
+    eligibility |= _mark_blocked(eligibility, blocked_nodes)
+    wheels = draft_wheels(packages, groups, eligibility, facts, preferred, published=published)
     groups = tuple(
         group.model_copy(
             update={
-                "stand_ins": stand_ins(group, wheels),
+                "static_metadata": static_metadata(group, wheels),
                 "published": published_in(group, wheels),
             }
         )
         for group in groups
     )
-    return PlanDraft(fates=lots, groups=groups, wheels=wheels, merged=merged)
+    return PlanDraft(eligibility=eligibility, groups=groups, wheels=wheels, merged=merged)
 
 
-def _blocked(lots: Mapping[str, Eligibility], problems: Blocked) -> dict[str, Eligibility]:
+def _mark_blocked(
+    eligibility: Mapping[str, Eligibility], problems: Blocked
+) -> dict[str, Eligibility]:
     return {
-        name: lots[name].model_copy(update={"state": "blocked", "reason": reason, "fix": fix})
+        name: eligibility[name].model_copy(
+            update={"state": "blocked", "reason": reason, "fix": fix}
+        )
         for name, (reason, fix) in problems.items()
     }
 
 
 def lock_request(
-    group: DraftGroup, packages: Sequence[Package], fates: Mapping[str, Eligibility]
+    group: DraftGroup, packages: Sequence[Package], eligibility: Mapping[str, Eligibility]
 ) -> LockRequest:
-    """The question for the closure that a group installs."""
-    told = {each.name for each in group.stand_ins}
-    told |= {requirement.partition("==")[0] for requirement in group.published}
-    asked = [package for package in packages if package.name not in told]
-    request = source_request(group, asked, fates)
+    """Return the request for everything that a group installs beside its wheels."""
+    known = {each.name for each in group.static_metadata}
+    known |= {requirement.partition("==")[0] for requirement in group.published}
+    asked = [package for package in packages if package.name not in known]
+    request = source_request(group, asked, eligibility)
     return request.model_copy(
         update={
             "requirements": tuple(sorted({*request.requirements, *group.published})),
-            "stand_ins": group.stand_ins,
+            "static_metadata": group.static_metadata,
         }
     )
 
 
 def source_request(
-    group: DraftGroup, packages: Sequence[Package], fates: Mapping[str, Eligibility]
+    group: DraftGroup, packages: Sequence[Package], eligibility: Mapping[str, Eligibility]
 ) -> LockRequest:
-    """The question for the sources of these packages, whatever is known of what they need."""
-    versions = [python.version for name in group.nodes if (python := fates[name].python)]
+    """Return the request for the sources of these packages."""
+    versions = [python.version for name in group.nodes if (python := eligibility[name].python)]
     return LockRequest(
         requirements=tuple(sorted(package.requirement for package in packages)),
         sources=tuple(sorted(package.name for package in packages)),
@@ -110,42 +118,42 @@ def source_request(
 def nodes_blocking_dependencies(
     drafted: PlanDraft, packages: Sequence[Package], facts: Mapping[str, Facts], locks: Locks
 ) -> dict[str, tuple[str, str]]:
-    """Members whose old libc alone may keep their group from its dependencies.
+    """Return the members whose old libc alone may leave their group without dependencies.
 
-    Blocking them and drafting again lets the rest of the group go on.
+    The caller blocks them and drafts again, so that the rest of the group is served.
     """
-    culprits: dict[str, tuple[str, str]] = {}
+    old_libc_nodes: dict[str, tuple[str, str]] = {}
     for group in drafted.groups:
-        answer = locks[lock_request(group, packages, drafted.fates)]
+        answer = locks[lock_request(group, packages, drafted.eligibility)]
         if answer.problem is None or answer.offline:
             continue
         oldest = [name for name in group.nodes if libc_of(facts[name]) == group.target.libc.floor]
         if len(oldest) < len(group.nodes):
             problem = (answer.problem, answer.fix or "")
-            culprits.update(dict.fromkeys(oldest, problem))
-    return culprits
+            old_libc_nodes.update(dict.fromkeys(oldest, problem))
+    return old_libc_nodes
 
 
 def choose_toolkits(
     groups: Sequence[DraftGroup],
     packages: Sequence[Package],
-    fates: Mapping[str, Eligibility],
+    eligibility: Mapping[str, Eligibility],
     *,
     facts: Mapping[str, Facts],
-    strong: Sequence[str],
+    preferred: Sequence[str],
     config: Config,
 ) -> tuple[tuple[DraftGroup, ...], dict[str, tuple[str, str]]]:
-    """The groups with their toolkits; and the nodes that are out, each with reason and fix."""
-    fit: list[DraftGroup] = []
-    unfit: dict[str, tuple[str, str]] = {}
+    """Return the groups with their toolkits, and the blocked nodes with reason and fix."""
+    buildable: list[DraftGroup] = []
+    blocked_nodes: dict[str, tuple[str, str]] = {}
     for group in groups:
-        builders = choose_builders(group.target, [group], fates, facts, strong).able
+        builders = choose_builders(group.target, [group], eligibility, facts, preferred).able
         answer = _toolkit(group, packages, facts, builders, config.cuda)
-        if isinstance(answer, Unfit):
-            unfit |= dict.fromkeys(group.nodes, (answer.reason, answer.fix))
+        if isinstance(answer, Incompatibility):
+            blocked_nodes |= dict.fromkeys(group.nodes, (answer.reason, answer.fix))
         else:
-            fit.append(group.model_copy(update={"toolkit": answer}))
-    return tuple(fit), unfit
+            buildable.append(group.model_copy(update={"toolkit": answer}))
+    return tuple(buildable), blocked_nodes
 
 
 def _toolkit(
@@ -154,7 +162,7 @@ def _toolkit(
     facts: Mapping[str, Facts],
     builders: Sequence[str],
     pin: str | None,
-) -> Toolkit | Unfit | None:
+) -> Toolkit | Incompatibility | None:
     if not group.target.sms:
         return None
     return choose_toolkit(

@@ -1,4 +1,8 @@
-"""Why: the whole story of a node or a group, as lines of text."""
+"""Explain a plan: why a node or a group gets what it gets, as lines of text.
+
+In: a saved plan and, if known, the facts of its nodes. Out: the lines that `fleetbuild explain`
+prints.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,12 @@ from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
 from fleetbuild.models import Facts, Gpu, Plan, PlannedGroup, PlannedNode, PlannedWheel
 from fleetbuild.planning.compatibility.compilers import compiler_of
 from fleetbuild.planning.compatibility.constraints import OLDEST, sm_list
-from fleetbuild.planning.merging.tradeoffs import group_story, node_story
+from fleetbuild.planning.merging.tradeoffs import explain_group_merges, explain_node_merge
 from fleetbuild.text import count
 
 
 def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
-    """Everything that decides what this node gets."""
+    """Return everything that decides what this node gets, as lines."""
     node = plan.nodes.get(name)
     if node is None:
         raise UsageError(
@@ -33,13 +37,13 @@ def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
     if facts is not None and facts.state == "ok":
         lines += _cpu_lines(plan, facts, node)
         lines += _gpu_lines(plan, facts, node)
-        lines += _other_lines(facts, node.python)
+        lines += _software_lines(facts, node.python)
     elif facts is None and plan.facts_source == "captures":
         lines.append(
-            "  its CPU, GPUs and interpreters: the plan was made from captures; "
-            "name them here again, with --facts, and they are told"
+            "  CPU, GPUs and interpreters: not known, because the plan was made from captures; "
+            "repeat --facts to show them"
         )
-    lines += [f"  {line}" for line in node_story(plan, name)]
+    lines += [f"  {line}" for line in explain_node_merge(plan, name)]
     lines += [f"  warning: {warning}" for warning in node.warnings]
     if node.group:
         group = _group(plan, node.group)
@@ -47,12 +51,12 @@ def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
             lines += _wheel_lines(wheel)
         lines.append(f"  release: {_release_line(group, name, node.current)}")
         if name == group.representative:
-            lines.append(f"  it is the representative of {group.name}: it builds.")
+            lines.append(f"  it is the representative of {group.name} and builds its wheels.")
     return lines
 
 
 def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str]:
-    """Everything that decides what this group is and who builds for it."""
+    """Return everything that decides this group's target, wheels and builder, as lines."""
     group = _group(plan, name)
     target = group.target
     lines = [
@@ -61,11 +65,11 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
         f"{target.libc.family} {target.libc.floor} or newer"
         + (f", SM {', '.join(target.sms)}" if target.sms else ", no GPU code"),
         f"  rung: {target.isa}: {_features(RUNGS[target.isa])}",
-        f"  oldest C library: {_oldest(group, facts)}",
-        f"  representative: {_who(group.representative, facts)}",
+        f"  oldest C library: {_oldest_libc(group, facts)}",
+        f"  representative: {_describe_builder(group.representative, facts)}",
         f"  fallbacks: {', '.join(group.fallbacks) or 'none'}",
     ]
-    lines += [f"  {line}" for line in group_story(plan, name)]
+    lines += [f"  {line}" for line in explain_group_merges(plan, name)]
     for wheel in group.wheels:
         lines += [*_wheel_lines(wheel), *_build_lines(wheel)]
     if group.dependencies is None:
@@ -83,14 +87,14 @@ def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
     lines = [f"  CPU: {facts.arch}{kind}, {len(facts.features)} flags{sve}"]
     if detected:
         lines.append(f"  detected rung: {detected.name}: {_features(detected)}")
-        lines += [f"  not better: {sentence}" for sentence in _next_better(detected, facts)]
+        lines += [f"  not better: {sentence}" for sentence in _why_not_higher(detected, facts)]
     if facts.hypervisor_masked:
-        machine = "hypervisor" in facts.features  # the flag by which a guest knows of one
+        machine = "hypervisor" in facts.features  # the flag that a guest sees
         whose = "hypervisor, firmware or kernel" if machine else "firmware or kernel"
         lines.append(
             f"  hidden by its {whose}: {', '.join(facts.hypervisor_masked)} (its model has them)"
         )
-    # Of a merged group another line says why its rung is no better.
+    # For a merged group, explain_node_merge() says why.
     if detected and node.group and not node.merged_from:
         rung = _group(plan, node.group).target.isa
         best = "the best that its recipes build for (grouping: rungs, optimize_for)"
@@ -100,16 +104,16 @@ def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
     return lines
 
 
-def _next_better(rung: Rung, facts: Facts) -> list[str]:
-    """Why it is none of the rungs that stand right above."""
+def _why_not_higher(rung: Rung, facts: Facts) -> list[str]:
+    """Return why the CPU does not reach the next higher rungs, one sentence each."""
     above = [other for other in RUNGS.values() if other > rung]
     nearest = [other for other in above if not any(rung < each < other for each in above)]
     return [sentence for other in nearest if (sentence := why_not(other, facts.features))]
 
 
 def _gpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
-    """Its GPUs, the toolkits that their SMs and their driver leave, and what it gets code for."""
-    gpus = ", ".join(f"{gpu.name} ({_sm(gpu, facts.driver)})" for gpu in facts.gpus)
+    """Return lines about the GPUs, the toolkits they allow, and the GPU code of the plan."""
+    gpus = ", ".join(f"{gpu.name} ({_describe_sm(gpu, facts.driver)})" for gpu in facts.gpus)
     lines = [f"  GPUs: {gpus or 'none'}" + (f", driver {facts.driver}" if facts.driver else "")]
     limits = [_toolkits_of(sm) for sm in facts.sms]
     installed = ", ".join(facts.toolchain.get("nvcc", ())) or "none"
@@ -123,13 +127,17 @@ def _gpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
         sms = _group(plan, node.group).target.sms
         if sms != facts.sms:
             code = sm_list(sms) if sms else "no GPU"
-            why = "as the inventory says" if sms else "no package has any, or the inventory says so"
+            why = (
+                "as the inventory says"
+                if sms
+                else "no package has GPU code, or the inventory says so"
+            )
             lines.append(f"  GPU code: for {code}, {why}")
     return lines
 
 
-def _sm(gpu: Gpu, driver: str | None) -> str:
-    """Of a GPU that no driver serves, what the table has for its PCI device."""
+def _describe_sm(gpu: Gpu, driver: str | None) -> str:
+    """Return the GPU's SM as text; without a driver, the SM that its PCI device has."""
     if gpu.sm:
         return f"SM {gpu.sm}"
     if driver:
@@ -142,12 +150,12 @@ def _sm(gpu: Gpu, driver: str | None) -> str:
 def _toolkits_of(sm: str) -> str:
     known = SMS.get(sm)
     if known is None:
-        return f"SM {sm} is in no table"
+        return f"SM {sm} is not a supported SM"
     last = f"to {known.last_cuda}" if known.last_cuda else "or newer"
     return f"SM {sm} ({known.architecture}) needs {known.first_cuda} {last}"
 
 
-def _other_lines(facts: Facts, python: str | None) -> list[str]:
+def _software_lines(facts: Facts, python: str | None) -> list[str]:
     pythons = ", ".join(f"{each.path} {each.version}" for each in facts.pythons)
     libc = f"{facts.libc.family} {facts.libc.version}" if facts.libc else "unknown"
     compiler = compiler_of(facts)
@@ -159,7 +167,7 @@ def _other_lines(facts: Facts, python: str | None) -> list[str]:
 
 
 def _wheel_lines(wheel: PlannedWheel) -> list[str]:
-    """Which wheel it is, and why that one."""
+    """Return which wheel it is, and why."""
     lines = [
         f"  wheel: {wheel.package} {wheel.wheel_version}, by recipe {wheel.recipe}: {wheel.action}",
         f"    because: {wheel.reason}",
@@ -171,7 +179,7 @@ def _wheel_lines(wheel: PlannedWheel) -> list[str]:
 
 
 def _build_lines(wheel: PlannedWheel) -> list[str]:
-    """How and of what it is made."""
+    """Return how the wheel is built, and from what."""
     lines = [
         f"    file: {wheel.published.file}"
         if wheel.published
@@ -187,20 +195,21 @@ def _build_lines(wheel: PlannedWheel) -> list[str]:
     needs = ", ".join(f"{file.name} {file.version}" for file in wheel.build_dependencies)
     if needs:
         lines.append(f"    build requirements: {needs}")
+    lines += [f"    in the image: {sentence}" for sentence in wheel.requires.in_image]
     return lines + [f"    to supply: {sentence}" for sentence in wheel.requires.to_supply]
 
 
 def _release_line(group: PlannedGroup, name: str, current: str | None) -> str:
     if name in group.installs.up_to_date:
-        return f"{current} is current, and is what the plan wants"
+        return f"{current} is current, as planned"
     if name in group.installs.upgrade:
         return f"{current} is current; {group.release_id or 'a new one'} will replace it"
     if name in group.installs.install:
-        return f"none is current; {group.release_id or 'a new one'} will be installed"
-    return f"{current or 'none'} is current, and nothing changes"
+        return f"no release is current; {group.release_id or 'a new one'} will be installed"
+    return f"{current or 'no release'} is current, and nothing changes"
 
 
-def _who(name: str, facts: Mapping[str, Facts]) -> str:
+def _describe_builder(name: str, facts: Mapping[str, Facts]) -> str:
     known = facts.get(name)
     if known is None:
         return name
@@ -214,7 +223,7 @@ def _who(name: str, facts: Mapping[str, Facts]) -> str:
     )
 
 
-def _oldest(group: PlannedGroup, facts: Mapping[str, Facts]) -> str:
+def _oldest_libc(group: PlannedGroup, facts: Mapping[str, Facts]) -> str:
     floor = group.target.libc.floor
     names = [
         name
@@ -229,9 +238,8 @@ def _features(rung: Rung) -> str:
 
 
 def _group(plan: Plan, name: str) -> PlannedGroup:
-    for group in plan.groups:
-        if group.name == name:
-            return group
+    if group := plan.group_named(name):
+        return group
     raise UsageError(
         f"The plan has no group {name!r}.",
         f"Its groups are: {', '.join(group.name for group in plan.groups) or 'none'}.",

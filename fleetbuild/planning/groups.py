@@ -1,4 +1,8 @@
-"""Nodes into groups, and the order in which members are asked to build."""
+"""Sort nodes into groups, and order each group's members as builders.
+
+In: eligibility and facts of nodes, recipes. Out: `DraftGroup`s. Follows eligibility; merging may
+change the targets in between.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +13,38 @@ from fleetbuild.models import Config, Facts, Target, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.compatibility.toolkits import Toolkit
 from fleetbuild.planning.eligibility.assess import Eligibility, wheel_rung
-from fleetbuild.planning.resolution import StandIn
+from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
 
 class DraftGroup(Frozen):
-    """A group before anything is locked: its nodes, the best builder first."""
+    """A group before anything is locked."""
 
     target: Target
     nodes: tuple[str, ...]  # sorted
     builders: tuple[str, ...]  # the members, the representative first
     wheel_targets: tuple[Target, ...]  # one for each package, in order
-    published: tuple[str, ...] = ()  # packages that are taken as others built them: name==version
-    toolkit: Toolkit | None = None  # where there is GPU code to be built
-    stand_ins: tuple[StandIn, ...] = ()  # packages whose recipes say what they need
+    published: tuple[str, ...] = ()  # packages installed from a published wheel: name==version
+    toolkit: Toolkit | None = None  # set if GPU code is built
+    static_metadata: tuple[
+        StaticMetadata, ...
+    ] = ()  # packages whose recipes state their requirements
 
     @property
     def name(self) -> str:
-        """As SPEC names groups."""
+        """The name of its target, such as sm86-avx-cp311."""
         return self.target.name
 
 
-def node_targets(fates: Mapping[str, Eligibility], facts: Mapping[str, Facts]) -> dict[str, Target]:
-    """The target of each node that can be planned for, were it for that node alone."""
+def node_targets(
+    eligibility: Mapping[str, Eligibility], facts: Mapping[str, Facts]
+) -> dict[str, Target]:
+    """Return the target that each eligible node would have on its own."""
     return {
-        name: _target_of(fates[name], facts[name])
-        for name in sorted(fates)
-        if fates[name].state == "ok"
+        name: _target_of(eligibility[name], facts[name])
+        for name in sorted(eligibility)
+        if eligibility[name].state == "ok"
     }
 
 
@@ -46,7 +54,7 @@ def group_nodes(
     recipes: Sequence[Recipe],
     config: Config,
 ) -> tuple[DraftGroup, ...]:
-    """The groups of nodes with the same target, by name."""
+    """Return the groups of nodes with the same target, sorted by name."""
     members: dict[Target, list[str]] = {}
     for name in sorted(targets):
         members.setdefault(targets[name], []).append(name)
@@ -71,8 +79,7 @@ def group_nodes(
 
 
 def builder_rank(name: str, facts: Facts) -> tuple[object, ...]:
-    """Smaller is better: the oldest libc, then that pods may run there, then compilers at hand,
-    then memory and cores."""
+    """Return a sort key, best builder first: oldest libc, no taints, a compiler, memory, cores."""
     return (
         version_key(libc_of(facts)),
         bool(facts.taints),
@@ -84,29 +91,29 @@ def builder_rank(name: str, facts: Facts) -> tuple[object, ...]:
 
 
 def libc_of(facts: Facts) -> str:
-    """The version of its C library, whichever family it is of."""
+    """Return the version of the node's C library; "" if unknown."""
     return facts.libc.version if facts.libc else ""
 
 
 def has_compiler(facts: Facts) -> bool:
-    """Whether C and C++ can be compiled there as it is."""
+    """Return whether a C and C++ compiler is installed."""
     return {"gcc", "g++"} <= facts.toolchain.keys() or "clang" in facts.toolchain
 
 
 def lowest_libc(facts: Iterable[Facts]) -> str:
-    """The oldest C library among these nodes."""
+    """Return the version of the oldest C library among these nodes."""
     return min((each.libc.version for each in facts if each.libc), key=version_key)
 
 
-def _target_of(fate: Eligibility, facts: Facts) -> Target:
-    rung = RUNGS[fate.rung or ""]
-    assert fate.python and facts.libc  # it is ok, so it has them  # noqa: S101, PT018
+def _target_of(eligibility: Eligibility, facts: Facts) -> Target:
+    rung = RUNGS[eligibility.rung or ""]
+    assert eligibility.python and facts.libc  # set for every eligible node  # noqa: S101, PT018
     return Target(
         arch=rung.arch,
         isa=rung.name,
         features=tuple(sorted(rung.features)),
-        sms=fate.sms,
-        python=fate.python.tag,
+        sms=eligibility.sms,
+        python=eligibility.python.tag,
         libc=TargetLibc(family=facts.libc.family, floor=""),
     )
 
@@ -122,14 +129,14 @@ def _wheel_targets(target: Target, recipes: Sequence[Recipe], config: Config) ->
             }
         )
         for recipe, rung in rungs
-        if rung  # fates() has blocked the nodes without one
+        if rung  # assess_nodes() has blocked nodes without one
     )
 
 
 def _wheel_floors(
     wheels: Mapping[Target, Sequence[Target]], floors: Mapping[Target, str]
 ) -> dict[tuple[int, Target], str]:
-    """A wheel that serves several groups runs on the oldest libc of all."""
+    """Return the libc floor of each wheel: the oldest among the groups that it serves."""
     lowest: dict[tuple[int, Target], str] = {}
     for group, targets in wheels.items():
         for key in enumerate(targets):

@@ -1,4 +1,8 @@
-"""What the user asks for: the packages of a release, pinned or from a local source."""
+"""The requested packages of a release: pinned to a version, or from a local source.
+
+In: the texts of --package, fleetbuild.yml or the inventory. Out: `PackageSpec`s; `Package`s have
+their recipe as well. First step of a plan.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,8 @@ from fleetbuild.recipes import Recipe
 
 _ARCHIVE = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 _FORMS = (
-    "It is NAME==VERSION, a path to an sdist or source tree, NAME @ PATH, or NAME==VERSION @ PATH "
-    "where the tree does not say its version."
+    "Write NAME==VERSION, a path to an sdist or source tree, NAME @ PATH, or NAME==VERSION @ PATH "
+    "if the tree does not state its version."
 )
 
 
@@ -25,13 +29,13 @@ class PackageSpec(Frozen):
     """A package of the release: pinned to a version, or a local source. Its text is kept."""
 
     text: str
-    name: str | None = None  # None: a path whose metadata has yet to tell
+    name: str | None = None  # None: a path whose metadata is not read yet
     version: str | None = None  # None: not pinned, or a path
     path: str | None = None
 
 
 class Package(Frozen):
-    """A package of the release, with the recipe that it is built by."""
+    """A package of the release, with the recipe that builds it."""
 
     name: str
     version: str
@@ -41,17 +45,17 @@ class Package(Frozen):
 
 
 def versions_of(packages: Sequence[Package]) -> dict[str, str]:
-    """Name to version."""
+    """Return package name -> version."""
     return {package.name: package.version for package in packages}
 
 
 def cuda_floors(packages: Sequence[Package]) -> dict[str, str]:
-    """Name to the oldest CUDA that its recipe builds with, where it says one."""
+    """Return package name -> oldest CUDA, for recipes that state one."""
     return {each.name: each.recipe.cuda_from for each in packages if each.recipe.cuda_from}
 
 
 def parse_package(text: str) -> PackageSpec:
-    """`hnswlib==0.8.0`, `./dir`, `/path/x-1.0.tar.gz`, `name @ ./dir`, `name==1.0 @ ./dir`."""
+    """Parse `hnswlib==0.8.0`, `./dir`, `x-1.0.tar.gz`, `name @ ./dir`, `name==1.0 @ ./dir`."""
     spec = text.strip()
     name, at, path = (part.strip() for part in spec.partition("@"))
     if at and path and not _looks_like_path(name):
@@ -68,20 +72,20 @@ def parse_package(text: str) -> PackageSpec:
 
 
 def parse_packages(texts: Sequence[str]) -> tuple[PackageSpec, ...]:
-    """The packages of one release; none twice."""
+    """Parse the packages of one release; refuse duplicates."""
     specs = tuple(parse_package(text) for text in texts)
-    refuse_twice(specs)
+    refuse_duplicates(specs)
     return specs
 
 
-def refuse_twice(specs: Sequence[PackageSpec]) -> None:
-    """One release holds a package once."""
+def refuse_duplicates(specs: Sequence[PackageSpec]) -> None:
+    """Raise ConfigError if a package is named twice."""
     seen: dict[str, str] = {}
     for spec in specs:
         key = canonicalize_name(spec.name) if spec.name else str(spec.path)
         if key in seen:
             raise ConfigError(
-                f"{spec.name or spec.path} is asked for twice: {seen[key]!r} and {spec.text!r}.",
+                f"{spec.name or spec.path} is listed twice: {seen[key]!r} and {spec.text!r}.",
                 "Name each package of a release once; another version goes into another release.",
             )
         seen[key] = spec.text
@@ -90,11 +94,11 @@ def refuse_twice(specs: Sequence[PackageSpec]) -> None:
 def choose_packages(
     command_line: Sequence[str], config: Config, inventory: Inventory
 ) -> tuple[str, ...]:
-    """The packages of this run: of the command line, else fleetbuild.yml, else the inventory."""
+    """Return the packages of the command line, else of fleetbuild.yml, else of the inventory."""
     chosen = tuple(command_line) or named_packages(config, inventory)
     if not chosen:
         raise ConfigError(
-            "No package is named.",
+            "No package is requested.",
             "Name one with --package NAME==VERSION, in fleetbuild.yml under packages:, "
             "or in the inventory as fleetbuild_packages.",
         )
@@ -114,15 +118,15 @@ def _of_inventory(inventory: Inventory) -> tuple[str, ...]:
     if len(sets) > 1:
         (first, one), (second, two), *_ = sets.items()
         raise ConfigError(
-            f"fleetbuild_packages differs between {one} ({_said(first)}) and {two} "
-            f"({_said(second)}), and one run has one package set.",
-            "Run once for each set: choose its hosts with --limit, and where a host needs both, "
-            "give each its own name under release: in a fleetbuild.yml.",
+            f"fleetbuild_packages differs between {one} ({_format(first)}) and {two} "
+            f"({_format(second)}), but one run has one package set.",
+            "Run once for each set: choose its hosts with --limit. If a host needs both sets, "
+            "give each set its own name under release: in a fleetbuild.yml.",
         )
     return next(iter(sets), ())
 
 
-def _said(packages: tuple[str, ...]) -> str:
+def _format(packages: tuple[str, ...]) -> str:
     return ", ".join(packages) or "none"
 
 
@@ -133,15 +137,15 @@ def _pinned(spec: str, text: str) -> PackageSpec:
     try:
         requirement = Requirement(spec)
     except InvalidRequirement:
-        raise ConfigError(f"{text!r} is no package.", _FORMS) from None
+        raise ConfigError(f"{text!r} is not a package.", _FORMS) from None
     if requirement.specifier or requirement.extras or requirement.marker:
-        raise ConfigError(f"{text!r} does not say exactly one version.", _FORMS)
+        raise ConfigError(f"{text!r} does not name exactly one version.", _FORMS)
     return PackageSpec(text=spec, name=requirement.name)
 
 
 def _name(name: str, text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-        raise ConfigError(f"{name!r} in {text!r} is no name of a package.", _FORMS)
+        raise ConfigError(f"{name!r} in {text!r} is not a package name.", _FORMS)
     return name
 
 
@@ -149,7 +153,7 @@ def _version(version: str, text: str) -> str:
     try:
         return str(Version(version))
     except InvalidVersion:
-        raise ConfigError(f"{version!r} in {text!r} is no version.", _FORMS) from None
+        raise ConfigError(f"{version!r} in {text!r} is not a version.", _FORMS) from None
 
 
 def _looks_like_path(text: str) -> bool:

@@ -1,4 +1,7 @@
-"""Questions to a resolver and its answers, as values: planning asks, the store looks them up."""
+"""Requests to a resolver and its results, as values.
+
+Planning states a `LockRequest`; the store resolves it with an index and returns a `Resolution`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from fleetbuild.models import LockedFile, TargetLibc
 from fleetbuild.models._base import Frozen
 
 
-class StandIn(Frozen):
-    """A package that we build, of which the recipe says what it needs at run time: there is no
-    need to ask its source."""
+class StaticMetadata(Frozen):
+    """A package that fleetbuild builds, with the requirements that its recipe states: the resolver
+    takes these and does not build its source for metadata."""
 
     name: str
     version: str
@@ -21,9 +24,9 @@ class LockRequest(Frozen):
     """Resolve these requirements for a machine of this kind."""
 
     requirements: tuple[str, ...]
-    sources: tuple[str, ...] = ()  # packages that are taken as source, since we build them
-    stand_ins: tuple[StandIn, ...] = ()  # required as well, and no part of the answer
-    constraints: tuple[str, ...] = ()  # of what is chosen anyway
+    sources: tuple[str, ...] = ()  # packages that fleetbuild builds: resolve to their source
+    static_metadata: tuple[StaticMetadata, ...] = ()  # required as well, but left out of the result
+    constraints: tuple[str, ...] = ()  # version constraints on other packages
     python_version: str  # 3.11.2
     python: str  # cp311
     arch: str
@@ -31,13 +34,13 @@ class LockRequest(Frozen):
 
 
 class Resolution(Frozen):
-    """The answer: wheels for all but `sources`; or the problem, as a sentence."""
+    """The result: wheels for all packages but `sources`, or the problem as a sentence."""
 
     wheels: tuple[LockedFile, ...] = ()
     sources: tuple[LockedFile, ...] = ()
     problem: str | None = None
     fix: str | None = None
-    offline: bool = False  # nobody could be asked: the lock is missing, not impossible
+    offline: bool = False  # no index could be reached: the lock is missing, not impossible
 
 
 class Source(Frozen):
@@ -45,31 +48,33 @@ class Source(Frozen):
 
     package: str
     version: str
-    file: LockedFile | None = None  # None: pinned, and no index could be asked
-    path: str | None = None  # where the user keeps it, if it is local
+    file: LockedFile | None = None  # None: pinned, but no index could be reached
+    path: str | None = None  # the user's own path of a local source
     build_requirements: tuple[str, ...] = ()  # its own and its backend's
-    unasked: str | None = None  # why it was not asked for them, a sentence
+    metadata_problem: str | None = None  # why the requirements could not be read
 
     @property
     def sha256(self) -> str | None:
-        """The hash of its content, or the commit that it is."""
+        """The hash of its content, or its commit."""
         return self.file.identity if self.file else None
 
 
 class Locks(Frozen):
-    """All that resolving brought for one plan."""
+    """Everything that was resolved for one plan."""
 
     resolutions: dict[Any, Resolution] = {}  # LockRequest -> Resolution
     sources: tuple[Source, ...] = ()
-    unfetched: Resolution | None = None  # a source that is known and could not be fetched
-    closures: dict[str, tuple[LockedFile, ...]] = {}  # group -> what is installed with its wheels
+    unfetched: Resolution | None = None  # a known source that could not be fetched
+    closures: dict[
+        str, tuple[LockedFile, ...]
+    ] = {}  # group -> dependencies installed with its wheels
 
     def __getitem__(self, request: LockRequest) -> Resolution:
         return self.resolutions.get(request, MISSING)
 
     def source(self, package: str) -> Source | None:
-        """The source of this package, where it is known."""
+        """Return the source of this package, if it is known."""
         return next((source for source in self.sources if source.package == package), None)
 
 
-MISSING = Resolution(problem="No index was asked.", offline=True)
+MISSING = Resolution(problem="No package index was queried.", offline=True)

@@ -4,6 +4,6 @@ In: nodes of the inventory. Out: each node's capture, or why it could not be rea
 `probing.py` first; `parsing/` turns captures into facts, `transport/` runs the script on nodes.
 """
 
-from fleetbuild.probe.probing import ask, probe, script, way_to
+from fleetbuild.probe.probing import ask, probe, script, transport_for
 
-__all__ = ["ask", "probe", "script", "way_to"]
+__all__ = ["ask", "probe", "script", "transport_for"]

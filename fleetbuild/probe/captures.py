@@ -1,4 +1,4 @@
-"""Captures on disk: one folder a node, one file a section, byte for byte as the node printed it."""
+"""Save and load captures: one folder per node, one file per section, byte for byte."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from fleetbuild.probe.parsing.text import MAX_SECTION
 
 
 def save_captures(directory: Path, captures: Mapping[str, Capture | Unreachable]) -> None:
-    """Writes a folder for each node that gave a capture. Sections that the node no longer has
-    go from a folder that was there; a node that gave none keeps what was saved of it before."""
+    """Write a folder for each captured node.
+
+    Old sections that a node no longer has are removed; an unreachable node keeps its old capture.
+    """
     for name in captures:
         _check(name)
-    with _told(directory, "written"):
+    with _report_os_errors(directory, "written"):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, capture in captures.items():
             if not isinstance(capture, Unreachable):
@@ -29,27 +31,27 @@ def save_captures(directory: Path, captures: Mapping[str, Capture | Unreachable]
 def load_captures(
     directory: Path, names: Iterable[str], sections: Iterable[str] = SECTIONS
 ) -> dict[str, Capture | Unreachable]:
-    """The captures of these nodes. A node without a folder counts as unreachable."""
+    """Return the captures of these nodes; a node without a folder counts as unreachable."""
     if not directory.is_dir():
         what = "is not a folder" if directory.exists() else "does not exist"
         raise CaptureError(
             f"The captures in {directory} cannot be read: it {what}.",
             "Name a folder that `fleetbuild facts --save DIR` wrote.",
         )
-    with _told(directory, "read"):
+    with _report_os_errors(directory, "read"):
         return {name: _load(directory, name, tuple(sections)) for name in names}
 
 
 def save_section(directory: Path, name: str, section: str, text: str) -> None:
     """Replace one section of a node's capture, and leave the others."""
     _check(name)
-    with _told(directory, "written"):
+    with _report_os_errors(directory, "written"):
         (directory / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(directory / name / section, text)
 
 
 def _save(folder: Path, capture: Capture) -> None:
-    if folder.is_symlink():  # another node's folder serves: that one stays as it is
+    if folder.is_symlink():  # a link to another node's folder, which must not change
         folder.unlink()
     folder.mkdir(mode=0o700, exist_ok=True)
     for section in SECTIONS:
@@ -60,7 +62,7 @@ def _save(folder: Path, capture: Capture) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """All of the file or nothing of it, for its owner alone."""
+    """Write a file atomically, readable only by its owner."""
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as new:
         try:
             new.write(text.encode("utf-8", "surrogateescape"))
@@ -73,7 +75,7 @@ def _write(file: Path, text: str) -> None:
 
 def _load(directory: Path, name: str, sections: Iterable[str]) -> Capture | Unreachable:
     folder = directory / name
-    if not _fits(name) or not folder.is_dir():
+    if not _is_folder_name(name) or not folder.is_dir():
         return Unreachable(
             reason=f"no capture in {directory}",
             fix=f"Write one with `fleetbuild facts INVENTORY --limit {name} --save {directory}`.",
@@ -83,31 +85,31 @@ def _load(directory: Path, name: str, sections: Iterable[str]) -> Capture | Unre
 
 
 def _read(file: Path) -> str:
-    """The text, or of a file that is too long as much as tells that it is."""
+    """Return the text; of a file that is too long, only enough to show that."""
     with file.open("rb") as opened:
         return opened.read(MAX_SECTION + 1).decode("utf-8", "surrogateescape")
 
 
 def _check(name: str) -> None:
-    if not _fits(name):
+    if not _is_folder_name(name):
         raise CaptureError(
-            f"The capture of {name!r} cannot be saved: its name is no name of a folder.",
+            f"The capture of {name!r} cannot be saved: the name is not valid for a folder.",
             "Give the host a name without slashes in the inventory.",
         )
 
 
-def _fits(name: str) -> bool:
+def _is_folder_name(name: str) -> bool:
     return name not in ("", os.curdir, os.pardir) and not {"/", "\0"} & set(name)
 
 
 @contextmanager
-def _told(directory: Path, done: str) -> Iterator[None]:
-    """What the operating system refuses, as something that a user can act on."""
+def _report_os_errors(directory: Path, done: str) -> Iterator[None]:
+    """Turn an OSError into an error with a fix."""
     try:
         yield
     except OSError as error:
         where = error.filename or directory
         raise CaptureError(
             f"The captures in {directory} cannot be {done}: {where}: {error.strerror}.",
-            f"Check who owns {where}, and its permissions.",
+            f"Check the owner and permissions of {where}.",
         ) from error

@@ -1,4 +1,4 @@
-"""Many nodes at once: so many at a time, each with its deadline, none able to hold up the rest."""
+"""Run a job per node in parallel, each with a deadline, so that no node blocks the others."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ PER_GATE = 8  # sshd's MaxStartups lets ten in before it drops some
 
 
 class Job(Protocol[Outcome_co]):
-    """The work for one item, done in a thread of its own."""
+    """The work for one item, done in its own thread."""
 
     def run(self, admitted: Callable[[str | None], None]) -> Outcome_co:
-        """Do it. `admitted(gate)` waits for a turn at a gate; the clock starts after it."""
+        """Do the work. `admitted(gate)` waits for a slot at a gate, then starts the clock."""
         ...
 
     def abandon(self) -> None:
-        """Stop, from another thread."""
+        """Stop the job; called from another thread."""
         ...
 
 
 @dataclass
 class _Running(Generic[Outcome]):
     job: Job[Outcome]
-    since: float = float("inf")  # until it is admitted, no clock runs
+    since: float = float("inf")  # the clock starts when it is admitted
 
 
 def run_all(
     jobs: Sequence[Job[Outcome]], *, at_once: int, timeout: float, late: Callable[[], Outcome]
 ) -> Iterator[tuple[int, Outcome | BaseException]]:
-    """Run jobs and yield their number and outcome as they end; a late one yields `late()`.
+    """Run jobs and yield their number and outcome as they end; `late()` for one past its deadline.
 
-    Leaving the iterator early, as Ctrl-C does, stops all that run.
+    Leaving the iterator early, as Ctrl-C does, stops all running jobs.
     """
     pool = _Pool(jobs, at_once, timeout)
     try:
@@ -50,8 +50,10 @@ def run_all(
 
 
 class _Pool(Generic[Outcome]):
-    """Threads are daemons and nobody joins them: one stuck in the resolver or the kernel costs its
-    deadline and no more."""
+    """A pool of daemon threads that are never joined.
+
+    A thread stuck in the resolver or the kernel delays nothing beyond its own deadline.
+    """
 
     def __init__(self, jobs: Sequence[Job[Outcome]], at_once: int, timeout: float) -> None:
         self._waiting = iter(enumerate(jobs))
@@ -64,7 +66,7 @@ class _Pool(Generic[Outcome]):
         )
 
     def fill(self) -> bool:
-        """Start what there is room for. False once nothing runs any more."""
+        """Start as many jobs as allowed; return False once no job is running."""
         while len(self._running) < self._at_once and (following := next(self._waiting, None)):
             number, job = following
             entry = self._running[number] = _Running(job)
@@ -72,18 +74,18 @@ class _Pool(Generic[Outcome]):
         return bool(self._running)
 
     def next_ended(self) -> tuple[int, Outcome | BaseException] | None:
-        """The next that ends; None where a deadline may have passed before."""
+        """Return the next job that ends; None if a deadline may have passed first."""
         first = min(entry.since for entry in self._running.values())
         patience = min(0.5, max(0.01, first + self._timeout - time.monotonic()))
         try:
             number, outcome = self._ended.get(timeout=patience)
         except queue.Empty:
             return None
-        known = self._running.pop(number, None)  # not known: late, and told so already
+        known = self._running.pop(number, None)  # missing if it was late and already reported
         return (number, outcome) if known else None
 
     def drop_late(self) -> list[int]:
-        """Give up those past their deadline."""
+        """Give up jobs past their deadline; return their numbers."""
         now = time.monotonic()
         late = [n for n, entry in self._running.items() if now - entry.since >= self._timeout]
         for number in late:
@@ -91,7 +93,7 @@ class _Pool(Generic[Outcome]):
         return late
 
     def abandon(self) -> None:
-        """Give up all."""
+        """Give up all jobs."""
         for entry in self._running.values():
             entry.job.abandon()
 

@@ -1,4 +1,7 @@
-"""Reads what each node is, in one round trip."""
+"""Probe nodes: run script.sh on each in one round trip, and read its output.
+
+In: nodes. Out: captures and facts, or why a node is unreachable.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Probed:
-    """A node that answered: what it printed, and the facts in that."""
+    """The capture of a node that answered, and the facts in it."""
 
     capture: Capture
     facts: Facts
@@ -42,7 +45,7 @@ def probe(
     workspace: str = WORKSPACE,
     on_event: OnEvent = ignore,
 ) -> dict[str, Probed | Unreachable]:
-    """Ask every node what it is; in the order of `nodes`."""
+    """Probe every node; the results are in the order of `nodes`."""
     nonce = f"fleetbuild-{secrets.token_hex(16)}"
     answers = ask(
         nodes,
@@ -57,7 +60,7 @@ def probe(
 
 
 def script() -> bytes:
-    """The probe itself."""
+    """Return the probe script."""
     return files("fleetbuild.probe").joinpath("script.sh").read_bytes()
 
 
@@ -71,12 +74,14 @@ def ask(
     forks: int = 64,
     on_event: OnEvent = ignore,
 ) -> dict[str, T | Unreachable]:
-    """Run one sh script on every node and read the answers; `read` may raise NoAnswer."""
+    """Run a sh script on every node and read the output; `read` may raise NoAnswer."""
     if any(node.login.connection == "ssh" for node in nodes):
-        # Here, and not by fifty threads at once: Python's import locks have hung on that.
+        # Import here: fifty threads importing at once have hung on Python's import locks.
         import_module("fabric")
-    way = functools.partial(way_to, settle=SharedSettings(node.login for node in nodes).settle)
-    jobs = [_Visit(node, text, arguments, timeout, read, way=way) for node in nodes]
+    way = functools.partial(
+        transport_for, settle=SharedSettings(node.login for node in nodes).settle
+    )
+    jobs = [_NodeProbe(node, text, arguments, timeout, read, way=way) for node in nodes]
     found: dict[str, T | Unreachable] = {}
     for number, outcome in run_all(
         jobs, at_once=forks, timeout=timeout, late=lambda: _late(timeout)
@@ -89,8 +94,8 @@ def ask(
     return found
 
 
-class _Visit(Generic[T]):
-    """One node: find the way there, ask, read the answer."""
+class _NodeProbe(Generic[T]):
+    """The job for one node: choose a transport, run the script, read the output."""
 
     def __init__(
         self,
@@ -128,12 +133,12 @@ class _Visit(Generic[T]):
             self._transport.abandon()
 
 
-def way_to(
+def transport_for(
     login: Login,
     timeout: float = 30,
     settle: Callable[[Login, Deadline], openssh.Settings] = openssh.settle,
 ) -> tuple[Transport, str | None]:
-    """How a node is reached, and the bastion that many may have to pass through."""
+    """Return the transport for a node, and its bastion if it has one."""
     if login.connection == "local":
         return LocalTransport(login.become), None
     if login.connection != "ssh":
@@ -159,7 +164,7 @@ def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
 def _late(timeout: float) -> Unreachable:
     return Unreachable(
         reason=f"no answer within {timeout:g} s",
-        fix="give it longer with --timeout, or find out what holds it up",
+        fix="set a longer --timeout, or find out what blocks the node",
     )
 
 

@@ -171,7 +171,7 @@ if os.path.exists(os.path.join(sys.base_prefix, "include", name, "Python.h")):
 print(" ".join(words if words[3:] else words + ["-"]))
 '
 
-# All of them start at once; each one is printed after those that follow it in the arguments.
+# All interpreters start at once; each is printed after the later arguments.
 ask_pythons() {
   [ $# -gt 0 ] || return 0
   "$1" -I -S -B -c "$about" </dev/null | {
@@ -230,7 +230,7 @@ nvidia_smi_csv() {
 }
 
 # Completes nvidia-smi's CSV, from standard input, by what the CUDA driver itself says of each GPU;
-# makes all of it where there is none. For any Python 3.
+# writes the whole CSV if the input is empty. For any Python 3.
 cuda='
 import ctypes, os, sys, uuid
 os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

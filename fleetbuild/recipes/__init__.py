@@ -1,4 +1,4 @@
-"""How packages are built: the recipe, where recipes are found, what they say for a target."""
+"""Recipes: how packages are built. Model, search path, and rendering for a target."""
 
 from fleetbuild.recipes.find import (
     builtin_recipes,

@@ -1,6 +1,6 @@
-"""Finds the recipe of a package: the user's own first, then those of entry points, then ours.
+"""Find the recipe of a package: the user's own first, then entry points, then the built-in ones.
 
-Recipes are data files, and reading them is all the I/O there is here.
+In: folders of YAML files. Out: `Recipe`s by name. The only I/O here is reading these files.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ ENTRY_POINTS = "fleetbuild.recipes"
 
 
 def parse_recipe(text: str, source: str) -> Recipe:
-    """The recipe in this YAML text."""
+    """Return the recipe in this YAML text."""
     return validate(Recipe, parse_yaml(text, source, RecipeError), source, RecipeError)
 
 
 def builtin_recipes() -> tuple[Recipe, ...]:
-    """The recipes that come with fleetbuild."""
+    """Return the built-in recipes."""
     return tuple(_ours().values())
 
 
 def known_recipes(extra_dirs: Iterable[Path] = ()) -> dict[str, Recipe]:
-    """All recipes by name. One of the same name replaces: folders, then entry points, then ours."""
+    """Return all recipes by name. The user's folders override entry points and built-in ones."""
     layers = _of_entry_points()
     layers += [_read_folder(folder, f"{folder}/") for folder in extra_dirs if folder.is_dir()]
     known = dict(_ours())
@@ -41,24 +41,24 @@ def known_recipes(extra_dirs: Iterable[Path] = ()) -> dict[str, Recipe]:
 
 
 def find_recipe(package: str, extra_dirs: Iterable[Path] = ()) -> Recipe:
-    """The recipe of this package, or the generic one."""
+    """Return the recipe of this package, or the generic one."""
     return choose_recipe(package, known_recipes(extra_dirs))
 
 
 def choose_recipe(package: str, recipes: dict[str, Recipe]) -> Recipe:
-    """The recipe among these that is for this package, or the generic one."""
+    """Return the recipe for this package from these recipes, or the generic one."""
     serving = [recipe for recipe in recipes.values() if recipe.serves(package)]
     if len(serving) > 1:
         names = " and ".join(recipe.name for recipe in serving)
         raise RecipeError(
-            f"The recipes {names} both say that they are for {package}.",
-            "Give yours the name of the one that it replaces, or take the package out of it.",
+            f"The recipes {names} both serve {package}.",
+            "Give your recipe the name of the one it replaces, or remove the package from it.",
         )
     return serving[0] if serving else recipes[GENERIC]
 
 
 class _File(NamedTuple):
-    """A recipe as somebody wrote it."""
+    """A recipe file as written, before `extends` is resolved."""
 
     source: str
     data: Any
@@ -109,7 +109,7 @@ def _text(entry: Traversable | Path, source: str) -> str:
 
 
 def _complete(layer: Sequence[_File], below: Mapping[str, Recipe]) -> dict[str, Recipe]:
-    """The recipes of one place, with what they take from others there or from those before."""
+    """Return the recipes of one layer, with `extends` resolved in this layer and those below."""
     by_name = {file.name: file for file in layer}
 
     def recipe(file: _File, waiting: tuple[str, ...] = ()) -> Recipe:
@@ -120,14 +120,14 @@ def _complete(layer: Sequence[_File], below: Mapping[str, Recipe]) -> dict[str, 
             if base in waiting:
                 raise RecipeError(
                     f"{file.source} extends {base}, which extends {file.name} in turn.",
-                    "One of them must say all by itself.",
+                    "Remove extends from one of them.",
                 )
             return _recipe(file, _over(recipe(by_name[base], (*waiting, file.name)), file.data))
         if base in below:
             return _recipe(file, _over(below[base], file.data))
         raise RecipeError(
-            f"{file.source} extends {base!r}, and there is no such recipe.",
-            f"There are {', '.join(sorted({*below, *by_name} - {file.name}))}.",
+            f"{file.source} extends {base!r}, but that recipe does not exist.",
+            f"The recipes are: {', '.join(sorted({*below, *by_name} - {file.name}))}.",
         )
 
     return {file.name: recipe(file) for file in layer}
@@ -141,7 +141,7 @@ def _over(base: Recipe, own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """These values where there are some, the others elsewhere; a mapping in each key alike."""
+    """Return `base` overridden by `own`; mappings are merged key by key."""
     both = {
         key: _merged(base[key], value)
         for key, value in own.items()
@@ -156,7 +156,7 @@ def _recipe(file: _File, data: Any) -> Recipe:
 
 
 def _with_patches(recipe: Recipe, file: _File) -> Recipe:
-    """The recipe with the text of its patches, which decides what is built as much as its own."""
+    """Return the recipe with the text of its patches, which is part of what is built."""
     folder = file.folder / "patches"
     patches = (
         patch.model_copy(

@@ -1,4 +1,7 @@
-"""The recipe: how a package is built for a target. It is data; rendering is in render.py."""
+"""The recipe: how a package is built for a target.
+
+In: parsed YAML. Out: a validated `Recipe`. Its templates are rendered by render.py.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def _template(value: str) -> str:
     try:
         ENVIRONMENT.parse(value)
     except TemplateSyntaxError as problem:
-        raise ValueError(f"it is no Jinja2 template: {problem}") from None
+        raise ValueError(f"not a Jinja2 template: {problem}") from None
     return value
 
 
@@ -45,7 +48,7 @@ class RecipeSource(Frozen):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.git is None) == (self.archive is None):
-            raise ValueError("names either git or archive")
+            raise ValueError("must name either git or archive")
         return self
 
 
@@ -55,7 +58,7 @@ class Patch(Frozen):
     file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")  # beside the recipe, in patches/
     versions: str = ""  # a version specifier: ">=2.0,<2.2"
     when: str = "true"  # a Jinja2 expression
-    text: str = ""  # what is in the file; read with the recipe
+    text: str = ""  # the content of the file
 
     @field_validator("versions")
     @classmethod
@@ -63,18 +66,20 @@ class Patch(Frozen):
         try:
             return str(SpecifierSet(versions))
         except InvalidSpecifier as problem:
-            raise ValueError(f"{versions!r} is no version specifier: {problem}") from None
+            raise ValueError(f"{versions!r} is not a version specifier: {problem}") from None
 
 
 class Cost(Frozen):
-    """What a wheel is expected to cost: estimates, by which wheel sets are weighed against each
-    other. Minutes are those of a builder with 8 cores."""
+    """The estimated cost of a wheel, used to compare wheel sets. Minutes are for 8 cores.
+
+    A plan shows minutes only if they were measured.
+    """
 
     minutes: float = Field(2, ge=0)  # to build it, without any GPU code
     per_sm_minutes: float = Field(1, ge=0)  # and for each SM
     size_mb: float = Field(5, ge=0)  # of the wheel, without any GPU code
     per_sm_mb: float = Field(5, ge=0)  # and for each SM
-    # Whether somebody has timed builds without GPU code: other estimates are shown to nobody.
+    # Whether builds without GPU code were timed. Other estimates are not shown.
     measured: bool = False
     serial: bool = False  # more jobs do not make it faster
 
@@ -83,44 +88,44 @@ class Recipe(Frozen):
     """How a package is built for a target. Texts that are templates are rendered by render.py."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
-    # A recipe whose values hold where this one says nothing; mappings are merged key by key.
+    # The recipe whose values are the defaults of this one; mappings are merged key by key.
     extends: str | None = None
     description: str = ""
-    packages: tuple[str, ...] = ()  # those that it is for; the generic one serves all others
-    rungs: tuple[str, ...] = Field(min_length=1)  # that can make a difference to the wheel
-    # And those that make one only to what grouping.optimize_for may name.
+    packages: tuple[str, ...] = ()  # packages it builds; the generic recipe builds all others
+    rungs: tuple[str, ...] = Field(min_length=1)  # rungs that can change the wheel
+    # Rungs that matter only with this grouping.optimize_for.
     rungs_for: dict[Literal["int8", "bf16"], tuple[str, ...]] = {}
-    cuda: bool = False  # whether it builds for GPUs, where a node has some
-    # The oldest SM that it has code for. It is for GPUs alone then: a node without one is blocked.
+    cuda: bool = False  # whether it builds GPU code for nodes with a GPU
+    # The oldest SM it has code for. If set, nodes without such a GPU are blocked.
     min_sm: str | None = Field(None, pattern=r"^\d{1,2}\.\d$")
     # The oldest CUDA that it builds with.
     cuda_from: str | None = Field(None, pattern=r"^\d{1,2}\.\d$")
     libc: tuple[Literal["glibc", "musl"], ...] = Field(("glibc", "musl"), min_length=1)
     sources: tuple[Literal["sdist", "tree"], ...] = Field(("sdist", "tree"), min_length=1)
     source: RecipeSource | None = None  # default: the index's sdist, or the user's own tree
-    # What it needs at run time, where its source cannot say so without being built.
+    # Run-time requirements, if its source states them only once it is built.
     requires: tuple[Template, ...] | None = None
-    # Those that it is linked with beyond the C and C++ library: the system's, or copies in it.
+    # Libraries beyond the C and C++ library: the system's, or copies inside the wheel.
     libraries: Literal["system", "bundle"] = "system"
-    # Those of the system that no wheel brings, by what the role toolchain calls them (cuda: part of
-    # the toolkit): the builder has them with their headers, and every node has them.
+    # System libraries that no wheel brings, by their name in the role toolchain (cuda: part of the
+    # toolkit). The builder needs them with headers; every node needs them.
     system_libraries: dict[str, Template] = {}
-    # Packages of the same release whose wheels are in the environment that it is built in, and
-    # to whose exact versions its wheel is pinned.
+    # Packages of the same release whose wheels are in its build environment. Its wheel is pinned
+    # to their exact versions.
     built_against: tuple[str, ...] = ()
-    # Architecture -> the rung from which on its published wheels run, where those choose their
-    # code at run time above it. Others have to be read.
+    # Architecture -> the lowest rung of its published wheels, if these choose code at run time.
+    # The machine code of other published wheels has to be read.
     published: dict[str, str] = {}
-    build_requirements: tuple[Template, ...] = ()  # beyond those that the source declares
-    # What a build backend asks for only once it runs, which is too late for a lock.
+    build_requirements: tuple[Template, ...] = ()  # beyond what the source declares
+    # Backend -> requirements that it states only while it runs, too late for a lock.
     backend_requirements: dict[str, tuple[str, ...]] = {}
-    variables: dict[str, Template] = {}  # names for what the templates below use more than once
-    # CFLAGS and CXXFLAGS come by default. One that renders to nothing is not set.
+    variables: dict[str, Template] = {}  # values that several templates below use
+    # CFLAGS and CXXFLAGS have defaults. A variable that renders to "" is not set.
     environment: dict[str, Template] = {}
-    config_settings: dict[str, Template] = {}  # PEP 517's; one that renders to nothing is not given
-    files: dict[str, Template] = {}  # laid beside the source; {{ files }} is their folder
+    config_settings: dict[str, Template] = {}  # of PEP 517; "" is not passed on
+    files: dict[str, Template] = {}  # written next to the source; {{ files }} is their folder
     patches: tuple[Patch, ...] = ()
-    job_memory_gb: float = Field(1.0, gt=0)  # what one compiler process may need
+    job_memory_gb: float = Field(1.0, gt=0)  # for one compiler process
     sm_job_memory_gb: float = Field(0.0, ge=0)  # and for each SM
     disk_gb: float = Field(1.0, gt=0)  # of the workspace, while it builds
     cost: Cost = Cost()
@@ -128,29 +133,29 @@ class Recipe(Frozen):
     checks: tuple[Template, ...] = ()  # Python snippets that must run on every node
 
     def rungs_when(self, optimize_for: str) -> tuple[str, ...]:
-        """The rungs that can make a difference where this is what matters, weakest first."""
+        """Return the rungs that can change the wheel with this optimize_for, weakest first."""
         extra = next((more for use, more in self.rungs_for.items() if use == optimize_for), ())
         return tuple(rung for rung in RUNGS if rung in {*self.rungs, *extra})
 
     def sms_of(self, sms: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of a node's SMs that its wheel has code for."""
+        """Return the SMs of a node that its wheel has code for."""
         oldest = sm_order(self.min_sm or "0.0")
         return tuple(sm for sm in sms if self.cuda and sm_order(sm) >= oldest)
 
     def serves(self, package: str) -> bool:
-        """Whether the recipe is for this package."""
+        """Return whether the recipe builds this package."""
         return canonicalize_name(package) in self.canonical_packages
 
     @property
     def canonical_packages(self) -> frozenset[NormalizedName]:
-        """The packages that it is for, as indexes spell them."""
+        """The packages it builds, with normalised names."""
         return frozenset(canonicalize_name(package) for package in self.packages)
 
     @field_validator("min_sm")
     @classmethod
     def _for_gpus(cls, oldest: str | None, info: ValidationInfo) -> str | None:
         if oldest and not info.data.get("cuda"):
-            raise ValueError("that is for a recipe that says cuda: true")
+            raise ValueError("needs cuda: true in the same recipe")
         return oldest
 
     @field_validator("rungs_for")
@@ -169,7 +174,7 @@ class Recipe(Frozen):
     def _known(cls, rungs: tuple[str, ...]) -> tuple[str, ...]:
         unknown = [rung for rung in rungs if rung not in RUNGS]
         if unknown:
-            raise ValueError(f"{unknown[0]} is no rung; there are {', '.join(RUNGS)}")
+            raise ValueError(f"{unknown[0]} is not a rung; the rungs are {', '.join(RUNGS)}")
         return rungs
 
     @field_validator("build_requirements")
@@ -181,7 +186,7 @@ class Recipe(Frozen):
             try:
                 Requirement(requirement)
             except InvalidRequirement as problem:
-                raise ValueError(f"{requirement!r} is no requirement: {problem}") from None
+                raise ValueError(f"{requirement!r} is not a requirement: {problem}") from None
         return requirements
 
     @field_validator("environment")
@@ -189,10 +194,10 @@ class Recipe(Frozen):
     def _environment(cls, environment: dict[str, str]) -> dict[str, str]:
         for name, value in environment.items():
             if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of an environment variable")
+                raise ValueError(f"{name!r} is not the name of an environment variable")
             if _NATIVE.search(value):
-                # It would build for whichever machine builds.
-                raise ValueError(f"{name} says native; a build belongs to its target")
+                # The wheel would depend on the machine that builds it.
+                raise ValueError(f"{name} names the native CPU; use {{{{ flags }}}} for the target")
         return environment
 
     @field_validator("files")
@@ -200,7 +205,7 @@ class Recipe(Frozen):
     def _in_their_folder(cls, files: dict[str, str]) -> dict[str, str]:
         for name in files:
             if not _FILE.fullmatch(name):
-                raise ValueError(f"{name!r} is no file name within their folder")
+                raise ValueError(f"{name!r} is not a file name inside the folder")
         return files
 
     @field_validator("import_names")
@@ -208,7 +213,7 @@ class Recipe(Frozen):
     def _importable(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if not all(part.isidentifier() for part in name.split(".")):
-                raise ValueError(f"{name!r} is nothing that can be imported")
+                raise ValueError(f"{name!r} is not a module name")
         return names
 
     @field_validator("checks")
@@ -220,5 +225,5 @@ class Recipe(Frozen):
             try:
                 compile(snippet, "<check>", "exec")
             except SyntaxError as problem:
-                raise ValueError(f"it is not Python in its line {problem.lineno}") from None
+                raise ValueError(f"not valid Python in line {problem.lineno}") from None
         return checks

@@ -1,4 +1,7 @@
-"""Renders what a recipe says for one job: a version of a package for a target."""
+"""Render a recipe for one job: a version of a package for a target.
+
+In: a `Recipe` and a `Job`. Out: environment, settings, files, checks and requirements as text.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,15 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.recipes.model import Patch, Recipe, RecipeSource
 from fleetbuild.recipes.templates import compiled
 
-# Folders that are known on the builder alone, which puts their paths in place.
-FILES = "@files@"  # where it lays the recipe's files
-VENV = "@venv@"  # the environment that it builds in
+# Placeholders for folders; the builder replaces them with its paths.
+FILES = "@files@"  # folder of the recipe's files
+VENV = "@venv@"  # the build environment
 
 _ALWAYS = {"CFLAGS": "-O3 {{ flags }}", "CXXFLAGS": "-O3 {{ flags }}"}
 
 
 class Job(Frozen):
-    """One wheel to be built, as its recipe sees it."""
+    """One wheel to build: the values that its recipe's templates may use."""
 
     package: str = ""
     version: str
@@ -41,7 +44,7 @@ class Job(Frozen):
 
     @property
     def variables(self) -> dict[str, Any]:
-        """What a template may use."""
+        """The variables of a template."""
         target = self.target
         return {
             "package": self.package,
@@ -66,45 +69,45 @@ class Job(Frozen):
 
 
 def render_environment(recipe: Recipe, job: Job) -> dict[str, str]:
-    """The whole environment of a build, without what renders to nothing."""
+    """Return the environment of a build, without empty values."""
     return _render_all(recipe, "environment", {**_ALWAYS, **recipe.environment}, job)
 
 
 def render_settings(recipe: Recipe, job: Job) -> dict[str, str]:
-    """The settings that the build backend is given (PEP 517)."""
+    """Return the settings for the build backend (PEP 517)."""
     return _render_all(recipe, "config_settings", recipe.config_settings, job)
 
 
 def render_files(recipe: Recipe, job: Job) -> dict[str, str]:
-    """The files that are laid beside the source."""
+    """Return the files to write next to the source."""
     return _render_all(recipe, "files", recipe.files, job)
 
 
 def render_checks(recipe: Recipe, job: Job) -> tuple[str, ...]:
-    """The snippets that must run on every node, without what renders to nothing."""
+    """Return the snippets that must run on every node, without empty ones."""
     rendered = (_render(recipe, "checks", snippet, job) for snippet in recipe.checks)
     return tuple(filter(None, rendered))
 
 
 def render_requirements(recipe: Recipe, job: Job) -> tuple[str, ...]:
-    """What the build needs beyond what its source declares."""
+    """Return the build requirements beyond those that the source declares."""
     return _render_list(recipe, "build_requirements", recipe.build_requirements, job)
 
 
 def render_requires(recipe: Recipe, job: Job) -> tuple[str, ...] | None:
-    """What the wheel needs at run time, where the recipe says so."""
+    """Return the run-time requirements; None if the recipe does not state them."""
     if recipe.requires is None:
         return None
     return _render_list(recipe, "requires", recipe.requires, job)
 
 
 def render_libraries(recipe: Recipe, job: Job) -> dict[str, str]:
-    """The system's libraries that the builder and every node must have, as people call them."""
+    """Return name -> description of the system libraries that builder and nodes must have."""
     return _render_all(recipe, "system_libraries", recipe.system_libraries, job)
 
 
 def render_source(recipe: Recipe, package: str, version: str) -> RecipeSource | None:
-    """Where the recipe says that the source of this version is, whatever it is built for."""
+    """Return where the source of this version is; None if the recipe does not say."""
     if recipe.source is None:
         return None
     known = {"package": package, "version": version}
@@ -117,7 +120,7 @@ def render_source(recipe: Recipe, package: str, version: str) -> RecipeSource | 
 
 
 def patches_for(recipe: Recipe, job: Job) -> tuple[Patch, ...]:
-    """The patches of this version and target, in the recipe's order."""
+    """Return the patches for this version and target, in the recipe's order."""
     return tuple(
         patch
         for patch in recipe.patches
@@ -147,8 +150,8 @@ def _requirement(recipe: Recipe, field: str, text: str) -> str:
         return str(Requirement(text))
     except InvalidRequirement:
         raise RecipeError(
-            f"The recipe {recipe.name} says {text!r} in {field}, which is no requirement.",
-            "It is a package, and versions where they matter: numpy>=2.",
+            f"The recipe {recipe.name} has {text!r} in {field}, which is not a requirement.",
+            "Write a package name, with versions if they matter: numpy>=2.",
         ) from None
 
 
@@ -171,5 +174,5 @@ def _text(
         said = str(problem).rstrip(".")
         raise RecipeError(
             f"The recipe {recipe.name} cannot be rendered: {field}: {said}.",
-            f"It may use {', '.join(values)}.",
+            f"Its templates may use: {', '.join(values)}.",
         ) from None

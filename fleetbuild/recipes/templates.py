@@ -1,4 +1,4 @@
-"""The Jinja2 that values are written in: sandboxed, and a name that nobody knows is an error."""
+"""The Jinja2 environment of recipes and settings: sandboxed; an unknown name is an error."""
 
 from __future__ import annotations
 

@@ -57,6 +57,7 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
         ]
     lines += _not_planned_for(plan)
     lines += _to_supply(plan)
+    lines += _in_image(plan)
     if plan.lock == "missing":
         why = clean(plan.lock_problem or "no index could be reached")
         lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
@@ -269,6 +270,18 @@ def _not_planned_for(plan: Plan) -> list[str]:
             if node.state in ("unreachable", "skipped")
         }
     )
+
+
+def _in_image(plan: Plan) -> list[str]:
+    """What the image of builds in pods has to hold, each sentence once."""
+    told = (
+        sentence
+        for group in plan.groups
+        for wheel in group.wheels
+        if wheel.action == "build"
+        for sentence in wheel.requires.in_image
+    )
+    return [clean(sentence) for sentence in dict.fromkeys(told)]
 
 
 def _to_supply(plan: Plan) -> list[str]:

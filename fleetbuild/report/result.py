@@ -138,11 +138,11 @@ def labelled_lines(labelled: Labelled) -> list[str]:
 def unlabelled_lines(labelled: Labelled) -> list[str]:
     """Return what was removed in a cluster; the count is read last."""
     removed = sum(each.well for each in labelled.nodes)
-    return [*label_troubles(labelled.nodes), f"Labels taken off {count(removed, 'node')}."]
+    return [*label_troubles(labelled.nodes), f"Labels removed from {count(removed, 'node')}."]
 
 
 def _wheel(wheel: WheelResult) -> list[str]:
-    name = f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
+    name = clean("-".join(filter(None, (wheel.package, wheel.wheel_version))))
     if wheel.state in ("failed", "refused"):
         first, *rest = (wheel.reason or "no reason given").strip().splitlines()
         lines = [f"{wheel.state}: {name}: {clean(first)}", *quoted(rest)]

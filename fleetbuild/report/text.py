@@ -14,6 +14,7 @@ __all__ = [
     "age",
     "ago",
     "clean",
+    "count",
     "duration",
     "fold",
     "quoted",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetbuild.models import Plan, Tradeoff
-from fleetbuild.planning.merging.tradeoffs import estimate, told
+from fleetbuild.planning.merging.tradeoffs import describe_loss, format_estimate
 from fleetbuild.report.text import clean
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ def tradeoff_table(plan: Plan) -> Table:
     for row in plan.tradeoffs:
         style = "green" if row.chosen else "dim"
         mark = ">" if row.chosen else ""
-        table.add_row(mark, str(row.wheel_sets), estimate(row), _losses(row), style=style)
+        table.add_row(mark, str(row.wheel_sets), format_estimate(row), _losses(row), style=style)
     return table
 
 
 def _losses(row: Tradeoff) -> str:
-    lines = [told(loss) for loss in row.losses]
+    lines = [describe_loss(loss) for loss in row.losses]
     if not row.exact:
         lines.append("Not every combination was compared.")
     return "\n".join(clean(line) for line in lines) or "nothing"

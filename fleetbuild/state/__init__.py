@@ -1,1 +1,1 @@
-"""The state directory, the run lock and the journal: what one run leaves for the next."""
+"""The state directory, the run lock and the journal: what a run saves for the next one."""

@@ -1,4 +1,7 @@
-"""The state directory: where a run keeps what the next one needs."""
+"""The state directory: paths, saved results, the age of facts, and atomic writes.
+
+In: results and notes of a run. Out: the same for the next run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _CHANGING = ".changing"  # beside a node's stored facts
 
 
 class SavedResult(Frozen):
-    """The result of the last apply, with what rollbacks changed since; when it began and ended."""
+    """The result of the last apply, updated by later rollbacks, with its start and end times."""
 
     started: str
     finished: str
@@ -29,7 +32,7 @@ class SavedResult(Frozen):
 
 @dataclass(frozen=True)
 class StateDir:
-    """Paths below the state directory. Ansible's artifacts lie in it, so it is ours alone."""
+    """Paths in the state directory. It holds Ansible's output, so only its owner may read it."""
 
     root: Path
 
@@ -55,12 +58,12 @@ class StateDir:
 
     @property
     def runs(self) -> Path:
-        """What playbooks printed."""
+        """The output of playbooks."""
         return self.root / "runs"
 
     @property
     def incoming(self) -> Path:
-        """Where wheels from builders lie until they are checked: nothing here is trusted."""
+        """The wheels from builders until their audit: nothing here is trusted."""
         return self.root / "incoming"
 
     @property
@@ -76,7 +79,7 @@ class StateDir:
         return self.root / "labels.json"
 
     def api_labelled(self) -> dict[str, str]:
-        """The releases whose labels are in a cluster by the API, with its kubeconfig context."""
+        """Return the releases that were labelled through the API, with the kubeconfig context."""
         try:
             known = json.loads(self._api_labels_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -84,7 +87,7 @@ class StateDir:
         return known if isinstance(known, dict) else {}
 
     def note_api_labels(self, release: str, context: str | None) -> None:
-        """Note where a release was labelled by the API; None: its labels were taken off."""
+        """Save where a release was labelled through the API; None if its labels were removed."""
         known = {name: each for name, each in self.api_labelled().items() if name != release}
         known |= {release: context} if context else {}
         write_atomically(self._api_labels_file, one_line(known) + "\n")
@@ -94,28 +97,28 @@ class StateDir:
         return self.root / "api-labels.json"
 
     def create(self) -> StateDir:
-        """Make the directory where it is missing; others may not look into it."""
+        """Create the directory if it is missing, readable only by its owner."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise self._unfit(error.strerror) from None
+            raise self._not_writable(error.strerror) from None
         if not os.access(self.root, os.W_OK | os.X_OK):
-            raise self._unfit("permission denied")
+            raise self._not_writable("permission denied")
         return self
 
-    def _unfit(self, why: str | None) -> UsageError:
+    def _not_writable(self, why: str | None) -> UsageError:
         return UsageError(
             f"The state directory {self.root} cannot be written: {why}.",
-            "Run in a directory of yours, or name another with --state-dir.",
+            "Run in a directory that you own, or name another with --state-dir.",
         )
 
     def save_result(self, result: Result, *, started: str) -> None:
-        """Keep the result of an apply for `status`."""
+        """Save the result of an apply for `status`."""
         saved = SavedResult(started=started, finished=now(), result=result)
         write_atomically(self.result_file, saved.model_dump_json(indent=2) + "\n")
 
     def amend_result(self, nodes: Mapping[str, NodeResult], *, started: str) -> None:
-        """Put what a rollback did to nodes into the last result, which `status` compares with."""
+        """Update the last result, which `status` reads, with the nodes that a rollback changed."""
         last = self.last_result()
         result = last.result if last else Result(plan_digest="")
         known = {node.node: node for node in result.nodes}
@@ -123,45 +126,44 @@ class StateDir:
         self.save_result(amended, started=last.started if last else started)
 
     def last_result(self) -> SavedResult | None:
-        """The result of the last apply; None where there was none, or its file is damaged."""
+        """Return the result of the last apply; None if it is missing or damaged."""
         try:
             return SavedResult.model_validate_json(self.result_file.read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
 
     def mark_probed(self, name: str, when: str) -> None:
-        """Note when a node last said what is there."""
+        """Save when a node was last probed, and clear its mark of a pending change."""
         folder = self.facts / name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(folder / ".probed", when + "\n")
         (folder / _CHANGING).unlink(missing_ok=True)
 
     def mark_changing(self, names: Iterable[str]) -> None:
-        """Note that what these nodes serve is about to change: until they say what it is, nobody
-        knows."""
+        """Mark these nodes as changing: what they serve is unknown until they are probed again."""
         for name in names:
             folder = self.facts / name
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (folder / _CHANGING).touch(mode=0o600)
 
     def is_changing(self, name: str) -> bool:
-        """Did a run change this node, and not hear how that ended?"""
+        """Return whether a run started to change this node without learning the outcome."""
         try:
             return (self.facts / name / _CHANGING).exists()
-        except (OSError, ValueError):  # its name is none that a folder could have
+        except (OSError, ValueError):  # the name is not valid for a folder
             return False
 
     def probed(self, name: str) -> datetime | None:
-        """When the stored facts of a node were read."""
+        """Return when the stored facts of a node were read, or None."""
         try:
             text = (self.facts / name / ".probed").read_text().strip()
             return datetime.fromisoformat(text)
-        except (OSError, ValueError):  # or its name is none that a folder could have
+        except (OSError, ValueError):  # or the name is not valid for a folder
             return None
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Write so that a reader, or a crash, sees the old file or the new one and nothing between."""
+    """Write a file so that a reader or a crash sees either the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -177,7 +179,7 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> bool:
-    """Write atomically, and only where the file does not say so already."""
+    """Write atomically if the content differs; return whether it did."""
     try:
         if path.read_text(encoding="utf-8") == text:
             return False
@@ -188,5 +190,5 @@ def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> bool:
 
 
 def one_line(value: object) -> str:
-    """A JSON line, the same for the same value."""
+    """Return a value as one line of JSON; equal values give equal lines."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""What a run has begun and ended, a JSON line each, on disk before the next step starts.
+"""The journal: one JSON line for each start and end of a step, on disk before the next step.
 
-A resumed run does not believe the journal about what is done: the nodes and the store say that
-themselves. It asks only what they cannot say, such as where a build was left running.
+In: notes of a run. Out: the builds that were left running. A resumed run does not rely on the
+journal for finished work, because nodes and store show that themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Journal:
         self._path = path
 
     def note(self, what: str, **details: Any) -> None:
-        """Append a line, and return when it is on disk."""
+        """Append a line; return once it is on disk."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         line = one_line({"time": now(), "what": what, **details}) + "\n"
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -34,13 +34,13 @@ class Journal:
             os.close(descriptor)
 
     def left_running(self) -> dict[str, str]:
-        """Artifact keys of builds that began and did not end, and the nodes they run on.
+        """Return artifact keys of builds that started but did not end, with their nodes.
 
-        All journals beside this one count: what is built is the same whichever plan wants it.
+        All journals in this folder count: an artifact key means the same wheel in every plan.
         """
         running: dict[str, str] = {}
         everything = [line for path in self._path.parent.glob("*.jsonl") for line in _lines(path)]
-        # Within a millisecond, and across files, an end comes after its beginning.
+        # At equal times, also across files, sort an end after its start.
         in_time = sorted(
             everything, key=lambda line: (str(line.get("time")), line.get("what") == "build ended")
         )
@@ -54,7 +54,7 @@ class Journal:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """All that was noted in a journal; a line torn by a crash is passed over."""
+    """Yield the entries of a journal; lines cut off by a crash are skipped."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)

@@ -1,7 +1,7 @@
-"""One run at a time in a state directory.
+"""The run lock: one run at a time in a state directory.
 
-The lock is the kernel's (flock), so it ends with the process that holds it, however that ends;
-what the file says is only for the one who finds it locked.
+The kernel holds the lock (flock), so it ends with the process, even if that is killed. The content
+of the file only names the holder for the error message.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from fleetbuild.state.directory import one_line
 
 @contextmanager
 def hold_run_lock(path: Path) -> Iterator[None]:
-    """Hold the lock, or raise LockedError saying who does and since when."""
+    """Hold the lock, or raise LockedError with its holder and start time."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _take(descriptor, path)
-        _sign(descriptor)
+        _write_holder(descriptor)
         yield
         os.ftruncate(descriptor, 0)
     finally:
-        os.close(descriptor)  # gives the lock back; the file stays, or a third run could slip in
+        os.close(
+            descriptor
+        )  # releases the lock; deleting the file would let two runs lock different files
 
 
 def _take(descriptor: int, path: Path) -> None:
@@ -38,19 +40,19 @@ def _take(descriptor: int, path: Path) -> None:
     except BlockingIOError:
         raise LockedError(
             f"{path} is held by {_holder(descriptor)}.",
-            "Wait until that run has ended, or end it; the lock goes with it.",
+            "Wait until that run has ended, or stop it; that releases the lock.",
         ) from None
 
 
-def _sign(descriptor: int) -> None:
+def _write_holder(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
-    signature = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
-    os.pwrite(descriptor, one_line(signature).encode(), 0)
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
+    os.pwrite(descriptor, one_line(holder).encode(), 0)
 
 
 def _holder(descriptor: int) -> str:
     try:
-        signature = json.loads(os.pread(descriptor, 4096, 0))
-        return "process {pid} on {host} since {since}".format_map(signature)
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        return "process {pid} on {host} since {since}".format_map(holder)
     except (ValueError, KeyError, TypeError):
-        return "another run"  # caught between taking and signing
+        return "another run"  # read between locking and writing the holder

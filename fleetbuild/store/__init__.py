@@ -1,4 +1,4 @@
-"""The controller's side of packages: what to resolve and fetch, and the wheels that were built."""
+"""Packages on the controller: resolve and fetch dependencies, and store built wheels."""
 
 from fleetbuild.store.index import IndexFile, write_index
 from fleetbuild.store.index_config import IndexSettings, index_settings

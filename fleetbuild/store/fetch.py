@@ -1,4 +1,7 @@
-"""Brings a file here by its URL and sha256: whole and right, or not at all."""
+"""Download a file by URL and sha256; it is stored only if it is complete and the hash matches.
+
+In: a locked file's URL and hash. Out: the file, or InstallError.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ from typing import IO
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
 
-Heed = Callable[[], None]
+CancelCheck = Callable[[], None]
 _CHUNK = 1 << 16  # small, so that a slow download stops soon
 _TRIES = 4
 _SCHEMES = ("https", "http", "file")
 
 
 class _Damaged(Exception):
-    """What came is not what was locked."""
+    """The downloaded content is not the locked one."""
 
 
 def fetch(
@@ -37,7 +40,7 @@ def fetch(
     dest: Path,
     *,
     credentials: Mapping[str, str] | None = None,
-    heed: Heed = lambda: None,
+    check_cancelled: CancelCheck = lambda: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Path:
     """The file at `dest`, with this hash. `credentials` are user:password by host.
@@ -48,35 +51,38 @@ def fetch(
         return dest
     if urllib.parse.urlsplit(url).scheme not in _SCHEMES:
         raise InstallError(
-            f"{dest.name} cannot be fetched: {url or 'an empty address'} is no URL of a file.",
-            "Make a new plan; its lock says where files come from.",
+            f"{dest.name} cannot be fetched: {url or 'an empty address'} is not a valid file URL.",
+            "Make a new plan, which locks the URLs again.",
         )
     dest.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, _TRIES + 1):
         try:
-            _once(_request(url, credentials or {}), sha256, dest, heed)
+            _once(_request(url, credentials or {}), sha256, dest, check_cancelled)
         except _Damaged as problem:
             raise InstallError(
                 f"{dest.name} from {_host(url)} is not the locked file: {problem}.",
-                "Make a new plan; if that says the same, the index or something between changed "
-                "the file.",
+                "Make a new plan; if the error stays, the index or a proxy has changed the file.",
             ) from None
         except (OSError, http.client.HTTPException) as problem:
-            if attempt == _TRIES or not _may_pass(problem):
-                raise _failed(url, dest, problem) from None
+            if isinstance(problem, urllib.error.HTTPError):
+                problem.close()  # it holds the connection
+            if attempt == _TRIES or not _is_temporary(problem):
+                raise _fetch_error(url, dest, problem) from None
             pause(2.0 ** (attempt - 1))
         else:
             break
     return dest
 
 
-def _once(request: urllib.request.Request, sha256: str, dest: Path, heed: Heed) -> None:
+def _once(
+    request: urllib.request.Request, sha256: str, dest: Path, check_cancelled: CancelCheck
+) -> None:
     with (
-        urllib.request.urlopen(request, timeout=60, context=_context()) as answer,  # noqa: S310
+        urllib.request.urlopen(request, timeout=60, context=_context()) as response,  # noqa: S310
         tempfile.NamedTemporaryFile(dir=dest.parent, prefix=".part-", delete=False) as part,
     ):
         try:
-            digest = _copy(answer, part, heed)
+            digest = _copy(response, part, check_cancelled)
             if digest != sha256:
                 raise _Damaged(f"its sha256 is {digest}, not {sha256}")
             part.flush()
@@ -87,12 +93,12 @@ def _once(request: urllib.request.Request, sha256: str, dest: Path, heed: Heed) 
             Path(part.name).unlink(missing_ok=True)
 
 
-def _copy(answer: http.client.HTTPResponse, part: IO[bytes], heed: Heed) -> str:
-    size = answer.headers.get("Content-Length")
+def _copy(response: http.client.HTTPResponse, part: IO[bytes], check_cancelled: CancelCheck) -> str:
+    size = response.headers.get("Content-Length")
     total = int(size) if size and size.isdigit() else None
     digest, done = hashlib.sha256(), 0
-    while chunk := answer.read(_CHUNK):
-        heed()
+    while chunk := response.read(_CHUNK):
+        check_cancelled()
         part.write(chunk)
         digest.update(chunk)
         done += len(chunk)
@@ -103,15 +109,15 @@ def _copy(answer: http.client.HTTPResponse, part: IO[bytes], heed: Heed) -> str:
 
 def _request(url: str, credentials: Mapping[str, str]) -> urllib.request.Request:
     request = urllib.request.Request(url, headers={"User-Agent": "fleetbuild"})  # noqa: S310
-    login = credentials.get(_host(url)) or _of_netrc(_host(url))
+    login = credentials.get(_host(url)) or _netrc_login(_host(url))
     if login:
         token = base64.b64encode(login.encode()).decode()
-        # Not sent on to where the index redirects to.
+        # Not sent to the target of a redirect.
         request.add_unredirected_header("Authorization", f"Basic {token}")
     return request
 
 
-def _of_netrc(host: str) -> str | None:
+def _netrc_login(host: str) -> str | None:
     try:
         found = netrc.netrc().authenticators(host)
     except (OSError, netrc.NetrcParseError):
@@ -126,8 +132,8 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _may_pass(problem: Exception) -> bool:
-    """Whether trying again may help: not where a server said a clear no."""
+def _is_temporary(problem: Exception) -> bool:
+    """Return whether a retry may help; not after a definite refusal of the server."""
     if isinstance(problem, urllib.error.HTTPError):
         return problem.code >= 500 or problem.code in (408, 429)
     reason = getattr(problem, "reason", problem)
@@ -138,19 +144,19 @@ def _may_pass(problem: Exception) -> bool:
     )
 
 
-def _failed(url: str, dest: Path, problem: Exception) -> InstallError:
+def _fetch_error(url: str, dest: Path, problem: Exception) -> InstallError:
     reason = getattr(problem, "reason", None) or problem
     if isinstance(problem, urllib.error.HTTPError):
         reason = f"HTTP {problem.code} {problem.reason}"
     if getattr(reason, "errno", None) == errno.ENOSPC:
         return InstallError(
             f"{dest.name} does not fit on the disk of {dest.parent}.",
-            "Make room there, or choose another folder with --state-dir, and run this again.",
+            "Free some space there, or choose another --state-dir; then run this again.",
         )
     return InstallError(
         f"{dest.name} cannot be fetched from {_host(url) or url}: {reason}.",
         "Check the network, proxy and certificates of this machine, then run this again: "
-        "what is fetched already stays.",
+        "files already fetched are kept.",
     )
 
 

@@ -1,4 +1,7 @@
-"""Sources in git: a commit is asked for when a plan is made, and fetched when it is built."""
+"""Sources in git: resolve a tag or branch to a commit while planning, fetch it for the build.
+
+In: a repository's address and a ref. Out: a commit, one of its files, or an archive of it.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +24,30 @@ _SETTINGS = ("core.autocrlf=false", "core.hooksPath=/dev/null", "advice.detached
 
 
 class _Ended(InstallError):
-    """git was ended by a signal, as by Ctrl-C: it is not tried in another way."""
+    """git was ended by a signal such as Ctrl-C, so no other way of fetching is tried."""
 
 
 def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
-    """The commit that a tag or branch of a repository is now."""
+    """Return the commit that a tag or branch points to now."""
     if _COMMIT.fullmatch(ref):
         return ref
     wanted = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
     asked = _Git(address, mirrors).run("ls-remote", "--", address, *wanted, within=_ANSWER_WITHIN)
     answers = (line.partition("\t") for line in asked.splitlines())
     found = {name: commit for commit, _, name in answers}
-    for name in wanted:  # a tag with a message is an object of its own, and leads to the commit
+    for name in wanted:  # an annotated tag is an object of its own that points to the commit
         if name in found and _COMMIT.fullmatch(found[name]):
             return found[name]
     raise ResolutionError(
         f"{without_login(address)} has no tag or branch {ref}.",
-        "Ask for a version that it has, or say in a recipe what its tags are called: source: ref:.",
+        "Ask for an existing version, or set the tag format in a recipe with source: ref:.",
     )
 
 
 def read_file(address: str, commit: str, path: str, mirrors: Mapping[str, str]) -> str:
-    """The text of one file of a commit; "" where it has no such file.
+    """Return the text of one file of a commit; "" if the commit has no such file.
 
-    Servers that can are asked for that file alone: a repository may be a gigabyte.
+    If the server supports it, only that file is fetched: a repository may be a gigabyte.
     """
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
         git = _Git(address, mirrors, Path(folder))
@@ -65,11 +68,11 @@ def pack_commit(
     submodules: bool,
     mirrors: Mapping[str, str],
 ) -> None:
-    """This commit as one file, always the same for the same commit."""
+    """Pack a commit into one file; the same commit gives the same bytes."""
     with tempfile.TemporaryDirectory(dir=dest.parent, prefix=".checkout-") as folder:
         git = _Git(address, mirrors, Path(folder))
         git.run("init", "--quiet", "--template=")
-        # A submodule's address may be relative to this one.
+        # A submodule's address may be relative to this repository's.
         git.run("remote", "add", "--", "origin", address)
         _fetch(git, commit)
         git.run("checkout", "--quiet", "--detach", commit)
@@ -84,7 +87,7 @@ def _fetch(git: _Git, commit: str) -> None:
     except _Ended:
         raise
     except InstallError:
-        # Some servers give out what has a name only.
+        # Some servers only serve tags and branches, not single commits.
         git.run(
             "fetch", "--quiet", "origin", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"
         )
@@ -99,7 +102,7 @@ class _Git:
     folder: Path = Path()
 
     def run(self, *arguments: str, within: int = _FETCH_WITHIN) -> str:
-        """What it prints; an error where it fails."""
+        """Run git and return its output; raise if it fails."""
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         try:
             done = subprocess.run(
@@ -115,7 +118,7 @@ class _Git:
             )
         except FileNotFoundError:
             raise InstallError(
-                "A source is in git, and there is no git on this machine.", "Install git here."
+                "A source is in git, but git is not installed on this machine.", "Install git."
             ) from None
         except subprocess.TimeoutExpired:
             raise _unreachable(self.address, f"no answer within {within} s") from None
@@ -130,14 +133,15 @@ class _Git:
         return done.stdout
 
     def _environment(self) -> dict[str, str]:
-        """The user's own, so that their proxies and credential helpers serve; nobody is asked.
+        """Return the user's environment, with prompts turned off and mirrors set.
 
-        Mirrors go in here, where no other user sees them: an address may hold a password.
+        The user's proxies and credential helpers keep working. Mirrors are set here because argv is
+        public, and an address may contain a password.
         """
         values = {name: value for name, value in os.environ.items() if name not in _OF_A_CALLER}
         values |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
         values.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
-        # A repository from elsewhere must not lead into the files of this machine.
+        # A foreign repository must not reach files of this machine.
         local = any(url.startswith("file://") for url in (self.address, *self.mirrors.values()))
         values["GIT_ALLOW_PROTOCOL"] = "https:http:ssh:git" + (":file" if local else "")
         first = int(values.get("GIT_CONFIG_COUNT") or 0)
@@ -150,12 +154,12 @@ class _Git:
 
 def _unreachable(address: str, said: str) -> InstallError:
     lines = [line for line in without_login(said).splitlines() if line.strip()]
-    # What comes after the cause is advice, or what else failed for it.
+    # Lines after the first error are advice or follow-up errors.
     told = [line for line in lines if line.startswith(("fatal: ", "error: ", "ERROR: "))]
-    reason = (*told, *reversed(lines), "it did not say why")[0]
+    reason = (*told, *reversed(lines), "no reason given")[0]
     reason = re.sub("^(fatal|error|ERROR): ", "", reason).rstrip(".")
     return InstallError(
         f"The source in {without_login(address)} cannot be fetched: {reason}.",
-        "Check the network and the login for it, or name a mirror under mirrors: in "
+        "Check the network and the login, or add a mirror under mirrors: in "
         "fleetbuild.yml, then run this again.",
     )

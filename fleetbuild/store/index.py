@@ -1,4 +1,7 @@
-"""A simple index (PEP 503 and 691) for a group: its own, since a local version outranks others."""
+"""Write a simple index (PEP 503 and 691) for one group.
+
+In: files of a release. Out: a folder. Each group has its own, since local versions win.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from fleetbuild.models._base import Frozen
 
 
 class IndexFile(Frozen):
-    """A file of an index."""
+    """A file in an index."""
 
     name: str  # of the package
     path: Path
@@ -25,10 +28,10 @@ class IndexFile(Frozen):
 
 
 def write_index(folder: Path, files: Iterable[IndexFile], *, copy: bool = False) -> Path:
-    """The index of these files under `folder`/simple, replaced as a whole.
+    """Write the index of these files to `folder`/simple, replacing an old one atomically.
 
-    Its links are relative, so that it can be served as it lies. With `copy` the files are put
-    beside it, and the folder can go elsewhere.
+    Links are relative, so that any web server can serve it. With `copy` the files are copied into
+    the folder, so that it can be moved.
     """
     packages: dict[str, list[IndexFile]] = {}
     for file in files:

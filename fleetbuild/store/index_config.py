@@ -1,7 +1,8 @@
-"""Which indexes to ask: fleetbuild.yml's, and what the user has told uv or pip.
+"""Package index settings from fleetbuild.yml, uv and pip.
 
-uv reads its own settings; pip's are translated for it unless uv has some of its own. They go to
-uv in its environment, since an index URL may hold a password and argv is for all to see.
+In: entries of fleetbuild.yml and the user's settings. Out: environment variables for uv. uv
+reads its own settings; pip's are translated unless uv has its own. They are passed in the
+environment, since an index URL may contain a password and argv is public.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ _ON = {"1", "true", "yes", "on"}
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """Where packages come from, as environment variables for uv, and who we are there."""
+    """The package indexes as environment variables for uv, and the logins for them."""
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
-    # Where sources in git and archives are had instead: prefix of an address -> prefix.
+    # Mirrors of git repositories and archives: prefix of an address -> prefix of the mirror.
     mirrors: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What uv takes on its command line alone."""
+        """Return settings that uv accepts only as arguments."""
         return ("--no-index",) if self.environment.get("UV_NO_INDEX") else ()
 
     @property
     def key(self) -> str:
-        """The indexes in words, without any credentials."""
+        """Return the indexes as text, without credentials."""
         return "; ".join(f"{k}={without_login(v)}" for k, v in sorted(self.environment.items()))
 
 
@@ -57,7 +58,7 @@ def index_settings(
     home: Path | None = None,
     mirrors: Mapping[str, str] = MappingProxyType({}),
 ) -> IndexSettings:
-    """The settings for these entries of fleetbuild.yml (found in `folder`) and this user."""
+    """Return the settings from entries of fleetbuild.yml (in `folder`) and from this user."""
     home = home or Path.home()
     values = _of_uv(environ)
     pip = _of_pip(environ, home)
@@ -77,13 +78,13 @@ def index_settings(
 
 
 def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
-    """The address to take instead: the longest prefix decides, as it does in git."""
+    """Return the mirrored address; the longest prefix wins, as in git."""
     fitting = max((prefix for prefix in mirrors if url.startswith(prefix)), key=len, default=None)
     return url if fitting is None else mirrors[fitting] + url.removeprefix(fitting)
 
 
 def without_login(text: str) -> str:
-    """The text with the user and password taken out of every URL."""
+    """Remove user and password from every URL in a text."""
     return re.sub(r"(?<=://)[^/@\s]+@", "", text)
 
 
@@ -105,7 +106,7 @@ def _uv_file_has_indexes(environ: Mapping[str, str], home: Path) -> bool:
 
 
 def _of_pip(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """pip's settings, in its order: global, user, site, PIP_CONFIG_FILE, environment."""
+    """Return pip's settings in pip's order: global, user, site, PIP_CONFIG_FILE, environment."""
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     named = environ.get("PIP_CONFIG_FILE")
     paths = [
@@ -130,7 +131,7 @@ def _of_pip_file(path: Path) -> dict[str, str]:
     try:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError, OSError):
-        return {}  # pip itself would say so; nothing can be taken from it
+        return {}  # pip reports a broken file itself
     found: dict[str, str] = {}
     for section in ("global", "install", "download"):
         if parser.has_section(section):
@@ -144,7 +145,7 @@ def _translated(pip: Mapping[str, str]) -> dict[str, str]:
         values["UV_DEFAULT_INDEX"] = url
     if urls := pip.get("extra-index-url"):
         values["UV_INDEX"] = " ".join(urls.split())
-        # pip takes the best version of all indexes.
+        # pip chooses the best version across all indexes.
         values["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     links = [link for link in pip.get("find-links", "").split() if _is_there(link)]
     if links:
@@ -155,12 +156,12 @@ def _translated(pip: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_there(link: str) -> bool:
-    """pip passes over a folder that is not there; uv fails."""
+    """Return whether a find-links folder exists: pip skips a missing one, but uv fails."""
     return "://" in link or Path(link).expanduser().is_dir()
 
 
 def _sorted(entries: Iterable[str], folder: Path) -> tuple[list[str], list[str]]:
-    """Indexes and find-links among the entries of fleetbuild.yml."""
+    """Split entries of fleetbuild.yml into indexes and find-links."""
     indexes: list[str] = []
     links: list[str] = []
     for entry in entries:
@@ -170,7 +171,7 @@ def _sorted(entries: Iterable[str], folder: Path) -> tuple[list[str], list[str]]
         path = folder / Path(entry.removeprefix("file://")).expanduser()
         if not path.is_dir():
             raise ConfigError(
-                f"index: names {entry}, and there is no folder {path}.",
+                f"index: names {entry}, but the folder {path} does not exist.",
                 "Name a folder of wheels and sdists, or the URL of an index.",
             )
         if any(_DISTRIBUTION.fullmatch(each.name) for each in path.iterdir()):

@@ -1,4 +1,7 @@
-"""A source tree as one file, byte for byte the same for the same content."""
+"""Pack a source tree into one file; the same content gives the same bytes.
+
+In: a folder. Out: a tar file.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import tarfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-# Of a tree that people work in; in a submodule, .git is a file.
+# Left out of a working tree; in a submodule, .git is a file.
 _NOT_SOURCE = {
     ".git", ".hg", ".svn", ".bzr", "__pycache__", ".venv", ".tox", ".nox", ".mypy_cache",
     ".ruff_cache", ".pytest_cache", ".fleetbuild",
@@ -18,19 +21,19 @@ _EPOCH = 315_619_200  # 1980-01-02: a wheel is a zip, which knows nothing earlie
 
 
 def pack_tree(tree: Path, dest: Path, root: str) -> None:
-    """Pack a tree that somebody works in, as an sdist whose folder is `root`."""
+    """Pack a working tree as an sdist whose folder is `root`."""
     _pack(tree, dest, root, _NOT_SOURCE, _NOT_SOURCE_AT_TOP)
 
 
 def pack_checkout(tree: Path, dest: Path, root: str) -> None:
-    """Pack all of a fresh checkout, its submodules too: whatever a project keeps is source."""
+    """Pack a fresh checkout completely, with its submodules."""
     _pack(tree, dest, root, {".git"}, ())
 
 
 def _pack(
     tree: Path, dest: Path, root: str, left_out: Collection[str], at_top: Collection[str]
 ) -> None:
-    # Stored, not compressed: what zlib writes differs between its versions.
+    # Not compressed, because zlib's output differs between versions.
     with (
         dest.open("wb") as raw,
         gzip.GzipFile("", fileobj=raw, mode="wb", compresslevel=0, mtime=0) as zipped,

@@ -1,4 +1,7 @@
-"""Where the source of a package is that its recipe names: a commit of git, or an archive."""
+"""Find the source that a recipe names for a package: a git commit or an archive.
+
+In: a recipe, package and version. Out: a locked file.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ _HASH = re.compile(r"sha256=([0-9a-f]{64})")
 def source_of_recipe(
     recipe: Recipe, package: str, version: str, settings: IndexSettings
 ) -> LockedFile | None:
-    """The source that a recipe names for this version, known by its content; None: the index's.
+    """Return the locked source that a recipe names; None if the source is on the index.
 
-    A repository is asked for its commit, and nothing is fetched.
+    Only the commit is looked up; nothing is fetched.
     """
     source = render_source(recipe, package, version)
     if source is None:
@@ -44,8 +47,8 @@ def _archive(recipe: Recipe, source: RecipeSource, package: str, version: str) -
     sha256 = source.sha256.get(version) or (pinned and pinned[1])
     if not sha256:
         raise RecipeError(
-            f"The recipe {recipe.name} does not say the sha256 of the archive of {package} "
-            f"{version}, so nobody would see if it were another one.",
+            f"The recipe {recipe.name} has no sha256 for the archive of {package} {version}, so a "
+            "changed archive would go unnoticed.",
             f"Add it, in a recipe of yours that says extends: {recipe.name}: source: {{sha256: "
             f'{{"{version}": …}}}}.',
         )
@@ -59,8 +62,8 @@ def _refuse_login(recipe: Recipe, address: str) -> None:
     parts = urlsplit(address)
     if parts.scheme in ("http", "https") and parts.username is not None:
         raise RecipeError(
-            f"The recipe {recipe.name} has a user or password in the address of its source, and "
+            f"The recipe {recipe.name} has a user or password in the address of its source, but "
             "plans show addresses.",
-            "Take it out; git's credential helpers, ~/.netrc or a mirror under mirrors: in "
-            "fleetbuild.yml can log in.",
+            "Remove it, and log in with git's credential helpers, ~/.netrc or a mirror under "
+            "mirrors: in fleetbuild.yml.",
         )

@@ -1,8 +1,7 @@
-"""Resolves what a target installs and what a build needs, with uv, for a foreign machine.
+"""Resolve dependencies of a target or a build with uv, for another machine's platform.
 
-The resolver is uv's; this module asks it in its words and takes its lock (PEP 751) apart. Where
-the metadata of an sdist is not static, uv asks its build backend for it on this machine, in an
-environment of its own, as every installer does.
+In: a `LockRequest`. Out: a `Resolution` from uv's lock (PEP 751). If the metadata of an sdist is
+not static, uv runs its build backend on this machine, in an isolated environment, as installers do.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from fleetbuild.errors import ResolutionError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.planning import LockRequest, Resolution
-from fleetbuild.planning.resolution import StandIn
+from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.store.index_config import IndexSettings, without_login
 from fleetbuild.store.wheel_tags import best_wheel
 
@@ -42,20 +41,20 @@ _UNASKED = re.compile(
 def resolve_all(
     requests: Iterable[LockRequest], settings: IndexSettings
 ) -> dict[LockRequest, Resolution]:
-    """The answers to these questions, each asked once."""
+    """Resolve several requests; equal requests are resolved once."""
     return _each_once(requests, lambda request: resolve(request, settings))
 
 
 def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
-    """The closure of these requirements for a machine of this kind, or why there is none.
+    """Return the locked dependencies for a platform, or the problem that prevents a lock.
 
-    A package that we are to build and that the index does not have is an error at once.
+    Raises if a package to be built is not on the index.
     """
     platform = _platform(request)
     if platform is None:
         return Resolution(
             problem=f"{request.libc.family} {request.libc.floor} on {request.arch} is older than "
-            "any platform that wheels are published for (glibc 2.17).",
+            "every platform that wheels are published for (glibc 2.17).",
             fix="Leave these nodes out with fleetbuild_skip: true, or update their system.",
         )
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
@@ -68,7 +67,7 @@ def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
 def find_wheels(
     requests: Iterable[LockRequest], settings: IndexSettings
 ) -> dict[LockRequest, Resolution]:
-    """The wheels that are published of the packages named, whatever these depend on."""
+    """Return the published wheels of the named packages, ignoring their dependencies."""
     return _each_once(requests, lambda request: _find_wheels(request, settings))
 
 
@@ -91,13 +90,13 @@ def _find_wheels(request: LockRequest, settings: IndexSettings) -> Resolution:
 
 
 def _without_dependencies(names: Iterable[str], folder: Path) -> None:
-    # uv takes our word for it, and so neither builds nor runs anything of theirs.
+    # uv trusts this metadata, so it builds and runs nothing of these packages.
     entries = "".join(f'{{name = "{name}", requires-dist = []}},' for name in names)
     (folder / "uv.toml").write_text(f"dependency-metadata = [{entries}]\n")
 
 
 def locate(request: LockRequest, settings: IndexSettings) -> Resolution:
-    """Where the sources of this question are, without asking what they depend on."""
+    """Return the sources of a request, without resolving their dependencies."""
     platform = _platform(request)
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
         _without_dependencies(request.sources, Path(folder))
@@ -108,7 +107,7 @@ def locate(request: LockRequest, settings: IndexSettings) -> Resolution:
 
 
 def newest_version(name: str, settings: IndexSettings) -> str | None:
-    """The newest version of a package that the index has, where it can be asked."""
+    """Return the newest version of a package on the index, or None if that is unknown."""
     command = [_uv_binary(), "pip", "compile", "-", "--no-deps", *_QUIETLY]
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
         done = _run(command, name, settings, Path(folder))
@@ -135,12 +134,15 @@ def _uv(
     if request.constraints:
         (folder / "constraints.txt").write_text("\n".join(request.constraints) + "\n")
         command += ["--constraints", "constraints.txt"]
-    wanted = [*request.requirements, *(_stand_in(each, folder) for each in request.stand_ins)]
+    wanted = [
+        *request.requirements,
+        *(_static_metadata_of(each, folder) for each in request.static_metadata),
+    ]
     return _run(command, "\n".join(wanted), settings, folder)
 
 
-def _stand_in(package: StandIn, folder: Path) -> str:
-    """The requirement of a wheel that holds nothing but what the package says that it needs."""
+def _static_metadata_of(package: StaticMetadata, folder: Path) -> str:
+    """Write a wheel with only the package's requirements; return a requirement on it."""
     stem = f"{package.name.replace('-', '_')}-{package.version}"
     path = folder / f"{stem}-py3-none-any.whl"
     headers = ["Metadata-Version: 2.1", f"Name: {package.name}", f"Version: {package.version}"]
@@ -159,7 +161,7 @@ def _run(
         return subprocess.run(
             [*command, *settings.arguments],
             input=text + "\n",
-            cwd=folder,  # so that no project's own uv settings apply
+            cwd=folder,  # so that no project's uv settings apply
             env={**os.environ, **settings.environment},
             capture_output=True,
             text=True,
@@ -177,7 +179,7 @@ def _uv_binary() -> str:
 
 
 def _platform(request: LockRequest) -> str | None:
-    """The newest platform that uv knows and the target has."""
+    """Return the newest platform known to uv that the target supports."""
     if request.libc.family == "musl":
         return f"{request.arch}-unknown-linux-musl"
     major, minor = (int(part) for part in f"{request.libc.floor}.0".split(".")[:2])
@@ -189,9 +191,9 @@ def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolut
     wheels: list[LockedFile] = []
     sources: list[LockedFile] = []
     mine = {canonicalize_name(name) for name in request.sources}
-    unasked = {canonicalize_name(each.name) for each in request.stand_ins}
+    static = {canonicalize_name(each.name) for each in request.static_metadata}
     for package in lock.get("packages", ()):
-        if canonicalize_name(package["name"]) in unasked:
+        if canonicalize_name(package["name"]) in static:
             continue
         if canonicalize_name(package["name"]) in mine:
             files = [package[kind] for kind in ("sdist", "archive") if kind in package]
@@ -241,14 +243,14 @@ def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Reso
     said = " ".join(re.sub(r"[^\x00-\x7f]|cause:", " ", stderr).split())
     if _UNASKED.search(said):
         return Resolution(
-            problem=f"No index could be asked: {_short(said)}",
-            fix="Check the network, or name an index that is reachable under index: in "
+            problem=f"No index could be reached: {_short(said)}",
+            fix="Check the network, or add a reachable index under index: in "
             "fleetbuild.yml, then plan again.",
             offline=True,
         )
     _refuse_unknown(request, said, settings)
     return Resolution(
-        problem=f"The dependencies cannot be had for {_machine(request)}: {_short(said)}",
+        problem=f"No set of dependencies fits {_machine(request)}: {_short(said)}",
         fix="Choose other versions, or have a dependency without a wheel built too: name it under "
         "packages:.",
     )
@@ -269,14 +271,14 @@ def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) ->
         match := re.search(r"([\w.-]+) was not found in the (package registry|provided)", said)
     ) and (name := mine.get(canonicalize_name(match[1]))):
         raise ResolutionError(
-            f"There is no package {name} on the index.",
-            "Look at its spelling, or name the index that has it under index: in fleetbuild.yml.",
+            f"The package {name} is not on the index.",
+            "Check its spelling, or add the index that has it under index: in fleetbuild.yml.",
         )
     if (match := re.search(r"([\w.-]+)(==\S+)? has no (usable )?source distribution", said)) and (
         name := mine.get(canonicalize_name(match[1]))
     ):
         raise ResolutionError(
-            f"{name} has no sdist on the index, so it cannot be built from there.",
+            f"{name} has no sdist on the index, so it cannot be built from source.",
             f"Name a source tree: --package '{name} @ ./path'.",
         )
 
@@ -288,7 +290,7 @@ def _machine(request: LockRequest) -> str:
 
 
 def _build_it(name: str) -> str:
-    return f"Have it built too: name {name}==VERSION under packages:, or choose other versions."
+    return f"Build it too: add {name}==VERSION under packages:, or choose other versions."
 
 
 def _short(said: str) -> str:

@@ -1,4 +1,7 @@
-"""What a source says of itself, read without running any of it."""
+"""Read the metadata of a source without running any of its code.
+
+In: an sdist, archive or tree. Out: `SourceMetadata`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _MAX_BYTES = 16 << 30
 
 
 class SourceMetadata(Frozen):
-    """A source's own words: what it is called, and what builds it."""
+    """Name, version and build backend of a source."""
 
     name: str | None = None
     version: str | None = None
@@ -32,7 +35,7 @@ class SourceMetadata(Frozen):
 
 
 def read_source(path: Path) -> SourceMetadata:
-    """The static metadata of an sdist, archive or tree."""
+    """Return the static metadata of an sdist, archive or tree."""
     if path.is_dir():
         texts = {name: _text_of(path / name) for name in ("PKG-INFO", "pyproject.toml")}
     else:
@@ -41,7 +44,7 @@ def read_source(path: Path) -> SourceMetadata:
 
 
 def read_texts(texts: Mapping[str, str], source: str) -> SourceMetadata:
-    """The static metadata in a PKG-INFO and a pyproject.toml, of a source called so."""
+    """Return the static metadata in the texts of PKG-INFO and pyproject.toml."""
     pyproject = _toml(texts.get("pyproject.toml") or "", source)
     system = pyproject.get("build-system", {})
     name, version = _identity(texts.get("PKG-INFO") or "", pyproject.get("project", {}))
@@ -64,7 +67,7 @@ def _identity(pkg_info: str, project: dict[str, Any]) -> tuple[str | None, str |
 
 
 def _texts_of_archive(path: Path) -> dict[str, str]:
-    """The shallowest of each metadata file, at most one folder down as in an sdist."""
+    """Return the topmost metadata files, at most one folder deep as in an sdist."""
     try:
         if zipfile.is_zipfile(path):
             return _texts_of_zip(path)
@@ -83,7 +86,7 @@ def _texts_of_tar(path: Path) -> dict[str, str]:
         for count, member in enumerate(tar):
             size += member.size
             if count > _MAX_MEMBERS or size > _MAX_BYTES:
-                raise ValueError("it holds more than any source does")
+                raise ValueError("it contains too many files for a source")
             if (name := _wanted(member.name)) and member.isfile() and member.size <= _MAX_TEXT:
                 file = tar.extractfile(member)
                 found[name] = file.read().decode("utf-8", "replace") if file else ""
@@ -117,5 +120,5 @@ def _toml(text: str, source: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise ConfigError(
-            f"The pyproject.toml of {source} is not valid TOML: {problem}.", "Put it right."
+            f"The pyproject.toml of {source} is not valid TOML: {problem}.", "Correct it."
         ) from None

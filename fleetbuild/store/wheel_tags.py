@@ -1,4 +1,7 @@
-"""Which wheels a target takes, best first."""
+"""Choose the wheel that a target prefers, by its tags.
+
+In: Python, architecture and libc of a target. Out: supported tags with ranks; the best file name.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from fleetbuild.models import TargetLibc
 
 _ALIASES = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
-_OLDEST = {"x86_64": 5}  # glibc 2.5; other architectures came to manylinux with 2.17
+_OLDEST = {"x86_64": 5}  # glibc 2.5; manylinux for other architectures starts at 2.17
 
 
 @lru_cache(maxsize=64)
 def supported_tags(python: str, arch: str, libc: TargetLibc) -> dict[Tag, int]:
-    """Every tag that this Python on this machine takes, with its rank (0 is the best)."""
+    """Return the tags that a target supports, with their ranks (0 is the best)."""
     digits = re.match(r"cp(\d)(\d+)", python)  # cp36m and cp313t are ABIs of cp36 and cp313
     if digits is None:
         return {}
@@ -31,7 +34,7 @@ def supported_tags(python: str, arch: str, libc: TargetLibc) -> dict[Tag, int]:
 
 
 def best_wheel(names: Iterable[str], python: str, arch: str, libc: TargetLibc) -> str | None:
-    """The file name among these that a target takes before all others."""
+    """Return the file name that the target prefers, or None if it supports none of them."""
     supported = supported_tags(python, arch, libc)
     ranked = [(rank, name) for name in names if (rank := _rank(name, supported)) is not None]
     return min(ranked)[1] if ranked else None

@@ -1,4 +1,7 @@
-"""The store: wheels by artifact key, downloads by sha256. It is files, and each comes whole."""
+"""The store: wheels by artifact key, downloads by sha256; files appear atomically.
+
+In: audited wheels and locked files. Out: their paths, for reuse by later runs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning import Floors
-from fleetbuild.store.fetch import Heed, fetch
+from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
@@ -28,7 +31,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 
 
 class Provenance(Frozen):
-    """Where a wheel comes from."""
+    """The provenance of a stored wheel."""
 
     artifact_key: str
     package: str
@@ -39,7 +42,7 @@ class Provenance(Frozen):
     size: int
     group: str  # the name of its target
     libc: TargetLibc
-    libstdcxx: str | None = None  # GLIBCXX, the oldest that it was checked for
+    libstdcxx: str | None = None  # the oldest GLIBCXX that the audit checked
     recipe: str
     environment: dict[str, str]
     compiler: str
@@ -48,35 +51,35 @@ class Provenance(Frozen):
     seconds: float
     source_sha256: str | None
     build_lock: tuple[LockedFile, ...]
-    needs: tuple[str, ...] = ()  # libraries that it is linked with and does not bring
+    needs: tuple[str, ...] = ()  # linked libraries that it does not contain
 
 
 class StoredWheel(Frozen):
-    """A wheel in the store."""
+    """A wheel in the store, with its provenance."""
 
     path: Path
     provenance: Provenance
 
     @property
     def sha256(self) -> str:
-        """Its hash."""
+        """Return its hash."""
         return self.provenance.sha256
 
     @property
     def floors(self) -> Floors:
-        """The oldest libraries that it runs on."""
+        """Return the oldest libraries that it runs with."""
         return Floors(self.provenance.libc.floor, self.provenance.libstdcxx)
 
 
 class Store:
-    """The controller's wheels and downloads, in a folder."""
+    """The controller's folder of wheels and downloads."""
 
     def __init__(self, root: Path, settings: IndexSettings | None = None) -> None:
         self.root = root
         self.settings = settings or IndexSettings()
 
     def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> StoredWheel:
-        """Take in a wheel that was built for this target."""
+        """Store a wheel that was built for this target."""
         key = wheel.artifact_key or ""
         sha256 = sha256_of(path)
         provenance = Provenance(
@@ -107,7 +110,7 @@ class Store:
         return StoredWheel(path=home / path.name, provenance=provenance)
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
-        """A stored wheel that serves this target, intact."""
+        """Return an intact stored wheel that fits this target, or None."""
         wanted = Floors(wheel.target.libc.floor, wheel.libstdcxx)
         fitting = [
             stored
@@ -118,12 +121,12 @@ class Store:
         return next((each for each in newest_first if sha256_of(each.path) == each.sha256), None)
 
     def of_key(self, key: str) -> tuple[StoredWheel, ...]:
-        """All stored wheels of this artifact key. What is not the name of a folder has none."""
+        """Return the stored wheels of an artifact key; empty for an invalid key."""
         named = _KEY.fullmatch(key)
         return tuple(_stored(self.root / "wheels" / key)) if named else ()
 
     def list(self) -> tuple[StoredWheel, ...]:
-        """All wheels, by package and target."""
+        """Return all wheels, sorted by package and target."""
         keys = self._children("wheels")
         stored = [wheel for key in keys for wheel in _stored(key)]
         return tuple(
@@ -131,15 +134,18 @@ class Store:
         )
 
     def floors(self) -> dict[str, tuple[Floors, ...]]:
-        """Artifact key to the floors of its wheels: what a plan needs to know."""
+        """Return the floors of the stored wheels by artifact key, for planning."""
         found: dict[str, tuple[Floors, ...]] = {}
         for wheel in self.list():
             key = wheel.provenance.artifact_key
             found[key] = (*found.get(key, ()), wheel.floors)
         return found
 
-    def fetch(self, file: LockedFile, heed: Heed = lambda: None) -> Path:
-        """The path of a locked file; brought here the first time. `heed` may stop a download."""
+    def fetch(self, file: LockedFile, check_cancelled: CancelCheck = lambda: None) -> Path:
+        """Return the path of a locked file; download it the first time.
+
+        An exception from `check_cancelled` stops the download.
+        """
         if file.commit:
             return self._fetch_commit(file, file.commit)
         return fetch(
@@ -147,7 +153,7 @@ class Store:
             file.sha256,
             self.path_of(file),
             credentials=self.settings.credentials,
-            heed=heed,
+            check_cancelled=check_cancelled,
         )
 
     def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:
@@ -165,7 +171,7 @@ class Store:
         return path
 
     def metadata_of(self, file: LockedFile) -> SourceMetadata:
-        """What a source says of itself. A commit that is not here is asked for that file alone."""
+        """Return a source's metadata; of a commit not fetched yet, only those files are read."""
         commit = file.commit
         if commit is None or self.path_of(file).is_file():
             return read_source(self.fetch(file))
@@ -173,11 +179,11 @@ class Store:
         return read_texts({"pyproject.toml": text}, without_login(commit.address))
 
     def path_of(self, file: LockedFile) -> Path:
-        """Where a download lies, or will lie. A name from a lock is never more than a name."""
+        """Return the path of a download. Folders in a file name from a lock are ignored."""
         return self.root / "files" / Path(file.identity).name / Path(file.file).name
 
     def add_file(self, make: Callable[[Path], object], name: str) -> tuple[Path, str]:
-        """Take in a file that is made here, such as a packed source tree; its path and sha256."""
+        """Store a file made here, such as a packed source tree; return its path and sha256."""
         self.root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as folder:
             made = Path(folder) / name
@@ -188,8 +194,10 @@ class Store:
         return self.root / "files" / sha256 / name, sha256
 
     def gc(self, keep_keys: Collection[str], keep_files: Collection[str] = ()) -> tuple[Path, ...]:
-        """Remove all wheels but those of these keys, all downloads but those of these hashes, and
-        what a day ago nobody brought to its end: `plan` may be filling what is newer."""
+        """Remove all wheels and downloads except the given keys and hashes; return the paths.
+
+        Also removes unfinished files older than a day; newer ones may belong to a running command.
+        """
         doomed = (
             *(path for path in self._children("wheels") if path.name not in keep_keys),
             *(path for path in self._children("files") if path.name not in keep_files),
@@ -205,7 +213,7 @@ class Store:
 
     @contextmanager
     def _whole(self, home: Path) -> Iterator[Path]:
-        """A folder to fill, which then stands at `home` in one step."""
+        """Yield a folder to fill; it is then moved to `home` atomically."""
         home.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as temporary:
             part = Path(temporary) / "whole"
@@ -214,7 +222,7 @@ class Store:
             try:
                 part.rename(home)
             except OSError:
-                # Named by its content: who was there first has the same. Unless it is damaged.
+                # Named by content, so an existing folder is equal unless it is damaged.
                 if not home.is_dir():
                     raise
                 for file in part.iterdir():
@@ -226,7 +234,7 @@ def _stored(key: Path) -> Iterator[StoredWheel]:
         try:
             known = Provenance.model_validate(json.loads((home / _PROVENANCE).read_text()))
         except (OSError, ValueError, ValidationError):
-            continue  # not of ours, or damaged: as good as absent
+            continue  # damaged or foreign: treated as absent
         path = home / Path(known.file).name
         if path.is_file() and path.stat().st_size == known.size:
             yield StoredWheel(path=path, provenance=known)

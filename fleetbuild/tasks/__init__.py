@@ -1,5 +1,5 @@
-"""What a user does besides plan and apply: verify, roll back, status, explain, emit, store upkeep.
+"""Tasks besides plan and apply: verify, rollback, status, explain, emit, doctor, store upkeep.
 
-Each module is one command. `fleet_task.py` runs one playbook on every node;
-verify and rollback use it.
+Each module is one command. `fleet_task.py` runs one playbook on every node that has a release;
+verify and rollback are built on it.
 """

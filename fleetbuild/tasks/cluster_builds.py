@@ -1,11 +1,16 @@
-"""Builds in the cluster: what its Jobs are given, and what comes back of them."""
+"""Builds in the cluster: write a Job for each wheel, and store the wheels that the Jobs built.
+
+In: a plan made with build.image; later the folder with the Jobs' output. Out: manifest files and
+warnings; later a result for each wheel.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
 from fleetbuild.ansible import ansible_dir
@@ -21,23 +26,23 @@ from fleetbuild.store import Store
 
 
 class BuildInputs(Frozen):
-    """What a Job says of its build. Nothing depends on it."""
+    """The node and duration that a Job reports. For information only."""
 
     node: str = ""
     seconds: Seconds = 0
 
 
 def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Files and warnings: a Job for each wheel that is to be built."""
+    """Return the files of the Jobs, one Job for each wheel to build, and warnings."""
     if plan.build_image is None:
         raise BlockedError(
-            "The plan names no image that builds could run in.",
-            "Set build.image in fleetbuild.yml, such as python:3.12-bookworm, and plan again.",
+            "The plan has no build image.",
+            "Set build.image in fleetbuild.yml, for example python:3.12-bookworm, then plan again.",
         )
     if plan.lock != "complete":
         raise BlockedError(
-            f"The plan has no lock of what goes into its builds ({plan.lock_problem}).",
-            "Plan again where a package index can be reached.",
+            f"This plan has no dependency lock ({plan.lock_problem}).",
+            "Plan again with access to a package index.",
         )
     orders: list[BuildOrder] = []
     problems: list[_Problem] = []
@@ -51,35 +56,90 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
         fixes = dict.fromkeys(f"{problem.fix}." for problem in problems)
         raise BlockedError(
             f"There is nothing to build in the cluster. {why}",
-            " ".join(fixes) or "Go on with: fleetbuild emit k8s",
+            " ".join(fixes) or "Continue with: fleetbuild emit k8s",
         )
     folder = ansible_dir() / "plugins" / "module_utils" / "builder"
     programs = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
-    told = tuple(f"{problem.what}, so no Job builds it. {problem.fix}." for problem in problems)
-    wanted = (
+    warnings = tuple(f"{problem.what}, so no Job builds it. {problem.fix}." for problem in problems)
+    library_warnings = (
         f"{order.wheel.package} {order.wheel.wheel_version} is built with {words}: "
-        f"{plan.build_image} has to hold it, with its headers."
+        f"{plan.build_image} must contain it, with its headers."
         for order in orders
         for name, words in order.wheel.requires.libraries.items()
         if name != "cuda"  # part of the toolkit
     )
-    return build_jobs(plan, orders, programs), (*told, *wanted)
+    tools = dict.fromkeys(each for order in orders for each in order.wheel.requires.in_image)
+    return build_jobs(plan, orders, programs), (*warnings, *library_warnings, *tools)
 
 
 def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:
-    """Put the wheels that Jobs left in this folder into the store, as if nodes had built them:
-    each is held to its target first."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder.", "Name the one that the wheels were copied to.")
-    return tuple(
-        _judged(plan, wheel, folder / key_of(wheel), store)
-        for wheel, _ in _wheels(plan)
-        if (folder / key_of(wheel)).is_dir()
+    """Audit and store the wheels that Jobs left in this folder, as if nodes had built them.
+
+    `folder` has a folder per wheel, named after its artifact key, or is one wheel file.
+    """
+    if not folder.exists():
+        raise UsageError(
+            f"There is no {folder}.", "Name the folder that the wheels were copied to."
+        )
+    wanted = {key_of(wheel): wheel for wheel, _ in _wheels(plan)}
+    homes = {each.name: each for each in _children(folder) if each.is_dir()}
+    results = [
+        _add_wheel(plan, wheel, homes[key], store) for key, wheel in wanted.items() if key in homes
+    ]
+    loose = [each for each in _children(folder) if each.is_file()]
+    strange = [home for name, home in homes.items() if name not in wanted and _wheels_in(home)]
+    results += [_loose(plan, wanted.values(), path, store) for path in loose]
+    results += [_unwanted(plan, path) for home in strange for path in _wheels_in(home)]
+    if not results:
+        raise UsageError(
+            f"{folder} holds no wheel that the last plan builds.",
+            "Name the folder that the wheels were copied to; one of its folders is "
+            + next(iter(wanted), "named after each wheel's artifact key")
+            + ".",
+        )
+    return tuple(results)
+
+
+def _children(folder: Path) -> list[Path]:
+    """Folders and wheels, or the one wheel that was named."""
+    if folder.is_file():
+        return [folder]
+    return [each for each in sorted(folder.iterdir()) if each.is_dir() or each.suffix == ".whl"]
+
+
+def _wheels_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.whl"))
+    except OSError:  # a folder of root's, such as lost+found
+        return []
+
+
+def _loose(plan: Plan, wanted: Iterable[PlannedWheel], path: Path, store: Store) -> WheelResult:
+    """A wheel that lies in no folder of its own: by its name, and by what it is."""
+    name, _, rest = path.name.partition("-")
+    version = rest.partition("-")[0]
+    for wheel in wanted:
+        same = canonicalize_name(name) == canonicalize_name(wheel.package)
+        if same and version == wheel.wheel_version and not audit_findings(path, plan, wheel):
+            return _stored(wheel, path, BuildInputs(), store)
+    return _unwanted(plan, path)
+
+
+def _unwanted(plan: Plan, path: Path) -> WheelResult:
+    builds = [f"{wheel.package} {wheel.wheel_version}" for wheel, _ in _wheels(plan)]
+    shown = ", ".join(builds[:5]) + (f" and {len(builds) - 5} more" if len(builds) > 5 else "")
+    return WheelResult(
+        package=path.name,
+        wheel_version="",
+        artifact_key="",
+        state="refused",
+        reason=f"The last plan does not build it; it builds {shown or 'nothing'}",
+        fix="Plan for it first, or leave it out",
     )
 
 
 def _wheels(plan: Plan) -> Iterator[tuple[PlannedWheel, tuple[str, ...]]]:
-    """Each wheel that is to be built, once, with its groups."""
+    """Return each wheel to build, once, with the names of its groups."""
     groups: dict[str, list[str]] = {}
     wheels: dict[str, PlannedWheel] = {}
     for group in plan.groups:
@@ -96,21 +156,21 @@ class _Problem(NamedTuple):
 
 
 def _problem(plan: Plan, wheel: PlannedWheel) -> _Problem | None:
-    """Why no pod can build it: it may run nowhere, or cannot have what goes into the build."""
+    """Return why no pod can build a wheel (taints, or files that pods cannot fetch), or None."""
     name = f"{wheel.package} {wheel.wheel_version}"
     if not builders(plan, wheel):
         taints = ", ".join(plan.nodes[wheel.built_on or ""].taints)
         return _Problem(
             f"{name}: only pods that tolerate {taints} run on {wheel.built_on}, and no other Node"
             " can build it",
-            "Take the taint off while it is built, and plan again",
+            "Remove the taint during the build, and plan again",
         )
     for file in (source_of(wheel), *wheel.build_dependencies):
         if not file.url.startswith(("https://", "http://")) or not file.sha256:
             return _Problem(
-                f"{name}: no pod could fetch {file.file} from {file.url}",
-                "Put such files into an index that pods reach by http or https, name that under"
-                " index: in fleetbuild.yml, and plan again",
+                f"{name}: pods cannot fetch {file.file} from {file.url}",
+                "Put such files into an index that pods reach by http or https, add it under index:"
+                " in fleetbuild.yml, and plan again",
             )
     return None
 
@@ -140,12 +200,12 @@ def _download(file: LockedFile) -> dict[str, str]:
     return {"file": file.file, "url": file.url, "sha256": file.sha256}
 
 
-def _judged(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> WheelResult:
+def _add_wheel(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> WheelResult:
     files = [path for path in sorted(folder.glob("*.whl")) if not path.is_symlink()]
     if len(files) != 1:
         return WheelResult(
             state="refused",
-            reason=f"{folder} holds {len(files)} wheels, not one.",
+            reason=f"{folder} contains {len(files)} wheels instead of one.",
             fix="Copy the folder again.",
             **wheel_identity(wheel),
         )
@@ -153,22 +213,25 @@ def _judged(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> Whee
         return WheelResult(
             state="refused",
             reason="; ".join(problems),
-            fix="Look at the Job's log for flags that the package adds on its own.",
+            fix="Look in the Job's log for compiler flags that the package adds on its own.",
             **wheel_identity(wheel),
         )
-    told = _handed(folder)
-    stored = store.add(files[0], wheel, built_on=told.node, seconds=told.seconds)
+    return _stored(wheel, files[0], _build_inputs(folder), store)
+
+
+def _stored(wheel: PlannedWheel, path: Path, inputs: BuildInputs, store: Store) -> WheelResult:
+    stored = store.add(path, wheel, built_on=inputs.node, seconds=inputs.seconds)
     return WheelResult(
         state="built",
-        built_on=told.node or None,
-        seconds=told.seconds,
+        built_on=inputs.node or None,
+        seconds=inputs.seconds,
         file=str(stored.path),
         sha256=stored.sha256,
         **wheel_identity(wheel),
     )
 
 
-def _handed(folder: Path) -> BuildInputs:
+def _build_inputs(folder: Path) -> BuildInputs:
     try:
         return BuildInputs.model_validate_json((folder / "build.json").read_bytes())
     except (OSError, ValidationError):

@@ -28,7 +28,7 @@ from fleetbuild.labelling.labeller import (
 from fleetbuild.models import Facts, NodeStatus, Plan
 from fleetbuild.models.result import Labelled
 from fleetbuild.state.directory import StateDir
-from fleetbuild.tasks.status import stranger, with_labels
+from fleetbuild.tasks.status import status_without_host, with_labels
 
 
 def compare_labels(
@@ -39,8 +39,10 @@ def compare_labels(
     *,
     limited: bool = False,
 ) -> dict[str, NodeStatus]:
-    """What nodes are, with what the cluster says of them; and Nodes that are no host, where they
-    have labels of this release. Of a limited fleet nobody knows which those are.
+    """Add to each node's status what its labels in the cluster say.
+
+    Nodes that are not hosts of the inventory are added if they have labels of this release. With
+    `limited` they are left out, because hosts outside the limit are unknown.
     """
     with cluster.connect() as client:
         nodes = list_nodes(client)
@@ -59,14 +61,14 @@ def compare_labels(
             compared[name] = compared[name].model_copy(update={"labels_sentence": sentence})
     hosts = {names.in_cluster(name) for name in found}
     strangers = () if limited else sorted(nodes.keys() - hosts)
-    statuses = (stranger(name, nodes[name].labels, names) for name in strangers)
+    statuses = (status_without_host(name, nodes[name].labels, names) for name in strangers)
     return compared | {f"node/{each.node}": each for each in statuses if each}
 
 
 def label_cluster(
     plan: Plan, serving: Serving, cluster: Cluster, *, force: bool, state: StateDir | None = None
 ) -> Labelled:
-    """Label the nodes of a plan now, by what each of them serves."""
+    """Label the nodes of a plan according to the release that each of them serves."""
     names = targets_of_plan(plan)
     release = dict(_release_labels(plan, serving))
     with cluster.connect() as client:
@@ -79,8 +81,7 @@ def label_cluster(
 
 
 def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels | None]]:
-    """What each node is to have: those of what serves, or what there is (None) where nobody
-    knows."""
+    """Yield the release labels that each node should have; None keeps the present ones."""
     for name in hosts(plan):
         if name in serving:
             yield name, verified_labels(serving[name], plan.label_domain)
@@ -91,7 +92,7 @@ def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels 
 def unlabel_cluster(
     plan: Plan, cluster: Cluster, *, force: bool, state: StateDir | None = None
 ) -> Labelled:
-    """Take the labels of the plan's release off every Node that has some, whether it is a host."""
+    """Remove the labels of the plan's release from every Node, whether or not it is a host."""
     names = targets_of_plan(plan)
     labelling = Labelling(names.domain, names.release, force)
     nothing = WantedLabels(release={}, hardware={})

@@ -1,4 +1,7 @@
-"""What a run needs of this machine: looked at before anything depends on it."""
+"""Check this machine for everything that a run needs: programs, state directory, disk, index.
+
+In: the path of the state directory. Out: one `Finding` per check.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from typing import Literal
 from fleetbuild.store.index_config import index_settings, without_login
 
 NEEDED_DISK = 2e9
-_WITHIN, _INDEX_WITHIN = 30, 60  # seconds
-# Beside the interpreter first: a virtual environment need not be on the PATH.
+_TIMEOUT, _INDEX_TIMEOUT = 30, 60  # seconds
+# The interpreter's folder comes first, since a virtual environment need not be on PATH.
 PROGRAMS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The outcome of one check."""
 
     what: str
     state: Literal["ok", "warn", "fail"]
@@ -30,57 +33,59 @@ class Finding:
 
 
 def examine(state_dir: Path) -> list[Finding]:
-    """Look at everything that a run will need."""
+    """Run all checks."""
     return [
         Finding("python", "ok", f"{sys.version.split()[0]} at {sys.executable}"),
-        _program("ssh", ["ssh", "-V"], "install the OpenSSH client (Debian: openssh-client)"),
-        _program(
+        _check_program("ssh", ["ssh", "-V"], "install the OpenSSH client (Debian: openssh-client)"),
+        _check_program(
             "ansible",
             ["ansible-playbook", "--version"],
             "install fleetbuild with its dependencies, which include ansible-core",
         ),
-        _program("uv", ["uv", "--version"], "install uv, which is a dependency of fleetbuild"),
-        _program(
+        _check_program(
+            "uv", ["uv", "--version"], "install uv, which is a dependency of fleetbuild"
+        ),
+        _check_program(
             "sshpass",
             ["sshpass", "-V"],
             "install sshpass if nodes are reached by password; keys need nothing",
             needed=False,
         ),
-        *_state(state_dir),
-        _index(),
+        *_check_state_dir(state_dir),
+        _check_index(),
     ]
 
 
-def _program(what: str, command: list[str], fix: str, *, needed: bool = True) -> Finding:
+def _check_program(what: str, command: list[str], fix: str, *, needed: bool = True) -> Finding:
     missing: Literal["fail", "warn"] = "fail" if needed else "warn"
     path = shutil.which(command[0], path=PROGRAMS)
     if path is None:
         return Finding(what, missing, "not found", fix)
-    works, said = _tried([path, *command[1:]], _WITHIN)
+    works, output = _try_command([path, *command[1:]], _TIMEOUT)
     if not works:
-        return Finding(what, missing, f"{path} does not work: {said}", fix)
-    return Finding(what, "ok", f"{said} at {path}")
+        return Finding(what, missing, f"{path} does not work: {output}", fix)
+    return Finding(what, "ok", f"{output} at {path}")
 
 
-def _tried(
-    command: list[str], within: int, given: str = "", env: Mapping[str, str] | None = None
+def _try_command(
+    command: list[str], timeout: int, stdin: str = "", env: Mapping[str, str] | None = None
 ) -> tuple[bool, str]:
-    """Does it work? And its first words, or why not."""
+    """Run a command; return whether it worked, and the first line of its output or the error."""
     try:
         done = subprocess.run(
-            command, input=given, env=env, capture_output=True, check=False, timeout=within,
+            command, input=stdin, env=env, capture_output=True, check=False, timeout=timeout,
             encoding="utf-8", errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return False, f"no answer within {within} s"
+        return False, f"no answer within {timeout} s"
     except OSError as problem:
         return False, problem.strerror or str(problem)
     works = done.returncode == 0
-    said = done.stdout or done.stderr if works else done.stderr or done.stdout
-    return works, next(iter(without_login(said).strip().splitlines()), "no words")
+    output = done.stdout or done.stderr if works else done.stderr or done.stdout
+    return works, next(iter(without_login(output).strip().splitlines()), "no output")
 
 
-def _state(state_dir: Path) -> Iterator[Finding]:
+def _check_state_dir(state_dir: Path) -> Iterator[Finding]:
     wanted = state_dir.absolute()
     where = next(path for path in (wanted, *wanted.parents) if os.access(path, os.F_OK))
     if _writable(wanted, where):
@@ -88,7 +93,7 @@ def _state(state_dir: Path) -> Iterator[Finding]:
     else:
         yield Finding(
             "state directory", "fail", f"{state_dir} cannot be written",
-            "run in a directory of yours, or name another with --state-dir",
+            "run in a directory that you own, or name another with --state-dir",
         )  # fmt: skip
     free = shutil.disk_usage(where).free
     if free >= NEEDED_DISK:
@@ -102,25 +107,25 @@ def _writable(wanted: Path, nearest: Path) -> bool:
     try:
         wanted.stat()
     except FileNotFoundError:
-        pass  # it will be made
+        pass  # the run creates it
     except OSError:
         return False
     return nearest.is_dir() and os.access(nearest, os.W_OK)
 
 
-def _index() -> Finding:
-    """Ask uv, which resolves in `plan`, for one small package, with the settings of this user."""
+def _check_index() -> Finding:
+    """Ask uv for one small package, with this user's settings, as `plan` does."""
     uv = shutil.which("uv", path=PROGRAMS)
     if uv is None:
-        return Finding("package index", "warn", "not tried, since uv is missing")
+        return Finding("package index", "warn", "not tried, because uv is missing")
     settings = index_settings()
     command = [uv, "pip", "compile", "--quiet", "--no-deps", "--no-header", *settings.arguments]
     env = {**os.environ, **settings.environment}
-    works, said = _tried([*command, "-"], _INDEX_WITHIN, "packaging\n", env)
+    works, output = _try_command([*command, "-"], _INDEX_TIMEOUT, "packaging\n", env)
     if works:
         return Finding("package index", "ok", "answers")
     return Finding(
-        "package index", "warn", f"does not answer: {said}",
-        "set UV_INDEX_URL to one that does; without one, plan groups the nodes but cannot lock "
-        "dependencies. An index that fleetbuild.yml names is not tried here, but by plan",
+        "package index", "warn", f"does not answer: {output}",
+        "set UV_INDEX_URL to an index that answers; without one, plan groups the nodes but cannot "
+        "lock dependencies. An index named in fleetbuild.yml is only tried by plan",
     )  # fmt: skip

@@ -1,4 +1,8 @@
-"""Which files `emit` writes: the plan's groups, the nodes that work, and what the store holds."""
+"""Emit: render the files for Kubernetes, NFD, containers and builds in the cluster.
+
+In: a plan, what the nodes serve, the delivery options and the store. Out: file names, texts and
+warnings; nothing is written here.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,14 @@ from fleetbuild.models import Plan
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
 from fleetbuild.tasks.export import release_files
+from fleetbuild.tasks.store_fetch import fetch_releases, lacking, way_on
 
 What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds"]
 
 
 @dataclass(frozen=True)
 class EmittedFiles:
-    """File names and texts, and in a sentence each what had to be left out."""
+    """File names and texts, with a warning for everything that was left out."""
 
     files: Mapping[str, str]
     warnings: tuple[str, ...] = ()
@@ -44,7 +49,7 @@ class EmittedFiles:
 
 
 def read_workload(path: Path) -> tuple[str, str]:
-    """Name and text of the user's own workload, with line ends as they are."""
+    """Return name and text of the user's own workload; line ends are kept."""
     try:
         return path.name, path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as problem:
@@ -68,7 +73,7 @@ def write_files(files: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Emission:
-    """What is to be written, for whom, and out of which store."""
+    """The inputs of `emit`: plan, serving releases, delivery options, store and workload."""
 
     plan: Plan
     serving: Serving
@@ -77,7 +82,7 @@ class Emission:
     workload: tuple[str, str] | None = None  # file name and text of the user's own
 
     def write(self, what: What) -> EmittedFiles:
-        """The files of one kind."""
+        """Return the files of one kind."""
         return {
             "k8s": self._workloads,
             "labels": self._labels,
@@ -91,7 +96,7 @@ class Emission:
     def _workloads(self) -> EmittedFiles:
         wheels = release_files(self.plan, self.store)
         if self.workload:
-            files, told = render_workload(
+            files, messages = render_workload(
                 self.plan,
                 *self.workload,
                 serving=self.serving,
@@ -100,14 +105,16 @@ class Emission:
             )
         else:
             files = render(self.plan, serving=self.serving, delivery=self.delivery, wheels=wheels)
-            told = warnings(self.plan, serving=self.serving, delivery=self.delivery, wheels=wheels)
-        return EmittedFiles(files, (*told, *self._libraries(wheels)))
+            messages = warnings(
+                self.plan, serving=self.serving, delivery=self.delivery, wheels=wheels
+            )
+        return EmittedFiles(files, (*messages, *self._libraries(wheels)))
 
     def _kustomize(self) -> EmittedFiles:
         wheels = release_files(self.plan, self.store)
-        told = warnings(self.plan, delivery=self.delivery, wheels=wheels)
+        messages = warnings(self.plan, delivery=self.delivery, wheels=wheels)
         files = render_kustomize(self.plan, delivery=self.delivery, wheels=wheels)
-        return EmittedFiles(files, (*told, *self._libraries(wheels)))
+        return EmittedFiles(files, (*messages, *self._libraries(wheels)))
 
     def _labels(self) -> EmittedFiles:
         return EmittedFiles(
@@ -115,31 +122,37 @@ class Emission:
         )
 
     def _for_nfd(self) -> EmittedFiles:
-        """For nfd-worker on each node, and for nfd-master."""
+        """Return the feature files for nfd-worker and the rules for nfd-master."""
         files = feature_files(self.plan, self.serving)
-        told = node_warnings(self.plan, self.serving)
-        return EmittedFiles({**files, RULES: node_feature_rule(self.plan)}, told)
+        messages = node_warnings(self.plan, self.serving)
+        return EmittedFiles({**files, RULES: node_feature_rule(self.plan)}, messages)
 
     def _affinity(self) -> EmittedFiles:
         return EmittedFiles(snippets(self.plan, runtime_class=self.delivery.runtime_class))
 
     def _containers(self) -> EmittedFiles:
+        fetched = fetch_releases(self.plan, self.store)
         wheels = release_files(self.plan, self.store)
         if not wheels:
+            lacks = " ".join(lacking(self.plan, self.store).values())
             raise BlockedError(
-                "the store holds no group's wheels, so there is nothing to make images of",
-                "build them first: fleetbuild apply",
+                f"The store holds no group's whole release, so there is no image to make. {lacks}",
+                f"{way_on(self.plan, self.store)}.",
             )
-        told = index_warnings(self.plan, self.delivery, wheels)
+        left_out = (
+            f"{sentence} It gets no image. {way_on(self.plan, self.store)}."
+            for sentence in lacking(self.plan, self.store).values()
+        )
+        not_fetched = (f"{each.message} {each.fix or ''}".strip() for each in fetched.problems)
+        messages = (*not_fetched, *left_out, *index_warnings(self.plan, self.delivery, wheels))
         files = containers(self.plan, self.delivery, wheels)
-        return EmittedFiles(files, (*told, *self._libraries(wheels)))
+        return EmittedFiles(files, (*messages, *self._libraries(wheels)))
 
     def _builds(self) -> EmittedFiles:
         return EmittedFiles(*cluster_builds(self.plan))
 
     def _libraries(self, wheels: Mapping[str, Sequence[Wheel]]) -> tuple[str, ...]:
-        """What the image that runs lacks; for one of --image, and in one of ours, that is said in
-        a comment."""
+        """Return warnings about libraries that the image lacks; with --image a comment says so."""
         if self.delivery.image or self.delivery.way == "image":
             return ()
         return library_warnings(self.plan, wheels, official=self.workload is None)

@@ -1,4 +1,7 @@
-"""`fleetbuild explain`: why a node or group is planned so, by the last probe or by captures."""
+"""`fleetbuild explain`: say why a node or group is planned as it is.
+
+In: a plan, and facts from the last probe or from captures. Out: an `Explanation`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from fleetbuild.state.directory import StateDir
 
 
 class Explanation(Frozen):
-    """Why a node or group is what it is, and from when the facts are that say so."""
+    """The explanation of a node or group, with the age of the facts that it is based on."""
 
     name: str
     lines: tuple[str, ...]
@@ -23,9 +26,9 @@ class Explanation(Frozen):
     probed: str | None = None
 
 
-def explained(plan: Plan, name: str, state: StateDir, captures: Path | None) -> Explanation:
-    """The story of a node or group, by captures or by what the last probe brought."""
-    group = next((group for group in plan.groups if group.name == name), None)
+def explain_name(plan: Plan, name: str, state: StateDir, captures: Path | None) -> Explanation:
+    """Explain a node or group from captures, or else from the last probe."""
+    group = plan.group_named(name)
     names = tuple(group.nodes) if group else (name,)
     folder = captures or state.facts
     known = {each for each in names if each in plan.nodes and (captures or state.probed(each))}

@@ -1,4 +1,7 @@
-"""`fleetbuild store export`, and which files of a group's release the store holds."""
+"""`fleetbuild store export`: write a package index for each group from the store.
+
+In: a plan and the store. Out: index folders; for `emit`, the files of each group's release.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,18 @@ from fleetbuild.models import Plan, PlannedGroup
 from fleetbuild.store import IndexFile, Store, write_index
 
 
-def exported(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
-    """An index for each group of the plan, with all of its release that the store holds."""
+def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
+    """Write an index for each group whose release the store has completely."""
+    whole = release_files(plan, store)
     return tuple(
-        write_index(folder / group.name, files, copy=True)
+        write_index(folder / group.name, [held.file for held in _held(group, store)], copy=True)
         for group in plan.groups
-        if (files := [held.file for held in _held(group, store)])
+        if whole.get(group.name)
     )
 
 
 def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
-    """The files of each group's release, where the store holds all of them."""
+    """Return the files of each group's release, for groups whose files are all in the store."""
     releases = {group.name: tuple(_held(group, store)) for group in plan.groups}
     return {
         group.name: tuple(_wheels(releases[group.name]))
@@ -32,7 +36,7 @@ def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
 
 
 def _wheels(release: Sequence[_Held]) -> Iterator[Wheel]:
-    """With the libraries that each is linked with and none of them brings."""
+    """Yield each wheel with the libraries that it needs and no wheel of the release contains."""
     wanted = {name for held in release for name in held.needs}
     brought = {name for held in release for name in file_names(held.file.path)} if wanted else set()
     for file, needs in release:
@@ -47,7 +51,7 @@ class _Held(NamedTuple):
 
 
 def _held(group: PlannedGroup, store: Store) -> Iterator[_Held]:
-    """The files of a group's release that the store holds."""
+    """Yield the files of a group's release that are in the store."""
     for wheel in group.wheels:
         if stored := store.find(wheel):
             file = IndexFile(name=wheel.package, path=stored.path, sha256=stored.sha256)

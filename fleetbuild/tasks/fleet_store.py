@@ -6,21 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleetbuild.errors import UsageError
-from fleetbuild.models import Plan, WheelResult
+from fleetbuild.models import Config, Plan, WheelResult
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store, StoredWheel
 from fleetbuild.tasks.cluster_builds import add_built_wheels
-from fleetbuild.tasks.export import exported
+from fleetbuild.tasks.export import export_indexes
 from fleetbuild.tasks.garbage import collect_garbage
+from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
 
 
 class FleetStore:
     """The wheels in a state directory. All but `list` need the last plan."""
 
-    def __init__(self, state: StateDir, last_plan: Callable[[], Plan]) -> None:
+    def __init__(
+        self, state: StateDir, last_plan: Callable[[], Plan], config: Callable[[], Config]
+    ) -> None:
         self._state = state
         self._last_plan = last_plan
+        self._config = config
         self._store = Store(state.store)
 
     def list(self) -> tuple[StoredWheel, ...]:
@@ -43,15 +47,38 @@ class FleetStore:
         with hold_run_lock(self._state.create().lock_file):
             return collect_garbage(plan, self._state)
 
+    def fetch(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Fetch the locked dependencies of the last plan's groups.
+
+        Return the names of the files that came now, and a sentence for each group whose release is
+        not complete, with the next command as the last one. A file that cannot be fetched is an
+        InstallError.
+        """
+        plan = self._last_plan()
+        store = open_store(plan, self._state, self._config())
+        return fetch_all(plan, store), still_lacking(plan, store)
+
     def export(self, folder: Path | str) -> tuple[Path, ...]:
-        """Write an index for each group of the last plan, for pip and uv; return their paths."""
-        return export_plan(self._last_plan(), self._store, Path(folder))
+        """Write an index for each group of the last plan, for pip and uv; return their paths.
+
+        Locked dependencies are fetched first. If the store lacks what a group needs, the indexes of
+        the other groups are written and a BlockedError says what is missing.
+        """
+        plan = self._last_plan()
+        store = open_store(plan, self._state, self._config())
+        fetch_all(plan, store)
+        written = export_plan(plan, store, Path(folder))
+        refuse_lacking(plan, store, written)
+        return written
 
 
 def export_plan(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
-    """Write the plan's indexes; a folder that cannot be written is a usage error."""
+    """Write the indexes of the groups whose release is complete.
+
+    A folder that cannot be written is a usage error.
+    """
     try:
-        return exported(plan, store, folder)
+        return export_indexes(plan, store, folder)
     except OSError as error:
         raise UsageError(
             f"{error.filename or folder} cannot be written: {error.strerror}.",

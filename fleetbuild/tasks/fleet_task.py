@@ -1,4 +1,7 @@
-"""One playbook on every node that answers and has a release: verify and rollback are errands."""
+"""Run one playbook on every reachable node that has a release. Verify and rollback use it.
+
+In: a `FleetTask` and an inventory. Out: a `Result`; labels and the saved state are kept up to date.
+"""
 
 from __future__ import annotations
 
@@ -44,18 +47,18 @@ Jobs = Mapping[str, ReleaseSpec]  # by node
 
 @dataclass(frozen=True)
 class FleetTask:
-    """What is done, to whom, and how an answer reads as a result."""
+    """A playbook, its variables for each node, and how to turn a node's reply into a result."""
 
     playbook: str
     variable: str  # the playbook's extra variable
     stage: Stage
     job: Callable[[str, Manifest], ReleaseSpec | NodeResult]
     result: Callable[[str, Manifest, RoleResult], NodeResult]
-    changes: bool = False  # does it change what serves?
+    changes: bool = False  # whether it changes which release serves
 
 
 def run_fleet_task(
-    errand: FleetTask,
+    task: FleetTask,
     inventory: Inventory,
     *,
     release: str,
@@ -66,56 +69,56 @@ def run_fleet_task(
     on_event: OnEvent,
     labels: Labeller,
 ) -> Result:
-    """Probe, run the playbook where there is something to run it on, and tell what came of it.
+    """Probe the nodes, run the playbook where a release serves, and return the results.
 
-    `left` tells which release the last apply left on which node: one that is gone is no success.
+    `left` maps nodes to the release that the last apply left there; a node that lost it fails.
     """
     began, started = monotonic(), now()
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
         nodes = _without_release(facts, release, left)
         current = {name: facts[name].release[release] for name in facts if name not in nodes}
-        jobs, refused = _jobs(errand, current)
+        jobs, refused = _jobs(task, current)
         nodes |= refused
         groups = {name: manifest.group for name, manifest in current.items()}
-        told: Results = {}
+        label_results: Results = {}
         if jobs and (sentence := labels.prepare()):
             on_event(Event(stage="label", state="warning", message=sentence))
-        if errand.changes:
-            told = labels.withdraw(list(jobs))
-            report_labels(on_event, told, groups, OFF)
-            nodes |= results_of_kept_labels(told, groups)
+        if task.changes:
+            label_results = labels.withdraw(list(jobs))
+            report_labels(on_event, label_results, groups, OFF)
+            nodes |= results_of_kept_labels(label_results, groups)
             jobs = {name: job for name, job in jobs.items() if name not in nodes}
-        if errand.changes:
+        if task.changes:
             state.mark_changing(jobs)
         if jobs:
-            nodes |= _run(errand, jobs, current, playbook, on_event)
-        if not errand.changes:
+            nodes |= _run(task, jobs, current, playbook, on_event)
+        if not task.changes:
             _keep_verdicts(state, nodes, current)
-            told = _confirmed(labels, nodes, current)
-            report_labels(on_event, told, groups)
+            label_results = _relabel_verified(labels, nodes, current)
+            report_labels(on_event, label_results, groups)
         elif jobs:
-            now_there = probe([node for node in inventory.nodes if node.name in jobs], ignore)
-            nodes = _as_found(nodes, now_there, release)
+            facts_now = probe([node for node in inventory.nodes if node.name in jobs], ignore)
+            nodes = _with_current_group(nodes, facts_now, release)
             done = {name: each for name, each in nodes.items() if each.state == "rolled_back"}
             state.amend_result(done, started=started)
-            if told:
-                again = labels.publish(verified_releases(now_there, release))
+            if label_results:
+                again = labels.publish(verified_releases(facts_now, release))
                 report_labels(on_event, again, groups)
-                told |= again
+                label_results |= again
     return Result(
         plan_digest="",
         nodes=tuple(nodes[node.name] for node in inventory.nodes),
-        labels=tuple(told.values()),
+        labels=tuple(label_results.values()),
         changed=any(result.state == "rolled_back" for result in nodes.values()),
         seconds=round(monotonic() - began, 3),
     )
 
 
-def _confirmed(
+def _relabel_verified(
     labels: Labeller, nodes: Mapping[str, NodeResult], current: Mapping[str, Manifest]
 ) -> Results:
-    """What was seen to work has its labels; what was seen not to has none."""
+    """Set the labels of verified nodes, and remove them from nodes that failed."""
     good = {name: current[name] for name in current if nodes[name].state == "verified"}
     bad = [name for name in nodes if nodes[name].state == "verify_failed"]
     return {**labels.publish(good), **labels.withdraw(bad)}
@@ -124,7 +127,7 @@ def _confirmed(
 def _keep_verdicts(
     state: StateDir, nodes: Mapping[str, NodeResult], current: Mapping[str, Manifest]
 ) -> None:
-    """Keep which releases were seen to work, and which not."""
+    """Save which releases were verified and which failed."""
     for name, manifest in current.items():
         verdict = nodes[name].state
         if verdict in ("verified", "verify_failed"):
@@ -132,15 +135,19 @@ def _keep_verdicts(
             note_reply(state, name, manifest.model_copy(update={"verified": works}))
 
 
-def _as_found(
+def _with_current_group(
     nodes: Mapping[str, NodeResult], facts: Mapping[str, Facts], release: str
 ) -> dict[str, NodeResult]:
-    """The results, with the group of the release that serves after it was switched back to."""
+    """Return the results; a node that was rolled back gets the group of the release it has now."""
     found = dict(nodes)
     for name, known in facts.items():
-        there = known.release.get(release)
-        if there and there.id == found[name].release_id and found[name].state == "rolled_back":
-            found[name] = found[name].model_copy(update={"group": there.group})
+        manifest = known.release.get(release)
+        if (
+            manifest
+            and manifest.id == found[name].release_id
+            and found[name].state == "rolled_back"
+        ):
+            found[name] = found[name].model_copy(update={"group": manifest.group})
     return found
 
 
@@ -157,25 +164,25 @@ def _without_release(
             results[name] = NodeResult(
                 node=name,
                 state="verify_failed",
-                reason=f"The last apply left release {left[name]}, and none serves there now.",
+                reason=f"The last apply left release {left[name]}, but none serves there now.",
                 fix="Plan and apply again.",
             )
         elif known.state != "ok" or release not in known.release:
             results[name] = NodeResult(
                 node=name,
                 state="skipped",
-                reason=known.reason or f"It serves no release {release}.",
+                reason=known.reason or f"It does not serve release {release}.",
             )
     return results
 
 
 def _jobs(
-    errand: FleetTask, current: Mapping[str, Manifest]
+    task: FleetTask, current: Mapping[str, Manifest]
 ) -> tuple[dict[str, ReleaseSpec], dict[str, NodeResult]]:
     jobs: dict[str, ReleaseSpec] = {}
     refused: dict[str, NodeResult] = {}
     for name, manifest in current.items():
-        job = errand.job(name, manifest)
+        job = task.job(name, manifest)
         if isinstance(job, NodeResult):
             refused[name] = job
         else:
@@ -184,7 +191,7 @@ def _jobs(
 
 
 def _run(
-    errand: FleetTask,
+    task: FleetTask,
     jobs: Jobs,
     current: Mapping[str, Manifest],
     playbook: Playbooks,
@@ -194,33 +201,33 @@ def _run(
 
     def listen(event: TaskEvent) -> None:
         if event.state == "waiting":
-            tell_waiting(on_event, event, current[event.host].group, errand.stage)
+            tell_waiting(on_event, event, current[event.host].group, task.stage)
         elif reply := role_result_of(event):
             replies[event.host] = more_severe(replies.get(event.host), reply)
             if reply.of != "failure":
-                _tell(on_event, errand, errand.result(event.host, current[event.host], reply))
+                _report(on_event, task, task.result(event.host, current[event.host], reply))
 
     given = {name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()}
     hosts = playbook(
-        errand.playbook, limit=sorted(jobs), extravars={errand.variable: given}, on_event=listen
+        task.playbook, limit=sorted(jobs), extravars={task.variable: given}, on_event=listen
     )
     results = {}
     for name in jobs:
         reply, host = replies.get(name), hosts.get(name)
         if reply and reply.of != "failure":
-            results[name] = errand.result(name, current[name], reply)
+            results[name] = task.result(name, current[name], reply)
         else:
             results[name] = result_without_reply(name, current[name].group, host, reply)
-            _tell(on_event, errand, results[name])
+            _report(on_event, task, results[name])
     return results
 
 
-def _tell(on_event: OnEvent, errand: FleetTask, result: NodeResult) -> None:
+def _report(on_event: OnEvent, task: FleetTask, result: NodeResult) -> None:
     states = {"unreachable": "unreachable", "install_failed": "failed", "verify_failed": "failed"}
     on_event(
         Event.model_validate(
             {
-                "stage": errand.stage,
+                "stage": task.stage,
                 "state": states.get(result.state, "ok"),
                 "node": result.node,
                 "group": result.group,

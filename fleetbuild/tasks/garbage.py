@@ -14,9 +14,8 @@ from fleetbuild.store import Store
 
 
 def collect_garbage(plan: Plan, state: StateDir) -> tuple[Path, ...]:
-    """Remove from the store what neither the plan nor a release on a node needs, and from the
-    state directory what runs of long ago have left."""
-    keys = {wheel.artifact_key for group in plan.groups for wheel in group.wheels}
+    """Remove store files that neither the plan nor a node's release needs, and old run files."""
+    keys = {wheel.artifact_key for wheel in plan.wheels}
     keys |= {
         wheel.artifact_key
         for node in _probed(state).values()
@@ -28,22 +27,24 @@ def collect_garbage(plan: Plan, state: StateDir) -> tuple[Path, ...]:
 
 
 def _probed(state: StateDir) -> dict[str, Facts]:
-    """What was last said by every node that was ever reached: the last plan may be one of a few
-    (--limit), and the releases of the others are in use all the same."""
+    """Return the last facts of every node that was ever probed.
+
+    The last plan may cover a few nodes (--limit), but the releases of the others are still in use.
+    """
     folders = state.facts.iterdir() if state.facts.is_dir() else ()
     known = sorted(folder.name for folder in folders if state.probed(folder.name))
     return facts_from(load_captures(state.facts, known)) if known else {}
 
 
 def _outdated(state: StateDir) -> Iterator[Path]:
-    """Old journals, what playbooks printed and what builds delivered: no build runs so long."""
+    """Yield journals, logs and build deliveries older than any running build can be."""
     for folder in (state.journal, state.runs, state.incoming):
         if folder.is_dir():
             yield from remove_old(folder.iterdir(), days=30)
 
 
 def _files_of(plan: Plan) -> Iterator[str]:
-    """What is the name of all downloads that a plan needs."""
+    """Yield the identity of every download that a plan needs."""
     for group in plan.groups:
         yield from (file.identity for file in group.dependencies or ())
         for wheel in group.wheels:

@@ -1,4 +1,4 @@
-"""Rollback: every node goes back to the release that served before."""
+"""Rollback: switch every node back to its previous release."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
         )
     return NodeResult(
         state="install_failed",
-        reason=reply.reason or "There is no previous release.",
-        fix=reply.fix or "Plan and apply what you want there.",
+        reason=reply.reason or "No previous release on this node.",
+        fix=reply.fix or "Plan and apply the release that you want there.",
         **about,
     )

@@ -1,4 +1,4 @@
-"""What runs where, and how it differs from what the last apply left. No I/O."""
+"""`fleetbuild status`: compare what serves on each node with what the last apply left there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compare_releases(
     last: Result | None,
     probed: Mapping[str, str],
 ) -> dict[str, NodeStatus]:
-    """The status of each node. `probed` says when its facts were read."""
+    """Return the status of each node. `probed` maps nodes to the time of their facts."""
     left = {
         result.node: result
         for result in (last.nodes if last else ())
@@ -40,9 +40,13 @@ def _one(
     name: str, facts: Facts | None, release: str, left: NodeResult | None, probed: str | None
 ) -> NodeStatus:
     if facts is None:
-        return NodeStatus(node=name, state="unknown", reason="It was never probed from here.")
+        return NodeStatus(
+            node=name, state="unknown", reason="It was never probed with this state directory."
+        )
     if facts.state != "ok":
-        return NodeStatus(node=name, state=facts.state, reason=facts.reason, probed=probed)
+        return NodeStatus(
+            node=name, state=facts.state, reason=facts.reason, fix=facts.fix, probed=probed
+        )
     current = facts.release.get(release)
     drift, sentence = _drift(current, left)
     return NodeStatus(
@@ -64,11 +68,11 @@ def with_labels(
     current: Manifest | None,
     names: LabelTargets,
 ) -> NodeStatus:
-    """The same, with what its labels in the cluster (None: it is no Node) say of it."""
+    """Add to a status whether the Node's labels are right; `labels` is None without a Node."""
     if labels is None:
         called = names.in_cluster(status.node)
         return status.model_copy(
-            update={"labels": "no_node", "labels_sentence": f"There is no Node {called}."}
+            update={"labels": "no_node", "labels_sentence": f"The cluster has no Node {called}."}
         )
     if status.state != "ok":
         return status
@@ -83,7 +87,7 @@ def with_labels(
         or (status.node in names.hardware and is_hardware_label(key, names.release, names.domain))
     }
     wrong = [
-        _wrong(key, found.get(key), wanted.get(key))
+        _difference(key, found.get(key), wanted.get(key))
         for key in sorted(found.keys() | wanted.keys())
         if found.get(key) != wanted.get(key)
     ]
@@ -95,14 +99,16 @@ def with_labels(
     )
 
 
-def _wrong(key: str, found: str | None, wanted: str | None) -> str:
+def _difference(key: str, found: str | None, wanted: str | None) -> str:
     if wanted is None:
-        return f"{key} is {found}, and should not be there"
-    return f"{key} is {found or 'missing'}, and should be {wanted}"
+        return f"{key} is {found} but should not be set"
+    return f"{key} is {found or 'missing'} but should be {wanted}"
 
 
-def stranger(node: str, labels: Mapping[str, str], names: LabelTargets) -> NodeStatus | None:
-    """The status of a Node that is no host, where labels of this release are on it."""
+def status_without_host(
+    node: str, labels: Mapping[str, str], names: LabelTargets
+) -> NodeStatus | None:
+    """Return the status of a Node without a host if it has labels of this release."""
     ours = [key for key in sorted(labels) if is_label_of(key, names.release, names.domain)]
     if not ours:
         return None
@@ -110,9 +116,9 @@ def stranger(node: str, labels: Mapping[str, str], names: LabelTargets) -> NodeS
     return NodeStatus(
         node=node,
         state="unknown",
-        reason="It is a Node of the cluster, and no host of the inventory.",
+        reason="It is a Node of the cluster, but not a host of the inventory.",
         labels="no_host",
-        labels_sentence="Pods that mount the release are still sent there. Take its labels off:"
+        labels_sentence="Pods that mount the release are still scheduled there. Remove its labels:"
         f" kubectl label node {node} {removal}",
     )
 
@@ -123,19 +129,26 @@ def _packages(current: Manifest | None) -> tuple[str, ...]:
 
 def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | None, str]:
     if left is None:
-        found = "Nothing that ran from here left a release, and it serves one." if current else ""
+        found = (
+            "It serves a release that no apply with this state directory installed."
+            if current
+            else ""
+        )
         return None, found
     if current is None:
-        return "missing", f"{_by(left)} left release {left.release_id}, and none is there now."
+        return (
+            "missing",
+            f"{_by(left)} left release {left.release_id}, but no release is there now.",
+        )
     if current.id != left.release_id:
         return (
             "different",
-            f"It serves release {current.id}; {_by(left).lower()} left {left.release_id}.",
+            f"It serves release {current.id}, but {_by(left).lower()} left {left.release_id}.",
         )
     if not current.verified:
-        return "changed", "Its manifest no longer says that the release was verified."
+        return "changed", "Its manifest no longer marks the release as verified."
     if current.group != left.group:
-        return "changed", f"Its manifest says group {current.group}, and it was {left.group}."
+        return "changed", f"Its manifest names group {current.group} instead of {left.group}."
     return "none", "It was rolled back to this release." if left.state == "rolled_back" else ""
 
 

@@ -1,4 +1,4 @@
-"""Verify: what serves is tried again, by the checks that it was installed with."""
+"""Verify: run the checks of the installed release again on every node that serves it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleetbuild.tasks.fleet_task import FleetTask
 
 
 class Checks(Frozen):
-    """What has to run on a node for a release to count as verified."""
+    """The imports and snippets that must run on a node for a release to count as verified."""
 
     imports: tuple[str, ...] = ()
     snippets: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Checks(Frozen):
 def verify_task(
     install_path: str, release: str, checks_of: Callable[[Manifest], Checks]
 ) -> FleetTask:
-    """The errand that verifies a release on every node that serves one."""
+    """Return the task that verifies the release on every node that serves one."""
 
     def job(name: str, manifest: Manifest) -> VerifySpec | NodeResult:
         checks = checks_of(manifest)
@@ -30,8 +30,8 @@ def verify_task(
                 node=name,
                 group=manifest.group,
                 state="skipped",
-                reason=f"Neither a plan nor a recipe here says how to verify {manifest.id}.",
-                fix="Plan and apply again from here.",
+                reason=f"No checks for {manifest.id}: neither the saved plan nor a recipe has any.",
+                fix="Plan and apply again with this state directory.",
             )
         return VerifySpec(
             path=install_path, release=release, imports=checks.imports, checks=checks.snippets

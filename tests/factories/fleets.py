@@ -125,7 +125,7 @@ def answers(
     build: Resolution = BUILD,
 ) -> Locks:
     """The same answers to all that this draft asks."""
-    found = {lock_request(group, packages, made.fates): closure for group in made.groups}
+    found = {lock_request(group, packages, made.eligibility): closure for group in made.groups}
     by_package = {source.package: source for source in sources}
     for wheel in made.wheels:
         source = by_package.get(wheel.package.name)
@@ -144,6 +144,7 @@ def planned(
     locks: Locks | None = None,
     store: Any = None,
     builders: Any = (),
+    facts_source: Any = "probe",
     **more: Any,
 ) -> Plan:
     """The plan of this fleet, with everything locked unless said otherwise."""
@@ -158,6 +159,7 @@ def planned(
         locks=answers(made, fleet, packages, **more) if locks is None else locks,
         store=store or {},
         created="2026-01-01T00:00:00+00:00",
+        facts_source=facts_source,
     )
 
 

@@ -102,8 +102,8 @@ class FakeStore:
         self.shelf[str(wheel.artifact_key)] = stored
         return stored
 
-    def fetch(self, file: LockedFile, heed: Callable[[], None]) -> Path:
-        heed()
+    def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
+        check_cancelled()
         if file.name in self.lost:
             raise FleetbuildError(f"{file.file} is not to be had.", "Look at the index.")
         self.fetched.append(file.name)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from fleetbuild.kubernetes import Delivery, Way, containers, render
-from fleetbuild.tasks.export import exported, release_files
+from fleetbuild.tasks.export import export_indexes, release_files
 from tests.factories.files import stocked
 from tests.factories.plans import make_plan
 from tests.lab import image as lab_image
@@ -43,7 +43,7 @@ def build(folder: Path, base: str, says: str) -> None:
     """What `emit containers` writes, built by its script."""
     store = stocked(folder, PLAN, says)
     delivery = Delivery(image_prefix=REPOSITORY, image=base)
-    exported(PLAN, store, folder)
+    export_indexes(PLAN, store, folder)
     for name, text in containers(PLAN, delivery, release_files(PLAN, store)).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)

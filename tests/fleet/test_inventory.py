@@ -137,7 +137,7 @@ def test_a_pattern_that_matches_nothing() -> None:
     Path("hosts").write_text("a\n")
     with pytest.raises(InventoryError, match="no host of hosts matches 'zz'"):
         read_inventory("hosts", limit="zz")
-    with pytest.raises(InventoryError, match="there is no limit file"):
+    with pytest.raises(InventoryError, match=r"limit file .* not found"):
         read_inventory("hosts", limit="@zz")
 
 
@@ -155,8 +155,8 @@ def test_vault_problems_name_the_way_out() -> None:
     Path("wrong").write_text("wrong")
     for secrets, message in (
         (Secrets(), "no vault password was given"),
-        (Secrets(vault_password_files=("wrong",)), "does not open"),
-        (Secrets(vault_password_files=("gone",)), "there is no vault password file"),
+        (Secrets(vault_password_files=("wrong",)), "does not decrypt"),
+        (Secrets(vault_password_files=("gone",)), "vault password file .* not found"),
     ):
         with pytest.raises(InventoryError, match=message):
             read_inventory("inv", secrets=secrets)

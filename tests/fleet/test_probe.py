@@ -21,7 +21,7 @@ import yaml
 from fleetbuild.ansible import Secrets
 from fleetbuild.inventory import read_inventory
 from fleetbuild.models import Event, Inventory, Login, Node, Unreachable
-from fleetbuild.probe import ask, probe, way_to
+from fleetbuild.probe import ask, probe, transport_for
 from fleetbuild.probe.transport.base import Answer
 from fleetbuild.probe.transport.openssh import ProgramTransport
 from tests.lab import Lab
@@ -216,7 +216,7 @@ def test_every_way_to_log_in_means_what_it_means_to_ansible(fleet: Lab, place: P
 
 def test_the_fast_channel_takes_the_plain_ones_and_ssh_the_rest(fleet: Lab, place: Path) -> None:
     nodes = read_inventory(write(fleet, place, hosts(fleet)), limit="all:!here").nodes
-    by_program = {n.name for n in nodes if isinstance(way_to(n.login)[0], ProgramTransport)}
+    by_program = {n.name for n in nodes if isinstance(transport_for(n.login)[0], ProgramTransport)}
     assert by_program == {"jump_option", "jump_with_password", "by_ssh_config"}
 
 

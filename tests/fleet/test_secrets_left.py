@@ -180,6 +180,6 @@ def test_what_a_killed_watcher_leaves_is_swept_by_the_next_run_which_says_so(
     sleeper = subprocess.Popen(["sleep", "60"], env={"FLEETBUILD_RUN": str(old)})
     (place / "hosts").write_text("a\n")
     warnings = read_inventory("hosts").warnings
-    assert any(f"An earlier run was killed. Removed what it left: {old}" in w for w in warnings)
+    assert any(f"An earlier run was killed. Removed its directories: {old}" in w for w in warnings)
     assert sleeper.wait(5) == -signal.SIGKILL
     assert left(place) == []

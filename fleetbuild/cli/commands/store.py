@@ -9,6 +9,7 @@ import typer
 
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
+from fleetbuild.report.text import count
 
 app = typer.Typer(help="The wheels that were built.", no_args_is_help=True, rich_markup_mode=None)
 Folder = Annotated[
@@ -16,7 +17,8 @@ Folder = Annotated[
 ]
 
 Built = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The wheels of the Jobs, one folder per wheel.")
+    Path,
+    typer.Argument(metavar="DIR", help="The wheels of the Jobs, one folder per wheel, or a wheel."),
 ]
 
 
@@ -59,8 +61,28 @@ def gc(
 
 
 @app.command()
+def fetch(
+    config: options.Config = None,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+) -> None:
+    """Fetch the locked dependencies of the last plan's groups, and say what is not built yet."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
+
+        files, lacks = fleetbuild.Fleet(config=config, state_dir=state_dir).store.fetch()
+        if json:
+            run.out.document({"format_version": "1.0", "fetched": files, "lacking": lacks})
+        else:
+            run.out.say(*(f"Fetched {file}" for file in files))
+            run.out.say(f"Fetched {count(len(files), 'file')}.", *lacks)
+
+
+@app.command()
 def export(
     folder: Folder,
+    config: options.Config = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
@@ -69,7 +91,7 @@ def export(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
-        store = fleetbuild.Fleet(state_dir=state_dir).store
+        store = fleetbuild.Fleet(config=config, state_dir=state_dir).store
         written = [str(path) for path in store.export(folder)]
         if json:
             run.out.document({"format_version": "1.0", "indexes": written})

@@ -1,4 +1,4 @@
-"""What is known about CPUs and GPUs, as YAML: each file says where its rows come from."""
+"""Tables about CPUs and GPUs, as YAML files that name their sources."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
-# The same, by libyaml where it is there: a tenth of the time, which every command pays.
+# libyaml, if installed, takes a tenth of the time, which every command pays.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load(name: str) -> dict[str, Any]:
-    """A data file of this package."""
+    """Return a data file of this package, parsed."""
     text = files(__name__).joinpath(name).read_text("utf-8")
     document: dict[str, Any] = yaml.load(text, _LOADER)  # noqa: S506 (it is the safe one)
     return document

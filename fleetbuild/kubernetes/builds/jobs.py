@@ -172,7 +172,7 @@ def _job(plan: Plan, order: BuildOrder) -> str:
 
 def _waiting(plan: Plan, wheel: PlannedWheel) -> int:
     """The seconds that what it is built against may take, one after the other."""
-    wheels = {each.artifact_key: each for group in plan.groups for each in group.wheels}
+    wheels = plan.wheels_by_key
     bases = [wheels[key] for key in wheel.built_against]
     return max((base.timeout_seconds + _waiting(plan, base) for base in bases), default=0)
 

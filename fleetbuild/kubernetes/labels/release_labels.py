@@ -42,7 +42,7 @@ def as_planned(plan: Plan, works: Collection[str] | None = None) -> dict[str, Ma
     """What serves by a plan alone: its release on the nodes that work, by default those that were
     up to date. A node on which the plan saw another release is not in it."""
     serving: dict[str, Manifest | None] = {}
-    grouped = {name: group for group in plan.groups for name in group.nodes}
+    grouped = plan.groups_by_node
     for name in hosts(plan):
         group = grouped.get(name)
         known = works if works is not None else group.installs.up_to_date if group else ()
@@ -97,11 +97,11 @@ def _planned_manifest(plan: Plan, group: PlannedGroup) -> Manifest:
         group=group.name,
         python="",
         wheels=tuple(
-            ManifestWheel.model_construct(  # not validated: a plan knows no hash before the build
+            ManifestWheel(
                 package=wheel.package,
                 version=wheel.wheel_version,
                 artifact_key=wheel.artifact_key or "0" * 32,
-                sha256="0" * 64,  # known once it is built; no label says it
+                sha256="0" * 64,  # not known before the build; no label has it
             )
             for wheel in group.wheels
         ),

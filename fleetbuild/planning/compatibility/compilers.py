@@ -1,11 +1,15 @@
-"""The compiler that a build takes on a node, and its flags."""
+"""The compiler that a build uses on a node, and its flags.
+
+In: a node's facts, a rung and a CUDA toolkit's gcc range. Out: the compiler, its flags, and a
+sentence if no compiler on the node suits. Used when builders are chosen and wheels are planned.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetbuild.hardware.compilers import gccs_of
+from fleetbuild.hardware.compilers import packaged_gccs
 from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.rungs import Rung, flags, known_since, unknown_features
 from fleetbuild.models import Facts
@@ -19,22 +23,22 @@ class Compiler(Frozen):
 
     kind: str  # gcc or clang
     version: str | None
-    beside: bool = False  # the default one: the toolchain role finds it, or installs it
+    additional: bool = False  # installed beside the default one by the toolchain role
 
     def __str__(self) -> str:
         return f"{self.kind} {self.version or 'of unknown version'}"
 
 
 @dataclass(frozen=True)
-class Need:
-    """What a build asks of its compiler: a rung's features, and what its packages and its CUDA
-    toolkit say of gcc."""
+class CompilerNeed:
+    """What a build needs of its compiler: a rung's features, and the gcc versions that its packages
+    and its CUDA toolkit accept."""
 
     rung: Rung
     gcc: Gcc | None = None
 
-    def objection(self, compiler: Compiler | None) -> str:
-        """What is wrong with this compiler; "" where nothing is, or its version is not known."""
+    def problem(self, compiler: Compiler | None) -> str:
+        """Return why this compiler does not suit; "" if it does, or if its version is unknown."""
         if compiler is None or compiler.version is None:
             return ""
         unknown = sorted(unknown_features(self.rung, compiler.kind, compiler.version))
@@ -50,7 +54,7 @@ class Need:
 
 
 def compiler_of(facts: Facts) -> Compiler | None:
-    """The node's default compiler: gcc rather than clang; None where there is none."""
+    """Return the node's default compiler: gcc before clang; None if neither is installed."""
     if {"gcc", "g++"} <= facts.toolchain.keys():
         return Compiler(kind="gcc", version=_newest(facts.toolchain["gcc"]))
     if "clang" in facts.toolchain:
@@ -58,33 +62,34 @@ def compiler_of(facts: Facts) -> Compiler | None:
     return None
 
 
-def compiler_for(need: Need, facts: Facts) -> Compiler | None:
-    """The compiler that a build takes there: the default one where it will do, else the oldest gcc
-    beside it that will, if the distribution has one. None where the toolchain role installs the
-    default one."""
+def compiler_for(need: CompilerNeed, facts: Facts) -> Compiler | None:
+    """Return the compiler that a build uses on this node; None if the toolchain role installs one.
+
+    The default compiler if it suits, else the oldest suitable gcc that the distribution packages.
+    """
     default = _default(facts)
-    if not need.objection(default):
+    if not need.problem(default):
         return compiler_of(facts)
-    beside = (
-        Compiler(kind="gcc", version=version, beside=True)
-        for version in gccs_of(facts.os.id, facts.os.version).beside
+    additional = (
+        Compiler(kind="gcc", version=version, additional=True)
+        for version in packaged_gccs(facts.os.id, facts.os.version).additional
     )
-    return next((gcc for gcc in beside if not need.objection(gcc)), default)
+    return next((gcc for gcc in additional if not need.problem(gcc)), default)
 
 
-def lacks_compiler(need: Need, facts: Facts) -> bool:
-    """Whether neither the default compiler nor one beside it will do."""
-    return bool(need.objection(compiler_for(need, facts)))
+def lacks_compiler(need: CompilerNeed, facts: Facts) -> bool:
+    """Return whether neither the default compiler nor a packaged gcc suits."""
+    return bool(need.problem(compiler_for(need, facts)))
 
 
-def gcc_beside(need: Need, facts: Facts) -> str | None:
-    """The major version of the gcc that a build takes there, where that is not the default one."""
+def additional_gcc(need: CompilerNeed, facts: Facts) -> str | None:
+    """Return the major version of the gcc that a build uses there, if not the default one."""
     compiler = compiler_for(need, facts)
-    return compiler.version if compiler and compiler.beside else None
+    return compiler.version if compiler and compiler.additional else None
 
 
-def flags_for(need: Need, order: Sequence[str], facts: Mapping[str, Facts]) -> str:
-    """Flags that every one of these builders understands, whoever it will be."""
+def flags_for(need: CompilerNeed, order: Sequence[str], facts: Mapping[str, Facts]) -> str:
+    """Return flags that the compilers of all these builders understand."""
     found = [compiler_for(need, facts[name]) for name in order]
     known = [compiler for compiler in found if compiler and compiler.version]
     first = found[0]
@@ -93,44 +98,52 @@ def flags_for(need: Need, order: Sequence[str], facts: Mapping[str, Facts]) -> s
     return flags(need.rung, first.kind if first else "gcc", oldest)
 
 
-def required_compiler(need: Need, facts: Facts) -> str:
-    """The compiler as a plan requires it: present, or by the toolchain role, and why."""
+def required_compiler(need: CompilerNeed, facts: Facts) -> str:
+    """Return the compiler as the plan shows it: present, or installed by the toolchain role."""
     compiler, default = compiler_for(need, facts), _default(facts)
-    if compiler and compiler.beside:
-        return f"{compiler} (by the toolchain role: {default} {need.objection(default)})"
+    if compiler and compiler.additional:
+        return f"{compiler} (by the toolchain role: {default} {need.problem(default)})"
     present = compiler_of(facts)
     return f"{present} (present)" if present else "gcc (to be installed by the toolchain role)"
 
 
-def compiler_to_supply(
-    need: Need, builder: str, facts: Facts, toolkits: Sequence[str] = ()
+def missing_compiler(
+    need: CompilerNeed, builder: str, facts: Facts, toolkits: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """A sentence where neither the default compiler nor one beside it will do. With one of these
-    CUDA toolkits it would."""
+    """Return a sentence if no available compiler suits. With one of `toolkits` it would."""
     compiler = compiler_for(need, facts)
-    objection = need.objection(compiler)
-    if not objection:
+    problem = need.problem(compiler)
+    if not problem:
         return ()
-    ways = [f"have {need} as gcc and g++ there", "let another node build (build.builders)"]
-    if Need(need.rung).objection(compiler):
-        ways.append("take a lower rung (fleetbuild_isa)")
+    options = [f"install {need} as gcc and g++ there", "let another node build (build.builders)"]
+    if CompilerNeed(need.rung).problem(compiler):
+        options.append("take a lower rung (fleetbuild_isa)")
     elif toolkits:
-        ways.append(f"have a CUDA toolkit there that takes it ({joined(toolkits, 'or')})")
+        options.append(f"install a CUDA toolkit there that accepts it ({joined(toolkits, 'or')})")
     sentence = (
-        f"{builder} compiles with {compiler}, which {objection}, and no other is known to be in "
-        f"its distribution: {joined(ways, 'or')}."
+        f"{builder} compiles with {compiler}, which {problem}, and its distribution has no "
+        f"other that would do: {joined(options, 'or')}."
     )
     return (sentence,)
 
 
+def compiler_in_image(need: CompilerNeed, facts: Facts) -> str | None:
+    """Return the compiler that an image must contain, and why; None if its own compiler will do."""
+    compiler, default = compiler_for(need, facts), _default(facts)
+    if compiler and compiler.additional:
+        return f"{compiler}: its {default} {need.problem(default)}"
+    problem = need.problem(compiler)
+    return f"{need} as gcc and g++: its {compiler} {problem}" if problem else None
+
+
 def _default(facts: Facts) -> Compiler | None:
-    """The one that is there, or that the distribution's plain gcc package is."""
-    version = gccs_of(facts.os.id, facts.os.version).default
+    """Return the installed default compiler, else the distribution's plain gcc package."""
+    version = packaged_gccs(facts.os.id, facts.os.version).default
     return compiler_of(facts) or (Compiler(kind="gcc", version=version) if version else None)
 
 
 def _precise(version: str) -> str:
-    """A major version stands for the last of its releases, which is what distributions have."""
+    """Return 12.99 for 12: distributions package the last release of a major version."""
     return version if "." in version else f"{version}.99"
 
 

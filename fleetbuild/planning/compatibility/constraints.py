@@ -1,7 +1,9 @@
-"""Everything that has to go together in a build, and what that leaves of CUDA's toolkits.
+"""Which CUDA toolkits fit the SMs, torch, driver and pin of a build, and why the others do not.
 
-Each thing (SMs, torch, driver, pin) holds the toolkit down, or up, or both. Nothing else rules one
-out, so where none is left, an upper limit lies below a lower one, and these two tell why.
+In: package versions, SMs, a Python and facts of nodes, as a `Combination`. Out: the allowed
+toolkits, or clauses that say why none is allowed. Each SM, torch, driver or pin sets an oldest or
+a newest toolkit, or both. If no toolkit is left, a newest lies below an oldest, and the two
+constraints together are the reason.
 """
 
 from __future__ import annotations
@@ -21,29 +23,29 @@ OLDEST, *_, NEWEST = TOOLKITS
 
 @dataclass(frozen=True)
 class Constraint:
-    """The newest, or the oldest, toolkit that one thing allows, and that as a sentence."""
+    """The oldest or newest toolkit that one cause allows, and a clause that says so."""
 
     version: str
-    says: str
+    clause: str
     cause: str  # sm, torch, package, driver, pin, jetpack, table
 
 
 @dataclass(frozen=True)
-class Case:
-    """What has to go together, for one node or for all members of a group."""
+class Combination:
+    """What has to work together in one build: for one node, or for all members of a group."""
 
     versions: Mapping[str, str]
     torch: Torch | None
     sms: tuple[str, ...]
     python_tag: str
-    driver: str | None  # the oldest of those that are known
+    driver: str | None  # the oldest known driver
     archs: tuple[str, ...]
     pin: str | None
-    jetpacks: tuple[str, ...] = ()  # the CUDA that Jetsons have
-    floors: tuple[tuple[str, str], ...] = ()  # packages, and the oldest CUDA for each
+    jetpacks: tuple[str, ...] = ()  # CUDA versions installed on Jetsons
+    floors: tuple[tuple[str, str], ...] = ()  # package, oldest CUDA that builds it
 
     def allowed(self) -> list[str]:
-        """The toolkits that go with all of it, oldest first."""
+        """Return the toolkits that fit the whole combination, oldest first."""
         uppers, lowers = list(_uppers(self)), list(_lowers(self))
         return [
             version
@@ -53,20 +55,19 @@ class Case:
         ]
 
     def evidence(self, toolkit: str) -> Evidence:
-        """What a build with this toolkit rests on."""
+        """Return how well a build with this toolkit is known to work."""
         if self.torch is None:
             return "buildable"
         return self.torch.evidence(toolkit, self.sms, self.archs)
 
     def grade(self, toolkit: str) -> tuple[object, ...]:
-        """What makes one toolkit better than another: evidence, then that PyTorch does not call
-        it an experiment, then that it is newer."""
+        """Return a sort key, best last: evidence, then stable over experimental, then newer."""
         release = self.torch.releases.get(toolkit) if self.torch else None
         stable = release is None or release.status == "stable"
         return -EVIDENCE.index(self.evidence(toolkit)), stable, version_key(toolkit)
 
     def without_code(self, toolkit: str) -> list[str]:
-        """The SMs that PyTorch's wheels for this toolkit do not run on."""
+        """Return the SMs that PyTorch's wheels for this toolkit do not run on."""
         return [
             sm
             for sm in self.sms
@@ -75,7 +76,7 @@ class Case:
         ]
 
 
-def case_of(
+def combination_of(
     versions: Mapping[str, str],
     sms: Iterable[str],
     python_tag: str,
@@ -83,10 +84,10 @@ def case_of(
     pin: str | None,
     *,
     floors: Mapping[str, str] = MappingProxyType({}),
-) -> Case:
-    """The case of these members."""
+) -> Combination:
+    """Return the combination for these members."""
     drivers = (member.driver for member in members if member.driver)
-    return Case(
+    return Combination(
         versions=versions,
         torch=find_torch(versions.get("torch", "")),
         sms=tuple(sorted(set(sms), key=sm_order)),
@@ -104,83 +105,97 @@ def _jetpacks(jetsons: Sequence[Facts]) -> tuple[str, ...]:
     return tuple(sorted({minor(max(nvccs, key=version_key)) for nvccs in have}, key=version_key))
 
 
-def wrong_python(case: Case) -> str:
-    """Why torch is not for this Python, as a clause; "" where it is."""
-    if case.torch is None or case.torch.python.fits(case.python_tag):
+def wrong_python(combination: Combination) -> str:
+    """Return why this torch does not support this Python, as a clause; "" if it does."""
+    if combination.torch is None or combination.torch.python.fits(combination.python_tag):
         return ""
-    version = python_of(case.python_tag)
-    kind = f"the free-threaded {version}" if case.python_tag.endswith("t") else version
-    return f"torch {case.torch.name} is for Python {case.torch.python}, not for {kind}"
+    version = python_of(combination.python_tag)
+    kind = f"the free-threaded {version}" if combination.python_tag.endswith("t") else version
+    return (
+        f"torch {combination.torch.name} is for Python {combination.torch.python}, not for {kind}"
+    )
 
 
-def no_toolkit(case: Case) -> list[str]:
-    """Why no toolkit goes with all of it, a clause for each cause; none where one does."""
-    if not case.sms:
+def no_toolkit(combination: Combination) -> list[str]:
+    """Return why no toolkit fits, one clause for each cause; an empty list if one fits."""
+    if not combination.sms:
         return []
-    unknown = unknown_sms(case)
+    unknown = unknown_sms(combination)
     if unknown:
         return [f"no CUDA toolkit from {OLDEST} to {NEWEST} compiles for {sm_list(unknown)}"]
-    if case.pin and case.pin not in TOOLKITS:
-        return [f"fleetbuild.yml asks for CUDA {case.pin}, and {OLDEST} to {NEWEST} are known"]
-    return [*_strangers(case), *(limit.says for limit in conflict(case))]
+    if combination.pin and combination.pin not in TOOLKITS:
+        return [
+            f"fleetbuild.yml asks for CUDA {combination.pin}; supported are {OLDEST} to {NEWEST}"
+        ]
+    return [*_unsupported_by_torch(combination), *(limit.clause for limit in conflict(combination))]
 
 
-def _strangers(case: Case) -> Iterator[str]:
-    strangers = case.torch.strangers(case.sms) if case.torch else []
-    if case.torch and strangers:
-        yield f"torch {case.torch.name} does not know {sm_list(strangers)}"
+def _unsupported_by_torch(combination: Combination) -> Iterator[str]:
+    unsupported = combination.torch.unsupported_sms(combination.sms) if combination.torch else []
+    if combination.torch and unsupported:
+        yield f"torch {combination.torch.name} does not support {sm_list(unsupported)}"
 
 
-def unknown_sms(case: Case) -> list[str]:
-    """SMs that are in no table."""
-    return [sm for sm in case.sms if sm not in SMS]
+def unknown_sms(combination: Combination) -> list[str]:
+    """Return the SMs that no table lists."""
+    return [sm for sm in combination.sms if sm not in SMS]
 
 
-def conflict(case: Case) -> list[Constraint]:
-    """The limits that leave no toolkit, the upper ones first.
+def conflict(combination: Combination) -> list[Constraint]:
+    """Return the constraints that leave no toolkit, upper ones first.
 
-    A driver can be changed, so it is told only where it is what stands in the way.
+    A driver can be changed, so it is named only if nothing else rules the toolkits out.
     """
-    uppers, lowers = list(_uppers(case)), list(_lowers(case))
+    uppers, lowers = list(_uppers(combination)), list(_lowers(combination))
     pairs = [
         (upper, lower)
         for upper in uppers
         for lower in lowers
         if version_key(upper.version) < version_key(lower.version)
     ]
-    lasting = [pair for pair in pairs if pair[0].cause != "driver"]
-    guilty = {limit for pair in lasting or pairs for limit in pair}
-    told = [limit for limit in dict.fromkeys((*uppers, *lowers)) if limit in guilty]
-    # That the table begins somewhere is told only where nothing else holds the toolkit up.
-    return told if len(told) < 3 else [limit for limit in told if limit.cause != "table"]
+    without_driver = [pair for pair in pairs if pair[0].cause != "driver"]
+    conflicting = {limit for pair in without_driver or pairs for limit in pair}
+    reported = [limit for limit in dict.fromkeys((*uppers, *lowers)) if limit in conflicting]
+    # The first row of the table is named only if nothing else sets an oldest toolkit.
+    return (
+        reported if len(reported) < 3 else [limit for limit in reported if limit.cause != "table"]
+    )
 
 
-def _uppers(case: Case) -> Iterator[Constraint]:
-    yield from _of_sms({sm: last for sm in case.sms if (last := SMS[sm].last_cuda)}, newer=False)
-    if case.torch and case.torch.cuda_to:
-        to = case.torch.cuda_to
-        why = f" ({case.torch.broken.because})" if case.torch.broken else ""
-        yield Constraint(to, f"torch {case.torch.name} goes with CUDA {to} or older{why}", "torch")
-    if case.driver:
-        # 10.1 stands for all toolkits that are older than the table.
-        newest = newest_for_driver(case.driver) or "10.1"
-        yield Constraint(newest, f"driver {case.driver} runs CUDA {newest} or older", "driver")
-    yield from _pinned(case)
+def _uppers(combination: Combination) -> Iterator[Constraint]:
+    yield from _of_sms(
+        {sm: last for sm in combination.sms if (last := SMS[sm].last_cuda)}, newer=False
+    )
+    if combination.torch and combination.torch.cuda_to:
+        to = combination.torch.cuda_to
+        why = f" ({combination.torch.broken.because})" if combination.torch.broken else ""
+        yield Constraint(
+            to, f"torch {combination.torch.name} supports CUDA {to} or older{why}", "torch"
+        )
+    if combination.driver:
+        # 10.1 stands for every toolkit older than the table.
+        newest = newest_for_driver(combination.driver) or "10.1"
+        yield Constraint(
+            newest, f"driver {combination.driver} runs CUDA {newest} or older", "driver"
+        )
+    yield from _pinned(combination)
 
 
-def _lowers(case: Case) -> Iterator[Constraint]:
-    yield from _of_sms({sm: SMS[sm].first_cuda for sm in case.sms}, newer=True)
-    if case.torch:
-        since = case.torch.cuda_from
-        yield Constraint(since, f"torch {case.torch.name} needs CUDA {since} or newer", "torch")
-    for name, since in case.floors:
+def _lowers(combination: Combination) -> Iterator[Constraint]:
+    yield from _of_sms({sm: SMS[sm].first_cuda for sm in combination.sms}, newer=True)
+    if combination.torch:
+        since = combination.torch.cuda_from
+        yield Constraint(
+            since, f"torch {combination.torch.name} needs CUDA {since} or newer", "torch"
+        )
+    for name, since in combination.floors:
         yield Constraint(since, f"{name} needs CUDA {since} or newer", "package")
-    yield from _pinned(case)
-    yield Constraint(OLDEST, f"fleetbuild knows CUDA {OLDEST} or newer", "table")
+    yield from _pinned(combination)
+    yield Constraint(OLDEST, f"fleetbuild supports CUDA {OLDEST} or newer", "table")
 
 
 def _of_sms(limits: Mapping[str, str], *, newer: bool) -> Iterator[Constraint]:
-    """The strictest of them, with all SMs that set it."""
+    """Yield the strictest of these limits, with all SMs that set it."""
     if limits:
         version = (max if newer else min)(limits.values(), key=version_key)
         sms = [sm for sm, each in limits.items() if each == version]
@@ -189,28 +204,28 @@ def _of_sms(limits: Mapping[str, str], *, newer: bool) -> Iterator[Constraint]:
         yield Constraint(version, f"{sm_list(sms)} {need} CUDA {version} or {way}", "sm")
 
 
-def _pinned(case: Case) -> Iterator[Constraint]:
-    """What leaves one toolkit alone, and so holds it up and down."""
-    if case.pin:
-        yield Constraint(case.pin, f"fleetbuild.yml asks for CUDA {case.pin}", "pin")
-    for cuda in case.jetpacks:
+def _pinned(combination: Combination) -> Iterator[Constraint]:
+    """Yield the constraints that allow exactly one toolkit: the pin, and a Jetson's JetPack."""
+    if combination.pin:
+        yield Constraint(combination.pin, f"fleetbuild.yml asks for CUDA {combination.pin}", "pin")
+    for cuda in combination.jetpacks:
         yield Constraint(
-            cuda, f"a Jetson runs the CUDA of its JetPack alone, here {cuda}", "jetpack"
+            cuda, f"a Jetson runs only the CUDA of its JetPack, here {cuda}", "jetpack"
         )
 
 
 def sm_list(sms: Sequence[str]) -> str:
-    """SM 3.5; SM 3.5 and 8.6."""
+    """Return "SM 3.5" or "SM 3.5 and 8.6"."""
     return f"SM {joined(sms)}"
 
 
 def joined(words: Sequence[str], last: str = "and") -> str:
-    """a; a and b; a, b and c."""
+    """Return "a", "a and b" or "a, b and c"."""
     return f" {last} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def sentence(clauses: Sequence[str]) -> str:
-    """Clauses as one sentence. Names keep their small letter."""
+    """Return the clauses as one sentence. Names keep their lower-case first letter."""
     text = "; ".join(clauses)
     named = text.startswith(("torch ", "fleetbuild"))
     return f"{text if named else text[:1].upper() + text[1:]}."

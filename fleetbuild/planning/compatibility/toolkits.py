@@ -1,4 +1,8 @@
-"""Which CUDA toolkit a group is built with, or why none will do and what will instead."""
+"""The CUDA toolkit that a group is built with.
+
+In: package versions, SMs, drivers and the toolkits on the builders. Out: a `Toolkit`, or an
+`Incompatibility` with a reason and a fix. Runs after nodes are grouped, before wheels are planned.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +22,15 @@ from fleetbuild.hardware.pytorch import (
     companion_for,
     find_torch,
     fits_companion,
-    public,
+    public_version,
     wanted_torch,
 )
 from fleetbuild.models import Facts, Python
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.compatibility.alternatives import nearest_alternative
 from fleetbuild.planning.compatibility.constraints import (
-    Case,
-    case_of,
+    Combination,
+    combination_of,
     joined,
     no_toolkit,
     sentence,
@@ -41,55 +45,56 @@ class Toolkit(Frozen):
 
     version: str  # "13.0"
     evidence: Evidence
-    installed_on: tuple[str, ...] = ()  # the builders that have it; none: it is to be supplied
-    # Where their compiler is none for it: others that will do as well, and take that compiler.
-    instead: tuple[str, ...] = ()
+    installed_on: tuple[str, ...] = ()  # builders that have it; empty: somebody has to install it
+    # If no gcc on these builders suits this toolkit: other toolkits that would do, and suit it.
+    alternatives: tuple[str, ...] = ()
     why: str
 
 
-class Unfit(Frozen):
-    """Why something cannot be built, with a clause for each cause, and the nearest choice."""
+class Incompatibility(Frozen):
+    """Why packages cannot be built, with a clause for each cause, and the nearest alternative."""
 
     reason: str
     fix: str
 
 
-def package_problem(versions: Mapping[str, str]) -> Unfit | None:
-    """Packages of one release that do not belong together, whatever the node."""
-    named = _named(versions)
-    torch = public(named.get("torch", ""))
+def package_incompatibility(versions: Mapping[str, str]) -> Incompatibility | None:
+    """Return why the packages of one release cannot be built together on any node, or None."""
+    canonical = _canonical(versions)
+    torch = public_version(canonical.get("torch", ""))
     if torch is None:
         return None
     if find_torch(str(torch)) is None:
-        return Unfit(
-            reason=f"torch {torch} is older than all that is known, which begins with "
-            f"{OLDEST.name}.",
+        return Incompatibility(
+            reason=f"torch {torch} is older than the oldest supported version, {OLDEST.name}.",
             fix=f"Take torch {OLDEST.newest} or newer.",
         )
-    strangers = [
+    mismatched = [
         name
         for name in COMPANIONS
-        if name in named and not fits_companion(name, named[name], str(torch))
+        if name in canonical and not fits_companion(name, canonical[name], str(torch))
     ]
-    if not strangers:
+    if not mismatched:
         return None
-    return Unfit(
-        reason=" ".join(_stranger(name, named[name], str(torch)) for name in strangers),
-        fix=" ".join(_kin(name, named[name], str(torch)) for name in strangers),
+    return Incompatibility(
+        reason=" ".join(_mismatch(name, canonical[name], str(torch)) for name in mismatched),
+        fix=" ".join(_mismatch_fix(name, canonical[name], str(torch)) for name in mismatched),
     )
 
 
-def member_problem(
+def node_incompatibility(
     versions: Mapping[str, str],
     facts: Facts,
     python_tag: str,
     *,
     pin: str | None = None,
     floors: Mapping[str, str] = MappingProxyType({}),
-) -> Unfit | None:
-    """Why these packages cannot be built for this node at all; None where they can."""
-    case = case_of(_named(versions), facts.sms, python_tag, (facts,), pin, floors=floors)
-    return _unfit(case, facts.pythons)
+) -> Incompatibility | None:
+    """Return why these packages cannot be built for this node, or None if they can."""
+    combination = combination_of(
+        _canonical(versions), facts.sms, python_tag, (facts,), pin, floors=floors
+    )
+    return _incompatibility(combination, facts.pythons)
 
 
 def choose_toolkit(
@@ -101,155 +106,173 @@ def choose_toolkit(
     *,
     pin: str | None = None,
     floors: Mapping[str, str] = MappingProxyType({}),
-) -> Toolkit | Unfit:
-    """The pinned toolkit; else the newest that all members allow and a builder has, one that
-    PyTorch releases torch with (its experiments last) before one that merely can be built with;
-    else the newest such, to be supplied."""
-    case = case_of(_named(versions), sms, python_tag, members, pin, floors=floors)
-    unfit = _unfit(case)
-    if unfit:
-        return unfit
-    offers = [_offer(case, toolkit, builders) for toolkit in case.allowed()]
-    best = max(offers, key=lambda it: (bool(it.owners), it.ready, *case.grade(it.version)))
-    remarks = (*_choice(case, best), *_about_compiler(case, best), *_about_members(case, members))
+) -> Toolkit | Incompatibility:
+    """Return the toolkit for a group, or why no toolkit fits.
+
+    A pinned toolkit wins. Otherwise: a toolkit that a builder has installed, then the best
+    evidence (released by PyTorch, reported to work, should build), then the newest version.
+    """
+    combination = combination_of(_canonical(versions), sms, python_tag, members, pin, floors=floors)
+    incompatibility = _incompatibility(combination)
+    if incompatibility:
+        return incompatibility
+    candidates = [_candidate(combination, toolkit, builders) for toolkit in combination.allowed()]
+    best = max(
+        candidates, key=lambda it: (bool(it.installed_on), it.ready, *combination.grade(it.version))
+    )
+    remarks = (
+        *_about_choice(combination, best),
+        *_about_compiler(combination, best),
+        *_about_members(combination, members),
+    )
     return Toolkit(
         version=best.version,
-        evidence=case.evidence(best.version),
-        installed_on=best.owners,
-        instead=_instead(case, best, builders),
+        evidence=combination.evidence(best.version),
+        installed_on=best.installed_on,
+        alternatives=_alternatives(combination, best, builders),
         why=sentence(remarks),
     )
 
 
 def compiler_needed(versions: Mapping[str, str], toolkit: Toolkit | None) -> Gcc | None:
-    """The versions of gcc that build this, with this toolkit or for the CPU alone. None: any."""
-    return _compiler(_named(versions), toolkit.version if toolkit else None)
+    """Return the gcc versions that can build these packages with this toolkit; None if any can."""
+    return _compiler(_canonical(versions), toolkit.version if toolkit else None)
 
 
 def _compiler(versions: Mapping[str, str], toolkit: str | None) -> Gcc | None:
     torch = find_torch(versions.get("torch", ""))
-    ours = Gcc(torch.gcc) if torch else None
-    theirs = TOOLKITS[toolkit].gcc if toolkit else None
-    return ours & theirs if ours and theirs else ours or theirs
+    torch_gcc = Gcc(torch.gcc) if torch else None
+    toolkit_gcc = TOOLKITS[toolkit].gcc if toolkit else None
+    return torch_gcc & toolkit_gcc if torch_gcc and toolkit_gcc else torch_gcc or toolkit_gcc
 
 
-def _named(versions: Mapping[str, str]) -> dict[str, str]:
+def _canonical(versions: Mapping[str, str]) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in versions.items()}
 
 
-def _unfit(case: Case, pythons: Sequence[Python] = ()) -> Unfit | None:
-    clauses = [*filter(None, (wrong_python(case),)), *no_toolkit(case)]
+def _incompatibility(
+    combination: Combination, pythons: Sequence[Python] = ()
+) -> Incompatibility | None:
+    clauses = [*filter(None, (wrong_python(combination),)), *no_toolkit(combination)]
     if not clauses:
         return None
-    return Unfit(reason=sentence(clauses), fix=nearest_alternative(case, pythons))
+    return Incompatibility(reason=sentence(clauses), fix=nearest_alternative(combination, pythons))
 
 
 @dataclass(frozen=True)
-class _Offer:
-    """An allowed toolkit, and who has it."""
+class _Candidate:
+    """An allowed toolkit, and the builders that have it."""
 
     version: str
-    owners: tuple[str, ...]
-    ready: bool  # an owner has a compiler for it, or can be given any
+    installed_on: tuple[str, ...]
+    ready: bool  # one of these builders has a gcc for it, or no gcc at all yet
 
 
-def _offer(case: Case, toolkit: str, builders: Mapping[str, Facts]) -> _Offer:
-    owners = [
+def _candidate(combination: Combination, toolkit: str, builders: Mapping[str, Facts]) -> _Candidate:
+    installed_on = [
         name
         for name, facts in builders.items()
         if toolkit in map(minor, facts.toolchain.get("nvcc", ()))
     ]
-    ready = [name for name in owners if _has_compiler(case, toolkit, builders[name])]
-    return _Offer(toolkit, tuple(ready or owners), bool(ready))
+    ready = [name for name in installed_on if _has_compiler(combination, toolkit, builders[name])]
+    return _Candidate(toolkit, tuple(ready or installed_on), bool(ready))
 
 
-def _has_compiler(case: Case, toolkit: str, builder: Facts) -> bool:
-    """Whether a gcc there will do. Where there is none yet, one that does will be installed."""
+def _has_compiler(combination: Combination, toolkit: str, builder: Facts) -> bool:
+    """Return whether a gcc on this builder suits; without any gcc, a suitable one is installed."""
     gccs = builder.toolchain.get("gcc", ())
-    needed = _compiler(case.versions, toolkit)
+    needed = _compiler(combination.versions, toolkit)
     return not gccs or needed is None or any(needed.fits(version) for version in gccs)
 
 
-def _instead(case: Case, best: _Offer, builders: Mapping[str, Facts]) -> tuple[str, ...]:
+def _alternatives(
+    combination: Combination, best: _Candidate, builders: Mapping[str, Facts]
+) -> tuple[str, ...]:
     def taken(toolkit: str) -> bool:
-        return any(_has_compiler(case, toolkit, builders[name]) for name in best.owners or builders)
+        return any(
+            _has_compiler(combination, toolkit, builders[name])
+            for name in best.installed_on or builders
+        )
 
-    others = replace(case, pin=None).allowed()
+    others = replace(combination, pin=None).allowed()
     return () if taken(best.version) else tuple(filter(taken, others))
 
 
-def _choice(case: Case, offer: _Offer) -> Iterator[str]:
-    if case.pin:
-        yield f"fleetbuild.yml asks for CUDA {offer.version}"
-    if offer.owners:
-        yield f"CUDA {offer.version} is installed on {joined(offer.owners)}"
+def _about_choice(combination: Combination, candidate: _Candidate) -> Iterator[str]:
+    if combination.pin:
+        yield f"fleetbuild.yml asks for CUDA {candidate.version}"
+    if candidate.installed_on:
+        yield f"CUDA {candidate.version} is installed on {joined(candidate.installed_on)}"
     else:
-        which = f"CUDA {offer.version}" if case.pin else "a CUDA toolkit that goes with this"
+        which = f"CUDA {candidate.version}" if combination.pin else "a matching CUDA toolkit"
         yield f"no builder has {which}"
-    if case.torch:
-        yield _about_torch(case, case.torch, offer)
+    if combination.torch:
+        yield _about_torch(combination, combination.torch, candidate)
     else:
-        yield f"CUDA {offer.version} compiles for {sm_list(case.sms)}"
+        yield f"CUDA {candidate.version} compiles for {sm_list(combination.sms)}"
 
 
-def _about_torch(case: Case, torch: Torch, offer: _Offer) -> str:
-    release = torch.releases.get(offer.version)
-    evidence = case.evidence(offer.version)
+def _about_torch(combination: Combination, torch: Torch, candidate: _Candidate) -> str:
+    release = torch.releases.get(candidate.version)
+    evidence = combination.evidence(candidate.version)
     if evidence == "released" and release:
         how = " as an experiment" if release.status == "experimental" else ""
-        return f"PyTorch releases torch {torch.name} with CUDA {offer.version}{how}"
-    if evidence == "reported" and torch.built_by_others(offer.version, case.sms, case.archs):
+        return f"PyTorch releases torch {torch.name} with CUDA {candidate.version}{how}"
+    if evidence == "reported" and torch.built_by_others(
+        candidate.version, combination.sms, combination.archs
+    ):
         return (
-            f"PyTorch does not release torch {torch.name} with CUDA {offer.version}, and "
+            f"PyTorch does not release torch {torch.name} with CUDA {candidate.version}, and "
             "conda-forge does"
         )
     if evidence == "reported":
-        left = joined(tuple(torch.releases), "and")
+        released = joined(tuple(torch.releases), "and")
         return (
-            f"torch {torch.name} with CUDA {offer.version} is reported to work on "
-            f"{sm_list(case.sms)}, for which PyTorch's own with CUDA {left} has no code"
+            f"torch {torch.name} with CUDA {candidate.version} is reported to work on "
+            f"{sm_list(combination.sms)}, for which PyTorch's own with CUDA {released} has no code"
         )
     if not torch.known:
         return (
-            f"torch {torch.name} is newer than all that is known, which ends with {NEWEST.name}: "
-            f"it is taken to accept CUDA {torch.cuda_from} or newer"
+            f"torch {torch.name} is newer than the newest known version, {NEWEST.name}: fleetbuild "
+            f"assumes that it accepts CUDA {torch.cuda_from} or newer"
         )
     if release:
         return (
-            f"PyTorch's own torch {torch.name} with CUDA {offer.version} has no code for "
-            f"{sm_list(case.without_code(offer.version))}, which nobody is known to have built"
+            f"PyTorch's own torch {torch.name} with CUDA {candidate.version} has no code for "
+            f"{sm_list(combination.without_code(candidate.version))}, and no such build is known"
         )
     return (
         f"torch {torch.name} builds with CUDA {torch.cuda_from} or newer, but PyTorch does not "
-        f"release it with {offer.version}"
+        f"release it with {candidate.version}"
     )
 
 
-def _about_compiler(case: Case, offer: _Offer) -> Iterator[str]:
-    if offer.owners and not offer.ready:
-        needed = _compiler(case.versions, offer.version)
-        yield f"the compiler there is outside of {needed}, so one is to be installed"
+def _about_compiler(combination: Combination, candidate: _Candidate) -> Iterator[str]:
+    if candidate.installed_on and not candidate.ready:
+        needed = _compiler(combination.versions, candidate.version)
+        yield f"the compiler there is not {needed}, so another one is needed"
 
 
-def _about_members(case: Case, members: Sequence[Facts]) -> Iterator[str]:
+def _about_members(combination: Combination, members: Sequence[Facts]) -> Iterator[str]:
     unknown = sum(member.driver is None for member in members)
     if unknown:
         yield f"the driver of {count(unknown, 'member')} is unknown and was not checked"
-    if any(is_jetson(sm) for sm in case.sms):
+    if any(is_jetson(sm) for sm in combination.sms):
         yield "on a Jetson, CUDA comes with JetPack"
 
 
-def _stranger(name: str, version: str, torch: str) -> str:
-    return f"{name} {version} goes with torch {_asked(name, version)}, not with {torch}."
+def _mismatch(name: str, version: str, torch: str) -> str:
+    return f"{name} {version} goes with torch {_wanted_versions(name, version)}, not with {torch}."
 
 
-def _asked(name: str, version: str) -> str:
+def _wanted_versions(name: str, version: str) -> str:
     wanted = str(wanted_torch(name, version))
     plain = wanted.lstrip("=>").removesuffix(".*")
     return f"{plain} or newer" if wanted.startswith(">=") else plain
 
 
-def _kin(name: str, version: str, torch: str) -> str:
-    theirs = companion_for(name, torch)
-    ways = [f"{name} {theirs} with torch {torch}"] if theirs else []
-    return f"Take {' or '.join([*ways, f'torch {_asked(name, version)} with {name} {version}'])}."
+def _mismatch_fix(name: str, version: str, torch: str) -> str:
+    matching = companion_for(name, torch)
+    options = [f"{name} {matching} with torch {torch}"] if matching else []
+    options.append(f"torch {_wanted_versions(name, version)} with {name} {version}")
+    return f"Take {' or '.join(options)}."

@@ -1,4 +1,8 @@
-"""What decides a node's target, and in which words it is no longer what was planned for."""
+"""Whether a node still is what the plan was made for.
+
+In: a node's facts, then and now. Out: the facts that decide its target, and sentences that name
+what changed. Checked by `apply` before anything is built.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,23 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Plan, Python
 from fleetbuild.planning.wheels.keys import digest
 
-_KNOWN = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
-_WORDS = {
+_RUNG_FEATURES = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
+_FIELD_NAMES = {
     "arch": "architecture",
     "isa": "rung",
-    "sms": "GPUs' list of compute capabilities",
+    "sms": "list of GPU compute capabilities",
     "driver": "GPU driver",
     "libc": "C library",
 }
 
 
 def fingerprint(facts: Facts, python: Python | None) -> dict[str, Any]:
-    """The facts of a node that decide its target, and none that an apply changes."""
+    """Return the facts of a node that decide its target. No apply changes them."""
     return {
         "arch": facts.arch,
         "isa": facts.isa,
-        # Flags that no rung asks about come and go with kernels; they decide nothing.
-        "features": digest(sorted(_KNOWN & set(facts.features)))[:16],
+        # Flags outside all rungs come and go with kernels and decide nothing.
+        "features": digest(sorted(_RUNG_FEATURES & set(facts.features)))[:16],
         "sms": sorted(facts.sms),
         "driver": facts.driver,
         "libc": f"{facts.libc.family} {facts.libc.version}" if facts.libc else None,
@@ -33,10 +37,10 @@ def fingerprint(facts: Facts, python: Python | None) -> dict[str, Any]:
     }
 
 
-def stale(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
-    """Sentences that say which node is no longer what was planned for; none if all are.
+def changes_since_plan(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
+    """Return a sentence for each change since the plan was made; an empty list if nothing changed.
 
-    A node that does not answer is not stale: it is unreachable, and the rest goes on.
+    A node that does not answer counts as unreachable, not as changed: apply goes on without it.
     """
     sentences: list[str] = []
     for name, planned in sorted(plan.fingerprint.items()):
@@ -51,14 +55,14 @@ def stale(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
 def _differences(name: str, planned: Mapping[str, Any], facts: Facts) -> list[str]:
     now = fingerprint(facts, None)
     found = [
-        f"{name}: its {word} was {_said(planned.get(key))} when the plan was made and is "
-        f"{_said(now[key])} now."
-        for key, word in _WORDS.items()
+        f"{name}: its {field} was {_format(planned.get(key))} when the plan was made and is "
+        f"{_format(now[key])} now."
+        for key, field in _FIELD_NAMES.items()
         if planned.get(key) != now[key]
     ]
-    # A digest: it tells that they differ, not in what. Another rung says so already.
+    # The digest says that flags differ, not which. A changed rung is reported already.
     if planned.get("features") != now["features"] and planned.get("isa") == now["isa"]:
-        found.append(f"{name}: its CPU flags are no longer those that the plan was made for.")
+        found.append(f"{name}: its CPU flags have changed since the plan was made.")
     return found + _python_difference(name, planned.get("python"), facts)
 
 
@@ -68,13 +72,13 @@ def _python_difference(name: str, planned: Any, facts: Facts) -> list[str]:
     path, tag = planned
     tags = {python.path: python.tag for python in facts.pythons}
     if path not in tags:
-        return [f"{name}: the interpreter {path} was there when the plan was made and is gone now."]
+        return [f"{name}: the interpreter {path} existed when the plan was made and is gone now."]
     if tags[path] != tag:
         return [f"{name}: {path} was {tag} when the plan was made and is {tags[path]} now."]
     return []
 
 
-def _said(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value) or "none"
     return "unknown" if value is None else str(value)

@@ -1,7 +1,8 @@
-"""The plan, made of what is known: inventory, facts, locks and the store. No I/O here.
+"""Assemble the plan from a draft, its locks and the contents of the store. No I/O here.
 
-A caller asks twice before it can plan: `draft` says which groups there are, `lock_request` and
-`build_request` what has to be resolved for them. `make_plan` then puts all of it together.
+In: inventory, facts, packages, configuration, `PlanDraft`, `Locks`, `StoreView`. Out: a `Plan` with
+its digest. Last step of planning: `draft_plan` makes the draft, and `lock_request` and
+`build_request` say what has to be resolved for it first.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from fleetbuild.models.plan import FactsSource
 from fleetbuild.planning.compatibility.beyond_target import sm_problem
 from fleetbuild.planning.document.fingerprint import fingerprint
 from fleetbuild.planning.document.serialize import with_digest
-from fleetbuild.planning.document.warnings import plan_warnings, unasked, without_recipe
+from fleetbuild.planning.document.warnings import (
+    packages_without_recipe,
+    plan_warnings,
+    unread_sources,
+)
 from fleetbuild.planning.draft import PlanDraft, lock_request
 from fleetbuild.planning.eligibility.assess import kubernetes_node
 from fleetbuild.planning.groups import DraftGroup
@@ -40,12 +45,12 @@ from fleetbuild.planning.wheels.plan_wheel import StoreView, plan_wheel
 
 _FALLBACKS = 4
 
-_ASKED = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
+_RUNG_FEATURES = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
 
 
 @dataclass(frozen=True)
-class _Known:
-    """All that a plan is made of, and the answers to the questions asked of it."""
+class _PlanInputs:
+    """The inputs of a plan, and what follows from them for each group."""
 
     inventory: Inventory
     facts: Mapping[str, Facts]
@@ -56,11 +61,11 @@ class _Known:
     store: StoreView
 
     def closure(self, group: DraftGroup) -> Resolution:
-        """What the group installs beside its wheels."""
-        return self.locks[lock_request(group, self.packages, self.drafted.fates)]
+        """Return the dependencies that the group installs with its wheels."""
+        return self.locks[lock_request(group, self.packages, self.drafted.eligibility)]
 
     def problems(self) -> dict[str, tuple[str, str]]:
-        """Groups that cannot be served at all: their name, the reason and the fix."""
+        """Return the blocked groups: name -> reason, fix."""
         found: dict[str, tuple[str, str]] = {}
         for group in self.drafted.groups:
             answer = self.closure(group)
@@ -68,14 +73,14 @@ class _Known:
                 found[group.name] = (answer.problem, answer.fix or "")
         for wheel in self.drafted.wheels:
             if self.config.build.policy == "published" and not wheel.taken:
-                found |= dict.fromkeys(wheel.groups, _unpublished(wheel))
+                found |= dict.fromkeys(wheel.groups, _not_published(wheel))
             if problem := sm_problem(wheel) or build_problem(wheel, self.facts, self.locks):
                 for name in wheel.groups:
                     found.setdefault(name, (problem[0], problem[1] or ""))
         return found
 
     def missing_lock(self) -> Resolution | None:
-        """A question that nobody could be asked, if there is one."""
+        """Return a resolution that failed because no index could be reached, if there is one."""
         if self.locks.unfetched:
             return self.locks.unfetched
         answers = [self.closure(group) for group in self.drafted.groups]
@@ -95,9 +100,9 @@ def make_plan(
     created: str,
     facts_source: FactsSource = "probe",
 ) -> Plan:
-    """The plan for this draft, with these locks and this store."""
-    known = _Known(inventory, facts, packages, config, drafted, locks, store)
-    problems = known.problems()
+    """Return the plan for this draft, with these locks and this store."""
+    inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store)
+    problems = inputs.problems()
     wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
     for wheel in drafted.wheels:
         planned = plan_wheel(
@@ -105,15 +110,16 @@ def make_plan(
             facts,
             locks,
             store,
-            blocked=_of_all(wheel, problems),
+            blocked=_blocked_everywhere(wheel, problems),
             against=[wheels[base.package.name, wheel.groups[0]] for base in wheel.against],
+            image=config.build.image if facts_source == "cluster" else None,
         )
         wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
-    groups = _spare_the_installed(
-        [_group(known, group, wheels, problems) for group in drafted.groups]
+    groups = _reuse_installed_wheels(
+        [_group(inputs, group, wheels, problems) for group in drafted.groups]
     )
-    nodes = _nodes(known, groups, problems)
-    missing = known.missing_lock()
+    nodes = _nodes(inputs, groups, problems)
+    missing = inputs.missing_lock()
     plan = Plan(
         created=created,
         inventory=inventory.source,
@@ -130,9 +136,9 @@ def make_plan(
         build_image=config.build.image,
         cache=config.build.cache,
         fingerprint={
-            name: fingerprint(facts[name], lot.python)
-            for name, lot in drafted.fates.items()
-            if lot.state == "ok"
+            name: fingerprint(facts[name], assessed.python)
+            for name, assessed in drafted.eligibility.items()
+            if assessed.state == "ok"
         },
         nodes=nodes,
         groups=groups,
@@ -140,50 +146,50 @@ def make_plan(
         rollout=config.rollout,
         warnings=(
             *plan_warnings(drafted.wheels, groups, facts, packages, config),
-            *unasked(locks.sources),
-            *without_recipe(packages, locks.sources),
+            *unread_sources(locks.sources),
+            *packages_without_recipe(packages, locks.sources),
         ),
         summary=_summary(nodes, groups),
     )
     return with_digest(plan)
 
 
-def _unpublished(wheel: DraftWheel) -> tuple[str, str]:
-    why = wheel.published.why if wheel.published else "Its source is named, and not its version."
+def _not_published(wheel: DraftWheel) -> tuple[str, str]:
+    why = wheel.published.why if wheel.published else "its source is named, but no version."
     return (
         f"No published wheel of {wheel.package.text} fits: {why}",
-        "Set build.policy to auto, and it is built for these nodes.",
+        "Set build.policy to auto, so that it is built for these nodes.",
     )
 
 
-def _of_all(wheel: DraftWheel, problems: Mapping[str, tuple[str, str]]) -> str | None:
-    """Why nobody needs this wheel: all the groups that it serves are blocked."""
+def _blocked_everywhere(wheel: DraftWheel, problems: Mapping[str, tuple[str, str]]) -> str | None:
+    """Return why this wheel is not needed: every group that it serves is blocked. Else None."""
     if all(name in problems for name in wheel.groups):
         return problems[wheel.groups[0]][0]
     return None
 
 
 def _group(
-    known: _Known,
+    inputs: _PlanInputs,
     group: DraftGroup,
     wheels: Mapping[tuple[str, str], PlannedWheel],
     problems: Mapping[str, tuple[str, str]],
 ) -> PlannedGroup:
-    mine = tuple(wheels[package.name, group.name] for package in known.packages)
+    own_wheels = tuple(wheels[package.name, group.name] for package in inputs.packages)
     if group.name in problems:
         reason = problems[group.name][0]
         blocked = {"action": "blocked", "reason": reason}
-        mine = tuple(wheel.model_copy(update=blocked) for wheel in mine)
-    answer = known.closure(group)
-    taken = {wheel.package for wheel in mine if wheel.published}
+        own_wheels = tuple(wheel.model_copy(update=blocked) for wheel in own_wheels)
+    answer = inputs.closure(group)
+    taken = {wheel.package for wheel in own_wheels if wheel.published}
     dependencies = None
     if not answer.problem:
         dependencies = tuple(file for file in answer.wheels if file.name not in taken)
-    keys = [wheel.artifact_key for wheel in mine if wheel.artifact_key]
+    keys = [wheel.artifact_key for wheel in own_wheels if wheel.artifact_key]
     release = None
-    if dependencies is not None and len(keys) == len(mine):
+    if dependencies is not None and len(keys) == len(own_wheels):
         release = release_id(
-            name=known.config.release,
+            name=inputs.config.release,
             python=group.target.python,
             artifact_keys=keys,
             dependencies=dependencies,
@@ -194,32 +200,32 @@ def _group(
         representative=group.builders[0],
         fallbacks=group.builders[1 : 1 + _FALLBACKS],
         target=group.target,
-        wheels=mine,
+        wheels=own_wheels,
         release_id=release,
         dependencies=dependencies,
         installs=Installs()
         if group.name in problems
-        else _installs(group.nodes, known.facts, known.config.release, release),
+        else _installs(group.nodes, inputs.facts, inputs.config.release, release),
     )
 
 
 def _installs(
     names: Sequence[str], facts: Mapping[str, Facts], release: str, wanted: str | None
 ) -> Installs:
-    lots: dict[str, list[str]] = {"install": [], "up_to_date": [], "upgrade": []}
+    by_action: dict[str, list[str]] = {"install": [], "up_to_date": [], "upgrade": []}
     for name in names:
         current = facts[name].release.get(release)
         if current is None or (current.id == wanted and not current.verified):
-            lots["install"].append(name)
+            by_action["install"].append(name)
         elif current.id == wanted:
-            lots["up_to_date"].append(name)
+            by_action["up_to_date"].append(name)
         else:
-            lots["upgrade"].append(name)
-    return Installs(**{lot: tuple(members) for lot, members in lots.items()})
+            by_action["upgrade"].append(name)
+    return Installs(**{assessed: tuple(members) for assessed, members in by_action.items()})
 
 
-def _spare_the_installed(groups: Sequence[PlannedGroup]) -> tuple[PlannedGroup, ...]:
-    """What every node has already is not built again only because the store was cleared."""
+def _reuse_installed_wheels(groups: Sequence[PlannedGroup]) -> tuple[PlannedGroup, ...]:
+    """Turn builds of wheels that every node has installed already into reuse."""
     needed = {
         wheel.artifact_key
         for group in groups
@@ -227,37 +233,37 @@ def _spare_the_installed(groups: Sequence[PlannedGroup]) -> tuple[PlannedGroup, 
         if group.installs.install or group.installs.upgrade
     }
 
-    def spared(wheel: PlannedWheel) -> PlannedWheel:
+    def reused(wheel: PlannedWheel) -> PlannedWheel:
         if wheel.action != "build" or wheel.artifact_key in needed:
             return wheel
         return wheel.model_copy(update={"action": "reuse", "reason": "Every node has it already."})
 
     return tuple(
-        group.model_copy(update={"wheels": tuple(spared(wheel) for wheel in group.wheels)})
+        group.model_copy(update={"wheels": tuple(reused(wheel) for wheel in group.wheels)})
         for group in groups
     )
 
 
 def _nodes(
-    known: _Known, groups: Sequence[PlannedGroup], problems: Mapping[str, tuple[str, str]]
+    inputs: _PlanInputs, groups: Sequence[PlannedGroup], problems: Mapping[str, tuple[str, str]]
 ) -> dict[str, PlannedNode]:
-    facts, config = known.facts, known.config
+    facts, config = inputs.facts, inputs.config
     group_of = {name: group.name for group in groups for name in group.nodes}
     nodes = {}
-    for node in sorted(known.inventory.nodes, key=lambda node: node.name):
-        lot, group = known.drafted.fates[node.name], group_of.get(node.name)
+    for node in sorted(inputs.inventory.nodes, key=lambda node: node.name):
+        assessed, group = inputs.drafted.eligibility[node.name], group_of.get(node.name)
         current = facts[node.name].release.get(config.release) if node.name in facts else None
         problem = problems.get(group or "")
-        state = "blocked" if problem else lot.state
+        state = "blocked" if problem else assessed.state
         nodes[node.name] = PlannedNode(
             state=state,
             group=group,
-            merged_from=known.drafted.merged.merged_from.get(node.name),
-            reason=problem[0] if problem else lot.reason,
-            fix=problem[1] if problem else lot.fix,
-            warnings=lot.warnings,
+            merged_from=inputs.drafted.merged.merged_from.get(node.name),
+            reason=problem[0] if problem else assessed.reason,
+            fix=problem[1] if problem else assessed.fix,
+            warnings=assessed.warnings,
             isa=node.isa,
-            python=lot.python.path if lot.python and group else None,
+            python=assessed.python.path if assessed.python and group else None,
             kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
             taints=facts[node.name].taints if node.name in facts else (),
             current=current.id if current else None,
@@ -267,10 +273,10 @@ def _nodes(
 
 
 def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
-    """What decides a node's class, as the inventory says it or the probe found it."""
+    """Return what decides a node's class; the inventory's settings override the probe."""
     if facts is None or facts.arch is None:
         return None
-    features = frozenset(facts.features) & _ASKED
+    features = frozenset(facts.features) & _RUNG_FEATURES
     if (own := RUNGS.get(node.isa or "")) and own.arch == facts.arch:
         features &= own.features
     sms = facts.sms if node.sms is None else node.sms

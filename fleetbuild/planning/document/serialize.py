@@ -1,4 +1,8 @@
-"""The plan as a document: stable text, a digest over it, and reading it back with care."""
+"""Write a plan as JSON, with a digest, and read it back.
+
+In: a `Plan` or a text. Out: stable text, or the `Plan`. A text that was edited, or that a newer
+fleetbuild wrote, is refused.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,17 @@ _AGAIN = "Make a new one with: fleetbuild plan INVENTORY"
 
 
 def with_digest(plan: Plan) -> Plan:
-    """The plan with its digest."""
+    """Return the plan with its digest."""
     return plan.model_copy(update={"digest": _digest(plan.model_dump(mode="json"))})
 
 
 def dump_plan(plan: Plan) -> str:
-    """The text of a plan, the same for the same plan."""
+    """Return the text of a plan: the same plan gives the same text."""
     return json.dumps(plan.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
 
 
 def read_plan(text: str, source: str = "The plan") -> Plan:
-    """The plan in this text, if it is one and as it was written."""
+    """Return the plan in this text; refuse a text that is not a plan or was edited."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:

@@ -1,4 +1,7 @@
-"""What a plan warns of though it can be carried out."""
+"""Warnings of a plan: it can be applied, but the user should know these things.
+
+In: draft wheels, planned groups, facts, packages. Out: sentences. Called when a plan is assembled.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from fleetbuild.planning.resolution import Source
 from fleetbuild.planning.wheels.draft import DraftWheel
 from fleetbuild.recipes.model import GENERIC
 
-# Build requirements of code for GPUs.
+# Build requirements that suggest GPU code.
 _FOR_GPUS = re.compile(r"(torch|cupy|nvidia|cuda|triton|pycuda)\b", re.IGNORECASE)
 
 
@@ -25,10 +28,10 @@ def plan_warnings(
     packages: Sequence[Package],
     config: Config,
 ) -> tuple[str, ...]:
-    """What a plan warns of, a sentence each: builders, memory, flags, and what is not known."""
+    """Return the warnings about builders, memory, flags, libraries and unknown versions."""
     warnings = [warning for wheel in wheels for warning in wheel.builders.warnings]
     warnings += filter(
-        None, (_short_of_memory(wheel, facts) for group in groups for wheel in group.wheels)
+        None, (_memory_warning(wheel, facts) for group in groups for wheel in group.wheels)
     )
     warnings += [
         each for group in groups for wheel in group.wheels for each in beyond_target(wheel)
@@ -40,18 +43,18 @@ def plan_warnings(
         for words in wheel.requires.libraries.values()
     ]
     warnings += filter(
-        None, (_without_cudnn(wheel, group, facts) for group in groups for wheel in group.wheels)
+        None, (_cudnn_warning(wheel, group, facts) for group in groups for wheel in group.wheels)
     )
     torch = find_torch(versions_of(packages).get("torch", ""))
     if torch and not torch.known:
         warnings.append(
-            f"torch {torch.name} is newer than all that is known, which ends with {NEWEST.name}: "
-            "it is taken to ask for no older Python, CUDA or compiler than that does."
+            f"torch {torch.name} is newer than the newest known version, {NEWEST.name}: "
+            "fleetbuild assumes the same minimum Python, CUDA and compiler."
         )
     if torch:
         warnings += [
-            f"PyTorch calls torch {torch.name} for Python {version} an experiment: {group.name} "
-            "may not build, and python: or fleetbuild_python can name an older one."
+            f"PyTorch calls torch {torch.name} for Python {version} experimental: {group.name} "
+            "may not build. Choose an older Python with python: or fleetbuild_python."
             for group in groups
             if (version := python_of(group.target.python)) in torch.python.experimental
         ]
@@ -60,54 +63,58 @@ def plan_warnings(
     return tuple(dict.fromkeys(warnings))
 
 
-def unasked(sources: Sequence[Source]) -> tuple[str, ...]:
-    """A warning for each source that did not say what its build needs."""
+def unread_sources(sources: Sequence[Source]) -> tuple[str, ...]:
+    """Return a warning for each source whose build requirements could not be read."""
     return tuple(
-        f"The source of {source.package} {source.version} was not asked what its build needs. "
-        f"{source.unasked} The recipe's own build requirements stand alone."
+        f"The build requirements of {source.package} {source.version} could not be read. "
+        f"{source.metadata_problem} Only the recipe's own build requirements are used."
         for source in sources
-        if source.unasked
+        if source.metadata_problem
     )
 
 
-def without_recipe(packages: Sequence[Package], sources: Sequence[Source]) -> Iterator[str]:
-    """A warning for each package whose build asks for torch or CUDA, and that has no recipe."""
+def packages_without_recipe(
+    packages: Sequence[Package], sources: Sequence[Source]
+) -> Iterator[str]:
+    """Yield a warning for each package without a recipe whose build requires torch or CUDA."""
     generic = {package.name for package in packages if package.recipe.name == GENERIC}
     for source in sources:
         asks = [text for text in source.build_requirements if _FOR_GPUS.match(text)]
         if source.package in generic and asks:
-            told = f"{source.package} has no recipe, and its build asks for {joined(sorted(asks))}"
+            clause = (
+                f"{source.package} has no recipe, and its build requires {joined(sorted(asks))}"
+            )
             yield (
-                f"{told}: it is built as code for the CPU alone, whatever GPUs the nodes have. If "
-                "it has CUDA code, write a recipe that says extends: torch-extension and "
+                f"{clause}: it is built for the CPU only, whatever GPUs the nodes have. "
+                "If it has CUDA code, write a recipe that says extends: torch-extension and "
                 f"packages: [{source.package}] (docs/recipes.md)."
             )
 
 
-def _without_cudnn(
+def _cudnn_warning(
     wheel: PlannedWheel, group: PlannedGroup, facts: Mapping[str, Facts]
 ) -> str | None:
-    """What a torch without cuDNN lacks: it comes as a wheel, and there is not one for all."""
+    """Return a warning if torch is built without cuDNN because no cuDNN wheel fits."""
     if wheel.action == "blocked" or wheel.environment.get("USE_CUDNN") != "0":
         return None
     having = [name for name in group.nodes if facts[name].toolchain.get("cudnn")]
     there = f" The cuDNN of {joined(having)} is not used." if having else ""
     return (
-        f"{wheel.package} for {group.name} is built without cuDNN, of which there is no wheel for "
+        f"{wheel.package} for {group.name} is built without cuDNN: no cuDNN wheel exists for "
         f"CUDA {wheel.cuda} on {group.target.arch} and SM {', '.join(wheel.target.sms)}: "
         f"convolutions and recurrent networks are slower on these GPUs.{there}"
     )
 
 
-def _short_of_memory(wheel: PlannedWheel, facts: Mapping[str, Facts]) -> str | None:
-    """Fewer jobs than one there cannot be: what is left is to say so."""
+def _memory_warning(wheel: PlannedWheel, facts: Mapping[str, Facts]) -> str | None:
+    """Return a warning if one compiler process may need more memory than the builder has."""
     builder = facts.get(wheel.built_on or "")
     if wheel.action != "build" or not builder or not builder.memory_gb:
         return None
     if builder.memory_gb >= wheel.requires.memory_gb:
         return None
     return (
-        f"{wheel.built_on} has {builder.memory_gb:g} GB of memory, and one compiler of "
-        f"{wheel.package} may need {wheel.requires.memory_gb:g} GB: name a stronger machine under "
-        "build.builders, or give it swap."
+        f"{wheel.built_on} has {builder.memory_gb:g} GB of memory, but one compiler process of "
+        f"{wheel.package} may need {wheel.requires.memory_gb:g} GB: name a machine with more "
+        "memory under build.builders, or add swap."
     )

@@ -17,7 +17,7 @@ from fleetbuild.models import Config, Facts, Inventory, Node, Python
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.planning.compatibility.constraints import sm_list
-from fleetbuild.planning.compatibility.toolkits import member_problem, package_problem
+from fleetbuild.planning.compatibility.toolkits import node_incompatibility, package_incompatibility
 from fleetbuild.planning.eligibility.blocked import Blocked
 from fleetbuild.planning.eligibility.interpreters import choose_interpreter
 from fleetbuild.planning.packages import Package, cuda_floors, versions_of
@@ -222,7 +222,7 @@ def _refuse_without_toolkit(
 ) -> None:
     """Block a node whose GPUs, driver and Python leave no CUDA toolkit to build with."""
     versions = versions_of(packages)
-    problem = package_problem(versions) or member_problem(
+    problem = package_incompatibility(versions) or node_incompatibility(
         versions, facts, python.tag, pin=config.cuda, floors=cuda_floors(packages)
     )
     if problem:

@@ -1,11 +1,13 @@
-"""What it costs that groups share a wheel set, in minutes of building.
+"""The cost of a wheel set that several groups share, in minutes of building.
+
+In: groups before merging, recipes, weights from speeds.yml. Out: prices for `partition.py`.
 
 A wheel set costs the minutes in which its wheels are built, and for each node that has it:
   weights.slower    x how much longer the CPU's work takes than with a wheel set of its own
   weights.gigabyte  x the gigabytes of GPU code for SMs that the node does not have
   weights.moved     if it is not the node's own set
-The CPU's work is that of the package that loses most. A wheel that two sets share is counted with
-each: a sum over sets can be made least exactly.
+The slowdown counts the package that loses most. A wheel in two sets is counted in each, so that the
+cost is a plain sum over sets, which can be minimised exactly.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best
 from fleetbuild.models import Config, Facts, Target
-from fleetbuild.planning.compatibility.constraints import case_of, no_toolkit
+from fleetbuild.planning.compatibility.constraints import combination_of, no_toolkit
 from fleetbuild.planning.eligibility.assess import allowed_rungs, wheel_rung
 from fleetbuild.planning.packages import Package, cuda_floors
 from fleetbuild.recipes import Recipe
@@ -28,8 +30,8 @@ from fleetbuild.text import version_key
 
 _DATA = load("speeds.yml")
 
-# None where nodes of these targets can have one wheel set, else the reason why they cannot.
-Sharing = Callable[[Sequence[Target]], str | None]
+# Why nodes of these targets cannot have one wheel set; None if they can.
+SharingConflict = Callable[[Sequence[Target]], str | None]
 
 
 @dataclass(frozen=True)
@@ -37,47 +39,47 @@ class Part:
     """A group before anything is merged."""
 
     target: Target  # without a libc floor
-    features: frozenset[str]  # that all of its nodes may use
+    features: frozenset[str]  # CPU features that all of its nodes may use
     nodes: int
 
     @property
     def name(self) -> str:
-        """What the group is called."""
+        """The name of the group."""
         return self.target.name
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """What no wheel can bridge. A node without a GPU is not given gigabytes of GPU code, nor
-        one with a GPU a wheel that cannot use it."""
+        """What must be equal to share a wheel. Nodes with a GPU never share with nodes without: GPU
+        code is gigabytes for nothing on the one, and missing on the other."""
         gpu = "with GPU code" if self.target.sms else "without GPU code"
         return self.target.arch, self.target.python, self.target.libc.family, gpu
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """The price of a wheel set, under a configuration and for the packages at hand."""
+    """Prices of wheel sets, for these recipes and this configuration."""
 
     recipes: Sequence[Recipe]
     config: Config
-    sharing: Sharing | None = None
+    sharing: SharingConflict | None = None
 
     def price(self, parts: tuple[Part, ...]) -> float | None:
-        """What one wheel set for all of these costs; None where there can be none."""
+        """Return the cost of one wheel set for all these parts; None if they cannot share one."""
         target = self.target(parts)
-        if target is None or self.hindrance(parts):
+        if target is None or self.conflict(parts):
             return None
         return self._minutes(target) + sum(
             part.nodes * self._loss(part.target, target) for part in parts
         )
 
-    def hindrance(self, parts: Sequence[Part]) -> str | None:
-        """Why these cannot share, beyond what target() asks; None where they can."""
+    def conflict(self, parts: Sequence[Part]) -> str | None:
+        """Return why these parts share no CUDA toolkit; None if they do."""
         if self.sharing is None or len(parts) == 1:
             return None
         return self.sharing([part.target for part in parts])
 
     def target(self, parts: Sequence[Part]) -> Target | None:
-        """The best target that all of these can run, if there is one."""
+        """Return the best target that all these parts can run, if there is one."""
         first = parts[0]
         if len(parts) == 1:
             return first.target
@@ -99,20 +101,19 @@ class Pricing:
         )
 
     def slower(self, own: Target, target: Target) -> float:
-        """How much longer the CPU's work takes than with the wheels for its own: 0.5 is half
-        as long again."""
+        """Return how much longer CPU work takes than with wheels for `own`: 0.5 is 50 % longer."""
         ratios = [self._speed(recipe, own) / self._speed(recipe, target) for recipe in self.recipes]
         return max(1.0, *ratios) - 1
 
     def megabytes(self, own: Target, target: Target) -> float:
-        """GPU code for SMs that nodes of `own` do not have."""
+        """Return the megabytes of GPU code for SMs that nodes of `own` do not have."""
         return sum(
             len(set(recipe.sms_of(target.sms)) - set(own.sms)) * recipe.cost.per_sm_mb
             for recipe in self.recipes
         )
 
     def to_build(self, targets: Sequence[Target]) -> tuple[float, float]:
-        """Minutes and megabytes of all the wheels of these sets; a shared wheel counts once."""
+        """Return minutes and megabytes of all wheels of these sets; a shared wheel counts once."""
         wheels = {
             (number, part_of, self._wheel_rung(recipe, target).name, sms)
             for number, recipe in enumerate(self.recipes)
@@ -141,7 +142,7 @@ class Pricing:
         )
 
     def _speed(self, recipe: Recipe, target: Target) -> float:
-        """How fast its work goes with the wheel for this target: measured, else as assumed."""
+        """Return the speed of a package with the wheel for this target: measured, else assumed."""
         rung = self._wheel_rung(recipe, target).name
         use = self.config.grouping.optimize_for
         measured = _DATA["measured"].get(recipe.name, {})
@@ -153,7 +154,7 @@ class Pricing:
 
     def _wheel_rung(self, recipe: Recipe, target: Target) -> Rung:
         rung = wheel_rung(recipe, RUNGS[target.isa], self.config)
-        assert rung  # target() gives none without  # noqa: S101
+        assert rung  # target() returns None if a recipe has no rung  # noqa: S101
         return rung
 
     @cached_property
@@ -161,13 +162,13 @@ class Pricing:
         return allowed_rungs(self.recipes, self.config)
 
 
-def one_toolkit(
+def toolkit_conflicts(
     targets: Mapping[str, Target],
     facts: Mapping[str, Facts],
     packages: Sequence[Package],
     config: Config,
-) -> Sharing:
-    """A judge of groups with these nodes: by all of their SMs and the oldest of their drivers."""
+) -> SharingConflict:
+    """Return a function that says why groups share no CUDA toolkit: by all SMs, oldest driver."""
     versions: dict[str, str] = {
         canonicalize_name(package.name): package.version for package in packages
     }
@@ -176,7 +177,7 @@ def one_toolkit(
         oldest[target] = min(oldest.get(target, facts[name]), facts[name], key=_driver)
 
     def reason(together: Sequence[Target]) -> str | None:
-        case = case_of(
+        combination = combination_of(
             versions,
             {sm for target in together for sm in target.sms},
             together[0].python,
@@ -184,11 +185,11 @@ def one_toolkit(
             config.cuda,
             floors=cuda_floors(packages),
         )
-        return "; ".join(no_toolkit(case)) or None
+        return "; ".join(no_toolkit(combination)) or None
 
     return reason
 
 
 def _driver(facts: Facts) -> tuple[object, ...]:
-    # One that is unknown holds nobody down.
+    # An unknown driver sets no limit.
     return facts.driver is None, version_key(facts.driver or "")

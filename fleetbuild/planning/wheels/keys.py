@@ -1,6 +1,7 @@
-"""Names by content: artifact keys, release ids, versions with a local label.
+"""Names derived from content: artifact keys, release ids, versions with a local label.
 
-Nothing about who builds is in a key: not the builder, nor how its compiler spells the flags.
+In: recipe, source, target, locks. Out: text. A key does not depend on the builder or on how its
+compiler spells the flags.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from fleetbuild.recipes import (
 
 
 def canonical(value: object) -> str:
-    """The one JSON text of a value."""
+    """Return the canonical JSON text of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def digest(value: object) -> str:
-    """The sha256 of a value, as 64 hex digits."""
+    """Return the sha256 of a value, as 64 hex digits."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
@@ -42,10 +43,10 @@ def artifact_key(
     build_lock: Iterable[LockedFile],
     built_against: Iterable[str] = (),
 ) -> str:
-    """The key of the wheel that this source, recipe and target make: 32 hex digits.
+    """Return the key of the wheel for this source, recipe and target: 32 hex digits.
 
-    The libc floor is not in it (a wheel with a lower floor serves as well), and neither are the
-    file hashes of build requirements: the same versions come as other files for another floor.
+    Not in the key: the libc floor (a wheel with a lower floor serves as well) and the file hashes
+    of build requirements (the same versions are other files for another floor).
     """
     job = Job(
         package=package,
@@ -60,7 +61,7 @@ def artifact_key(
             "package": package,
             "version": version,
             "source": source_sha256,
-            # Of the recipe, what it comes to for this job; what it brings in is below.
+            # The recipe as rendered for this job.
             "recipe": recipe.name,
             "environment": render_environment(recipe, job),
             "config_settings": render_settings(recipe, job),
@@ -81,14 +82,14 @@ def artifact_key(
 
 
 def published_key(sha256: str) -> str:
-    """The key of a wheel that others have built: 32 hex digits."""
+    """Return the key of a published wheel: 32 hex digits."""
     return digest(["published", sha256])[:32]
 
 
 def release_id(
     *, name: str, python: str, artifact_keys: Iterable[str], dependencies: Iterable[LockedFile]
 ) -> str:
-    """The id of the release that holds these wheels and dependencies: 16 hex digits."""
+    """Return the id of the release with these wheels and dependencies: 16 hex digits."""
     return digest(
         {
             "name": name,
@@ -100,11 +101,11 @@ def release_id(
 
 
 def wheel_version(version: str, target: Target, cuda: str | None = None) -> str:
-    """The version that the wheel itself carries: 0.8.0+cpu.avx512, 2.13.0+cu126.sm86.avx."""
+    """Return the version of the wheel itself: 0.8.0+cpu.avx512, 2.13.0+cu126.sm86.avx."""
     toolkit = "cu" + "".join(cuda.split(".")[:2]) if cuda else "cpu"
     sms = ["sm" + sm.replace(".", "") for sm in target.sms]
     label = ".".join([toolkit, *sms, RUNGS[target.isa].label])
-    # A version that has a local label already keeps it in front.
+    # An existing local label stays in front.
     return f"{version}.{label}" if "+" in version else f"{version}+{label}"
 
 

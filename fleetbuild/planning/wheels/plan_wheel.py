@@ -1,4 +1,7 @@
-"""Wheels as the plan has them: with a key, and with what is to be done for each."""
+"""Turn a draft wheel into a planned wheel: with its key, and built, reused or taken as published.
+
+In: a `DraftWheel`, locks, the contents of the store. Out: a `PlannedWheel`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import NamedTuple
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, LockedFile, PlannedWheel, Requires, Target
-from fleetbuild.planning.compatibility.compilers import Need, flags_for
+from fleetbuild.planning.compatibility.compilers import CompilerNeed, flags_for
 from fleetbuild.planning.resolution import Locks
 from fleetbuild.planning.wheels.build_requirements import build_lock
 from fleetbuild.planning.wheels.builders import expected_minutes, is_measured, jobs_on, requires_of
@@ -25,13 +28,13 @@ from fleetbuild.text import version_key
 
 
 class Floors(NamedTuple):
-    """What a stored wheel was checked to run on, or a planned one has to: the oldest libraries."""
+    """The oldest libraries that a stored wheel was checked for, or that a planned wheel needs."""
 
     libc: str
-    libstdcxx: str | None = None  # unknown, or no node has one
+    libstdcxx: str | None = None  # None: unknown, or no node has it
 
     def serve(self, wanted: Floors) -> bool:
-        """Whether what runs on these runs on those as well."""
+        """Return whether a wheel with these floors runs on the wanted floors."""
         if version_key(self.libc) > version_key(wanted.libc):
             return False
         if wanted.libstdcxx is None:
@@ -41,7 +44,7 @@ class Floors(NamedTuple):
         )
 
 
-StoreView = Mapping[str, Sequence[Floors]]  # artifact key -> those of its stored wheels
+StoreView = Mapping[str, Sequence[Floors]]  # artifact key -> floors of its stored wheels
 
 
 def plan_wheel(
@@ -52,9 +55,13 @@ def plan_wheel(
     *,
     blocked: str | None,
     against: Sequence[PlannedWheel] = (),
+    image: str | None = None,
 ) -> PlannedWheel:
-    """The wheel with its key, its builder and what is to be done. `blocked` says why not,
-    `against` what it is built against."""
+    """Return the wheel with its key, builder and action.
+
+    `blocked` says why it is not built; `against` are the wheels that it is built against; `image`
+    is the image in which a pod builds it.
+    """
     if wheel.taken:
         return _taken_wheel(wheel, wheel.taken, blocked)
     recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
@@ -80,7 +87,7 @@ def plan_wheel(
         if wheel.published:
             reason = f"{reason} {wheel.published.why}"
     builder = facts[builders.first]
-    need = Need(RUNGS[target.isa], wheel.gcc)
+    need = CompilerNeed(RUNGS[target.isa], wheel.gcc)
     job = job_of(wheel, flags_for(need, builders.order, facts))
     return PlannedWheel(
         package=wheel.package.name,
@@ -117,6 +124,7 @@ def plan_wheel(
             toolkit=wheel.toolkit,
             gcc=wheel.gcc,
             libraries=render_libraries(recipe, job),
+            image=image,
         ),
         source=source.file if source else None,
         source_path=source.path if source else None,
@@ -151,7 +159,7 @@ def _action(
     key: str | None, target: Target, libstdcxx: str | None, store: StoreView
 ) -> tuple[str, str]:
     if key is None:
-        return "build", "The lock is missing, so what the store has is unknown."
+        return "build", "The lock is missing, so the store cannot be searched."
     stored = store.get(key)
     if not stored:
         return "build", "The store has no such wheel yet."
@@ -162,10 +170,10 @@ def _action(
     lowest = min((floors.libc for floors in stored), key=version_key)
     if version_key(lowest) > version_key(wanted.libc):
         return "build", (
-            f"The stored wheel needs {family} {lowest}, and this must run on "
+            f"The stored wheel needs {family} {lowest}, but this one must run on "
             f"{family} {wanted.libc}."
         )
     return "build", (
-        f"The stored wheel was not checked for a libstdc++ as old as GLIBCXX_{libstdcxx}, and "
-        "this must run there."
+        f"The stored wheel was not checked with a libstdc++ as old as GLIBCXX_{libstdcxx}, but "
+        "this one must run there."
     )

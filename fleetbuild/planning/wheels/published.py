@@ -1,7 +1,8 @@
-"""Wheels that others publish: does one fit the nodes of a group, and why not?
+"""Decide whether a published wheel fits the nodes of a group.
 
-What a package's wheels need of a CPU is in its recipe, where they choose their code at run time;
-what PyTorch's need of a GPU is in the tables. Any other wheel has to be read.
+In: a package, a target, the published file. Out: a `PublishedChoice`. The recipe says which CPU the
+published wheels need if they choose code at run time; the tables say which GPUs PyTorch's wheels
+serve. The machine code of any other wheel has to be read.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from fleetbuild.planning.packages import Package
 
 
 class Code(Frozen):
-    """What the machine code in a wheel needs, strictly read."""
+    """The CPU features and SMs that the machine code in a wheel needs."""
 
     features: tuple[str, ...] = ()
     sms: tuple[str, ...] = ()  # "8.6", "9.0a"
     ptx: tuple[str, ...] = ()
 
 
-class Choice(Frozen):
-    """What is published of a package, for one group."""
+class PublishedChoice(Frozen):
+    """Whether a group takes a published wheel of a package, and why."""
 
-    file: LockedFile | None = None  # the wheel that is taken
-    why: str  # it is, or is not
+    file: LockedFile | None = None  # the wheel to take; None: build it
+    why: str  # why it is taken, or why not
 
 
-Choices = Mapping[tuple[str, str], Choice]  # package and group -> choice
+PublishedChoices = Mapping[tuple[str, str], PublishedChoice]  # package and group -> choice
 
 
 def must_be_read(package: Package, target: Target) -> bool:
-    """Whether only its code tells what a published wheel of this package needs."""
+    """Return whether a published wheel's machine code has to be read to know what it needs."""
     told_by_table = package.name in ("torch", *COMPANIONS)
     return target.arch not in package.recipe.published or bool(target.sms and not told_by_table)
 
@@ -49,19 +50,21 @@ def choose_published(
     *,
     versions: Mapping[str, str],
     code: Code | None = None,
-    beside: LockedFile | None = None,
-) -> Choice:
-    """The published wheel, where it fits the target and every member; else why it does not.
-    `beside` is the published torch that a companion comes to stand beside."""
+    published_torch: LockedFile | None = None,
+) -> PublishedChoice:
+    """Return the published wheel if it fits the target and every member, else why it does not.
+    `published_torch` is the published torch that a companion is installed with."""
     torch = versions.get("torch", "") if package.name in ("torch", *COMPANIONS) else ""
     reasons = [
         *_cpu(package, target, code),
         *(_gpus_of_torch(target, members, file, torch) if torch else _gpus(target, code)),
-        *(_companion(file, torch, beside) if torch and package.name in COMPANIONS else ()),
+        *(_companion(file, torch, published_torch) if torch and package.name in COMPANIONS else ()),
     ]
     if reasons:
-        return Choice(why=f"{file.file} does not fit: {'; '.join(reasons)}.")
-    return Choice(file=file, why=f"Published: {_fits(package, target, file, torch)}.")
+        return PublishedChoice(why=f"{file.file} does not fit: {'; '.join(reasons)}.")
+    return PublishedChoice(
+        file=file, why=f"Published: {_why_it_fits(package, target, file, torch)}."
+    )
 
 
 def _cpu(package: Package, target: Target, code: Code | None) -> Iterable[str]:
@@ -70,9 +73,9 @@ def _cpu(package: Package, target: Target, code: Code | None) -> Iterable[str]:
         if not rung <= RUNGS[target.isa]:
             yield f"it is built for {rung.name}, and these nodes are {target.isa}"
     elif code is None:
-        yield "nobody knows what its code needs"
+        yield "it is unknown which CPU its code needs"
     elif beyond := sorted(set(code.features) - set(target.features)):
-        yield f"it holds {', '.join(beyond)}, which {target.isa} is without"
+        yield f"it uses {', '.join(beyond)}, which {target.isa} does not have"
 
 
 def _gpus_of_torch(
@@ -82,7 +85,7 @@ def _gpus_of_torch(
     if not target.sms:
         return
     if cuda is None or torch is None:
-        yield "it is for CPUs"
+        yield "it has no GPU code"
         return
     missing = [sm for sm in target.sms if not torch.has_code_for(cuda, target.arch, sm)]
     if missing:
@@ -93,13 +96,13 @@ def _gpus_of_torch(
 
 
 def _companion(file: LockedFile, version: str, torch: LockedFile | None) -> Iterable[str]:
-    """A companion links the libraries of one variant of torch, and loads with no other."""
+    """A companion links the libraries of one variant of torch and loads only with that."""
     if torch is None:
-        yield "no published torch is taken for these nodes, and it goes with no other"
+        yield "it works only with a published torch, and these nodes get none"
     elif _variant(file, version) != _variant(torch, version):
-        kinds = [f"CUDA {cuda}" if (cuda := _variant(each, version)) else "CPUs alone"
+        kinds = [f"CUDA {cuda}" if (cuda := _variant(each, version)) else "CPUs only"
                  for each in (file, torch)]  # fmt: skip
-        yield f"it is made for {kinds[0]}, and torch {torch.version} for {kinds[1]}"
+        yield f"it is built for {kinds[0]}, but torch {torch.version} for {kinds[1]}"
 
 
 def _gpus(target: Target, code: Code | None) -> Iterable[str]:
@@ -112,7 +115,7 @@ def _gpus(target: Target, code: Code | None) -> Iterable[str]:
 
 
 def _variant(file: LockedFile, torch: str) -> str | None:
-    """The CUDA version of a wheel of PyTorch's: by its label, else as on PyPI; None for CPUs."""
+    """Return the CUDA version of a PyTorch wheel: by its label, else as on PyPI; None for CPU."""
     label = file.version.partition("+")[2]
     if match := re.match(r"cu(\d+)(\d)\b", label):
         return f"{match[1]}.{match[2]}"
@@ -120,12 +123,16 @@ def _variant(file: LockedFile, torch: str) -> str | None:
     return known.pypi if known and not label else None
 
 
-def _fits(package: Package, target: Target, file: LockedFile, torch: str) -> str:
+def _why_it_fits(package: Package, target: Target, file: LockedFile, torch: str) -> str:
     cuda = _variant(file, torch) if torch else None
     rung = package.recipe.published.get(target.arch)
-    cpu = f"runs from {rung} on and picks its code at run time" if rung else "holds nothing beyond"
+    cpu = (
+        f"runs on {rung} or better and chooses its code at run time"
+        if rung
+        else "uses no CPU features beyond"
+    )
     if target.sms:
         return f"{cpu}, with code for SM {', '.join(target.sms)}"
     if cuda:
-        return f"{cpu}; it brings CUDA {cuda}, which these nodes do not use"
+        return f"{cpu}; it includes CUDA {cuda}, which these nodes do not use"
     return cpu if rung else f"{cpu} {target.isa}"

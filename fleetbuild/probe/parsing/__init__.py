@@ -1,1 +1,1 @@
-"""What a node printed, as facts. Pure: text in, facts out; all of it is untrusted."""
+"""Turn the text that a node printed into facts. Pure functions; all input is untrusted."""

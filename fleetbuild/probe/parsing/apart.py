@@ -1,7 +1,7 @@
-"""From a capture to facts, so that a node which sends a lot costs only itself.
+"""Read the facts of a capture, so that a node with huge output delays no other.
 
-In: a capture. Out: facts. A capture of usual size is read here; a larger one in a process of its
-own, with limits on time, processor time and memory. That process runs `main`.
+In: a capture. Out: facts. A capture of usual size is read in this process; a larger one in a
+separate process (`main`) with limits on time, processor time and memory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _TURNS = threading.BoundedSemaphore(max(2, os.cpu_count() or 1))
 
 
 def read_facts(capture: Capture) -> Facts:
-    """The facts that a capture holds. Raises NoAnswer where it cannot be read within limits."""
+    """Return the facts of a capture. Raises NoAnswer if it cannot be read within limits."""
     size = sum(map(len, capture.values()))
     if size <= USUAL:
         return facts_of(capture)
     problem = NoAnswer(
         f"its answer of {size / 2**20:.0f} MB cannot be read within {CPU_SECONDS} s and"
         f" {MEMORY // 2**20} MB of memory",
-        "look at what the sections in `fleetbuild facts --save DIR` hold",
+        "save the sections with `fleetbuild facts --save DIR` and check what is in them",
     )
     deadline = Deadline(SECONDS)
     if not _TURNS.acquire(timeout=SECONDS):
@@ -51,7 +51,7 @@ def read_facts(capture: Capture) -> Facts:
 
 
 def _packed(capture: Capture) -> bytes:
-    """Each section as a line with its name and size, and the text after it."""
+    """Encode a capture: for each section a line with name and size, then its text."""
     texts = ((name, text.encode("utf-8", "surrogatepass")) for name, text in capture.items())
     return b"".join(b"%s %d\n%s" % (name.encode(), len(text), text) for name, text in texts)
 
@@ -66,7 +66,7 @@ def _unpacked() -> Capture:
 
 
 def limit() -> None:
-    """Limit this process: processor time, memory, and no file that it writes."""
+    """Limit processor time and memory of this process, and forbid writing files."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

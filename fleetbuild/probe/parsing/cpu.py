@@ -1,4 +1,4 @@
-"""The CPU, by `uname` and /proc/cpuinfo."""
+"""Read the CPU from `uname` and /proc/cpuinfo."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _THAT_MATTER = frozenset(feature for rung in RUNGS.values() for feature in rung.
 
 @dataclass(frozen=True)
 class Cpu:
-    """What the CPU is and has. `unsupported` says why the node can have no wheel at all."""
+    """The CPU and its features. `unsupported` says why no wheel can be built for the node."""
 
     kernel: str | None
     arch: str | None
@@ -42,7 +42,7 @@ class Cpu:
 
 
 def read_cpu(capture: Capture) -> Cpu:
-    """The CPU by its own flags: those that all processors have."""
+    """Return the CPU with the flags that all of its processors have."""
     system, kernel, machine = _uname(capture)
     if system not in (None, "Linux"):
         return Cpu(kernel, machine, unsupported=f"{system} is not supported: only Linux is.")
@@ -71,21 +71,23 @@ def read_cpu(capture: Capture) -> Cpu:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Processors of a node that are alike."""
+    """The processors of a node with the same model and features."""
 
     features: frozenset[str]
     fields: dict[str, str]
 
 
 def _kinds(fields: list[tuple[str, str]], key: str) -> list[_Kind]:
-    """The kinds of processors: big and little ones, performance and efficiency."""
+    """Return the kinds of processors, such as performance and efficiency cores."""
     processors: list[dict[str, str]] = [{}]
     for name, value in fields:
         if name == "processor":
             processors.append({})
         processors[-1].setdefault(name, value)
     told = [processor for processor in processors[1:] if key in processor]
-    if len(told) < len(processors) - 1 or not told:  # older Arm kernels list flags once, for all
+    if (
+        len(told) < len(processors) - 1 or not told
+    ):  # older Arm kernels list the flags once for all processors
         told = [_first_processor(fields)]
     alike = {tuple(map(processor.get, (key, *_MODEL))): processor for processor in told}
     return [
@@ -95,7 +97,7 @@ def _kinds(fields: list[tuple[str, str]], key: str) -> list[_Kind]:
 
 
 def _masked(arch: str, kinds: list[_Kind]) -> frozenset[str]:
-    """What a processor's model has and no processor shows."""
+    """Return features of the processor model that no processor shows."""
     shown: frozenset[str] = frozenset().union(*(kind.features for kind in kinds))
     models = [expected_rung(kind.fields) for kind in kinds]
     expected = (model.features for model in models if model and model.arch == arch)
@@ -126,14 +128,14 @@ def _microarchitectures(arch: str, kinds: list[_Kind]) -> str | None:
 
 
 def _sve_bits(capture: Capture) -> int | None:
-    """The length of an SVE register as programs get it: 16 to 256 bytes, by sixteens."""
+    """Return the length of an SVE register in bits, if it is valid (16 to 256 bytes)."""
     said = " ".join(lines(capture, "sve", 2, 80)).strip()
     size = int(said) if re.fullmatch(r"\d{2,3}", said, re.ASCII) else 0
     return size * 8 if 16 <= size <= 256 and size % 16 == 0 else None
 
 
 def _uname(capture: Capture) -> tuple[str | None, str | None, str | None]:
-    """System, release and machine, each None where `uname` is missing or no uname."""
+    """System, release and machine, each None if `uname` is missing or malformed."""
     match = next(filter(None, map(_UNAME.fullmatch, lines(capture, "uname", 8, 400))), None)
     return (match[1], match[2], match[3]) if match else (None, None, None)
 
@@ -144,12 +146,12 @@ def _field(line: str) -> tuple[str, str]:
 
 
 def _first_processor(fields: list[tuple[str, str]]) -> dict[str, str]:
-    """Every field as it first stands."""
+    """Return the first value of every field."""
     return dict(reversed(fields))
 
 
 def _common_features(fields: list[tuple[str, str]], key: str) -> frozenset[str]:
-    """Cores can differ, and code may run on any of them."""
+    """Return the features that all cores have, since code may run on any of them."""
     texts = list({value for name, value in fields if name == key})
     common = _features(texts[0]) if texts else frozenset()
     for text in texts[1:]:  # one after the other: all the sets at once can be a gigabyte
@@ -162,8 +164,10 @@ def _features(text: str) -> frozenset[str]:
 
 
 def _arch_by_shape(fields: list[tuple[str, str]]) -> str | None:
-    """What /proc/cpuinfo looks like, where `uname` does not tell. Long mode is x86-64, and only a
-    64-bit Arm kernel says `asimd`."""
+    """Return the architecture from /proc/cpuinfo if `uname` does not name it.
+
+    The flag lm means x86-64; only a 64-bit Arm kernel lists `asimd`.
+    """
     first = _first_processor(fields)
     if "flags" in first:
         return "x86_64" if "lm" in _common_features(fields, "flags") else "i686"
@@ -179,7 +183,7 @@ def _why_unknown(capture: Capture, arch: str | None) -> str:
     if not text.strip():
         return "cpuinfo is missing, so the CPU's features are unknown."
     if arch is None:
-        return "Neither uname nor cpuinfo tells the architecture."
+        return "Neither uname nor cpuinfo shows the architecture."
     return (
         f"cpuinfo names no {_FLAGS[arch]}, so the CPU's features are unknown: {short(text, 60)!r}."
     )

@@ -1,7 +1,7 @@
-"""Raw text from a node to facts. Pure; never raises, whatever the text is.
+"""Turn the captured text of a node into facts. Pure; never raises.
 
-A node is not trusted: text is bounded before it is read, only what has the expected shape is
-taken, and what is shown later has no control characters left.
+A node is not trusted: text is bounded before it is read, only the expected format is accepted, and
+control characters are removed from everything that is shown.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SHARE = re.compile(r"-?\d{1,5}%|-", re.ASCII)
 _FILE_SYSTEM = re.compile(r"[A-Za-z][\w.-]{0,30}", re.ASCII)
 # CPython as wheels are named for it: cpython-311-…, cpython-37m-…, cpython-313t-…
 _CPYTHON = re.compile(r"cpython-3\d{1,3}[mt]?(?:-.*)?", re.ASCII)
-# The architecture in an SOABI, and those of another word size that its kernel runs as well.
+# The architecture in an SOABI, and the 32-bit ones that the same kernel runs.
 _FOREIGN = {"x86_64": ("i386", "i686", "x32"), "aarch64": ("arm",)}
 
 
 def facts_of(capture: Capture) -> Facts:
-    """The facts that this text holds. What is missing or makes no sense is unknown."""
+    """Return the facts in a capture; missing or malformed values are unknown."""
     cpu = read_cpu(capture)
     gpus = read_gpus(capture)
     release, damaged = read_release(capture)
@@ -78,12 +78,12 @@ def facts_of(capture: Capture) -> Facts:
 
 
 def releases_of(capture: Capture) -> Mapping[str, Manifest]:
-    """The manifests of the releases that are current on a node, by the name of each release."""
+    """Return the manifests of a node's current releases, by release name."""
     return read_release(capture)[0]
 
 
 def unreachable(reason: str, fix: str = "") -> Facts:
-    """The facts of a node that gave no capture."""
+    """Return the facts of an unreachable node."""
     return Facts(state="unreachable", reason=reason, fix=fix or None)
 
 
@@ -120,7 +120,7 @@ def _libstdcxx(capture: Capture) -> str | None:
 
 
 def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]:
-    """The interpreters, each path once, and a warning for each that nothing is built for."""
+    """Return the interpreters, each path once, and a warning for each unsupported one."""
     pythons: dict[str, Python] = {}
     warnings = []
     for match in filter(
@@ -129,9 +129,11 @@ def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]
         path, soabi, words = match["path"], match["soabi"], match["words"].split()
         machine = soabi.split("-")[2] if soabi.count("-") >= 2 else ""
         if cpu.arch in _FOREIGN and machine.startswith(_FOREIGN[cpu.arch]):
-            warnings.append(f"{short(path)} is a 32-bit Python ({soabi}): it is left out.")
+            warnings.append(f"{short(path)} is a 32-bit Python ({soabi}), so it is left out.")
         elif not _CPYTHON.fullmatch(soabi):
-            warnings.append(f"{short(path)} is a Python that nothing is built for ({soabi}).")
+            warnings.append(
+                f"{short(path)} is a Python without wheel support ({soabi}), so it is left out."
+            )
         elif len(pythons) < MAX_PYTHONS and path not in pythons:
             pythons[path] = Python(
                 path=path,
@@ -159,8 +161,8 @@ def _memory_gb(capture: Capture) -> float | None:
 
 
 def _disk(capture: Capture) -> tuple[float | None, str | None]:
-    """The room where the workspace is, the first line, and the type of the file system that
-    holds the install path, the last one."""
+    """Return the free space of the workspace (first row of df), and the file system type of the
+    install path (last row)."""
     header, *table = lines(capture, "disk", 1000, 1000) or [""]
     rows = list(filter(None, map(_row_of_df, table)))
     if not rows:
@@ -170,8 +172,10 @@ def _disk(capture: Capture) -> tuple[float | None, str | None]:
 
 
 def _row_of_df(line: str) -> tuple[int, str | None] | None:
-    """KB that are free, and the type, which may be a part of the name: names have spaces in them,
-    so a row is known by its three sizes, the share in use, and the path after that."""
+    """Return free KB and file system type of a row.
+
+    Names may contain spaces, so a row is recognised by three sizes, a percentage and a path.
+    """
     words = line.split()
     for at in range(1, len(words) - 4):
         total, used, free, share, mounted = words[at : at + 5]

@@ -1,4 +1,4 @@
-"""What script.sh prints, cut into its sections. Pure."""
+"""Split the output of script.sh into its sections. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from fleetbuild.models import Capture
 SECTIONS = (
     "uname", "cpuinfo", "os-release", "libc", "libstdcxx", "meminfo", "nproc", "disk", "python",
     "nvidia-smi", "lspci", "toolchain", "release",
-    "sve", "device-tree", "mig",  # only where there is such hardware
+    "sve", "device-tree", "mig",  # only on nodes with such hardware
 )  # fmt: skip
 _MAX_MARKS = 8 * len(SECTIONS)  # script.sh prints two a section
 _LONGEST_MARK = 64  # characters after the nonce
 
 
 def split(output: str, nonce: str) -> Capture:
-    """The sections in what script.sh printed. Whatever stands outside of them (a greeting, a
-    profile's chatter) is left out, and so is a section that did not come to its end before another
-    mark. The output is read once, whatever it holds."""
+    """Return the sections in the output of script.sh, reading it once.
+
+    Text outside of sections (a greeting, output of a profile) is dropped, and so is a section whose
+    end mark is missing.
+    """
     text = f"\n{output}"
     sections: dict[str, str] = {}
-    name, start = "", 0  # of the section that has begun
+    name, start = "", 0  # of the open section
     for at, after, words in _marks(text, nonce):
         if words[0] == "begin":
             name, start = " ".join(words[1:]), after + 1
@@ -34,8 +36,7 @@ def split(output: str, nonce: str) -> Capture:
 
 
 def _marks(text: str, nonce: str) -> Iterator[tuple[int, int, list[str]]]:
-    """Each line that starts with the nonce: where the line break before it stands, where the line
-    ends, and its words after the nonce."""
+    """Yield each line that starts with the nonce: start, end, and its words after the nonce."""
     mark, at = f"\n{nonce} ", -1
     for _ in range(_MAX_MARKS):
         at = text.find(mark, at + 1)

@@ -1,4 +1,4 @@
-"""The GPUs, by nvidia-smi's CSV and lspci's lines, and the device tree of boards that have one."""
+"""Read the GPUs from nvidia-smi's CSV, lspci's lines and the device tree of boards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ID = re.compile(r"\[?(?P<id>10de:[0-9a-f]{4})\]?\b", re.IGNORECASE | re.ASCII)
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs that a driver serves, or else those that sit on the bus unserved."""
+    """The GPUs with a working driver, and warnings about the others."""
 
     gpus: tuple[Gpu, ...] = ()
     sms: tuple[str, ...] = ()
@@ -50,46 +50,46 @@ class _Device:
 
 @dataclass(frozen=True)
 class _Soc:
-    """The GPU in a Tegra chip, which is on no PCI bus."""
+    """The GPU in a Tegra chip, which is not on a PCI bus."""
 
     board: str
     sm: str
-    served: bool  # its driver has made its device
+    served: bool  # its driver has created its device
 
 
 def read_gpus(capture: Capture) -> Gpus:
-    """Each GPU's SM: by the driver where it says, else by the PCI device or the chip."""
+    """Return the GPUs with their SMs: from the driver, else from the PCI device or the chip."""
     devices, soc = _devices(capture), _soc(capture)
     rows = _rows(capture)
     if not rows:
-        return _without_rows(capture, devices, soc)
+        return _without_nvidia_smi(capture, devices, soc)
     sms = _sms(rows, devices, soc)
     gpus = tuple(_gpu(row, sm) for row, sm in zip(rows, sms, strict=True))
     return Gpus(
         gpus=gpus,
-        sms=_of_all(gpus),
+        sms=_all_sms(gpus),
         driver=next((row["driver"] for row in rows if row["driver"]), None),
         warnings=(
             *_unknown(gpus),
             *_unserved(rows, devices),
             *split_gpus(capture),
-            *_strange(capture, rows),
+            *_unexpected_lines(capture, rows),
         ),
     )
 
 
-def _of_all(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+def _all_sms(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     return tuple(sorted({gpu.sm for gpu in gpus if gpu.sm}, key=sm_order))
 
 
-def _said(capture: Capture) -> list[str]:
-    """What nvidia-smi printed, without the empty lines."""
+def _smi_lines(capture: Capture) -> list[str]:
+    """Return the non-empty lines that nvidia-smi printed."""
     return [line for line in lines(capture, "nvidia-smi", 4 * MAX_GPUS, 1000) if line]
 
 
 def _rows(capture: Capture) -> list[dict[str, str]]:
-    """The rows of the CSV, by the names in its header; none where it is something else."""
-    split = (line.split(",", _MAX_CELLS) for line in _said(capture))
+    """Return the rows of the CSV by column name; empty if it is not CSV."""
+    split = (line.split(",", _MAX_CELLS) for line in _smi_lines(capture))
     table = [[cell.strip() for cell in cells] for cells in split]
     for number, cells in enumerate(table):
         header = [cell.partition("[")[0].rstrip().lower() for cell in cells]
@@ -100,7 +100,7 @@ def _rows(capture: Capture) -> list[dict[str, str]]:
 
 
 def _named(row: dict[str, str]) -> dict[str, str]:
-    """The cells that matter; "" for one that is missing or no value, such as [N/A]."""
+    """Return the needed cells; "" for a missing or invalid value such as [N/A]."""
 
     def valid(column: str, pattern: re.Pattern[str]) -> str:
         value = row.get(column, "")
@@ -120,12 +120,14 @@ def _gpu(row: dict[str, str], sm: str | None) -> Gpu:
 
 
 def _sms(rows: list[dict[str, str]], devices: list[_Device], soc: _Soc | None) -> list[str | None]:
-    """nvidia-smi counts GPUs in the order of the bus, so the nth row is the nth device. A chip's
-    own GPU it calls "Orin (nvgpu)", and knows next to nothing of it."""
+    """Return the SM of each row. nvidia-smi lists GPUs in bus order, so row n is device n.
+
+    A Tegra chip's own GPU is named "Orin (nvgpu)" and has almost no values.
+    """
     own = ["nvgpu" in row["name"] or not devices for row in rows] if soc else [False] * len(rows)
     on_bus = own.count(False)
     of_devices = [device.sm for device in devices]
-    if len(devices) != on_bus:  # one is not served: only what all of them are is certain
+    if len(devices) != on_bus:  # one has no driver: only an SM common to all is certain
         of_devices = [of_devices[0] if len(set(of_devices)) == 1 else None] * on_bus
     found = iter(of_devices)
     by_place = [soc.sm if soc and mine else next(found) for mine in own]
@@ -143,7 +145,7 @@ def _soc(capture: Capture) -> _Soc | None:
 
 
 def _devices(capture: Capture) -> list[_Device]:
-    """The display controllers: a GPU's audio and USB functions and NVSwitches are none."""
+    """Return the display controllers, without audio and USB functions and NVSwitches."""
     found = map(_display_controller, lines(capture, "lspci", 8 * MAX_GPUS, 1000))
     return list(filter(None, found))[:MAX_GPUS]
 
@@ -158,30 +160,30 @@ def _display_controller(line: str) -> _Device | None:
     return _Device(slot[0].strip(), which["id"].lower(), short(name, 100))
 
 
-def _without_rows(capture: Capture, devices: list[_Device], soc: _Soc | None) -> Gpus:
-    """Those that no nvidia-smi tells of. A Jetson's driver serves its GPU without one."""
-    said = short(" ".join(_said(capture)[:20]))
-    saying = f" nvidia-smi says: {said}" if said else ""
+def _without_nvidia_smi(capture: Capture, devices: list[_Device], soc: _Soc | None) -> Gpus:
+    """Return the GPUs of a node without nvidia-smi output; a Jetson's GPU works without it."""
+    said = short(" ".join(_smi_lines(capture)[:20]))
+    detail = f" nvidia-smi says: {said}" if said else ""
     served = (Gpu(name=soc.board, sm=soc.sm),) if soc and soc.served else ()
     others = {str(device): f"{device.name} [{device.id}]".strip() for device in devices}
     if soc and not soc.served:
         others[f"of {soc.board}"] = soc.board
     if not served and not others:
-        return Gpus(warnings=(f"No GPU is seen.{saying}",) if said else ())
-    fate = "so it is not used" if served else "so this is a CPU node"
+        return Gpus(warnings=(f"No GPU found.{detail}",) if said else ())
+    consequence = "so it is not used" if served else "so this is a CPU node"
     return Gpus(
         gpus=served + tuple(Gpu(name=name) for name in others.values()),
-        sms=_of_all(served),
+        sms=_all_sms(served),
         warnings=tuple(
-            f"The GPU {which} has no working driver, {fate}.{saying}" for which in others
+            f"The GPU {which} has no working driver, {consequence}.{detail}" for which in others
         ),
     )
 
 
 def _unknown(gpus: tuple[Gpu, ...]) -> list[str]:
     return [
-        f"The SM of {gpu.name} is unknown: its driver does not tell it, and neither does its PCI "
-        "device. Set fleetbuild_sms for this host."
+        f"The SM of {gpu.name} is unknown: neither its driver nor its PCI device shows it. "
+        "Set fleetbuild_sms for this host."
         for gpu in gpus
         if gpu.sm is None
     ]
@@ -190,10 +192,10 @@ def _unknown(gpus: tuple[Gpu, ...]) -> list[str]:
 def _unserved(rows: list[dict[str, str]], devices: list[_Device]) -> list[str]:
     if len(devices) <= len(rows):
         return []
-    return [f"{len(devices)} GPUs are on the bus, and the driver serves {len(rows)} of them."]
+    return [f"{len(devices)} GPUs are on the bus, but the driver serves only {len(rows)}."]
 
 
-def _strange(capture: Capture, rows: list[dict[str, str]]) -> list[str]:
-    """Lines between the rows, such as "Unable to determine the device handle"."""
-    others = _said(capture)[len(rows) + 1 :]
+def _unexpected_lines(capture: Capture, rows: list[dict[str, str]]) -> list[str]:
+    """Return a warning about lines between the rows, such as "Unable to determine …"."""
+    others = _smi_lines(capture)[len(rows) + 1 :]
     return [f"nvidia-smi also says: {short(' '.join(others))}"] if others else []

@@ -1,4 +1,4 @@
-"""GPUs that MIG splits into instances, each of which a program takes for a GPU of its own."""
+"""Read which GPUs MIG splits into instances; a program sees each instance as a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INSTANCE = re.compile(r"MIG (?P<profile>[\w.+-]{1,30}) +Device +\d{1,3}: ", re.
 
 
 def split_gpus(capture: Capture) -> list[str]:
-    """A warning for each GPU that MIG is switched on for. Its SM is that of all its instances."""
+    """Return a warning for each GPU with MIG enabled. All its instances have the same SM."""
     said = lines(capture, "mig", 1000, 400)
     modes = filter(None, map(_MODE.fullmatch, said))
     instances = _instances(said)
@@ -25,7 +25,7 @@ def split_gpus(capture: Capture) -> list[str]:
 
 
 def _instances(said: list[str]) -> defaultdict[str, Counter[str]]:
-    """By the index of the GPU: how many of each profile, such as 1g.10gb."""
+    """Return the number of instances per profile (such as 1g.10gb) by GPU index."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     index = ""
     for line in said:
@@ -39,8 +39,8 @@ def _instances(said: list[str]) -> defaultdict[str, Counter[str]]:
 def _sentence(gpu: str, profiles: Counter[str]) -> str:
     if not profiles:
         return (
-            f"{gpu} has MIG switched on and no instance, so no program can use it. Make one "
-            "(nvidia-smi mig -cgi), or switch MIG off."
+            f"{gpu} has MIG enabled but no instance, so no program can use it. Create one "
+            "(nvidia-smi mig -cgi), or disable MIG."
         )
     counts = ", ".join(f"{count} x {profile}" for profile, count in sorted(profiles.items()))
     return f"{gpu} is split by MIG into {counts}: a program sees one of them at a time."

@@ -1,4 +1,4 @@
-"""The manifests of the releases that are current on the node."""
+"""Read the manifests of the current releases on a node."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fleetbuild.models import Capture, Manifest
 from fleetbuild.probe.parsing.text import is_too_long, short
 
 MAX_RELEASES = 64
-MAX_MANIFEST = 256 * 1024  # characters; script.sh prints no more of one
+MAX_MANIFEST = 256 * 1024  # characters; script.sh prints at most this much
 MAX_ITEMS = 5000
 
 
 def read_release(capture: Capture) -> tuple[dict[str, Manifest], list[str]]:
-    """The manifests by the name of their release, and a warning for each that is malformed."""
+    """Return the manifests by release name, and a warning for each malformed one."""
     text = capture.get("release", "").strip()
     if is_too_long("release", text):
         return {}, []
@@ -45,8 +45,10 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _problem(document: object) -> str | None:
-    """What is wrong with a manifest. Its size comes first: each wrong item is a problem to
-    pydantic, and a hundred thousand of them take half a gigabyte."""
+    """Return what is wrong with a manifest, or None.
+
+    The size is checked first: pydantic's errors for 100,000 wrong items take half a gigabyte.
+    """
     values = [document, *document.values()] if isinstance(document, dict) else [document]
     if any(isinstance(value, list | dict) and len(value) > MAX_ITEMS for value in values):
         return f"it holds more than {MAX_ITEMS} items"
@@ -56,7 +58,7 @@ def _problem(document: object) -> str | None:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "all of it"
         return f"{short(where, 60)}: {short(first['msg'], 120)}"
-    return None if manifest.python.isprintable() else "python: it has characters that do not print"
+    return None if manifest.python.isprintable() else "python: it contains unprintable characters"
 
 
 def _malformed(why: str) -> str:

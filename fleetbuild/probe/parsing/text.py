@@ -1,4 +1,4 @@
-"""Text from a node, which may be anything: bounded, split, and fit to be shown."""
+"""Bound, split and clean untrusted text from a node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MAX = {"cpuinfo": MAX_SECTION, "release": MAX_RELEASE}
 
 
 def is_too_long(section: str, text: str) -> bool:
-    """Whether a section is longer than any real one, and so is not read at all."""
+    """Return whether a section is too long to be real; such a section is not read."""
     return len(text) > _MAX.get(section, MAX_OTHER)
 
 
 def too_long(capture: Capture) -> list[str]:
-    """A warning for each section that is too long to be read."""
+    """Return a warning for each section that is too long."""
     return [
         f"{short(section, 40)} is longer than {_MAX.get(section, MAX_OTHER) // 1024**2} MB and is"
         " not read."
@@ -30,8 +30,10 @@ def too_long(capture: Capture) -> list[str]:
 def lines(
     capture: Capture, section: str, most: int = MAX_LINES, longest: int = MAX_LINE
 ) -> list[str]:
-    """The section's first lines, without what does not print; none where it is missing or too
-    long. Every parser says how much it reads, so that no text costs it more than that."""
+    """Return the first printable lines of a section; empty if it is missing or too long.
+
+    Each parser sets limits, so that reading any text has bounded cost.
+    """
     text = capture.get(section, "")
     if is_too_long(section, text):
         return []
@@ -39,12 +41,12 @@ def lines(
 
 
 def clean(text: str) -> str:
-    """The printable characters; a tab or any other white space counts as one space."""
+    """Return the printable characters; a tab or other white space becomes a space."""
     text = text.replace("\t", " ")
     return (text if text.isprintable() else "".join(filter(str.isprintable, text))).strip()
 
 
 def short(text: str, length: int = 200) -> str:
-    """Text for a sentence: one line, not too long."""
+    """Return text for a sentence: one line, bounded in length."""
     text = " ".join(clean(text[: 4 * length].replace("\n", "\t")).split())
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,1 +1,1 @@
-"""How a script reaches a node: locally, by Fabric, or by the ssh program."""
+"""Transports that run a script on a node: locally, with Fabric, or with the ssh program."""

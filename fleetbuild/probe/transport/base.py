@@ -1,4 +1,4 @@
-"""What every way to a node has in common: one script over, one answer back, in bounded time."""
+"""The transport interface: send a script to a node and return its output in bounded time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST_COMPLAINT = 64 * 2**10
 
 
 class NoAnswer(Exception):
-    """A node that did not answer: why, and what to do about it."""
+    """A node did not answer; `reason` and `fix` say why and what to do."""
 
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(reason)
@@ -25,7 +25,7 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node said, and the exit code; None where it did not tell one."""
+    """The output of a node and its exit code (None if unknown)."""
 
     code: int | None
     out: bytes
@@ -33,14 +33,14 @@ class Answer:
 
 
 class Deadline:
-    """A point in time; what is left of it goes to each step on the way."""
+    """A deadline; each step gets the seconds that are left."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     @property
     def left(self) -> float:
-        """Seconds left; raises where there are none."""
+        """Return the seconds left; raises TimeoutError after the deadline."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -48,23 +48,23 @@ class Deadline:
 
 
 class Transport(Protocol):
-    """A way to a node."""
+    """Runs a script on a node."""
 
     def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
         """Run a script in the node's sh. Raises NoAnswer, or TimeoutError at the deadline."""
         ...
 
     def abandon(self) -> None:
-        """Break off what `run` is doing in another thread. Returns at once."""
+        """Abort `run`, which runs in another thread. Returns at once."""
         ...
 
 
 def remote_command(
     become: Become | None, script: bytes, arguments: Sequence[str]
 ) -> tuple[str, bytes]:
-    """The command that runs a script in sh as whom `become` says, and what goes to its stdin.
+    """Return the command that runs a script in sh as the become user, and its standard input.
 
-    It is spelled so that every login shell reads it alike: plain words and single quotes.
+    It uses only plain words and single quotes, which every login shell reads the same way.
     """
     sh = shlex.join(["sh", "-s", "--", *arguments])
     if become is None:
@@ -91,9 +91,9 @@ def _sudo(become: Become, script: bytes, arguments: Sequence[str], sh: str) -> t
         return f"{shlex.join([*sudo, '-n', '-u', become.user, '--'])} {sh}", script
     password = become.password.get_secret_value()
     if "\n" in password:
-        raise NoAnswer("the become password has more than one line", "mend it in the inventory")
-    # sudo may read its password or not ask for one, and on a wrong one reads on. So it gets a pipe
-    # with that one line and nothing else, and the script is not on its standard input.
+        raise NoAnswer("the become password has more than one line", "correct it in the inventory")
+    # sudo may or may not read a password, and reads on after a wrong one. So it gets a pipe with
+    # only that line, and the script is not on its standard input.
     asking = shlex.join([*sudo, "-S", "-p", "", "-u", become.user, "--"])
     story = (
         'IFS= read -r password; script=$(cat); printf "%s\\n" "$password" | '

@@ -1,7 +1,7 @@
-"""The fast channel: Fabric over paramiko, in this process.
+"""The fast transport: Fabric over paramiko, in this process.
 
-paramiko is not OpenSSH. It serves where `ssh -G` shows nothing that it does not know, and its yes
-counts; its no does not: then the ssh program is asked, and what that says is told.
+paramiko is not OpenSSH. It is used if `ssh -G` shows only settings that it supports. If its login
+fails, the ssh program tries again, and the error of that is reported.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 # paramiko logs what it also raises, and Python shows that on stderr where nobody listens.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
-# What this module reads from the settings itself.
+# Settings that this module applies itself.
 _UNDERSTOOD = {
     "host", "hostname", "user", "port", "identityfile", "identitiesonly", "userknownhostsfile",
     "globalknownhostsfile", "stricthostkeychecking", "preferredauthentications", "connecttimeout",
     "passwordauthentication", "kbdinteractiveauthentication", "challengeresponseauthentication",
 }  # fmt: skip
-# What changes nothing for one command without a terminal.
+# Settings without effect on one command without a terminal.
 _IRRELEVANT = {
     "addkeystoagent", "batchmode", "canonicalizefallbacklocal", "checkhostip",
     "clearallforwardings", "compression", "connectionattempts", "controlmaster", "controlpath",
@@ -60,7 +60,7 @@ _CHECKED, _UNCHECKED = ("ask", "yes", "true"), ("no", "off", "false")
 
 
 def beyond_paramiko(login: Login, settings: Settings) -> str | None:
-    """The first setting that paramiko would not honour, or None."""
+    """Return the first setting that paramiko does not support, or None."""
     usual = defaults(login.ssh_executable)
     for name in sorted(settings.keys() | usual.keys() - _UNDERSTOOD - _IRRELEVANT):
         if name in _UNDERSTOOD | _IRRELEVANT:
@@ -80,7 +80,7 @@ def beyond_paramiko(login: Login, settings: Settings) -> str | None:
 
 
 class FabricTransport:
-    """A login by key, agent or password, straight to the node."""
+    """A direct login by key, agent or password."""
 
     def __init__(self, login: Login, settings: Settings) -> None:
         self._login = login
@@ -100,14 +100,14 @@ class FabricTransport:
         except NoAnswer:
             raise
         except Exception as problem:
-            # Any at all: paramiko reads what a stranger sends, and passes on what its own parsing
-            # trips over. That must cost this node's answer, and not everybody's.
+            # Catch everything: paramiko parses untrusted input and may raise any exception. It must
+            # fail this node alone.
             if self._given_up.is_set():
                 raise TimeoutError from None
             if known := _network_problem(problem, self._settings):
                 raise known from None
             if isinstance(problem, paramiko.AuthenticationException) and self._login.password:
-                # A second try with the same password would only bring a lock-out nearer.
+                # A second attempt with the same password could lock the account.
                 raise reasons.login_refused(self._login) from None
             self._program = ProgramTransport(self._login, self._settings)
             return self._program.run(script, arguments, deadline)
@@ -117,7 +117,7 @@ class FabricTransport:
         self._given_up.set()
         if self._program is not None:
             self._program.abandon()
-        # Closing waits for paramiko's own thread; nobody here waits for that.
+        # Closing waits for paramiko's thread, so do not wait here.
         threading.Thread(target=self._close, daemon=True).start()
 
     def _close(self) -> None:
@@ -142,7 +142,7 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
     known = _known_hosts(_known_hosts_files(settings))
     unchecked = settings["stricthostkeychecking"][0] in _UNCHECKED
     if known.beyond and not unchecked:
-        raise EOFError  # for OpenSSH to judge
+        raise EOFError  # let OpenSSH decide
     host, port = settings["hostname"][0], int(settings["port"][0])
     connection = Connection(
         host,
@@ -163,7 +163,7 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
     )
     if not unchecked:
         connection.client.set_missing_host_key_policy(RejectPolicy())
-    if not unchecked or login.password:  # with a password, a changed key is never passed over
+    if not unchecked or login.password:  # a changed host key is never accepted with a password
         name = host.lower() if port == 22 else f"[{host.lower()}]:{port}"
         for kind, key in known.keys_of(name).items():
             connection.client.get_host_keys().add(_paramiko_name(host, port), kind, key)
@@ -181,10 +181,9 @@ def _password(login: Login) -> dict[str, str]:
 
 
 def _fabric_config() -> Any:
-    """Fabric with no configuration file of its own, and none of OpenSSH's.
+    """Return a Fabric configuration that reads no files.
 
-    One for each connection: a Config that is read in one thread while it changes in another is
-    empty for a moment.
+    Each connection has its own: a shared Config is briefly empty while another thread changes it.
     """
     from fabric import Config  # noqa: PLC0415
     from paramiko import SSHConfig  # noqa: PLC0415
@@ -193,7 +192,7 @@ def _fabric_config() -> Any:
 
 
 def _keys(settings: Settings) -> dict[str, Any]:
-    """The key files, and a single one that needs no passphrase read once for all nodes."""
+    """Return the key arguments; a single key without passphrase is read once for all nodes."""
     named = [Path(file).expanduser() for file in settings.get("identityfile", ())]
     files = [str(file) for file in named if file.is_file() and os.access(file, os.R_OK)]
     if len(files) != 1 or Path(f"{files[0]}-cert.pub").exists():
@@ -212,7 +211,7 @@ def _read_key(file: str, _changed: int) -> PKey | None:
     try:
         return PKey.from_path(file)
     except (SSHException, UnknownKeyType, UnsupportedAlgorithm, ValueError, TypeError):
-        return None  # it has a passphrase, or is no key: each login tells that in its own words
+        return None  # it has a passphrase or is invalid: each login reports that
 
 
 def _known_hosts_files(settings: Settings) -> tuple[str, ...]:
@@ -236,10 +235,10 @@ def _read_known_hosts(files: tuple[Path, ...], _changed: tuple[int, ...]) -> Kno
 
 
 def _exchange(connection: Any, command: str, stdin: bytes, deadline: Deadline) -> Answer:
-    """The one round trip: the script goes over, the answer comes back.
+    """Send the script and return the answer.
 
-    No threads for this: a script is far smaller than the window that sshd opens, and what a node
-    complains about waits in paramiko's buffer. A node that fills that costs its own deadline.
+    This needs no threads: the script fits into the window of sshd, and stderr waits in paramiko's
+    buffer. A node that fills the buffer runs into its own deadline.
     """
     channel = connection.create_session()
     channel.settimeout(deadline.left)
@@ -265,11 +264,11 @@ def _feed(channel: Channel, stdin: bytes) -> None:
         channel.sendall(stdin)
         channel.shutdown_write()
     except OSError:
-        return  # it ended, or wants no more: its answer says why
+        return  # the command ended early; its answer says why
 
 
 def _network_problem(problem: Exception, settings: Settings) -> NoAnswer | None:
-    """What no other client could do better."""
+    """Return the error if the network itself failed, which no other client can change."""
     from paramiko.ssh_exception import NoValidConnectionsError  # noqa: PLC0415
 
     host, port = settings["hostname"][0], int(settings["port"][0])

@@ -1,4 +1,4 @@
-"""Why a node did not answer, told from what OpenSSH, sudo and shells print."""
+"""Find out from the messages of OpenSSH, sudo and shells why a node did not answer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fleetbuild.models import Login
 from fleetbuild.probe.transport.base import Answer, NoAnswer
 
 _LONGEST = 200
-_MOST = 4096  # bytes: the last words, after whatever banner a server sends
+_MOST = 4096  # bytes from the end, after any banner of the server
 
 
 def ssh_problem(complaint: bytes, login: Login) -> NoAnswer | None:
-    """What ssh's last words mean."""
+    """Return the error for the last messages of ssh, or None."""
     said = _plain(complaint[-_MOST:])
     for pattern, problem in _SSH:
         if re.search(pattern, said):
@@ -23,7 +23,7 @@ def ssh_problem(complaint: bytes, login: Login) -> NoAnswer | None:
 
 
 def unusable_answer(answer: Answer, login: Login) -> NoAnswer:
-    """Why an answer without a single section is none."""
+    """Return the error for an answer without any section."""
     said = _plain(answer.err[-_MOST:] + b"\n" + answer.out[:_MOST])
     for pattern, reason, fix in _NODE:
         if re.search(pattern, said):
@@ -34,11 +34,13 @@ def unusable_answer(answer: Answer, login: Login) -> NoAnswer:
         return NoAnswer("the connection ended before the answer did", _try(login))
     lines = [line for line in said.splitlines() if line.strip()]
     last = f": {lines[-1].strip()[:_LONGEST]}" if lines else ""
-    return NoAnswer(f"its answer makes no sense (exit code {answer.code}){last}", _try(login))
+    return NoAnswer(
+        f"the node returned a malformed result (exit code {answer.code}){last}", _try(login)
+    )
 
 
 def refused(host: str, port: int | None) -> NoAnswer:
-    """Nothing listens there."""
+    """Return the error for a refused connection."""
     return NoAnswer(
         f"connection refused by {host} port {port or 22}",
         "check that sshd runs there, and on that port",
@@ -46,24 +48,26 @@ def refused(host: str, port: int | None) -> NoAnswer:
 
 
 def no_route(host: str) -> NoAnswer:
-    """The network knows no way."""
+    """Return the error for a missing route."""
     return NoAnswer(f"no route to {host}", "check ansible_host, the network and the firewall")
 
 
 def unknown_name(host: str) -> NoAnswer:
-    """The name does not resolve."""
-    return NoAnswer(f"the name {host} is not known", "set ansible_host, or mend DNS or /etc/hosts")
+    """Return the error for a name that does not resolve."""
+    return NoAnswer(
+        f"the name {host} is not known", "set ansible_host, or correct DNS or /etc/hosts"
+    )
 
 
 def timed_out(host: str) -> NoAnswer:
-    """Nothing came back."""
+    """Return the error for a connection that timed out."""
     return NoAnswer(
         f"connection to {host} timed out", "check that it is up, and that no firewall drops packets"
     )
 
 
 def login_refused(login: Login, methods: str = "") -> NoAnswer:
-    """Authentication failed."""
+    """Return the error for a failed login."""
     user = f" for {login.user}" if login.user else ""
     what = "this password" if login.password else "keys"
     tried = f" ({methods})" if methods else ""
@@ -74,7 +78,7 @@ def login_refused(login: Login, methods: str = "") -> NoAnswer:
 
 
 def command(login: Login) -> str:
-    """An ssh command for a person to try."""
+    """Return an ssh command for the user to try."""
     words = ["ssh", *(["-p", str(login.port)] if login.port else [])]
     words += ["-i", login.key_file] if login.key_file else []
     return shlex.join([*words, f"{login.user}@{login.host}" if login.user else login.host])
@@ -111,11 +115,11 @@ def _denied(said: str, login: Login) -> NoAnswer:
 
 def _jump(said: str, _: Login) -> NoAnswer:
     why = re.search(r"open failed: ([^\n]*)", said)
-    reason = why[1] if why else "it does not let us through"
+    reason = why[1] if why else "it refused to forward the connection"
     return NoAnswer(f"its jump host cannot reach it: {reason[:_LONGEST]}", "check its ProxyJump")
 
 
-# In this order: behind a jump host, ssh says several of these, and the first is the cause.
+# In this order: behind a jump host ssh prints several of these, and the first is the cause.
 _SSH = (
     (r"HOST IDENTIFICATION HAS CHANGED|host key .{1,200} revoked", _changed),
     (r"Host key verification failed|host key is known for", _unknown),

@@ -1,7 +1,7 @@
-"""The keys that known_hosts files hold: read once, and looked up for each node.
+"""Host keys from known_hosts files, read once and looked up for each node.
 
-Names are understood, plain and hashed. Patterns, negations and marks are for OpenSSH to judge,
-which is asked where nothing here lets a node in.
+Plain and hashed names are supported. Patterns, negations and markers are left to OpenSSH, which is
+used if no key is found here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, order=True)
 class _Line:
-    """Where it stands, and what it says of a key."""
+    """A line: its position, and its key."""
 
     number: int
     kind: str
@@ -26,10 +26,10 @@ class _Line:
 
 
 class KnownHosts:
-    """Looked up without reading anything twice: a fleet is large, and so may the files be."""
+    """Host keys by name; each line is read once, since fleets and files may be large."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self.beyond = False  # holds @cert-authority, @revoked or a negation
+        self.beyond = False  # contains @cert-authority, @revoked or a negation
         self._plain: dict[str, list[_Line]] = {}
         self._hashed: list[tuple[bytes, bytes, _Line]] = []  # salt, hash of the name
         for number, line in enumerate(lines):
@@ -40,7 +40,7 @@ class KnownHosts:
                 self._take(words[0].split(","), _Line(number, words[1], words[2]))
 
     def keys_of(self, name: str) -> dict[str, PKey]:
-        """The first key of each kind that stands for exactly this name."""
+        """Return the first key of each kind for exactly this name."""
         keys: dict[str, PKey] = {}
         for line in sorted(self._lines_of(name)):
             key = _read(line)
@@ -50,7 +50,7 @@ class KnownHosts:
 
     def _take(self, names: list[str], line: _Line) -> None:
         for name in names:
-            if name.startswith("!"):  # it may take back what the same line says
+            if name.startswith("!"):  # it may negate a name on the same line
                 self.beyond = True
             elif name.startswith("|1|"):
                 self._hashed += ((*hashed, line) for hashed in _salt_and_hash(name))
@@ -70,7 +70,7 @@ def _salt_and_hash(name: str) -> Iterator[tuple[bytes, bytes]]:
         _, _, salt, digest = name.split("|")
         yield b64decode(salt, validate=True), b64decode(digest, validate=True)
     except ValueError:
-        return  # damaged: it names nobody
+        return  # damaged: it matches no name
 
 
 def _read(line: _Line) -> PKey | None:

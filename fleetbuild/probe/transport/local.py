@@ -1,4 +1,4 @@
-"""The controller itself, for ansible_connection=local."""
+"""Run the script on the controller itself, for ansible_connection=local."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetbuild.probe.transport.process import Process
 
 
 class LocalTransport:
-    """Runs the script in a shell here."""
+    """Runs the script in a local shell."""
 
     def __init__(self, become: Become | None = None) -> None:
         self._become = become

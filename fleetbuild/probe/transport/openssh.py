@@ -1,7 +1,7 @@
-"""OpenSSH: the options that Ansible would give it, what it makes of them, and the program itself.
+"""OpenSSH: the options that Ansible would pass, the effective settings, and the ssh program.
 
-`ssh -G` settles what a login means, with the user's ssh_config, Match and Include: nothing of
-that is read here a second time. See docs/decisions/0004-ssh-transport.md.
+`ssh -G` evaluates a login with the user's ssh_config, Match and Include, so these are not parsed
+here. See docs/decisions/0004-ssh-transport.md.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NO_PASSWORDS = (
     "PreferredAuthentications=gssapi-with-mic,gssapi-keyex,hostbased,publickey",
     "PasswordAuthentication=no",
 )
-# Ours come first, and OpenSSH's first word counts. A master of ours would outlive the probe and
-# hold its pipes; one of the user's that is there already is used, by its ControlPath.
+# These come first, and OpenSSH uses the first value. A new master connection would outlive the
+# probe and hold its pipes; an existing one of the user is used through its ControlPath.
 _OURS = (
     "ControlMaster=no", "RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes",
     "ForwardAgent=no", "ForwardX11=no", "ForwardX11Trusted=no", "PermitLocalCommand=no",
@@ -42,7 +42,7 @@ _PREFIXED = (8, 5)  # since then a question in a server's own words begins with 
 
 
 def options(login: Login, deadline: Deadline | None = None) -> list[str]:
-    """The options for a login, in the order in which Ansible gives them."""
+    """Return the ssh options for a login, in Ansible's order."""
     said = [] if login.host_key_checking else ["StrictHostKeyChecking=no"]
     said += [f"Port={login.port}"] if login.port else []
     said += [f'IdentityFile="{Path(login.key_file).expanduser()}"'] if login.key_file else []
@@ -57,34 +57,34 @@ def _options(words: Sequence[str]) -> list[str]:
 
 
 def settle(login: Login, deadline: Deadline) -> Settings:
-    """What OpenSSH makes of a login: every setting with its values, by `ssh -G`."""
+    """Return OpenSSH's effective settings for a login, from `ssh -G`."""
     if login.host.startswith("-"):
-        raise NoAnswer(f"{login.host!r} is no host name", "mend ansible_host")
+        raise NoAnswer(f"{login.host!r} is not a valid host name", "correct ansible_host")
     words = [login.ssh_executable, "-G", *options(login), "--", login.host]
     return ask_ssh(words, min(10.0, deadline.left))[0]
 
 
 @functools.cache
 def defaults(ssh: str) -> Settings:
-    """OpenSSH's own settings, with no configuration file."""
+    """Return OpenSSH's default settings, without any configuration file."""
     return ask_ssh([ssh, "-F", "none", "-G", "--", "localhost"], 10.0)[0]
 
 
 def ask_ssh(words: Sequence[str], timeout: float) -> tuple[Settings, str]:
-    """The settings that an `ssh -G` prints, and what it says on stderr."""
+    """Return the settings that `ssh -G` prints, and its stderr."""
     try:
         ended = subprocess.run(
             words, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
         raise NoAnswer(
-            "its ssh configuration takes longer to read than 10 s", "look at its Match exec lines"
+            "its ssh configuration takes longer to read than 10 s", "check its Match exec lines"
         ) from None
     except OSError as error:
         raise NoAnswer(f"{words[0]} cannot be run: {error.strerror}", "install OpenSSH") from None
     if ended.returncode != 0:
         said = ended.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise NoAnswer(f"ssh does not accept its options: {said[0]}", "mend the ssh arguments")
+        raise NoAnswer(f"ssh does not accept its options: {said[0]}", "correct the ssh arguments")
     settings: dict[str, tuple[str, ...]] = {}
     for line in ended.stdout.decode(errors="replace").splitlines():
         name, _, value = line.partition(" ")
@@ -94,7 +94,7 @@ def ask_ssh(words: Sequence[str], timeout: float) -> tuple[Settings, str]:
 
 @functools.cache
 def _version(ssh: str) -> tuple[int, int]:
-    """OpenSSH's version; (0, 0) where it does not tell one."""
+    """Return OpenSSH's version; (0, 0) if it is unknown."""
     try:
         ended = subprocess.run(
             [ssh, "-V"], capture_output=True, stdin=subprocess.DEVNULL, timeout=10, check=False
@@ -106,14 +106,14 @@ def _version(ssh: str) -> tuple[int, int]:
 
 
 def _asked_as(login: Login, settings: Settings) -> tuple[str, str]:
-    """The user and the host that OpenSSH names when it asks for this login's password."""
+    """Return the user and host that OpenSSH names in its password prompt."""
     host = settings.get("hostname", (login.host,))[0].lower()
     user = settings.get("user", (login.user or "",))[0]
     return user, settings.get("hostkeyalias", (host,))[0]
 
 
 class ProgramTransport:
-    """The ssh program: all that OpenSSH can do, at the price of a process a node."""
+    """Runs the ssh program: supports all of OpenSSH, but needs a process per node."""
 
     def __init__(self, login: Login, settings: Settings) -> None:
         self._login = login
@@ -126,7 +126,7 @@ class ProgramTransport:
         command, stdin = remote_command(login.become, script, arguments)
         ours = [*_OURS, *(("NumberOfPasswordPrompts=1",) if login.password else ("BatchMode=yes",))]
         if login.password and _version(login.ssh_executable) < _PREFIXED:
-            # A bastion could ask in the words that OpenSSH has for the node's password.
+            # A bastion could imitate OpenSSH's prompt for the node's password.
             ours.append("KbdInteractiveAuthentication=no")
         words = [
             login.ssh_executable,
@@ -146,11 +146,11 @@ class ProgramTransport:
 
 
 class _Askpass:
-    """Lets ssh ask for one password without a terminal.
+    """Gives ssh one password without a terminal.
 
-    The little program answers when the node asks for exactly this login, and only then: not a
-    bastion on the way there, and not the question whether an unknown host key is right. What a
-    server asks in its own words comes after the login, in brackets; those words count for nothing.
+    The askpass program answers only the prompt for exactly this login, not a bastion's prompt and
+    not the question about an unknown host key. OpenSSH puts the login in brackets before a server's
+    own prompt; the prompt itself is ignored.
     """
 
     PROGRAM = """#!/bin/sh

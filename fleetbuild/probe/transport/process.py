@@ -1,4 +1,4 @@
-"""A program with an end: bounded in time and output, and killed with all that it started."""
+"""Run a program with limits on time and output; kill it with all of its children."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetbuild.probe.transport.base import LARGEST, LARGEST_COMPLAINT, Answer, 
 
 
 class Process:
-    """One program in a process group of its own."""
+    """A program in its own process group."""
 
     def __init__(self, words: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._words = words
@@ -44,7 +44,7 @@ class Process:
         return Answer(code, out, err)
 
     def kill(self) -> None:
-        """End it, and whatever it started."""
+        """Kill the program and its children."""
         self._given_up = True
         if self._started is not None and self._started.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -54,7 +54,7 @@ class Process:
 def _talk(
     started: subprocess.Popen[bytes], stdin: bytes, deadline: Deadline
 ) -> tuple[bytes, bytes]:
-    """Feed it and read it at once, so that neither side waits for the other."""
+    """Write and read at the same time, so that neither side blocks."""
     assert started.stdin  # noqa: S101 (all three are pipes)
     assert started.stdout  # noqa: S101
     assert started.stderr  # noqa: S101
@@ -87,7 +87,7 @@ def _feed(sink: int, rest: memoryview) -> memoryview:
         return rest[os.write(sink, rest[: 2**16]) :]
     except BlockingIOError:
         return rest
-    except BrokenPipeError:  # it ended, or wants no more: its answer says why
+    except BrokenPipeError:  # the program ended early; its answer says why
         return rest[:0]
 
 
@@ -96,7 +96,7 @@ def _keep(heard: bytearray, data: bytes, most: int) -> None:
 
 
 def too_much() -> NoAnswer:
-    """The reason for a node that talks without end."""
+    """Return the error for a node that prints too much."""
     return NoAnswer(
-        f"it printed more than {LARGEST // 2**20} MB", "look at what its shell prints at a login"
+        f"it printed more than {LARGEST // 2**20} MB", "check what its shell prints at login"
     )

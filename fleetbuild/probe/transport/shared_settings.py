@@ -1,7 +1,7 @@
-"""One `ssh -G` for all the nodes that OpenSSH cannot tell apart but by their name.
+"""Share one `ssh -G` among nodes whose settings differ only by name.
 
-Which configuration files count is not guessed: `ssh -v` names every one that it reads. Where one of
-them, or an option, could treat one host unlike another, each node is asked for by itself.
+`ssh -v` names the configuration files that ssh reads. If one of them, or an option, could treat
+hosts differently, `ssh -G` runs for each node.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _BY_HOST = re.compile(
 
 
 class SharedSettings:
-    """The settings of many logins, with nothing asked twice."""
+    """The settings of many logins; equal questions are asked once."""
 
     def __init__(self, logins: Iterable[Login]) -> None:
         counted = Counter(_question(login) for login in logins if _is_plain(login))
         self._shared = {words: _Once(words) for words, count in counted.items() if count > 1}
 
     def settle(self, login: Login, deadline: Deadline) -> Settings:
-        """As openssh.settle, from what was asked for all where that holds."""
+        """Return the settings as openssh.settle does, from the shared answer if that is valid."""
         once = self._shared.get(_question(login)) if _is_plain(login) else None
         shared = once.asked(deadline) if once else None
         if shared is None:
@@ -46,7 +46,7 @@ class SharedSettings:
 
 
 class _Once:
-    """One question, asked by the first thread that comes; the others wait for the answer."""
+    """One question, asked by the first thread; other threads wait for the answer."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         self._words = words
@@ -55,7 +55,7 @@ class _Once:
         self._answer: Settings | None = None
 
     def asked(self, deadline: Deadline) -> Settings | None:
-        """What holds for every host; None where hosts may differ."""
+        """Return the settings for all hosts; None if hosts may differ."""
         with self._lock:
             if not self._asked:
                 self._answer = _for_any_host(self._words, deadline)
@@ -68,7 +68,7 @@ def _question(login: Login) -> tuple[str, ...]:
 
 
 def _is_plain(login: Login) -> bool:
-    """Is this asked of OpenSSH itself, with a name that it takes as it is written?"""
+    """Return whether the login uses OpenSSH itself and a name that it does not rewrite."""
     if login.connection != "ssh" or login.ssh_executable != "ssh":
         return False
     if _NAME.fullmatch(login.host):
@@ -80,7 +80,7 @@ def _is_plain(login: Login) -> bool:
 
 
 def _for_any_host(words: tuple[str, ...], deadline: Deadline) -> Settings | None:
-    """The settings for every host alike; None where hosts may differ, or nobody can tell."""
+    """Return the settings for all hosts; None if hosts differ or that is unknown."""
     if any("%" in word for word in words):
         return None
     try:
@@ -91,7 +91,7 @@ def _for_any_host(words: tuple[str, ...], deadline: Deadline) -> Settings | None
         if not files or any(_BY_HOST.search(Path(file).read_bytes()) for file in files):
             return None
     except (NoAnswer, OSError):
-        return None  # each node is told of it by its own question
+        return None  # the question for each node reports the error
     named = {name for name, values in settings.items() if any(_ANY in one for one in values)}
     renamed = named - {"host"} != {"hostname"} or settings["hostname"] != (_ANY,)
     canonical = settings.get("canonicalizehostname", ("false",)) != ("false",)

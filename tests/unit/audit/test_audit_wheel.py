@@ -61,7 +61,7 @@ def test_a_newer_libstdcxx_than_the_nodes_have_is_told(tmp_path):
     assert check(wheel, libstdcxx="3.4.29") == ()
     assert check(wheel) == ()  # of nodes that do not say what they have
     assert check(wheel, libstdcxx="3.4.25") == (
-        "demo/_c.so needs GLIBCXX_3.4.29, and the oldest libstdc++ has 3.4.25",
+        "demo/_c.so needs GLIBCXX_3.4.29, but the oldest libstdc++ has 3.4.25",
     )
     own = {"demo/_c.so": code, "demo.libs/libstdc++-1.so.6": code}
     assert check(demo_wheel(tmp_path, files=own), libstdcxx="3.4.25") == ()
@@ -106,7 +106,7 @@ def test_our_wheels_hold_gpu_code_for_their_target_alone(tmp_path, package, buil
     binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
     path = demo_wheel(tmp_path, files={"k.so": binary}, name=package, version=version)
     promise = f"for SM {', '.join(sms)} alone" if sms else "for CPUs"
-    finding = f"k.so holds GPU code for SM {extra}, and it is to be {promise}"
+    finding = f"k.so contains GPU code for SM {extra}, but it must be {promise}"
     told = check(path, package=package, wheel_version=version, sms=sms)
     assert told == ((finding,) if extra else ())
 
@@ -134,14 +134,14 @@ def test_nvidias_own_libraries_are_as_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"package": "other"}, "should be other 1.0+cpu.avx, and METADATA says demo 1.0+cpu.avx"),
+        ({"package": "other"}, "should be other 1.0+cpu.avx, but METADATA says demo 1.0+cpu.avx"),
         ({"wheel_version": "1.0+cpu.avx2"}, "its file name says demo 1.0+cpu.avx"),
         ({"python": "cp312"}, "is for cp311, not cp312"),
         ({"python": "cp311t"}, "is for cp311, not cp311t"),
         ({"arch": "aarch64"}, "not for Linux on aarch64"),
         ({"arch": "aarch64"}, "demo/_c.so is for x86_64, not aarch64"),
-        ({"libc": TargetLibc(family="glibc", floor="2.31")}, "needs glibc 2.34, and the oldest"),
-        ({"libc": TargetLibc(family="musl", floor="1.2.5")}, "linked with glibc, and the nodes"),
+        ({"libc": TargetLibc(family="glibc", floor="2.31")}, "needs glibc 2.34, but the oldest"),
+        ({"libc": TargetLibc(family="musl", floor="1.2.5")}, "linked with glibc, but the nodes"),
     ],
 )
 def test_a_wheel_for_others_is_refused(tmp_path, changes, sentence):
@@ -205,9 +205,12 @@ def test_gpu_code(tmp_path, built, sm, fits):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"replace": {"demo/_c.so": b"other"}}, "'demo/_c.so' is not what RECORD says"),
-        ({"replace": {"demo/new.py": b""}}, "'demo/new.py' has no sound hash in RECORD"),
-        ({"replace": {"demo/_c.so": None}}, "RECORD lists 'demo/_c.so', which is not in it"),
+        ({"replace": {"demo/_c.so": b"other"}}, "'demo/_c.so' does not match RECORD"),
+        ({"replace": {"demo/new.py": b""}}, "'demo/new.py' has no valid hash in RECORD"),
+        (
+            {"replace": {"demo/_c.so": None}},
+            "RECORD lists 'demo/_c.so', but the wheel does not contain it",
+        ),
         ({"replace": {"{info}/RECORD": None}}, "no readable RECORD"),
         ({"replace": {"{info}/RECORD": b'"' + b"x" * 200_000}}, "RECORD cannot be read"),
         ({"replace": {"{info}/WHEEL": None}}, "no readable WHEEL"),
@@ -223,13 +226,13 @@ def test_gpu_code(tmp_path, built, sm, fits):
         ({"file_name": "nonsense.whl"}, "its file name is not a wheel's"),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path, changes, sentence):
+def test_each_defect_is_a_problem(tmp_path, changes, sentence):
     problems = audit_wheel(demo_wheel(tmp_path, files=GOOD, **changes)).problems
     assert any(sentence in problem for problem in problems), problems
     assert check(demo_wheel(tmp_path, files=GOOD, **changes)) != ()
 
 
-def test_links_doubles_and_passwords_are_told(tmp_path):
+def test_links_duplicates_and_encryption_are_problems(tmp_path):
     path = demo_wheel(tmp_path, files=GOOD)
     with zipfile.ZipFile(path, "a") as file:
         link = zipfile.ZipInfo("demo/link")
@@ -247,20 +250,20 @@ def test_links_doubles_and_passwords_are_told(tmp_path):
     assert any("encrypted" in problem for problem in audit_wheel(path).problems)
 
 
-def test_too_much_of_it(tmp_path, monkeypatch):
+def test_too_large_archives_are_not_examined(tmp_path, monkeypatch):
     path = demo_wheel(tmp_path, files=GOOD)
     monkeypatch.setattr(archive, "MAX_MEMBERS", 2)
     monkeypatch.setattr(archive, "MAX_TOTAL", 100)
     assert [p.split(";")[1] for p in audit_wheel(path).problems] == [
-        " more than 2 are not looked at", " more than 0 are not looked at",
+        " more than 2 are not examined", " more than 0 are not examined",
     ]  # fmt: skip
 
 
-def test_no_flood_of_problems(tmp_path):
+def test_the_list_of_problems_is_bounded(tmp_path):
     replace = {f"demo/{n}.py": b"" for n in range(50)}
     problems = audit_wheel(demo_wheel(tmp_path, files=GOOD, replace=replace)).problems
     assert len(problems) == 21
-    assert problems[-1] == "and 30 more of the like"
+    assert problems[-1] == "and 30 more problems"
 
 
 def test_broken_binaries_are_findings(tmp_path):

@@ -149,7 +149,7 @@ def test_an_export_to_where_nothing_can_be_written(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetbuild.fleet.read_plan", lambda _: None)
-    monkeypatch.setattr("fleetbuild.tasks.fleet_store.exported", denied)
+    monkeypatch.setattr("fleetbuild.tasks.fleet_store.export_indexes", denied)
     refused(run("store", "export", "there"), 2, "there", "Permission denied")
 
 

@@ -42,7 +42,7 @@ def test_a_cap_merges_and_says_what_it_costs(planning: Callable[..., Result], ru
     assert "cpu-avx2-cp311 (1 node) gets cpu-avx-cp311: without avx2" in result.stdout
     told = run("explain", "avx2-gpu").stdout
     assert "avx2-gpu: ok, in group cpu-avx-cp311" in told
-    assert "merged: by itself it would be in cpu-avx2-cp311; of 2 wheel sets it gets" in told
+    assert "merged: its own group would be cpu-avx2-cp311; of 2 wheel sets it gets" in told
     assert "1 wheel set: " in run("explain", "cpu-avx-cp311").stdout
 
 

@@ -92,7 +92,7 @@ def job_of(files: dict[str, str], number: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_every_manifest_is_one(version: str) -> None:
+def test_every_manifest_is_valid_yaml(version: str) -> None:
     files, warnings = cluster_builds(plan_of(wheel()))
     assert not warnings
     for each in documents(files):
@@ -182,10 +182,10 @@ def test_what_no_pod_can_fetch_is_left_out_and_told(source: LockedFile) -> None:
     files, warnings = cluster_builds(plan_of(wheel(), other))
     assert len(warnings) == 1
     what, _, fix = warnings[0].partition(", so no Job builds it. ")
-    assert what == f"other 1.0+cpu.x8664: no pod could fetch t.tar.gz from {source.url}"
-    assert "name that under index: in fleetbuild.yml" in fix
+    assert what == f"other 1.0+cpu.x8664: pods cannot fetch t.tar.gz from {source.url}"
+    assert "add it under index: in fleetbuild.yml" in fix
     assert not any("other" in name for name in files)
-    with pytest.raises(BlockedError, match="no pod could fetch") as problem:
+    with pytest.raises(BlockedError, match="pods cannot fetch") as problem:
         cluster_builds(plan_of(other))
     assert problem.value.fix == fix
 
@@ -193,12 +193,12 @@ def test_what_no_pod_can_fetch_is_left_out_and_told(source: LockedFile) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"build_image": None}, "no image"),
+        ({"build_image": None}, "no build image"),
         ({"lock": "missing", "lock_problem": "no index"}, "no index"),
         ({"groups": ()}, "The plan builds nothing"),
     ],
 )
-def test_plans_that_no_cluster_can_build(changes: dict[str, Any], said: str) -> None:
+def test_plans_that_cannot_be_built_in_a_cluster(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(BlockedError, match=said):
         cluster_builds(plan_of(wheel(), **changes))
 
@@ -371,9 +371,16 @@ def test_libraries_that_the_image_has_to_hold_are_told() -> None:
     needs = Requires(compiler="gcc", libraries=libraries)
     _, (warning,) = cluster_builds(plan_of(wheel(requires=needs)))
     assert warning == (
-        "tiny 1.0+cpu.x8664 is built with OpenBLAS: python:3.11-bookworm has to hold it, with its "
+        "tiny 1.0+cpu.x8664 is built with OpenBLAS: python:3.11-bookworm must contain it, with its "
         "headers."
     )
+
+
+def test_tools_that_the_image_has_to_hold_are_told_once() -> None:
+    needs = Requires(compiler="gcc", in_image=("the image has to hold the CUDA toolkit 13.0.",))
+    other = wheel(requires=needs, artifact_key=NEXT, package="other")
+    _, told = cluster_builds(plan_of(wheel(requires=needs), other))
+    assert told == needs.in_image
 
 
 def test_a_job_waits_for_what_it_is_built_against(buildable: Plan, tmp_path: Path) -> None:
@@ -402,7 +409,7 @@ def test_a_job_waits_for_what_it_is_built_against(buildable: Plan, tmp_path: Pat
         assert b"Requires-Dist: tiny==1.0+cpu.x8664" in opened.read(metadata)
 
 
-def test_a_file_that_is_another_is_not_built(buildable: Plan, tmp_path: Path) -> None:
+def test_a_file_with_another_hash_is_not_built(buildable: Plan, tmp_path: Path) -> None:
     files, _ = cluster_builds(buildable)
     (tmp_path / "index" / "tiny-1.0.tar.gz").write_bytes(b"something else")
     ran = as_in_a_pod(files, tmp_path)
@@ -427,11 +434,12 @@ def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
 # What comes back.
 
 
-def test_what_is_no_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
     made, store = plan_of(wheel()), Store(tmp_path / "store")
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="There is no"):
         add_built_wheels(made, tmp_path / "nowhere", store)
-    assert add_built_wheels(made, tmp_path, store) == ()
+    with pytest.raises(UsageError, match="no wheel that the last plan builds"):
+        add_built_wheels(made, tmp_path, store)
     home = tmp_path / KEY
     home.mkdir()
     (empty,) = add_built_wheels(made, tmp_path, store)
@@ -443,7 +451,7 @@ def test_what_is_no_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
     assert "tiny" in str(refused.reason)
 
 
-def test_a_pod_is_told_all_that_a_node_is_told() -> None:
+def test_a_pod_gets_the_same_build_parameters_as_a_node() -> None:
     """What the role's module asks for, but what belongs to Ansible or is a folder of the pod."""
     module = plugin("modules.build")
     asked = set(yaml.safe_load(module.DOCUMENTATION)["options"])
@@ -451,3 +459,92 @@ def test_a_pod_is_told_all_that_a_node_is_told() -> None:
     (job,) = [each for each in documents(files) if "job.json" in each.get("data", {})]
     told = json.loads(job["data"]["job.json"])["params"]
     assert told.keys() == asked - {"state", "dir", "cache_dir", "poll"}
+
+
+# To the end, without SSH.
+
+
+@pytest.fixture
+def flow(buildable: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The command line, with a plan of a package that needs another."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    (group,) = buildable.groups
+    (built,) = group.wheels
+    (helper,) = built.build_dependencies
+    helper = helper.model_copy(update={"name": "helper"})
+    group = group.model_copy(update={"dependencies": (helper,)})
+    made = with_digest(buildable.model_copy(update={"groups": (group,)}))
+    StateDir(tmp_path / "state").create().plan_file.write_text(dump_plan(made))
+
+    def run(*words: str) -> Any:
+        return CliRunner().invoke(app, [*words, "--state-dir", "state"])
+
+    run.plan = made  # type: ignore[attr-defined]
+    return run
+
+
+def test_from_a_cluster_alone_to_images_and_indexes(flow: Any, tmp_path: Path) -> None:
+    early = flow("emit", "containers", "--image-prefix", "r/x")
+    assert early.exit_code == 4
+    assert "the store lacks tiny 1.0+cpu.x8664." in early.output
+    assert "fleetbuild emit builds" in early.output
+    assert "fleetbuild apply" not in early.output
+    assert flow("emit", "builds").exit_code == 0
+    ran = as_in_a_pod(cluster_builds(flow.plan)[0], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    added = flow("store", "add", "wheels")
+    assert added.exit_code == 0, added.output
+    assert "1 wheel taken in, 0 refused." in added.output
+    images = flow("emit", "containers", "--image-prefix", "r/x", "--image", "python:3")
+    assert images.exit_code == 0, images.output
+    home = tmp_path / "state" / "manifests" / "containers" / TARGET.name
+    assert (home / "requirements.txt").read_text().startswith("helper==1 --hash=sha256:")
+    assert len(list((home / "files").iterdir())) == 2
+    exported = flow("store", "export", "out")
+    assert exported.exit_code == 0, exported.output
+    simple = tmp_path / "out" / TARGET.name / "simple"
+    assert sorted(path.name for path in simple.iterdir() if path.is_dir()) == ["helper", "tiny"]
+    assert flow("store", "fetch").output == "Fetched 0 files.\n"
+
+
+def test_the_store_fetches_dependencies_and_says_what_is_not_built(
+    flow: Any, tmp_path: Path
+) -> None:
+    ran = flow("store", "fetch")
+    assert ran.exit_code == 0
+    assert "Fetched helper-1-py3-none-any.whl" in ran.output
+    assert f"{TARGET.name}: the store lacks tiny 1.0+cpu.x8664." in ran.output
+    assert flow("store", "fetch").output.startswith("Fetched 0 files.")
+    short = flow("store", "export", "out")
+    assert short.exit_code == 4
+    assert "0 indexes are written, and not one for each group." in short.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dependency_that_the_index_has_not_is_an_error(flow: Any, tmp_path: Path) -> None:
+    (tmp_path / "index" / "helper-1-py3-none-any.whl").unlink()
+    for words in (("store", "fetch"), ("store", "export", "out")):
+        ran = flow(*words)
+        assert ran.exit_code == 6
+        assert "helper-1-py3-none-any.whl cannot be fetched" in ran.output
+
+
+@pytest.mark.parametrize("place", ["loose", "other", "alone"])
+def test_a_wheel_that_nothing_wants_is_told(flow: Any, tmp_path: Path, place: str) -> None:
+    name = "helper-1-py3-none-any.whl"
+    home = tmp_path / "came" / ("c" * 32 if place == "other" else "")
+    home.mkdir(parents=True)
+    (home / name).write_bytes(a_wheel("helper"))
+    ran = flow("store", "add", str(home / name if place == "alone" else tmp_path / "came"))
+    assert ran.exit_code == 7
+    assert f"refused: {name}: The last plan does not build it" in ran.output
+    assert "0 wheels taken in, 1 refused." in ran.output
+
+
+def test_a_wheel_is_taken_in_by_its_name_too(flow: Any, tmp_path: Path) -> None:
+    as_in_a_pod(cluster_builds(flow.plan)[0], tmp_path)
+    (built,) = (tmp_path / "wheels" / KEY).glob("*.whl")
+    ran = flow("store", "add", str(built))
+    assert ran.exit_code == 0, ran.output
+    assert Store(tmp_path / "state" / "store").of_key(KEY)

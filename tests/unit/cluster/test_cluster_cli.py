@@ -147,7 +147,7 @@ def test_kubelets_write_names_in_lower_case(
     assert ran.exit_code == 0, ran.output
     assert ours(api, "node-a.example.com")["release"] == RELEASE_ID
     assert ours(api, "b.example.com") == {"class": "cpu-avx2", "isa": "avx2"}
-    assert "B: matched to Nodes by the first label of the name, B to b.example.com" in ran.output
+    assert "B: matched to Nodes by the first part of the name, B to b.example.com" in ran.output
     assert "no host here" not in ran.output
     written = (tmp_path / "state" / "manifests" / "labels" / "labels.sh").read_text()
     assert "node node-a.example.com " in written
@@ -186,7 +186,7 @@ def test_a_cluster_that_has_none_of_the_hosts_is_not_touched(
     assert not api.patches()
 
 
-def test_who_may_not_is_told_before_anything_is_done(
+def test_missing_rights_are_reported_before_anything_is_done(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
     save(reused_plan("a"), a="installed")
@@ -210,7 +210,7 @@ def test_expired_credentials(
     api.add("a")
     ran = emit(token="old")
     assert ran.exit_code == 3
-    assert "no longer takes the credentials of u (401)" in ran.output
+    assert "rejected the credentials of u (401)" in ran.output
 
 
 def test_two_hosts_of_one_name_are_not_labelled(
@@ -220,7 +220,7 @@ def test_two_hosts_of_one_name_are_not_labelled(
     api.add("n", "c")
     ran = emit()
     assert ran.exit_code == 4
-    assert "a, b are all called n in the cluster" in ran.output
+    assert "a, b all have the Node name n" in ran.output
     assert ours(api, "n") == {}
     assert ours(api, "c")
 

@@ -114,42 +114,46 @@ def test_from_within_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("[", None, "not valid YAML"),
         ("[]", None, "current context"),
-        ("3", None, "config: keys with values"),
+        ("3", None, "config: must be keys with values"),
         ("[" * 3000, None, "not valid YAML"),
-        ("clusters: 5", None, "clusters: a list"),
-        ("clusters: [3]", None, "clusters.0: keys with values"),
-        ("users: [{name: a, user: 3}]", None, "users.0.user: keys with values"),
-        ("current-context: [a]", None, "current-context: a text"),
-        ("contexts: [{context: {cluster: [a]}}]", None, "contexts.0.context.cluster: a text"),
-        ("contexts: [{context: {user: [a]}}]", None, "contexts.0.context.user: a text"),
+        ("clusters: 5", None, "clusters: must be a list"),
+        ("clusters: [3]", None, "clusters.0: must be keys with values"),
+        ("users: [{name: a, user: 3}]", None, "users.0.user: must be keys with values"),
+        ("current-context: [a]", None, "current-context: must be a text"),
+        (
+            "contexts: [{context: {cluster: [a]}}]",
+            None,
+            "contexts.0.context.cluster: must be a text",
+        ),
+        ("contexts: [{context: {user: [a]}}]", None, "contexts.0.context.user: must be a text"),
         (config(), "other", "no context 'other'; it has: one"),
-        ({**config(), "clusters": []}, None, "leads to no cluster"),
-        ({**config(), "users": []}, None, "names no user"),
-        (config(server="one:6443"), None, "no address"),
+        ({**config(), "clusters": []}, None, "names a cluster that is not defined"),
+        ({**config(), "users": []}, None, "names a user that is not defined"),
+        (config(server="one:6443"), None, "not a valid API server address"),
         (config(user={"auth-provider": {"name": "gcp"}}), None, "auth-provider"),
         (config(user={"client-key-data": "?"}), None, "not base64"),
         (config(user={"client-key": "nowhere"}), None, "cannot be read"),
-        (config(user={"client-key": "no\0file"}), None, "no file can be called so"),
-        (config(server="https://one:99999"), None, "no address"),
-        (config(server="https://one:abc"), None, "no address"),
-        (config(server="https://[::1"), None, "no address"),
-        (config(server="https://one two"), None, "no address"),
-        (config(server="https://a..b"), None, "no address"),
-        (config(**{"tls-server-name": "a..b"}), None, "no tls-server-name"),
-        (config(**{"certificate-authority": 5}), None, "certificate-authority: a text"),
-        (config(**{"insecure-skip-tls-verify": "false"}), None, "verify: true or false"),
-        (config(**{"proxy-url": 5}), None, "proxy-url: a text"),
-        (config(user={"token": 5}), None, "token: a text"),
-        (config(user={"tokenFile": 5}), None, "tokenFile: a text"),
-        (config(user={"exec": "login"}), None, "exec: keys with values"),
-        (config(user={"exec": {"env": [{"value": "a"}]}}), None, "env.0.name: this is missing"),
-        (config(user={"as": "me", "as-groups": "text"}), None, "as-groups: a list"),
-        (config(user={"as": "me\nX: y"}), None, "no header can name"),
-        (config(user={"as": "me", "as-groups": ["a\n", "b"]}), None, "no header can name"),
-        (config(user={"as-groups": ["a"]}), None, "no `as`"),
+        (config(user={"client-key": "no\0file"}), None, "the file name is invalid"),
+        (config(server="https://one:99999"), None, "not a valid API server address"),
+        (config(server="https://one:abc"), None, "not a valid API server address"),
+        (config(server="https://[::1"), None, "not a valid API server address"),
+        (config(server="https://one two"), None, "not a valid API server address"),
+        (config(server="https://a..b"), None, "not a valid API server address"),
+        (config(**{"tls-server-name": "a..b"}), None, "not a valid tls-server-name"),
+        (config(**{"certificate-authority": 5}), None, "certificate-authority: must be a text"),
+        (config(**{"insecure-skip-tls-verify": "false"}), None, "verify: must be true or false"),
+        (config(**{"proxy-url": 5}), None, "proxy-url: must be a text"),
+        (config(user={"token": 5}), None, "token: must be a text"),
+        (config(user={"tokenFile": 5}), None, "tokenFile: must be a text"),
+        (config(user={"exec": "login"}), None, "exec: must be keys with values"),
+        (config(user={"exec": {"env": [{"value": "a"}]}}), None, "env.0.name: is missing"),
+        (config(user={"as": "me", "as-groups": "text"}), None, "as-groups: must be a list"),
+        (config(user={"as": "me\nX: y"}), None, "printable ASCII"),
+        (config(user={"as": "me", "as-groups": ["a\n", "b"]}), None, "printable ASCII"),
+        (config(user={"as-groups": ["a"]}), None, "without `as`"),
     ],
 )
-def test_what_is_wrong_is_said_with_a_way_out(
+def test_errors_say_what_is_wrong_and_how_to_fix_it(
     tmp_path: Path, document: Any, context: str | None, said: str
 ) -> None:
     path = tmp_path / "config"
@@ -166,7 +170,7 @@ def test_a_token_that_no_header_can_hold(tmp_path: Path, token: str) -> None:
     script = credential(token=token).replace("\\", "\\\\")
     for user in ({"token": token}, {"tokenFile": "token"}, {"exec": command(tmp_path, script)}):
         access = find_access(write(tmp_path / "config", config(user=user)))
-        with pytest.raises(KubeconfigError, match="The token of one is none") as problem:
+        with pytest.raises(KubeconfigError, match="one's token contains") as problem:
             log_in(access)
         assert token not in problem.value.message
 
@@ -177,7 +181,7 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
     assert "12345" not in problem.value.message
 
 
-def test_what_is_null_was_not_said(tmp_path: Path) -> None:
+def test_null_means_unset(tmp_path: Path) -> None:
     user = {"token": "t", "tokenFile": None, "as-groups": None}
     document = config(user=user, **{"proxy-url": None, "insecure-skip-tls-verify": None})
     access = find_access(write(tmp_path / "config", {**document, "preferences": None}))
@@ -192,9 +196,9 @@ def test_a_variable_without_a_value_is_empty(tmp_path: Path) -> None:
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(KubeconfigError, match="There is no kubeconfig"):
+    with pytest.raises(KubeconfigError, match="No kubeconfig found"):
         find_access()
-    with pytest.raises(KubeconfigError, match="There is no kubeconfig /"):
+    with pytest.raises(KubeconfigError, match="The kubeconfig /"):
         find_access(tmp_path / "mine")
     unreadable = tmp_path / "binary"
     unreadable.write_bytes(b"\xff")
@@ -273,7 +277,7 @@ def test_a_command_is_told_what_it_needs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("exit 3", "ended with 3"),
+        ("exit 3", "its exit code was 3"),
         ("echo hello", "no ExecCredential"),
         ("echo '{\"status\": 3}'", "no ExecCredential"),
         (credential(), "neither a token"),
@@ -284,7 +288,7 @@ def test_a_command_is_told_what_it_needs(tmp_path: Path) -> None:
 def test_a_command_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
-    monkeypatch.setattr("fleetbuild.cluster.credentials.PATIENCE", 0.5)
+    monkeypatch.setattr("fleetbuild.cluster.credentials.COMMAND_TIMEOUT", 0.5)
     with pytest.raises(ClusterError, match=said) as problem:
         log_in(exec_access(tmp_path, script))
     assert problem.value.exit_code == 3

@@ -63,7 +63,7 @@ def test_nodes_are_listed_once(labels: ApiLabeller, api: FakeApi) -> None:
     assert [asked.path for asked in api.asked if asked.verb == "GET"] == ["/api/v1/nodes"]
 
 
-def test_strangers_are_nodes_that_no_host_is_called_like(labels: ApiLabeller, api: FakeApi) -> None:
+def test_strangers_are_nodes_without_a_host(labels: ApiLabeller, api: FakeApi) -> None:
     api.add("a", "control-plane")  # the host a is called kube-a there
     assert labels.strangers() == ("a", "control-plane")
 
@@ -71,7 +71,7 @@ def test_strangers_are_nodes_that_no_host_is_called_like(labels: ApiLabeller, ap
 @pytest.mark.parametrize(
     ("code", "error"), [(401, ClusterError), (403, ForbiddenError), (503, None), (409, None)]
 )
-def test_what_every_node_would_be_refused_is_told_first(
+def test_missing_rights_are_an_error_before_any_node_is_labelled(
     labels: ApiLabeller, api: FakeApi, code: int, error: type[Exception] | None
 ) -> None:
     def refuse(asked: object) -> None:
@@ -115,12 +115,10 @@ def test_which_hosts_were_matched_is_said(client: Client, api: FakeApi) -> None:
     api.add("b", "a.example.com", "c.one.com", "c.two.com")
     names = LabelTargets("x.dev", nodes={name: name for name in "abc"})
     labels = ApiLabeller(names, client)
-    assert labels.prepare().startswith(
-        "a: matched to Nodes by the first label of the name, a to a."
-    )
+    assert labels.prepare().startswith("a: matched to Nodes by the first part of the name, a to a.")
     done = labels.publish({"a": SERVED, "b": SERVED, "c": SERVED})
     assert [each.state for each in done.values()] == ["labelled", "labelled", "refused"]
     assert done["a"].kubernetes_node == "a.example.com"
-    assert "any of these Nodes: c.one.com, c.two.com" in str(done["c"].reason)
+    assert "Several Nodes match this host: c.one.com, c.two.com" in str(done["c"].reason)
     assert labels.strangers() == ("c.one.com", "c.two.com")
     assert ours(api, "a.example.com") == RELEASE

@@ -107,7 +107,7 @@ def test_a_conflict_is_taken_over_when_asked_to(client: Client, api: FakeApi) ->
     assert api.nodes["a"].labels.items() >= RELEASE.items()
 
 
-def test_a_label_that_another_owns_too_outlives_us_and_is_told(
+def test_a_stale_label_with_another_owner_remains_and_is_reported(
     client: Client, api: FakeApi
 ) -> None:
     api.add("a")
@@ -192,7 +192,7 @@ def test_a_server_that_does_not_answer_is_asked_a_few_times(
     api.before = on_patch(lambda name: time.sleep(0.4) if name == "a" else None)
     outcomes = label(client, a=ALL, b=ALL)
     assert states(outcomes) == {"a": "unreachable", "b": "labelled"}
-    assert "no answer within 0.2 s, 4 times asked" in str(outcomes["a"].reason)
+    assert "no answer within 0.2 s, 4 attempts" in str(outcomes["a"].reason)
     assert len([asked for asked in api.patches() if asked.path.endswith("/a")]) == 4
     assert waits == [0.5, 1.0, 2.0]
 
@@ -214,12 +214,12 @@ def test_a_busy_server_is_waited_for(
     assert waits == [3.0, 3.0]
 
 
-def test_a_server_that_is_away_is_not_waited_for_once_a_node(client: Client, api: FakeApi) -> None:
+def test_an_absent_server_is_not_waited_for_once_per_node(client: Client, api: FakeApi) -> None:
     names = [f"n{number}" for number in range(4 * AT_ONCE)]
     api.add(*names)
     nodes = list_nodes(client)
     api.before = on_patch(lambda _: time.sleep(0.4))
     outcomes = label_nodes(client, nodes, dict.fromkeys(names, ALL), OURS)
     assert set(states(outcomes).values()) == {"unreachable"}
-    assert any("stopped answering before" in str(each.reason) for each in outcomes.values())
+    assert any("stopped answering earlier" in str(each.reason) for each in outcomes.values())
     assert len({asked.path for asked in api.patches()}) < len(names)

@@ -10,7 +10,7 @@ import pytest
 from fleetbuild.apply.parallel import run_in_parallel
 
 
-def test_each_goes_on_alone_and_results_keep_their_order() -> None:
+def test_jobs_run_independently_and_results_keep_their_order() -> None:
     second = Event()
 
     def first() -> str:
@@ -35,7 +35,7 @@ def test_an_error_waits_for_the_others() -> None:
     assert ended == [1]
 
 
-def test_ctrl_c_stops_what_is_under_way_and_begins_nothing_more() -> None:
+def test_ctrl_c_stops_running_jobs_and_starts_no_more() -> None:
     stopping, begun = Event(), []
 
     def wait() -> None:

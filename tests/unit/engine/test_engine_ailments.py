@@ -47,18 +47,18 @@ def test_a_known_text_is_explained_with_its_fix(name: str, text: str, says: str)
     assert "{" not in reason + fix
 
 
-def test_every_ailment_has_a_text_or_is_a_signal_alone() -> None:
+def test_every_known_failure_has_a_text_or_is_a_signal() -> None:
     untold = {row["name"] for row in TABLE} - {name for name, _, _ in TEXTS}
     assert untold == {row["name"] for row in TABLE if "patterns" not in row}
     assert len({row["name"] for row in TABLE}) == len(TABLE)
 
 
 @pytest.mark.parametrize("text", ["", "ValueError: last words", "a {1} {node} {nobody} %s"])
-def test_what_nobody_knows_stays_as_it_is(text: str) -> None:
+def test_an_unknown_text_stays_as_it_is(text: str) -> None:
     assert explain_failure(text, "n", "g", CPU) == (text, "")
 
 
-def test_only_what_fits_the_moment_counts() -> None:
+def test_only_failures_of_this_stage_count() -> None:
     text = "ModuleNotFoundError: No module named 'torch'"
     building, _ = explain_failure(text, "n", "g", CPU, during="build")
     running, _ = explain_failure(text, "n", "g", CPU, during="run")
@@ -71,7 +71,7 @@ def test_a_target_without_gpus_is_named_so() -> None:
     assert "(no GPU)" in explain_failure(text, "n", "g", CPU, during="run")[0]
 
 
-def test_what_a_node_says_is_no_template() -> None:
+def test_text_from_a_node_is_never_a_template() -> None:
     text = "ModuleNotFoundError: No module named 'x{node.__class__}'"
     assert explain_failure(text, "n{1}", "g", CPU)[0].endswith(
         "module x, and it is not among its build requirements."
@@ -109,14 +109,14 @@ def test_any_text_gives_a_reason(text: str) -> None:
             "nvcc error: #error -- unsupported GNU version! gcc versions later than 11 are not "
             "supported!\n" + "more\n" * 20_000 + "ninja: build stopped\n",
             "the compiler failed",  # too far from the end
-            "Read the log, mend it, and apply again.",
+            "Read the log, fix the error, then apply again.",
         ),
         (
             "more\n" * 20_000 + "a.c:1:10: fatal error: Python.h: No such file or directory\n",
             "The headers of Python are missing on avx-1.",
             next(row["fix"] for row in TABLE if row["name"] == "python-headers-missing"),
         ),
-        (None, "the compiler failed", "Read the log, mend it, and apply again."),
+        (None, "the compiler failed", "Read the log, fix the error, then apply again."),
     ],
 )
 def test_a_failed_build_is_explained_by_the_end_of_its_log(
@@ -139,7 +139,7 @@ def test_a_failed_build_is_explained_by_the_end_of_its_log(
     assert reason in [event.message for event in told if event.state == "failed"]
 
 
-def test_what_comes_after_a_failed_build_is_told_so(tmp_path: Path) -> None:
+def test_a_build_after_a_failed_one_says_that_it_was_not_started(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     fleet = FakeFleet({"avx-1": facts("avx")}, FakeStore(tmp_path / "store"))
     fleet.trouble["build.yml", "avx-1"] = "failed"
@@ -147,5 +147,5 @@ def test_what_comes_after_a_failed_build_is_told_so(tmp_path: Path) -> None:
     both = group("avx", ["avx-1"], wheels=(wheel("avx"), second))
     first, after = carry_out(fleet.run(plan(both), tmp_path / "state")).wheels
     assert first.reason == "the compiler failed"
-    assert after.reason == "It was not begun, for hnswlib comes before it on avx-1 and failed."
-    assert after.fix == "Read the log of that, mend it, and apply again."
+    assert after.reason == "Not started: hnswlib, which is built before it on avx-1, failed."
+    assert after.fix == "Read the log of hnswlib, fix the error, then apply again."

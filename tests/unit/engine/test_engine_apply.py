@@ -294,16 +294,18 @@ def test_a_fallback_with_a_newer_libc_does_not_build(fleet: FakeFleet, tmp_path:
     fleet.facts["avx-2"] = facts("avx", libc="2.39")
     result = apply(fleet, tmp_path)
     assert states(result)["avx-2"] == "build_failed"
-    assert "avx-2 has glibc 2.39, newer than 2.36" in str(result.wheels[0].reason)
+    assert "avx-2 has glibc 2.39, newer than the group's oldest, 2.36" in str(
+        result.wheels[0].reason
+    )
     assert result.exit_code == 5
 
 
-def test_a_build_left_running_is_taken_up_where_it_runs(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_build_left_running_is_resumed_on_its_node(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["build.yml", "avx-1"] = "ctrl-c"
     whole = fleet.facts["avx-1"]
     fleet.facts["avx-1"] = whole.model_copy(update=lost())
     fleet.trouble["build.yml", "avx-2"] = "ctrl-c"
-    with pytest.raises(Interrupted, match="builds that had begun go on"):
+    with pytest.raises(Interrupted, match="running builds continue"):
         apply(fleet, tmp_path)
     fleet.facts["avx-1"] = whole
     fleet.trouble.clear()
@@ -323,7 +325,7 @@ def test_an_interrupted_install_goes_on(fleet: FakeFleet, tmp_path: Path) -> Non
     assert [name for name, _ in fleet.calls].count("build.yml") == 1
 
 
-def test_ctrl_c_gives_the_lock_back(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_ctrl_c_releases_the_lock(fleet: FakeFleet, tmp_path: Path) -> None:
     def press(_: str) -> None:
         raise KeyboardInterrupt
 
@@ -335,7 +337,7 @@ def test_ctrl_c_gives_the_lock_back(fleet: FakeFleet, tmp_path: Path) -> None:
     assert apply(fleet, tmp_path).exit_code == 0
 
 
-def test_two_runs_at_once_are_one_too_many(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_second_run_at_the_same_time_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
     def again(_: str) -> None:
         apply(fleet, tmp_path)
 
@@ -366,7 +368,7 @@ def test_a_node_that_left_the_inventory_makes_the_plan_stale(
         apply(fleet, tmp_path)
 
 
-def test_what_is_to_be_supplied_stops_the_run_before_the_first_build(
+def test_missing_requirements_stop_the_run_before_the_first_build(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     wants = Requires(compiler="gcc (present)", to_supply=("CUDA 12.6 is not there.",))
@@ -399,7 +401,7 @@ def test_a_group_with_a_blocked_wheel_is_blocked(fleet: FakeFleet, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("lost_file", "state"), [("setuptools", "build"), ("numpy", "install")])
-def test_a_file_that_is_not_to_be_had_stops_who_needs_it(
+def test_a_file_that_cannot_be_fetched_stops_the_groups_that_need_it(
     fleet: FakeFleet, tmp_path: Path, lost_file: str, state: str
 ) -> None:
     fleet.store.lost.add(lost_file)
@@ -424,7 +426,7 @@ def test_an_unverified_release_is_not_up_to_date(fleet: FakeFleet, tmp_path: Pat
     assert states(apply(fleet, tmp_path))["avx-2"] == "installed"
 
 
-def test_a_node_answers_only_for_what_it_was_asked(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_reply_for_a_build_of_another_node_is_ignored(fleet: FakeFleet, tmp_path: Path) -> None:
     """A builder that says it built another's wheel is not believed."""
     foreign = wheel("avx2").artifact_key
 
@@ -441,17 +443,17 @@ def test_a_node_answers_only_for_what_it_was_asked(fleet: FakeFleet, tmp_path: P
 
 
 @pytest.mark.parametrize("what", ["artifact_key", "source"])
-def test_a_wheel_that_comes_from_nowhere_is_refused(
+def test_a_wheel_that_did_not_arrive_is_refused(
     fleet: FakeFleet, tmp_path: Path, what: str
 ) -> None:
     broken = group("avx", ["avx-1"], wheels=(wheel("avx", **{what: None}),))
-    with pytest.raises(BlockedError, match="does not say what hnswlib"):
+    with pytest.raises(BlockedError, match="no locked source for hnswlib"):
         apply(fleet, tmp_path, plan(broken))
 
 
 def test_a_wheel_to_be_reused_is_not_built_instead(fleet: FakeFleet, tmp_path: Path) -> None:
     reused = group("avx", ["avx-1"], wheels=(wheel("avx", action="reuse"),))
-    with pytest.raises(StalePlanError, match="the store no longer has it"):
+    with pytest.raises(StalePlanError, match="it is no longer in the store"):
         apply(fleet, tmp_path, plan(reused))
     assert not fleet.calls
 
@@ -500,7 +502,7 @@ def test_what_is_in_the_store_can_be_built_against(fleet: FakeFleet, tmp_path: P
     }
 
 
-def test_nothing_is_built_against_a_wheel_that_did_not_come_to_be(
+def test_nothing_is_built_against_a_wheel_that_failed_to_build(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     fleet.trouble["build.yml", "avx-1"] = "hnswlib failed"
@@ -516,7 +518,9 @@ def test_nothing_is_built_against_a_wheel_that_did_not_come_to_be(
     assert any(event.package == "vision" and event.state == "failed" for event in told)
 
 
-def test_a_wheel_that_was_refused_carries_none(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_nothing_is_built_against_a_wheel_that_was_refused(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
     fleet.findings["0.8.0+cpu.avx"] = ["it uses avx2"]
     result = apply(fleet, tmp_path, LEVELS)
     assert {each.package: each.state for each in result.wheels} == {

@@ -45,10 +45,10 @@ class Fleet:
                     on_event(event(host, "Stop", {"fix": "?"}, "failed", "Stopped."))
         return hosts
 
-    def run(self, errand: FleetTask) -> Result:
+    def run(self, task: FleetTask) -> Result:
         nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
         return run_fleet_task(
-            errand,
+            task,
             Inventory(source="i", nodes=nodes),
             release="default",
             left=self.left,
@@ -93,14 +93,14 @@ def test_verifies_what_serves(tmp_path: Path) -> None:
     assert [event.state for event in fleet.told] == ["ok", "failed", "unreachable", "failed"]
 
 
-def test_what_nobody_knows_how_to_verify_is_not_called_verified(tmp_path: Path) -> None:
+def test_a_release_without_checks_is_skipped_and_not_called_verified(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, a={"ok": True})
     result = fleet.run(verify_task("/opt/fleetbuild", "default", lambda _: Checks()))
     assert result.nodes[0].state == "skipped"
     assert not fleet.asked
 
 
-def test_a_release_that_is_gone_does_not_pass(tmp_path: Path) -> None:
+def test_a_missing_release_fails_verification(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, a={"ok": True}, b={"ok": True})
     fleet.facts |= {"a": facts("avx"), "b": facts("avx")}
     fleet.left = {"a": "r1"}
@@ -110,7 +110,7 @@ def test_a_release_that_is_gone_does_not_pass(tmp_path: Path) -> None:
     assert result.exit_code == 7
 
 
-def test_goes_back(tmp_path: Path) -> None:
+def test_rollback_switches_to_the_previous_release(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, a={"ok": True, "release_id": "r0"}, b={"ok": False})
     result = fleet.run(rollback_task("/opt/fleetbuild", "default"))
     assert [(node.state, node.release_id) for node in result.nodes] == [
@@ -123,7 +123,7 @@ def test_goes_back(tmp_path: Path) -> None:
     assert result.exit_code == 6
 
 
-def test_the_end_of_a_traceback_is_told_once() -> None:
+def test_the_end_of_a_traceback_is_shown_once() -> None:
     told = {"ok": False, "output": "Traceback\nAssertionError: too big"}
     once = "`f()`: AssertionError: too big"
     assert failure_reason(RoleResult(of="verify", reason=once, **told)) == once

@@ -27,7 +27,7 @@ class Slow(FakeStore):
     stopped: list[str] = field(default_factory=list)
     second: threading.Event = field(default_factory=threading.Event)
 
-    def fetch(self, file: LockedFile, heed: Callable[[], None]) -> Path:
+    def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
         self.begun.append(file.name)
         if file.name == "file0":
             assert self.second.wait(10)
@@ -36,14 +36,14 @@ class Slow(FakeStore):
         try:
             for _ in range(600):
                 time.sleep(0.1)
-                heed()
+                check_cancelled()
             self.ended.append(file.name)
         finally:
             self.stopped.append(file.name)
         return self.folder
 
 
-def test_ctrl_c_waits_for_no_download_to_end(tmp_path: Path) -> None:
+def test_ctrl_c_stops_running_downloads(tmp_path: Path) -> None:
     store = Slow(tmp_path)
     run = FakeFleet(facts={"avx-1": facts("avx")}, store=store).run(plan(GROUP), tmp_path)
     with pytest.raises(KeyboardInterrupt):

@@ -36,7 +36,7 @@ def there(path: Path, days: float = 0) -> Path:
     return path
 
 
-def test_what_a_node_beyond_the_last_plan_serves_stays(state: StateDir) -> None:
+def test_releases_on_nodes_outside_the_last_plan_are_kept(state: StateDir) -> None:
     keep(state, {"of-another-plan": {"release": SERVED.model_dump_json()}})
     kept, gone = (there(state.store / "wheels" / key) for key in (KEY, "e" * 32))
     assert fleetbuild.Fleet(state_dir=state.root).store.gc() == (gone,)
@@ -54,7 +54,7 @@ def test_published_wheels_of_the_plan_stay(state: StateDir) -> None:
     assert fleetbuild.Fleet(state_dir=state.root).store.gc() == ()
 
 
-def test_what_nobody_brought_to_its_end_goes_after_a_day(state: StateDir) -> None:
+def test_unfinished_files_are_removed_after_a_day(state: StateDir) -> None:
     needed = AVX.wheels[0].source
     assert needed
     home = there(state.store / "files" / needed.identity)

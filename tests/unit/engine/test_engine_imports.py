@@ -20,7 +20,9 @@ def test_finds_what_a_wheel_brings(files: list[str], names: str) -> None:
 
 
 @pytest.mark.parametrize(("files", "names"), [(["_a.so", "b.py"], "b"), (["_a.so"], "_a")])
-def test_private_names_are_the_last_resort(tmp_path: Path, files: list[str], names: str) -> None:
+def test_private_names_are_used_only_without_public_ones(
+    tmp_path: Path, files: list[str], names: str
+) -> None:
     wheel = tmp_path / "a.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for file in files:

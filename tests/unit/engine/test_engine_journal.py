@@ -14,7 +14,7 @@ def test_knows_which_builds_were_left_running(tmp_path: Path) -> None:
     assert journal.left_running() == {"k2": "n2"}
 
 
-def test_outlives_torn_and_foreign_lines(tmp_path: Path) -> None:
+def test_skips_torn_and_foreign_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     Journal(path).note("build started", key="k1", node="n1")
     with path.open("ab") as file:

@@ -109,7 +109,7 @@ def test_labels_are_off_while_a_node_changes(fleet: FakeFleet, told: Told, tmp_p
         ("avx-1", "labelled"), ("avx-2", "labelled"), ("avx-3", "labelled")
     ]  # fmt: skip
     about = [(each.node, each.message) for each in events if each.stage == "label"]
-    assert about[:2] == [("avx-1", "its release labels are off"), ("avx-1", "labelled")]
+    assert about[:2] == [("avx-1", "release labels removed"), ("avx-1", "labelled")]
     assert {each.group for each in events if each.stage == "label"} == {AVX.name}
 
 
@@ -178,7 +178,7 @@ def test_labels_that_do_not_come_back_are_told(
 
 
 class Servants:
-    """Nodes of an errand."""
+    """The nodes of a fleet task."""
 
     def __init__(self, told: Told, tmp_path: Path, **replies: Any) -> None:
         self.told, self.state, self.replies = told, StateDir(tmp_path), replies
@@ -200,10 +200,10 @@ class Servants:
                 self.facts[host] = facts("avx", release={"default": back})
         return hosts
 
-    def run(self, errand: FleetTask) -> Result:
+    def run(self, task: FleetTask) -> Result:
         nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
         return run_fleet_task(
-            errand,
+            task,
             Inventory(source="i", nodes=nodes),
             release="default",
             left={},
@@ -262,7 +262,7 @@ def test_hosts_that_the_plan_does_not_know_are_called_as_configured() -> None:
     assert not label_targets(inventory, other, made).hardware
 
 
-def test_without_a_word_of_the_node_a_result_says_what_serves() -> None:
+def test_without_facts_of_the_node_the_result_says_what_serves() -> None:
     def found(state: Any, release: str | None) -> dict[str, str | None]:
         node = NodeResult(node="avx-1", state=state, release_id=release)
         known = serving_now(PLAN, None, Result(plan_digest="", nodes=(node,)))
@@ -275,7 +275,7 @@ def test_without_a_word_of_the_node_a_result_says_what_serves() -> None:
     assert not any(serving_now(PLAN).values())
 
 
-def test_what_a_node_said_last_goes_before_a_result_and_a_plan(tmp_path: Path) -> None:
+def test_the_last_facts_of_a_node_win_over_result_and_plan(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     keep(state, {"avx-1": {"release": OLD.model_dump_json()}, "avx-2": {}})
     node = NodeResult(node="avx-1", state="installed", release_id=AVX.release_id)
@@ -404,7 +404,7 @@ def test_a_file_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None
     assert labels.publish({"a": SERVED})  # nobody knows what lies there now
 
 
-def test_files_are_the_users() -> None:
+def test_with_manual_labels_no_node_is_touched() -> None:
     files = ManualLabels()
     files.prepare()
     assert files.withdraw(["a"]) == files.publish({"a": SERVED}) == {}

@@ -31,7 +31,7 @@ def test_says_who_holds_it_and_since_when(tmp_path: Path) -> None:
     assert caught.value.fix
 
 
-def test_is_given_back_also_when_the_run_fails(tmp_path: Path) -> None:
+def test_is_released_also_when_the_run_fails(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with pytest.raises(ZeroDivisionError), hold_run_lock(path):
         _ = 1 / 0
@@ -56,7 +56,7 @@ def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signature", ["", "{", "[]", "{}"])
-def test_an_unreadable_signature_is_another_run(tmp_path: Path, signature: str) -> None:
+def test_an_unreadable_holder_is_called_another_run(tmp_path: Path, signature: str) -> None:
     path = tmp_path / "lock"
     with hold_run_lock(path):
         path.write_text(signature)

@@ -23,7 +23,9 @@ NODES = [
 ]
 
 
-def test_who_is_to_be_skipped_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nodes_with_fleetbuild_skip_are_not_probed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: list[str] = []
 
     def probe(nodes: Sequence[Node], **_: Any) -> dict[str, Probed]:

@@ -20,13 +20,13 @@ def said(what: Any) -> RoleResult | None:
     return role_result_of(event("n", "Result", {"ansible_facts": facts}))
 
 
-def test_reads_what_a_role_says() -> None:
+def test_reads_the_result_of_a_role() -> None:
     reply = said({"ok": True, "key": "k", "seconds": 2.5, "log": "", "file": None, "more": 1})
     assert reply == RoleResult(of="build", ok=True, key="k", seconds=2.5)
 
 
 @pytest.mark.parametrize("what", [None, "ok", [1]])
-def test_what_is_no_answer_is_none(what: Any) -> None:
+def test_an_event_without_a_role_result_gives_none(what: Any) -> None:
     assert said(what) is None
     assert role_result_of(event("n", "Result", {})) is None
     assert role_result_of(event("n", "Result", {"ansible_facts": {"other": {"ok": True}}})) is None
@@ -40,7 +40,7 @@ def test_what_is_no_answer_is_none(what: Any) -> None:
         *({"ok": True, "seconds": odd} for odd in ({}, inf, nan, -1, 10**400, "1e400")),
     ],
 )
-def test_an_answer_without_sense_is_a_failure(what: Any) -> None:
+def test_a_malformed_result_is_a_failure(what: Any) -> None:
     reply = said(what)
     assert reply
     assert not reply.ok
@@ -75,13 +75,13 @@ def test_a_result_outweighs_the_failure_that_ends_it() -> None:
         (None, None),
     ],
 )
-def test_progress_is_believed_where_it_makes_sense(what: Any, read: Any) -> None:
+def test_only_valid_progress_is_accepted(what: Any, read: Any) -> None:
     news = build_progress_of(event("n", "Wait for the build", {"progress": what}))
     assert (news and (news.done, news.total)) == read
     assert news is None or isinstance(news, BuildProgress)
 
 
 @pytest.mark.parametrize("odd", ["Infinity", "NaN", "1e400", "-1"])
-def test_a_job_in_a_cluster_takes_no_such_time_either(odd: str) -> None:
+def test_invalid_durations_of_cluster_jobs_are_ignored_too(odd: str) -> None:
     with pytest.raises(ValidationError):
         BuildInputs.model_validate_json(f'{{"seconds": {odd}}}')

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.ansible import HostRun
-from fleetbuild.ansible.silent_nodes import loss
+from fleetbuild.ansible.silent_nodes import describe_loss
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.models import Event, NodeResult, Result
 from tests.factories.fleets import facts
@@ -84,12 +84,12 @@ def test_the_next_weakest_node_stands_in_for_a_canary_that_is_lost(
     assert ours[:2] == [["avx-1"], ["avx-2"]]
 
 
-def test_two_lost_canaries_may_be_the_releases_doing(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_two_lost_canaries_stop_the_group(fleet: FakeFleet, tmp_path: Path) -> None:
     for name in ("avx-1", "avx-2"):
         fleet.trouble["install.yml", name] = "unreachable"
     result = apply(fleet, tmp_path, max_unreachable="100%")
     assert states(result) == "??---++"
-    assert "avx-1 and avx-2, which go first" in str(of(result, "avx-3").reason)
+    assert "avx-1 and avx-2, the canaries" in str(of(result, "avx-3").reason)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_two_lost_canaries_may_be_the_releases_doing(fleet: FakeFleet, tmp_path:
         (2, ["avx-2", "avx-3"], "+??++++"),
     ],
 )
-def test_a_group_stops_when_more_nodes_are_lost_than_it_bears(
+def test_a_group_stops_when_more_nodes_are_lost_than_max_unreachable(
     fleet: FakeFleet, tmp_path: Path, limit: int | str, lost: list[str], end: str
 ) -> None:
     for name in lost:
@@ -114,7 +114,7 @@ def test_a_group_stops_when_more_nodes_are_lost_than_it_bears(
         assert f"rollout.max_unreachable is {limit}" in str(of(result, "avx-5").reason)
 
 
-def test_nodes_that_were_away_before_count_for_nothing(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_nodes_that_were_unreachable_before_do_not_count(fleet: FakeFleet, tmp_path: Path) -> None:
     away = {"state": "unreachable", "reason": "no route"}
     for name in ("avx-2", "avx-3"):
         fleet.facts[name] = fleet.facts[name].model_copy(update=away)
@@ -131,4 +131,4 @@ def test_nodes_that_were_away_before_count_for_nothing(fleet: FakeFleet, tmp_pat
     ],
 )
 def test_the_step_at_which_a_node_was_lost_has_a_name(task: str, silent: float, said: str) -> None:
-    assert loss(HostRun("unreachable", "no route", task, silent)) == said
+    assert describe_loss(HostRun("unreachable", "no route", task, silent)) == said

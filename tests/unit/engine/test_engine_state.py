@@ -13,20 +13,22 @@ def test_is_private(tmp_path: Path) -> None:
     assert state.root.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="file cannot be written: File exists") as caught:
         StateDir(tmp_path / "file").create()
     assert "--state-dir" in caught.value.fix
 
 
-def test_a_folder_of_somebody_else_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
     with pytest.raises(UsageError, match="cannot be written: permission denied"):
         StateDir(tmp_path).create()
 
 
-def test_result_round_trips_and_damage_is_no_result(tmp_path: Path) -> None:
+def test_a_result_round_trips_and_a_damaged_one_is_none(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     assert state.last_result() is None
     result = Result(plan_digest="d", nodes=(NodeResult(node="a", state="installed"),))
@@ -51,7 +53,7 @@ def test_knows_how_old_facts_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a/cpuinfo", "n" * 300, "a\0b"])
-def test_what_no_folder_can_be_called_was_not_probed(tmp_path: Path, name: str) -> None:
+def test_a_name_that_no_folder_can_have_was_never_probed(tmp_path: Path, name: str) -> None:
     state = StateDir(tmp_path)
     state.mark_probed("a", "2026-01-01T00:00:00+00:00")
     (state.facts / "a" / "cpuinfo").touch()

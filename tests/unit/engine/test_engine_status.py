@@ -43,7 +43,7 @@ def test_drift(changes: dict[str, Any], drift: str, word: str) -> None:
     assert status.probed == "2026-01-01"
 
 
-def test_our_own_rollback_is_no_drift() -> None:
+def test_a_rollback_by_fleetbuild_is_not_drift() -> None:
     back = NodeResult(node="a", group="g", state="rolled_back", release_id="r1")
     result = Result(plan_digest="d", nodes=(back,))
     there = facts("avx", release={"default": MANIFEST})
@@ -58,10 +58,10 @@ def test_a_release_that_is_gone_is_missing() -> None:
     assert (status.drift, status.release_id) == ("missing", None)
 
 
-def test_nothing_is_said_of_what_no_apply_left() -> None:
+def test_a_release_that_no_apply_installed_is_not_drift() -> None:
     status = one(facts("avx", release={"default": MANIFEST}), last=None)
     assert status.drift is None
-    assert "left a release" in status.sentence
+    assert "no apply with this state directory" in status.sentence
     assert one(facts("avx"), last=None).sentence == ""
 
 
@@ -95,12 +95,12 @@ def test_labels_that_say_what_serves_are_right() -> None:
 @pytest.mark.parametrize(
     ("labels", "current", "said"),
     [
-        (RIGHT | {"x.dev/release": "r0"}, MANIFEST, "x.dev/release is r0, and should be r1."),
-        (RIGHT | {"x.dev/isa": "avx2"}, MANIFEST, "x.dev/isa is avx2, and should be avx."),
-        (RIGHT | {"x.dev/package.old": "1"}, MANIFEST, "package.old is 1, and should not be there"),
-        ({"x.dev/isa": "avx"}, MANIFEST, "x.dev/group is missing, and should be g;"),
-        (RIGHT, None, "x.dev/release is r1, and should not be there."),
-        (RIGHT, MANIFEST.model_copy(update={"verified": False}), "release is r1, and should n"),
+        (RIGHT | {"x.dev/release": "r0"}, MANIFEST, "x.dev/release is r0 but should be r1."),
+        (RIGHT | {"x.dev/isa": "avx2"}, MANIFEST, "x.dev/isa is avx2 but should be avx."),
+        (RIGHT | {"x.dev/package.old": "1"}, MANIFEST, "package.old is 1 but should not be set"),
+        ({"x.dev/isa": "avx"}, MANIFEST, "x.dev/group is missing but should be g;"),
+        (RIGHT, None, "x.dev/release is r1 but should not be set."),
+        (RIGHT, MANIFEST.model_copy(update={"verified": False}), "release is r1 but should n"),
     ],
 )
 def test_labels_that_say_something_else_are_wrong(
@@ -111,8 +111,8 @@ def test_labels_that_say_something_else_are_wrong(
     assert said in status.labels_sentence
 
 
-def test_of_what_is_no_node_or_does_not_answer_little_is_said() -> None:
-    assert labelled(None).labels_sentence == "There is no Node kube-a."
+def test_nodes_without_a_cluster_node_or_without_facts_get_no_label_differences() -> None:
+    assert labelled(None).labels_sentence == "The cluster has no Node kube-a."
     away = with_labels(one(Facts(state="unreachable")), RIGHT, None, NAMES)
     assert away.labels is None
 

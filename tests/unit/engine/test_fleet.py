@@ -22,6 +22,7 @@ from fleetbuild.models import (
     Unreachable,
 )
 from fleetbuild.models.config import Build
+from fleetbuild.models.role_parameters import ReleaseSpec
 from fleetbuild.planner.facts import keep
 from fleetbuild.planning import read_plan as plan_of_text
 from fleetbuild.planning.document.serialize import with_digest
@@ -65,7 +66,7 @@ def test_a_plan_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"{}", b"nothing"])
-def test_what_is_no_plan_is_said(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_is_not_a_plan_is_an_error(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "plan.json"
     if content is not None:
         path.write_bytes(content)
@@ -74,7 +75,7 @@ def test_what_is_no_plan_is_said(tmp_path: Path, content: bytes | None) -> None:
     assert caught.value.fix
 
 
-def test_a_plan_that_cannot_be_saved_is_said(tmp_path: Path) -> None:
+def test_a_plan_that_cannot_be_saved_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PlanFileError, match="cannot be saved"):
         fleetbuild.save_plan(PLAN, tmp_path / "file" / "plan.json")
@@ -166,7 +167,8 @@ def test_what_is_installed_is_asked_for_as_the_last_plan_installed_it(
 
     def task(task: FleetTask, *_: object, release: str, **__: object) -> Result:
         given = task.job("a", manifest("hnswlib", "f" * 32))
-        asked.append((given["path"], release))
+        assert isinstance(given, ReleaseSpec)
+        asked.append((given.path, release))
         return Result(plan_digest="")
 
     def probed(*_: object, install_path: str, **__: object) -> dict[str, Facts]:
@@ -238,7 +240,9 @@ def test_checks_come_from_the_plan_else_from_the_recipe(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("captures", [True, False])
 @pytest.mark.parametrize("name", ["a/cpuinfo", "n" * 300, "c"])
-def test_who_is_not_in_the_plan_has_no_story(tmp_path: Path, name: str, captures: bool) -> None:
+def test_a_name_that_is_not_in_the_plan_cannot_be_explained(
+    tmp_path: Path, name: str, captures: bool
+) -> None:
     state = StateDir(tmp_path)
     keep(state, {"a": CAPTURE})
     with pytest.raises(UsageError, match="The plan has no node or group"):
@@ -247,9 +251,9 @@ def test_who_is_not_in_the_plan_has_no_story(tmp_path: Path, name: str, captures
         )
 
 
-@pytest.mark.parametrize("errand", ["verify", "rollback"])
-def test_an_errand_reads_the_plan_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errand: str
+@pytest.mark.parametrize("task", ["verify", "rollback"])
+def test_verify_and_rollback_read_the_plan_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
     fleetbuild.save_plan(PLAN, tmp_path / "plan.json")
     done = Result(
@@ -269,6 +273,6 @@ def test_an_errand_reads_the_plan_once(
 
     monkeypatch.setattr("fleetbuild.planner.plan_files.plan_of_text", reading)
     monkeypatch.setattr("fleetbuild.wiring.run_fleet_task", sent)
-    getattr(Fleet(FLEET, state_dir=tmp_path), errand)()
+    getattr(Fleet(FLEET, state_dir=tmp_path), task)()
     assert read == [str(tmp_path / "plan.json")]
     assert left == [{"a": "r1"}]

@@ -153,7 +153,7 @@ def test_what_code_runs_on(code: str, runs: list[str], fails: list[str]) -> None
 
 @pytest.mark.parametrize("code", ["sm_86", "86", "9.0b", "", "8.6+ptx", "8.6 ", "native"])
 def test_what_is_no_sm_is_refused(code: str) -> None:
-    with pytest.raises(ValueError, match="is no SM"):
+    with pytest.raises(ValueError, match="is not an SM"):
         runs_on(code, "8.6")
 
 

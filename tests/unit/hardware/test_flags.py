@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetbuild.hardware.flags import asked_for
+from fleetbuild.hardware.flags import features_of_flags
 from fleetbuild.hardware.rungs import RUNGS, flags
 
 
@@ -25,7 +25,7 @@ from fleetbuild.hardware.rungs import RUNGS, flags
     ],
 )
 def test_what_a_flag_turns_on(text: str, flag: str, features: frozenset[str]) -> None:
-    assert asked_for(text)[flag] == features
+    assert features_of_flags(text)[flag] == features
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,19 @@ def test_what_a_flag_turns_on(text: str, flag: str, features: frozenset[str]) ->
     ],
 )
 def test_what_is_no_flag_of_the_cpus_turns_on_nothing(text: str) -> None:
-    assert asked_for(text) == {}
+    assert features_of_flags(text) == {}
 
 
 def test_the_last_march_counts() -> None:
-    assert asked_for("-march=haswell -march=x86-64") == {}
-    assert set(asked_for("-march=x86-64 -mavx -march=haswell")) == {"-mavx", "-march=haswell"}
+    assert features_of_flags("-march=haswell -march=x86-64") == {}
+    assert set(features_of_flags("-march=x86-64 -mavx -march=haswell")) == {
+        "-mavx",
+        "-march=haswell",
+    }
 
 
 def test_a_core_of_arm_is_known_by_its_name() -> None:
-    assert {"sve", "bf16"} <= asked_for("-mcpu=neoverse-v1")["-mcpu=neoverse-v1"]
+    assert {"sve", "bf16"} <= features_of_flags("-mcpu=neoverse-v1")["-mcpu=neoverse-v1"]
 
 
 @pytest.mark.parametrize("rung", RUNGS.values(), ids=str)
@@ -60,5 +63,5 @@ def test_flags_of_a_rung_turn_on_nothing_beyond_it(
     rung: object, compiler: str, version: str | None
 ) -> None:
     known = RUNGS[str(rung)]
-    for features in asked_for(flags(known, compiler, version)).values():
+    for features in features_of_flags(flags(known, compiler, version)).values():
         assert features <= known.features

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetbuild.hardware.nvidia import Wheels, wheels_for
+from fleetbuild.hardware.nvidia import NvidiaWheels, wheels_for
 from fleetbuild.hardware.pytorch import TORCHES, Torch, find_torch
 
 
@@ -57,5 +57,5 @@ def test_the_toolkits_that_have_wheels(cuda: str, arch: str, first: str | None) 
 
 
 def test_without_a_toolkit_and_on_a_jetson_there_are_none() -> None:
-    assert wheels_for(None, "x86_64", [], find_torch("2.13.0")) == Wheels()
-    assert wheels_for("12.6", "aarch64", ["8.7"], find_torch("2.13.0")) == Wheels()
+    assert wheels_for(None, "x86_64", [], find_torch("2.13.0")) == NvidiaWheels()
+    assert wheels_for("12.6", "aarch64", ["8.7"], find_torch("2.13.0")) == NvidiaWheels()

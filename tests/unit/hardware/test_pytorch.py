@@ -16,7 +16,7 @@ from fleetbuild.hardware.pytorch import (
     companion_for,
     find_torch,
     fits_companion,
-    public,
+    public_version,
     python_of,
     wanted_torch,
 )
@@ -67,7 +67,7 @@ def test_every_range_is_ordered(name: str) -> None:
         assert version_key(version) > version_key(torch.python.newest)
     assert torch.cuda_to is not None
     assert version_key(torch.cuda_from) <= version_key(torch.cuda_to)
-    assert public(torch.newest) == Version(torch.newest)
+    assert public_version(torch.newest) == Version(torch.newest)
     assert torch.newest.startswith(name + ".")
     assert torch.pypi in torch.releases
 
@@ -266,7 +266,7 @@ def test_a_torch_newer_than_the_table_asks_for_no_less() -> None:
     assert torch.cuda_from == NEWEST.cuda_from
     assert torch.cuda_to is None
     assert torch.evidence("13.2", ["8.6"], ("x86_64",)) == "buildable"
-    assert torch.strangers(["99.0"]) == []
+    assert torch.unsupported_sms(["99.0"]) == []
     assert torch.python.fits("cp399")
     assert torch.python.fits("cp399t")
     assert not torch.python.fits("cp310")
@@ -292,8 +292,8 @@ def test_finding_a_torch(version: str, name: str | None) -> None:
 
 
 def test_sms_that_a_torch_does_not_know() -> None:
-    assert TORCHES["2.6"].strangers(["8.6", "12.0"]) == ["12.0"]
-    assert TORCHES["2.7"].strangers(["8.6", "12.0"]) == []
+    assert TORCHES["2.6"].unsupported_sms(["8.6", "12.0"]) == ["12.0"]
+    assert TORCHES["2.7"].unsupported_sms(["8.6", "12.0"]) == []
     assert all(torch.sms <= set(SMS) for torch in TORCHES.values())
 
 

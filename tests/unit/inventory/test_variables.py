@@ -109,7 +109,7 @@ def test_settings_of_plugins_stand_under_their_plugin() -> None:
 def test_messages_lose_colours_labels_and_line_breaks() -> None:
     assert plain("\x1b[31mred\x1b[0m\x07") == "red"
     assert sentence("[ERROR]: one\n two.\n[WARNING]: three") == "one two"
-    assert sentence("") == "it did not say why"
+    assert sentence("") == "no reason given"
 
 
 def test_events_tell_why_a_task_failed() -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fleetbuild.kubernetes import Delivery, Wheel, render
-from fleetbuild.tasks.export import exported, release_files
+from fleetbuild.tasks.export import export_indexes, release_files
 from tests.factories.files import stocked
 from tests.factories.plans import make_plan
 
@@ -27,7 +27,7 @@ def served(tmp_path):
     """An export of a store with one wheel, and where it is served; the store."""
     plan = make_plan()
     store = stocked(tmp_path, plan)
-    exported(plan, store, tmp_path / "export")
+    export_indexes(plan, store, tmp_path / "export")
     handler = partial(Quiet, directory=str(tmp_path / "export"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

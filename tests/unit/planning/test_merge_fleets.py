@@ -93,7 +93,7 @@ def parts_of(fleet: dict[str, Facts], chosen: Any, settings_: Config) -> list[Pa
         update={"grouping": settings_.grouping.model_copy(update={"max_wheel_sets": None})}
     )
     made = drafted(fleet, chosen, config=plain)
-    targets = node_targets(made.fates, fleet)
+    targets = node_targets(made.eligibility, fleet)
     return [
         Part(
             target=target,
@@ -138,7 +138,7 @@ def test_what_must_not_be_merged_never_is(fleet, chosen, wish):
         return
     if wish["max_wheel_sets"] is not None:
         assert len(made.groups) <= wish["max_wheel_sets"]
-    own = node_targets(made.fates, fleet)
+    own = node_targets(made.eligibility, fleet)
     for group in made.groups:
         for name in group.nodes:
             known = fleet[name]
@@ -335,17 +335,17 @@ def test_the_plan_tells_the_tradeoff_and_each_nodes_loss():
     assert [row.wheel_sets for row in plan.tradeoffs] == [3, 2, 1]
     assert dump_plan(plan) == dump_plan(planned(fleet, config=config(max_wheel_sets=2)))
     told = "\n".join(explain_node(plan, fleet["b"], "b"))
-    assert "merged: by itself it would be in cpu-avx2-cp311" in told
+    assert "merged: its own group would be cpu-avx2-cp311" in told
     assert "without avx2" in told
     assert "the best that its recipes build for" not in told
     whole = "\n".join(explain_group(plan, fleet, "cpu-avx-cp311"))
     assert "merged: cpu-avx2-cp311 (1 node)" in whole
     assert "2 wheel sets (chosen): 2 min, 1 MB" in whole
-    assert "No other way to have so few loses less." in told
+    assert "No other merge into this many wheel sets costs less." in told
     assert not any("merged" in line for line in explain_node(plan, fleet["a"], "a"))
     unsure = [row.model_copy(update={"exact": False}) for row in plan.tradeoffs]
     hedged = explain_node(plan.model_copy(update={"tradeoffs": unsure}), fleet["b"], "b")
-    assert "too many groups to weigh every way" in "\n".join(hedged)
+    assert "too many groups to compare every merge" in "\n".join(hedged)
 
 
 @pytest.fixture(scope="module")

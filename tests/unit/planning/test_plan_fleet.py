@@ -128,8 +128,7 @@ def test_a_package_for_gpus_without_a_recipe_is_told(site):
     (site / "tree" / "pyproject.toml").write_text(text)
     (warning,) = plan({"a": facts(sms=("8.6",))}, "./tree").warnings
     assert warning.startswith(
-        "kernels has no recipe, and its build asks for torch>=2: it is built as code for the CPU "
-        "alone"
+        "kernels has no recipe, and its build requires torch>=2: it is built for the CPU only"
     )
     assert "extends: torch-extension and packages: [kernels]" in warning
     (site / "tree" / "pyproject.toml").write_text(project("kernels", build='["tool"]'))
@@ -157,9 +156,9 @@ def test_a_builder_pattern_that_matches_nothing_is_said(monkeypatch):
     found = SimpleNamespace(hosts={})
     monkeypatch.setattr("fleetbuild.planner.plan_fleet.list_inventory", lambda *_, **__: found)
     config = Config.model_validate({"build": {"builders": "strong"}})
-    with pytest.raises(ConfigError, match=r"build\.builders is 'strong', and no host") as caught:
+    with pytest.raises(ConfigError, match=r"build\.builders is 'strong', but no host") as caught:
         named_builders(inventory(["a"]), config, None)
-    assert "take build.builders out" in caught.value.fix
+    assert "remove build.builders" in caught.value.fix
     found.hosts = {"b": {}, "a": {}}
     assert named_builders(inventory(["a"]), config, None) == ("a", "b")
 
@@ -220,9 +219,9 @@ def test_a_source_that_cannot_be_asked_is_planned_with_the_recipes_word_and_told
     assert [file.name for file in made.groups[0].wheels[0].build_dependencies] == ["tool"]
     (warning,) = made.warnings
     assert warning == (
-        "The source of inside 1.0 was not asked what its build needs. The source in "
-        "https://forge.invalid/repo cannot be fetched: timeout. The recipe's own build "
-        "requirements stand alone."
+        "The build requirements of inside 1.0 could not be read. The source in "
+        "https://forge.invalid/repo cannot be fetched: timeout. Only the recipe's own "
+        "build requirements are used."
     )
 
 
@@ -251,8 +250,8 @@ def test_bad_asks_are_told(site):
     fleet = {"a": facts()}
     (site / "tree").mkdir()
     for text, words in {
-        "pkg": "names no version",
-        "./absent": "there is nothing at",
+        "pkg": "has no version",
+        "./absent": "does not exist",
         "pkg @ ./tree": "only known once its build runs",
         "./tree": "does not say which package",
     }.items():
@@ -263,7 +262,7 @@ def test_bad_asks_are_told(site):
     assert "pkg==1.0, the newest" in caught.value.fix
     with pytest.raises(ConfigError, match="is pkg, not mine"):
         plan(fleet, "mine @ files/pkg-1.0.tar.gz")
-    with pytest.raises(ConfigError, match="asked for twice"):
+    with pytest.raises(ConfigError, match="listed twice"):
         plan(fleet, "pkg==1.0", "files/pkg-1.0.tar.gz")
     with pytest.raises(ResolutionError, match=r"pkg 9 is not on the index; the newest is 1\.0"):
         plan(fleet, "pkg==9")
@@ -321,7 +320,7 @@ def test_no_index_at_all_still_groups(monkeypatch):
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     made = plan({"a": facts()}, "pkg==1.0")
     assert made.lock == "missing"
-    assert "No index could be asked" in made.lock_problem
+    assert "No index could be reached" in made.lock_problem
     assert [group.name for group in made.groups] == ["cpu-avx2-cp311"]
     assert read_plan(dump_plan(made)) == made
 

@@ -6,7 +6,7 @@ import pytest
 
 from fleetbuild.errors import ConfigError, RecipeError
 from fleetbuild.planning import LockRequest, Resolution, Source, build_request, lock_request
-from fleetbuild.planning.resolution import StandIn
+from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.planning.wheels.draft import building_order
 from tests.factories.fleets import (
     BUILD,
@@ -106,11 +106,11 @@ def test_a_change_below_is_a_change_above():
 
 def test_the_closure_is_asked_with_stand_ins():
     made = drafted({"a": facts("avx2")}, [VISION, TORCH])
-    asked = lock_request(made.groups[0], [VISION, TORCH], made.fates)
+    asked = lock_request(made.groups[0], [VISION, TORCH], made.eligibility)
     assert asked.requirements == ("torchvision==1.0",)
     assert asked.sources == ("torchvision",)
-    torch = StandIn(name="torch", version="2.13.0", requires=("numpy", "cpu-avx2"))
-    assert asked.stand_ins == (torch,)
+    torch = StaticMetadata(name="torch", version="2.13.0", requires=("numpy", "cpu-avx2"))
+    assert asked.static_metadata == (torch,)
 
 
 def test_a_build_has_what_it_is_built_against_in_the_versions_that_are_installed():
@@ -123,10 +123,10 @@ def test_a_build_has_what_it_is_built_against_in_the_versions_that_are_installed
     assert isinstance(asked, LockRequest)
     assert asked.requirements == ("ninja", 'pybind11>=2; "avx2" == "avx2"', "torchvision==1.0")
     assert asked.sources == ("torchvision",)
-    assert [each.name for each in asked.stand_ins] == ["torch"]
+    assert [each.name for each in asked.static_metadata] == ["torch"]
     assert asked.constraints == ("numpy==2.0",)
     alone = build_request(torch, SOURCES[0], fleet, closures)
-    assert (alone.stand_ins, alone.constraints) == ((), ("numpy==2.0", "pybind11==1.0"))
+    assert (alone.static_metadata, alone.constraints) == ((), ("numpy==2.0", "pybind11==1.0"))
     plain = drafted(fleet).wheels[0]
     assert build_request(plain, source("hnswlib"), fleet, closures).constraints == ()
     bare = source("torchvision").model_copy(update={"build_requirements": ()})
@@ -175,6 +175,6 @@ def test_named_builders_must_run_what_a_wheel_is_built_against():
     assert "weak" not in vision.builders.order
     (warning,) = vision.builders.warnings
     assert warning == (
-        "weak was named as a builder and does not build for cpu-x86-64-cp311: it cannot run the "
-        "wheel of torch that this is built against."
+        "weak is named as a builder but cannot build for cpu-x86-64-cp311: it cannot run the "
+        "wheel of torch that this wheel is built against."
     )

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.hardware.compilers import gccs_of
+from fleetbuild.hardware.compilers import packaged_gccs
 from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Os
 from fleetbuild.planning.compatibility.compilers import (
-    Need,
+    CompilerNeed,
+    additional_gcc,
     compiler_for,
-    compiler_to_supply,
     flags_for,
-    gcc_beside,
     lacks_compiler,
+    missing_compiler,
     required_compiler,
 )
 from tests.factories.fleets import facts, package, planned, recipe_of
@@ -47,25 +47,25 @@ def on(system: str, version: str, compiler: str | None = None, **more: Any) -> A
     ],
 )
 def test_what_distributions_offer(system: str, version: str, default: str, newest: str) -> None:
-    offer = gccs_of(system, version)
-    assert (offer.default, offer.beside[-1]) == (default, newest)
-    assert list(offer.beside) == sorted(offer.beside, key=int)
+    offer = packaged_gccs(system, version)
+    assert (offer.default, offer.additional[-1]) == (default, newest)
+    assert list(offer.additional) == sorted(offer.additional, key=int)
 
 
 def test_the_front_of_a_version_is_looked_up_where_the_whole_is_not_known() -> None:
-    assert gccs_of("alpine", "3.22.1").default == "14"
-    assert gccs_of("alpine", "3.23.0").default == "15"
-    assert gccs_of("alpine", "3.2").default is None
+    assert packaged_gccs("alpine", "3.22.1").default == "14"
+    assert packaged_gccs("alpine", "3.23.0").default == "15"
+    assert packaged_gccs("alpine", "3.2").default is None
 
 
 @pytest.mark.parametrize("system", [("debian", "99"), ("plan9", "4"), (None, None), ("ubuntu", "")])
 def test_an_unknown_release_offers_nothing_that_is_known(system: tuple[str, str]) -> None:
-    assert gccs_of(*system).default is None
-    assert gccs_of(*system).beside == ()
+    assert packaged_gccs(*system).default is None
+    assert packaged_gccs(*system).additional == ()
 
 
 @pytest.mark.parametrize(
-    ("node", "expected", "beside"),
+    ("node", "expected", "additional"),
     [
         (on("debian", "12", "12.2.0"), "gcc 12.2.0 (present)", None),
         (
@@ -88,77 +88,80 @@ def test_an_unknown_release_offers_nothing_that_is_known(system: tuple[str, str]
         (on("plan9", "4"), "gcc (to be installed by the toolchain role)", None),
     ],
 )
-def test_a_newer_one_is_taken_where_the_default_is_too_old(
-    node: Any, expected: str, beside: str | None
+def test_an_additional_gcc_is_used_if_the_default_is_too_old(
+    node: Any, expected: str, additional: str | None
 ) -> None:
-    need = Need(RUNGS["avx512bf16"])
+    need = CompilerNeed(RUNGS["avx512bf16"])
     assert required_compiler(need, node) == expected
-    assert gcc_beside(need, node) == beside
+    assert additional_gcc(need, node) == additional
     assert not lacks_compiler(need, node)
-    assert compiler_to_supply(need, "n", node) == ()
+    assert missing_compiler(need, "n", node) == ()
 
 
 def test_flags_are_those_of_the_one_that_is_taken() -> None:
-    need, fleet = Need(RUNGS["avx512bf16"]), {"a": on("ubuntu", "20.04", "9.4.0")}
+    need, fleet = CompilerNeed(RUNGS["avx512bf16"]), {"a": on("ubuntu", "20.04", "9.4.0")}
     assert flags_for(need, ["a"], fleet).endswith("-mavx512vnni -mavx512bf16")
     assert "-march=x86-64-v3" in flags_for(
-        Need(RUNGS["avx2"]), ["b"], {"b": on("debian", "12", "12")}
+        CompilerNeed(RUNGS["avx2"]), ["b"], {"b": on("debian", "12", "12")}
     )
 
 
-def test_where_there_is_none_it_is_to_be_supplied() -> None:
+def test_without_a_suitable_packaged_gcc_the_user_has_to_install_one() -> None:
     node = on("ubuntu", "18.04", "7.5.0")
-    (sentence,) = compiler_to_supply(Need(RUNGS["avx512bf16"]), "old", node)
+    (sentence,) = missing_compiler(CompilerNeed(RUNGS["avx512bf16"]), "old", node)
     assert sentence.startswith(
-        "old compiles with gcc 7.5.0, which does not know avx512_bf16, avx512_vnni, and no other "
-        "is known to be in its distribution: have gcc 10 or newer as gcc and g++ there"
+        "old compiles with gcc 7.5.0, which does not know avx512_bf16, avx512_vnni, and its "
+        "distribution has no other that would do: install gcc 10 or newer as gcc and g++ there"
     )
-    assert lacks_compiler(Need(RUNGS["avx512bf16"]), node)
-    (sentence,) = compiler_to_supply(Need(RUNGS["amx"]), "n", on("debian", "11"))
+    assert lacks_compiler(CompilerNeed(RUNGS["avx512bf16"]), node)
+    (sentence,) = missing_compiler(CompilerNeed(RUNGS["amx"]), "n", on("debian", "11"))
     assert "n compiles with gcc 10, which does not know amx_bf16, amx_int8, amx_tile" in sentence
 
 
 def test_what_packages_and_toolkits_say_of_gcc_counts_as_well() -> None:
     node = on("ubuntu", "22.04", "11.4.0")
-    below = Need(RUNGS["avx2"], Gcc("6", "11"))
-    assert gcc_beside(below, node) == "9"
+    below = CompilerNeed(RUNGS["avx2"], Gcc("6", "11"))
+    assert additional_gcc(below, node) == "9"
     assert required_compiler(below, node) == (
         "gcc 9 (by the toolchain role: gcc 11.4.0 is not gcc 6 to below 11)"
     )
-    assert gcc_beside(Need(RUNGS["avx512bf16"], Gcc("6", "11")), node) == "10"
-    assert gcc_beside(Need(RUNGS["avx2"], Gcc("11.3")), node) is None
-    assert gcc_beside(Need(RUNGS["avx2"], Gcc("11.3")), on("rocky", "8.10", "8.5.0")) == "11"
-    (sentence,) = compiler_to_supply(Need(RUNGS["amx"], Gcc("6", "10")), "n", node)
+    assert additional_gcc(CompilerNeed(RUNGS["avx512bf16"], Gcc("6", "11")), node) == "10"
+    assert additional_gcc(CompilerNeed(RUNGS["avx2"], Gcc("11.3")), node) is None
+    assert (
+        additional_gcc(CompilerNeed(RUNGS["avx2"], Gcc("11.3")), on("rocky", "8.10", "8.5.0"))
+        == "11"
+    )
+    (sentence,) = missing_compiler(CompilerNeed(RUNGS["amx"], Gcc("6", "10")), "n", node)
     assert "which is not gcc 6 to below 10" in sentence
 
 
-def test_a_toolkit_that_takes_the_compiler_is_a_way_out() -> None:
-    need, node = Need(RUNGS["avx2"], Gcc("6", "14")), on("fedora", "42", "15.1.1")
-    (sentence,) = compiler_to_supply(need, "n", node, ("13.0", "13.1"))
+def test_a_toolkit_that_accepts_the_compiler_is_an_option() -> None:
+    need, node = CompilerNeed(RUNGS["avx2"], Gcc("6", "14")), on("fedora", "42", "15.1.1")
+    (sentence,) = missing_compiler(need, "n", node, ("13.0", "13.1"))
     assert sentence.endswith(
-        "have gcc 6 to below 14 as gcc and g++ there, let another node build (build.builders) or "
-        "have a CUDA toolkit there that takes it (13.0 or 13.1)."
+        "install gcc 6 to below 14 as gcc and g++ there, let another node build (build.builders) "
+        "or install a CUDA toolkit there that accepts it (13.0 or 13.1)."
     )
     # No toolkit helps a compiler that does not know the rung.
-    (sentence,) = compiler_to_supply(Need(RUNGS["amx"]), "n", on("debian", "11"), ("13.0",))
+    (sentence,) = missing_compiler(CompilerNeed(RUNGS["amx"]), "n", on("debian", "11"), ("13.0",))
     assert sentence.endswith("or take a lower rung (fleetbuild_isa).")
     assert "toolkit" not in sentence
 
 
 def test_the_gccs_of_debian_13_serve_older_toolkits() -> None:
-    need = Need(RUNGS["avx2"], Gcc("6", "14"))
-    assert gcc_beside(need, on("debian", "13", "14.2.0")) == "12"
+    need = CompilerNeed(RUNGS["avx2"], Gcc("6", "14"))
+    assert additional_gcc(need, on("debian", "13", "14.2.0")) == "12"
 
 
 def test_bounds_of_gcc_say_nothing_of_clang() -> None:
     node = facts(toolchain={"clang": ("14.0.6",)})
-    compiler = compiler_for(Need(RUNGS["avx2"], Gcc("6", "9")), node)
+    compiler = compiler_for(CompilerNeed(RUNGS["avx2"], Gcc("6", "9")), node)
     assert str(compiler) == "clang 14.0.6"
 
 
 def test_a_version_that_is_not_known_is_not_objected_to() -> None:
     node = facts(toolchain={"clang": ()})
-    assert str(compiler_for(Need(RUNGS["amx"]), node)) == "clang of unknown version"
+    assert str(compiler_for(CompilerNeed(RUNGS["amx"]), node)) == "clang of unknown version"
 
 
 def test_the_plan_says_which_builder_takes_which() -> None:

@@ -11,6 +11,7 @@ from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planning import explain_node
+from fleetbuild.report.plan import plan_ending
 from fleetbuild.text import version_key
 from tests.factories.fleets import facts, node, package, planned, python, recipe_of
 
@@ -61,7 +62,7 @@ def test_a_torch_without_cudnn_is_told():
     fleet = {"k40": gpu("3.5", driver="470.82.01", toolchain=tools)}
     made = planned(fleet, packages=[package("torch", "2.0.1")])
     assert made.warnings[-1] == (
-        "torch for sm35-avx2-cp311 is built without cuDNN, of which there is no wheel for CUDA "
+        "torch for sm35-avx2-cp311 is built without cuDNN: no cuDNN wheel exists for CUDA "
         "11.4 on x86_64 and SM 3.5: convolutions and recurrent networks are slower on these GPUs. "
         "The cuDNN of k40 is not used."
     )
@@ -91,6 +92,27 @@ def test_a_recipe_says_the_oldest_cuda_that_it_builds_with():
     node = planned({"old": gpu("8.6", driver="440.33.01")}, packages=[llama]).nodes["old"]
     assert node.state == "blocked"
     assert "llama-cpp-python needs CUDA 11.7 or newer" in node.reason
+
+
+def test_a_build_in_an_image_asks_nodes_for_no_tools_and_names_what_the_image_has_to_hold():
+    image = "registry.lab/build:7"
+    config = Config.model_validate({"build": {"image": image}})
+    old = gpu("8.6", toolchain={"gcc": ("5.4.0",), "g++": ("5.4.0",)})
+    requires = wheel_of({"a": old}, config=config, facts_source="cluster").requires
+    assert requires.to_supply == ()
+    assert requires.cuda == f"13.0 (in {image})"
+    compiler, toolkit = requires.in_image
+    assert compiler.startswith(f"{image} has to hold gcc")
+    assert "its gcc 5.4.0 " in compiler
+    assert toolkit.startswith(f"{image} has to hold the CUDA toolkit 13.0, with nvcc")
+    plan = planned({"a": old}, packages=(TORCH,), config=config, facts_source="cluster")
+    ending = plan_ending(plan)
+    assert toolkit in ending
+    assert not any("to be supplied" in line for line in ending)
+    assert wheel_of({"a": old}, config=config).requires.in_image == ()
+    small = old.model_copy(update={"disk_gb": 0.1})
+    (room,) = wheel_of({"a": small}, config=config, facts_source="cluster").requires.to_supply
+    assert "GB free" in room
 
 
 FLASH = (package("torch", "2.13.0"), package("flash-attn", "2.8.3"))
@@ -158,8 +180,8 @@ def test_an_experimental_python_is_told():
     fleet = {"a": facts(pythons=(python("3.15.0"),)), "b": facts(pythons=(python("3.13.1"),))}
     (warning,) = planned(fleet, packages=(TORCH,)).warnings
     assert warning == (
-        "PyTorch calls torch 2.13 for Python 3.15 an experiment: cpu-avx2-cp315 may not build, "
-        "and python: or fleetbuild_python can name an older one."
+        "PyTorch calls torch 2.13 for Python 3.15 experimental: cpu-avx2-cp315 may not build. "
+        "Choose an older Python with python: or fleetbuild_python."
     )
 
 

@@ -11,11 +11,11 @@ from fleetbuild.models import Facts, Gpu
 from fleetbuild.planning import (
     Locks,
     Resolution,
+    changes_since_plan,
     dump_plan,
     explain_group,
     explain_node,
     read_plan,
-    stale,
 )
 from fleetbuild.planning.wheels.keys import digest
 from tests.factories.fleets import facts, manifest, node, planned, python
@@ -74,11 +74,11 @@ def test_a_plan_with_a_right_digest_and_unknown_fields():
 def test_the_same_fleet_is_not_stale():
     fleet = {"a": facts(release={"default": manifest("0" * 16)}, memory_gb=1.0, cpus=1),
              "b": facts("avx512", warnings=("new",))}  # fmt: skip
-    assert stale(PLAN, fleet) == []
-    assert stale(PLAN, {"a": Facts(state="unreachable")}) == []
-    assert stale(PLAN, {}) == []
+    assert changes_since_plan(PLAN, fleet) == []
+    assert changes_since_plan(PLAN, {"a": Facts(state="unreachable")}) == []
+    assert changes_since_plan(PLAN, {}) == []
     more = (*facts().features, "a_flag_that_no_rung_asks_about")
-    assert stale(PLAN, {"a": facts(features=more)}) == []
+    assert changes_since_plan(PLAN, {"a": facts(features=more)}) == []
 
 
 @pytest.mark.parametrize(
@@ -91,28 +91,30 @@ def test_the_same_fleet_is_not_stale():
         (facts(sms=("8.6",)), "compute capabilities was none when the plan was made and is 8.6"),
         (facts(driver="550.54"), "GPU driver was unknown"),
         (facts("armv8"), "architecture was x86_64"),
-        (facts(pythons=()), "/usr/bin/python3 was there when the plan was made and is gone"),
+        (facts(pythons=()), "/usr/bin/python3 existed when the plan was made and is gone"),
         (facts(pythons=(python("3.12.1"),)), "/usr/bin/python3 was cp311"),
     ],
 )
 def test_what_decides_targets_makes_a_plan_stale(now, words):
-    assert any(words in sentence for sentence in stale(PLAN, {"a": now}))
+    assert any(words in sentence for sentence in changes_since_plan(PLAN, {"a": now}))
 
 
 def test_other_flags_are_told_without_their_digest_and_only_where_the_rung_does_not_say_it():
     more = facts(features=(*facts().features, "avx512f"))
-    assert stale(PLAN, {"a": more}) == [
-        "a: its CPU flags are no longer those that the plan was made for."
+    assert changes_since_plan(PLAN, {"a": more}) == [
+        "a: its CPU flags have changed since the plan was made."
     ]
-    assert not any("flags" in sentence for sentence in stale(PLAN, {"a": facts("avx")}))
+    assert not any(
+        "flags" in sentence for sentence in changes_since_plan(PLAN, {"a": facts("avx")})
+    )
 
 
 def test_a_new_python_beside_the_planned_one_changes_nothing():
     both = (python("3.12.1", "/usr/local/bin/python3"), python())
-    assert stale(PLAN, {"a": facts(pythons=both)}) == []
+    assert changes_since_plan(PLAN, {"a": facts(pythons=both)}) == []
 
 
-def test_the_story_of_a_node():
+def test_explain_a_node():
     known = facts(
         "avx512vnni",
         hypervisor_masked=("amx_tile",),
@@ -129,8 +131,8 @@ def test_the_story_of_a_node():
     assert "planned for: avx512, the best that its recipes build for (grouping" in story
     assert "T4 (SM 7.5), driver 535" in story
     assert "warning: careful" in story
-    assert "none is current" in story
-    assert "it builds" in story
+    assert "no release is current" in story
+    assert "builds its wheels" in story
 
 
 def test_a_guest_is_told_by_the_flag_that_it_has():
@@ -140,16 +142,17 @@ def test_a_guest_is_told_by_the_flag_that_it_has():
     assert "hidden by its hypervisor, firmware or kernel: avx512f" in story
 
 
-def test_the_story_of_a_node_tells_its_toolkits_and_its_wheels():
+def test_explain_a_node_tells_its_toolkits_and_its_wheels():
     known = facts(
         sms=("3.5", "8.6", "99.0"), driver="470.256.02", toolchain={"nvcc": ("11.4.48", "11.8.89")}
     )
     story = explain_node(planned({"n": known}), known, "n")
     assert (
         "  CUDA: SM 3.5 (Kepler) needs 7.0 to 11.8; SM 8.6 (Ampere) needs 11.1 or newer; SM 99.0 "
-        "is in no table; its driver runs 11.8 or older; installed there: 11.4.48, 11.8.89" in story
+        "is not a supported SM; its driver runs 11.8 or older; installed there: 11.4.48, 11.8.89"
+        in story
     )
-    assert "  GPU code: for no GPU, no package has any, or the inventory says so" in story
+    assert "  GPU code: for no GPU, no package has GPU code, or the inventory says so" in story
     assert "  wheel: hnswlib 0.8.0+cpu.avx2, by recipe hnswlib: build" in story
 
 
@@ -174,17 +177,17 @@ def test_a_gpu_whose_driver_does_not_tell_its_sm(name: str, driver: str | None, 
     assert f"  GPUs: {name} ({said})" + (f", driver {driver}" if driver else "") in story
 
 
-def test_the_story_of_a_node_that_the_inventory_keeps_lower():
+def test_explain_a_node_that_the_inventory_keeps_lower():
     known = facts("avx512")
     plan = planned({"n": known}, nodes=(node("n", isa="avx"),))
     assert "  planned for: avx, as the inventory says" in explain_node(plan, known, "n")
 
 
-def test_the_story_of_a_node_of_captures_that_were_not_named_again():
+def test_explain_a_node_of_captures_that_were_not_named_again():
     plan = planned({"n": facts()})
     assert "--facts" not in "".join(explain_node(plan, None, "n"))
     captured = plan.model_copy(update={"facts_source": "captures"})
-    assert "name them here again, with --facts" in "".join(explain_node(captured, None, "n"))
+    assert "repeat --facts to show them" in "".join(explain_node(captured, None, "n"))
 
 
 def test_the_story_of_nodes_that_get_nothing():
@@ -202,7 +205,7 @@ def test_the_story_of_installed_nodes():
         "old": facts(release={"default": manifest("1" * 16)}, toolchain={}, gpus=(Gpu(name="x"),)),
     }
     plan = planned(fleet)
-    assert "is what the plan wants" in "\n".join(explain_node(plan, fleet["done"], "done"))
+    assert "is current, as planned" in "\n".join(explain_node(plan, fleet["done"], "done"))
     old = "\n".join(explain_node(plan, fleet["old"], "old"))
     assert f"{wanted} will replace it" in old
     assert "compiler: none" in old
@@ -225,7 +228,7 @@ def test_the_story_of_a_group():
 def test_the_story_of_a_group_without_a_lock_or_blocked():
     fleet = {"a": facts(toolchain={}, memory_gb=None, cpus=None)}
     story = "\n".join(explain_group(planned(fleet, locks=Locks()), fleet, "cpu-avx2-cp311"))
-    assert "not locked: No index was asked." in story
+    assert "not locked: No package index was queried." in story
     assert "no compiler yet, unknown memory" in story
     blocked = planned(fleet, closure=Resolution(problem="none such."))
     assert "see the wheels" in "\n".join(explain_group(blocked, fleet, "cpu-avx2-cp311"))

@@ -43,9 +43,9 @@ def test_bad_forms_are_refused_with_the_right_ones(text):
 
 
 def test_a_package_is_named_once():
-    with pytest.raises(ConfigError, match="asked for twice"):
+    with pytest.raises(ConfigError, match="listed twice"):
         parse_packages(["Some.Pkg==1.0", "some-pkg==2.0"])
-    with pytest.raises(ConfigError, match="asked for twice"):
+    with pytest.raises(ConfigError, match="listed twice"):
         parse_packages(["./x", "./x"])
 
 
@@ -66,5 +66,5 @@ def test_hosts_that_differ_are_refused_with_the_way_out():
 
 
 def test_no_package_at_all():
-    with pytest.raises(ConfigError, match="No package is named"):
+    with pytest.raises(ConfigError, match="No package is requested"):
         choose_packages([], Config(), inventory(["a"]))

@@ -10,7 +10,12 @@ import pytest
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planner import published
 from fleetbuild.planning import Resolution, Source, build_request, lock_request, make_plan
-from fleetbuild.planning.wheels.published import Choice, Code, choose_published, must_be_read
+from fleetbuild.planning.wheels.published import (
+    Code,
+    PublishedChoice,
+    choose_published,
+    must_be_read,
+)
 from tests.factories.fleets import answers, drafted, facts, inventory, locked, package, recipe_of
 from tests.factories.plans import make_target
 
@@ -40,7 +45,7 @@ def gpu(*sms, driver="580.65.06"):
 def test_pytorchs_wheel_runs_from_x86_64_v2_on():
     choice = chosen(TORCH, target("avx"), version="2.13.0+cpu")
     assert choice.file
-    assert choice.why == "Published: runs from x86-64-v2 on and picks its code at run time."
+    assert choice.why == "Published: runs on x86-64-v2 or better and chooses its code at run time."
 
 
 def test_pytorchs_wheel_is_not_for_cpus_without_sse4_1():
@@ -49,8 +54,8 @@ def test_pytorchs_wheel_is_not_for_cpus_without_sse4_1():
     assert "it is built for x86-64-v2, and these nodes are x86-64" in choice.why
 
 
-def test_a_wheel_with_cuda_runs_on_cpus_and_says_what_it_brings():
-    assert "brings CUDA 13.0, which these nodes do not use" in chosen(TORCH, target()).why
+def test_a_wheel_with_cuda_runs_on_cpus_and_the_plan_says_so():
+    assert "includes CUDA 13.0, which these nodes do not use" in chosen(TORCH, target()).why
 
 
 @pytest.mark.parametrize(
@@ -62,7 +67,7 @@ def test_a_wheel_with_cuda_runs_on_cpus_and_says_what_it_brings():
         (("6.0", "8.6"), "580.65.06", "2.13.0", "no code for SM 6.0"),
         (("6.0",), "580.65.06", "2.13.0+cu126", None),
         (("12.0",), "580.65.06", "2.13.0+cu126", "no code for SM 12.0"),
-        (("8.6",), "580.65.06", "2.13.0+cpu", "it is for CPUs"),
+        (("8.6",), "580.65.06", "2.13.0+cpu", "it has no GPU code"),
     ],
 )
 def test_pytorchs_wheels_fit_by_variant_sm_and_driver(sms, driver, version, said):
@@ -75,11 +80,11 @@ def test_a_wheel_of_others_is_read():
     assert must_be_read(PLAIN, target())
     assert not must_be_read(TORCH, target(sms=("8.6",)))
     fits = chosen(PLAIN, target(), code=Code(features=("avx2",)))
-    assert fits.why == "Published: holds nothing beyond avx2."
+    assert fits.why == "Published: uses no CPU features beyond avx2."
     beyond = chosen(PLAIN, target("avx"), code=Code(features=("avx2", "fma")))
     assert beyond.file is None
-    assert "it holds avx2, fma, which avx is without" in beyond.why
-    assert "nobody knows" in chosen(PLAIN, target()).why
+    assert "it uses avx2, fma, which avx does not have" in beyond.why
+    assert "it is unknown" in chosen(PLAIN, target()).why
 
 
 def test_gpu_code_of_others_must_serve_every_sm():
@@ -104,14 +109,16 @@ def test_a_baseline_above_the_nodes_does_not_fit():
         ("0.28.0+cpu", "2.13.0+cpu", None),
         ("0.28.0", "2.13.0", None),
         ("0.28.0+cu130", "2.13.0", None),
-        ("0.28.0", "2.13.0+cpu", "made for CUDA 13.0, and torch 2.13.0+cpu for CPUs alone"),
-        ("0.28.0+cu126", "2.13.0", "made for CUDA 12.6, and torch 2.13.0 for CUDA 13.0"),
-        ("0.28.0", None, "no published torch is taken for these nodes"),
+        ("0.28.0", "2.13.0+cpu", "built for CUDA 13.0, but torch 2.13.0+cpu for CPUs only"),
+        ("0.28.0+cu126", "2.13.0", "built for CUDA 12.6, but torch 2.13.0 for CUDA 13.0"),
+        ("0.28.0", None, "it works only with a published torch"),
     ],
 )
-def test_a_companion_goes_with_its_variant_of_torch_alone(version, torch, said):
-    beside = file(version=torch) if torch else None
-    choice = chosen(package("torchvision", "0.28.0"), target(), version=version, beside=beside)
+def test_a_companion_fits_only_its_variant_of_torch(version, torch, said):
+    published_torch = file(version=torch) if torch else None
+    choice = chosen(
+        package("torchvision", "0.28.0"), target(), version=version, published_torch=published_torch
+    )
     assert (choice.file is None) == (said is not None)
     assert said is None or said in choice.why
 
@@ -146,13 +153,17 @@ def test_every_variant_on_the_index_is_looked_at_and_companions_follow(monkeypat
         ("torch", "sm60-avx2-cp311"): None,
         ("torchvision", "sm60-avx2-cp311"): None,
     }
-    assert "it is for CPUs" in choices["torch", "sm60-avx2-cp311"].why
+    assert "it has no GPU code" in choices["torch", "sm60-avx2-cp311"].why
 
 
 TAKEN = {
-    ("hnswlib", "cpu-avx2-cp311"): Choice(file=locked("hnswlib", "0.8.0", "e"), why="It fits.")
+    ("hnswlib", "cpu-avx2-cp311"): PublishedChoice(
+        file=locked("hnswlib", "0.8.0", "e"), why="It fits."
+    )
 }
-NOT = {("hnswlib", "cpu-avx-cp311"): Choice(why="hnswlib.whl does not fit: it holds avx2.")}
+NOT = {
+    ("hnswlib", "cpu-avx-cp311"): PublishedChoice(why="hnswlib.whl does not fit: it holds avx2.")
+}
 
 
 def the_plan(config, fleet, choices):
@@ -179,7 +190,7 @@ def test_what_fits_is_taken_and_the_rest_is_built():
     assert [each.name for each in groups["cpu-avx2-cp311"].dependencies or ()] == ["numpy"]
     assert groups["cpu-avx2-cp311"].release_id
     assert plan.summary.wheels_to_build == 1
-    question = lock_request(made.groups[1], [package()], made.fates)
+    question = lock_request(made.groups[1], [package()], made.eligibility)
     assert question.requirements == ("hnswlib==0.8.0",)
     assert question.sources == ()
 
@@ -197,8 +208,10 @@ def test_an_extension_is_built_against_the_published_wheel():
     fleet = {"a": facts("avx2")}
     scatter = package("torch-scatter", "2.1.2")
     choices = {
-        ("torch", "cpu-avx2-cp311"): Choice(file=locked("torch", "2.13.0+cpu", "e"), why="Fits."),
-        ("torch-scatter", "cpu-avx2-cp311"): Choice(why="There is none."),
+        ("torch", "cpu-avx2-cp311"): PublishedChoice(
+            file=locked("torch", "2.13.0+cpu", "e"), why="Fits."
+        ),
+        ("torch-scatter", "cpu-avx2-cp311"): PublishedChoice(why="There is none."),
     }
     made = drafted(fleet, [scatter, TORCH], published=choices, config=AUTO)
     torch, extension = made.wheels
@@ -207,4 +220,4 @@ def test_an_extension_is_built_against_the_published_wheel():
     asked = build_request(extension, source, fleet)
     assert asked
     assert "torch==2.13.0+cpu" in asked.requirements
-    assert asked.stand_ins == ()
+    assert asked.static_metadata == ()

@@ -43,7 +43,7 @@ def plan_of(scenario: dict[str, Any]) -> tuple[Plan, dict[str, Facts]]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_plan_is_as_told(name: str) -> None:
+def test_the_plan_matches_its_scenario(name: str) -> None:
     scenario = SCENARIOS[name]
     plan, fleet = plan_of(scenario)
     groups = {group.name: group for group in plan.groups}

@@ -14,12 +14,12 @@ from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import EVIDENCE, TORCHES, Torch, find_torch
 from fleetbuild.models import Facts
 from fleetbuild.planning.compatibility.toolkits import (
+    Incompatibility,
     Toolkit,
-    Unfit,
     choose_toolkit,
     compiler_needed,
-    member_problem,
-    package_problem,
+    node_incompatibility,
+    package_incompatibility,
 )
 from fleetbuild.text import version_key
 from tests.factories.data import seed_fleet
@@ -38,7 +38,7 @@ def gpu(*sms: str, driver: str | None = "580.95.05", cuda: str = "", **more: obj
 
 def choose(
     versions: Mapping[str, str], *members: Facts, tag: str = "cp311", **more: str
-) -> Toolkit | Unfit:
+) -> Toolkit | Incompatibility:
     """The choice for these members, who are the builders too."""
     sms = sorted({sm for member in members for sm in member.sms})
     builders = {f"n{number}": member for number, member in enumerate(members)}
@@ -52,9 +52,11 @@ def chosen(versions: Mapping[str, str], *members: Facts, **more: str) -> Toolkit
     return choice
 
 
-def problem(versions: Mapping[str, str], node: Facts, tag: str = "cp311", **more: str) -> Unfit:
+def problem(
+    versions: Mapping[str, str], node: Facts, tag: str = "cp311", **more: str
+) -> Incompatibility:
     """The problem, where there must be one."""
-    unfit = member_problem(versions, node, tag, **more)
+    unfit = node_incompatibility(versions, node, tag, **more)
     assert unfit is not None
     return unfit
 
@@ -85,12 +87,11 @@ def test_the_newest_released_combination_wins_and_experiments_come_last() -> Non
     assert choice.why.endswith("PyTorch releases torch 2.13 with CUDA 13.2 as an experiment.")
 
 
-def test_without_one_installed_the_newest_released_is_to_be_supplied() -> None:
+def test_without_an_installed_toolkit_the_newest_released_one_is_required() -> None:
     choice = chosen(TORCH, gpu("8.6"))
     assert (choice.version, choice.evidence, choice.installed_on) == ("13.0", "released", ())
     assert choice.why == (
-        "No builder has a CUDA toolkit that goes with this; PyTorch releases torch 2.13 with "
-        "CUDA 13.0."
+        "No builder has a matching CUDA toolkit; PyTorch releases torch 2.13 with CUDA 13.0."
     )
 
 
@@ -130,20 +131,20 @@ def test_a_builder_with_a_fitting_compiler_comes_first() -> None:
     assert (choice.version, choice.installed_on) == ("12.6", ("both",))
 
 
-def test_a_toolkit_without_a_fitting_compiler_is_still_better_than_none() -> None:
+def test_an_installed_toolkit_without_a_suitable_gcc_beats_an_absent_one() -> None:
     choice = chosen(TORCH, gpu("8.6", cuda="13.0", tools={"gcc": ("9.4.0",)}))
     assert choice.installed_on == ("n0",)
     assert choice.why.endswith(
-        "; the compiler there is outside of gcc 11.3 to below 16, so one is to be installed."
+        "; the compiler there is not gcc 11.3 to below 16, so another one is needed."
     )
 
 
 def test_toolkits_that_take_the_compiler_that_is_there_are_known() -> None:
     node = gpu("8.6", driver="550.54.15", cuda="12.4", tools={"gcc": ("14.2.0",)})
     choice = chosen(TORCH, node)
-    assert (choice.version, choice.instead) == ("12.4", ("12.8", "12.9"))
-    assert chosen(TORCH, node, pin="12.4").instead == ("12.8", "12.9")
-    assert chosen(TORCH, gpu("8.6", cuda="13.0")).instead == ()
+    assert (choice.version, choice.alternatives) == ("12.4", ("12.8", "12.9"))
+    assert chosen(TORCH, node, pin="12.4").alternatives == ("12.8", "12.9")
+    assert chosen(TORCH, gpu("8.6", cuda="13.0")).alternatives == ()
 
 
 def test_a_builder_without_any_compiler_gets_one() -> None:
@@ -166,8 +167,8 @@ def test_a_release_without_code_for_the_sm_is_no_evidence() -> None:
     choice = chosen({"torch": "2.5.1"}, gpu("3.5", driver="470.256.02"))
     assert (choice.version, choice.evidence) == ("11.8", "buildable")
     assert (
-        "PyTorch's own torch 2.5 with CUDA 11.8 has no code for SM 3.5, which nobody is known "
-        "to have built" in choice.why
+        "PyTorch's own torch 2.5 with CUDA 11.8 has no code for SM 3.5, and no such "
+        "build is known" in choice.why
     )
     # 12.8 is newer, but only the wheels for 12.6 have code for Volta.
     assert chosen({"torch": "2.11.0"}, gpu("7.0")).version == "12.6"
@@ -177,7 +178,7 @@ def test_a_torch_newer_than_the_table_is_taken_as_buildable() -> None:
     choice = chosen({"torch": "2.99.0"}, gpu("8.6", cuda="13.0"))
     assert (choice.version, choice.evidence) == ("13.0", "buildable")
     newest = list(TORCHES)[-1]
-    assert f"torch 2.99 is newer than all that is known, which ends with {newest}" in choice.why
+    assert f"torch 2.99 is newer than the newest known version, {newest}" in choice.why
 
 
 def test_packages_without_torch_ask_for_nothing_but_sms_and_drivers() -> None:
@@ -196,12 +197,12 @@ def test_the_architecture_decides_what_is_released() -> None:
 
 
 def test_names_of_packages_are_normalised() -> None:
-    assert isinstance(choose({"Torch": "2.13.0"}, gpu("3.5")), Unfit)
+    assert isinstance(choose({"Torch": "2.13.0"}, gpu("3.5")), Incompatibility)
 
 
-def test_members_that_do_not_go_together_are_refused() -> None:
+def test_a_companion_for_another_torch_is_refused() -> None:
     choice = choose({"hnswlib": "0.8.0"}, gpu("3.5"), gpu("12.0"))
-    assert choice == Unfit(
+    assert choice == Incompatibility(
         reason="SM 3.5 needs CUDA 11.8 or older; SM 12.0 needs CUDA 12.8 or newer.",
         fix="Set fleetbuild_sms for it to SM 12.0, which one toolkit compiles for.",
     )
@@ -214,8 +215,8 @@ def test_kepler_with_a_new_torch() -> None:
     unfit = problem(TORCH, gpu("3.5", driver="470.256.02"), "cp310")
     assert unfit.reason == "SM 3.5 needs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer."
     assert unfit.fix == (
-        "torch 2.0.1 with CUDA 11.7 or 11.8 is the newest known to be built so, 11.4 is reported "
-        "to work. Plan such nodes apart, under a release name of their own."
+        "torch 2.0.1 with CUDA 11.7 or 11.8 is the newest that PyTorch releases, 11.4 is reported "
+        "to work. Plan such nodes separately, under a release name of their own."
     )
 
 
@@ -229,7 +230,7 @@ def test_companions_of_the_nearest_torch_are_named() -> None:
 
 def test_the_other_kepler_has_newer_releases() -> None:
     unfit = problem(TORCH, gpu("3.7", driver="470.256.02"))
-    assert unfit.fix.startswith("torch 2.7.1 with CUDA 11.8 is the newest known to be built so")
+    assert unfit.fix.startswith("torch 2.7.1 with CUDA 11.8 is the newest that PyTorch releases")
 
 
 def test_only_an_old_combination_is_reported() -> None:
@@ -244,14 +245,14 @@ def test_a_driver_that_is_too_old() -> None:
     )
     assert unfit.fix.startswith(
         "Update its driver to 525.60.13 or newer, which CUDA 12.1 needs; torch 2.7.1 with "
-        "CUDA 11.8 is the newest known to be built so"
+        "CUDA 11.8 is the newest that PyTorch releases"
     )
 
 
 def test_a_driver_older_than_all_toolkits() -> None:
     unfit = problem({"hnswlib": "0.8.0"}, gpu("3.0", driver="390.157"))
     assert unfit.reason == (
-        "Driver 390.157 runs CUDA 10.1 or older; fleetbuild knows CUDA 10.2 or newer."
+        "Driver 390.157 runs CUDA 10.1 or older; fleetbuild supports CUDA 10.2 or newer."
     )
     assert unfit.fix == "Update its driver to 440.33 or newer, which CUDA 10.2 needs."
 
@@ -272,30 +273,30 @@ def test_sms_with_the_same_limit_share_a_sentence() -> None:
     assert unfit.reason.startswith("SM 3.5 and 3.7 need CUDA 11.8 or older; ")
 
 
-def test_an_sm_that_no_toolkit_knows() -> None:
+def test_an_sm_that_no_toolkit_supports() -> None:
     unfit = problem(TORCH, gpu("8.6", "99.0"))
     assert (
         unfit.reason == f"No CUDA toolkit from 10.2 to {list(TOOLKITS)[-1]} compiles for SM 99.0."
     )
-    assert unfit.fix == "Update fleetbuild, or set fleetbuild_sms for it to SMs that are known."
+    assert unfit.fix == "Update fleetbuild, or set fleetbuild_sms for the node to supported SMs."
 
 
-def test_an_sm_that_torch_does_not_know() -> None:
+def test_an_sm_that_torch_does_not_support() -> None:
     unfit = problem({"torch": "2.6.0"}, gpu("12.0"))
-    assert unfit.reason == "torch 2.6 does not know SM 12.0."
-    assert unfit.fix.startswith("torch 2.15.0 with CUDA 13.0 or 13.2 is the newest known")
+    assert unfit.reason == "torch 2.6 does not support SM 12.0."
+    assert unfit.fix.startswith("torch 2.15.0 with CUDA 13.0 or 13.2 is the newest that")
 
 
 def test_a_torch_from_before_cuda_13() -> None:
     unfit = problem({"torch": "2.8.0"}, gpu("11.0"))
     assert "SM 11.0 needs CUDA 13.0 or newer" in unfit.reason
-    assert "torch 2.8 goes with CUDA 12.9 or older" in unfit.reason
+    assert "torch 2.8 supports CUDA 12.9 or older" in unfit.reason
 
 
 def test_a_toolkit_that_a_torch_is_reported_not_to_build_with() -> None:
     unfit = problem({"torch": "2.4.1"}, gpu("8.6"), pin="12.9")
     assert unfit.reason.startswith(
-        "torch 2.4 goes with CUDA 12.8 or older (it links nvToolsExt, which CUDA 12.9 does not "
+        "torch 2.4 supports CUDA 12.8 or older (it links nvToolsExt, which CUDA 12.9 does not "
         "have); "
     )
     assert chosen({"torch": "2.2.2"}, gpu("8.6", cuda="12.4")).version == "11.8"
@@ -323,8 +324,8 @@ def test_what_conda_forge_publishes_is_told() -> None:
 
 def test_a_torch_that_should_build_where_none_is_known() -> None:
     unfit = problem({"torch": "2.0.1"}, gpu("8.7", rung="armv8.2"))
-    assert unfit.reason == "torch 2.0 does not know SM 8.7."
-    assert "is the newest that should build, though nobody is known to have done it" in unfit.fix
+    assert unfit.reason == "torch 2.0 does not support SM 8.7."
+    assert "is the newest that should build, but no such build is known" in unfit.fix
 
 
 def test_a_pin_that_does_not_fit() -> None:
@@ -338,7 +339,7 @@ def test_a_pin_that_does_not_fit() -> None:
 def test_a_pin_that_does_not_exist() -> None:
     unfit = problem(TORCH, gpu("8.6"), pin="12.7")
     newest = list(TOOLKITS)[-1]
-    assert unfit.reason == (f"fleetbuild.yml asks for CUDA 12.7, and 10.2 to {newest} are known.")
+    assert unfit.reason == f"fleetbuild.yml asks for CUDA 12.7; supported are 10.2 to {newest}."
     assert unfit.fix.startswith("Take cuda: out of fleetbuild.yml or set it to 13.0")
 
 
@@ -370,21 +371,21 @@ def test_a_pin_and_a_driver_that_both_have_to_change() -> None:
     )
 
 
-def test_a_driver_that_hides_what_an_old_gpu_can_have() -> None:
+def test_an_old_driver_is_named_if_a_newer_one_would_allow_a_toolkit() -> None:
     """No torch goes with this driver, and one does with a newer driver."""
     unfit = problem(TORCH, gpu("3.5", driver="418.39"), "cp310")
     assert unfit.fix == (
-        "torch 2.0.1 with CUDA 11.7 or 11.8 is the newest known to be built so, 11.4 is reported "
-        "to work. Plan such nodes apart, under a release name of their own and with driver "
+        "torch 2.0.1 with CUDA 11.7 or 11.8 is the newest that PyTorch releases, 11.4 is reported "
+        "to work. Plan such nodes separately, under a release name of their own and with driver "
         f"{TOOLKITS['11.4'].driver} or newer, which CUDA 11.4 needs."
     )
 
 
-def test_a_pin_and_a_driver_that_hide_it_together() -> None:
+def test_a_pin_and_an_old_driver_are_named_if_both_have_to_change() -> None:
     unfit = problem(TORCH, gpu("3.5", driver="418.39"), "cp310", pin="12.6")
     assert unfit.fix.endswith(
-        "Plan such nodes apart, under a release name of their own, without cuda: and with driver "
-        f"{TOOLKITS['11.4'].driver} or newer, which CUDA 11.4 needs."
+        "Plan such nodes separately, under a release name of their own, without cuda: and with "
+        f"driver {TOOLKITS['11.4'].driver} or newer, which CUDA 11.4 needs."
     )
 
 
@@ -395,18 +396,19 @@ def test_a_python_and_a_driver_that_both_have_to_change() -> None:
         "older; SM 8.6 needs CUDA 11.1 or newer; torch 2.13 needs CUDA 12.1 or newer."
     )
     assert unfit.fix == (
-        "Set fleetbuild_python to /usr/bin/python3 (3.11.2), which is there, and update its "
+        "Set fleetbuild_python to /usr/bin/python3 (3.11.2), which is installed, and update its "
         "driver to 525.60.13 or newer, which CUDA 12.1 needs."
     )
 
 
-def test_a_python_that_torch_is_not_for() -> None:
+def test_a_python_that_torch_does_not_support() -> None:
     both = (python("3.9.2"), python("3.12.1", "/usr/bin/python3.12"))
     unfit = problem(TORCH, facts(pythons=both), "cp39")
     assert unfit.reason == "torch 2.13 is for Python 3.10 to 3.14, not for 3.9."
     assert unfit.fix == (
-        "Set fleetbuild_python to /usr/bin/python3.12 (3.12.1), which is there; take torch 2.8.0, "
-        "the newest for Python 3.9. Plan such nodes apart, under a release name of their own."
+        "Set fleetbuild_python to /usr/bin/python3.12 (3.12.1), which is installed; take torch "
+        "2.8.0, the newest for Python 3.9. Plan such nodes separately, under a release name of "
+        "their own."
     )
 
 
@@ -420,31 +422,33 @@ def test_a_free_threaded_python() -> None:
     assert unfit.reason == "torch 2.13 is for Python 3.10 to 3.14, not for the free-threaded 3.13."
 
 
-def test_a_python_and_an_sm_that_rule_each_other_out() -> None:
+def test_a_python_and_an_sm_without_a_common_torch() -> None:
     unfit = problem(TORCH, gpu("3.5", driver="470.256.02"), "cp312")
     assert unfit.fix.startswith(
-        "torch 2.0.1 for Python 3.8 to 3.11 with CUDA 11.7 or 11.8 is the newest known"
+        "torch 2.0.1 for Python 3.8 to 3.11 with CUDA 11.7 or 11.8 is the newest that"
     )
 
 
 def test_a_cpu_node_needs_python_alone() -> None:
-    assert member_problem(TORCH, facts(), "cp311") is None
-    assert member_problem(TORCH, facts(), "cp311", pin="11.8") is None
-    assert member_problem({"hnswlib": "0.8.0"}, facts(), "cp36") is None
+    assert node_incompatibility(TORCH, facts(), "cp311") is None
+    assert node_incompatibility(TORCH, facts(), "cp311", pin="11.8") is None
+    assert node_incompatibility({"hnswlib": "0.8.0"}, facts(), "cp36") is None
 
 
 def test_nodes_that_can_be_built_for_have_no_problem() -> None:
-    assert member_problem(TORCH, gpu("8.6"), "cp311") is None
-    assert member_problem(TORCH, gpu("8.6", driver=None), "cp311") is None
-    assert member_problem({"torch": "2.99.0"}, gpu("8.6"), "cp399") is None
+    assert node_incompatibility(TORCH, gpu("8.6"), "cp311") is None
+    assert node_incompatibility(TORCH, gpu("8.6", driver=None), "cp311") is None
+    assert node_incompatibility({"torch": "2.99.0"}, gpu("8.6"), "cp399") is None
 
 
 # Packages
 
 
 def test_companions_of_another_torch() -> None:
-    unfit = package_problem({"torch": "2.13.0", "torchvision": "0.20.1", "torchaudio": "2.5.1"})
-    assert unfit == Unfit(
+    unfit = package_incompatibility(
+        {"torch": "2.13.0", "torchvision": "0.20.1", "torchaudio": "2.5.1"}
+    )
+    assert unfit == Incompatibility(
         reason="torchvision 0.20.1 goes with torch 2.5.1, not with 2.13.0. torchaudio 2.5.1 goes "
         "with torch 2.5.1, not with 2.13.0.",
         fix="Take torchvision 0.28.0 with torch 2.13.0 or torch 2.5.1 with torchvision 0.20.1. "
@@ -453,13 +457,13 @@ def test_companions_of_another_torch() -> None:
 
 
 def test_companions_that_want_a_newer_torch() -> None:
-    unfit = package_problem({"torch": "2.13.0", "torchvision": "0.29.2"})
+    unfit = package_incompatibility({"torch": "2.13.0", "torchvision": "0.29.2"})
     assert unfit is not None
     assert unfit.reason == "torchvision 0.29.2 goes with torch 2.14.0 or newer, not with 2.13.0."
 
 
 def test_a_patch_release_that_is_not_in_the_table() -> None:
-    unfit = package_problem({"torch": "2.13.0", "torchvision": "0.20.9"})
+    unfit = package_incompatibility({"torch": "2.13.0", "torchvision": "0.20.9"})
     assert unfit is not None
     assert unfit.reason == "torchvision 0.20.9 goes with torch 2.5, not with 2.13.0."
 
@@ -477,13 +481,13 @@ def test_a_patch_release_that_is_not_in_the_table() -> None:
     ],
 )
 def test_packages_without_a_problem(versions: dict[str, str]) -> None:
-    assert package_problem(versions) is None
+    assert package_incompatibility(versions) is None
 
 
 def test_a_torch_older_than_the_table() -> None:
-    unfit = package_problem({"torch": "1.9.0"})
+    unfit = package_incompatibility({"torch": "1.9.0"})
     assert unfit is not None
-    assert unfit.reason == "torch 1.9.0 is older than all that is known, which begins with 1.12."
+    assert unfit.reason == "torch 1.9.0 is older than the oldest supported version, 1.12."
     assert unfit.fix == "Take torch 1.12.1 or newer."
 
 
@@ -574,7 +578,7 @@ def test_the_choice_is_the_best_that_the_tables_allow(
 ) -> None:
     choice = choose(versions, *members, tag=tag, **({"pin": pin} if pin else {}))
     possible = [each for each in TOOLKITS if allowed(each, versions, members, tag, pin)]
-    if isinstance(choice, Unfit):
+    if isinstance(choice, Incompatibility):
         assert possible == []
         assert choice.reason.endswith(".")
         assert choice.fix.endswith(".")
@@ -616,7 +620,7 @@ def test_the_order_of_members_does_not_matter(
 def test_a_node_has_a_problem_exactly_where_no_toolkit_is_allowed(
     versions: dict[str, str], node: Facts, tag: str, pin: str | None
 ) -> None:
-    unfit = member_problem(versions, node, tag, pin=pin)
+    unfit = node_incompatibility(versions, node, tag, pin=pin)
     possible = [each for each in TOOLKITS if allowed(each, versions, [node], tag, pin)]
     assert (unfit is None) == bool(possible)
     if unfit:
@@ -628,7 +632,7 @@ def test_a_node_has_a_problem_exactly_where_no_toolkit_is_allowed(
 @many
 @given(nodes(), st.sampled_from(TAGS), st.sampled_from(VERSIONS))
 def test_the_torch_that_is_offered_works(node: Facts, tag: str, version: str) -> None:
-    unfit = member_problem({"torch": version}, node, tag)
+    unfit = node_incompatibility({"torch": version}, node, tag)
     assume(unfit is not None)
     assert unfit is not None
     newer = re.search(r"with driver (\S+) or newer", unfit.fix)
@@ -637,7 +641,7 @@ def test_the_torch_that_is_offered_works(node: Facts, tag: str, version: str) ->
     offered = re.search(r"torch (\d+\.\d+\.\d+)( for Python (\S+))?", unfit.fix)
     if offered:
         other = f"cp{offered[3].replace('.', '')}" if offered[3] else tag
-        assert member_problem({"torch": offered[1]}, node, other) is None
+        assert node_incompatibility({"torch": offered[1]}, node, other) is None
 
 
 far_apart = st.sets(
@@ -653,12 +657,12 @@ def test_the_sms_that_are_offered_work(
     version: str, sms: set[str], driver: str | None, pin: str | None
 ) -> None:
     node, versions = gpu(*sorted(sms), driver=driver), {"torch": version}
-    unfit = member_problem(versions, node, "cp311", pin=pin)
+    unfit = node_incompatibility(versions, node, "cp311", pin=pin)
     fix = unfit.fix if unfit else ""
     offered = re.search(r"et fleetbuild_sms for it to SM ([\d., and]+), which", fix)
     if offered:
         fewer = node.model_copy(update={"sms": tuple(re.findall(r"\d+\.\d", offered[1]))})
-        assert member_problem(versions, fewer, "cp311", pin=pin) is None
+        assert node_incompatibility(versions, fewer, "cp311", pin=pin) is None
 
 
 def test_fewer_sms_are_not_offered_where_torch_serves_none_of_them() -> None:
@@ -676,7 +680,7 @@ def test_the_seed_fleet_with_torch() -> None:
     told = {}
     for name, known in fleet.items():
         tag = known.pythons[0].tag
-        unfit = member_problem(TORCH, known, tag)
+        unfit = node_incompatibility(TORCH, known, tag)
         if unfit or not known.sms:
             told[name] = unfit.reason if unfit else "cpu"
             continue
@@ -721,18 +725,18 @@ def test_a_jetson_gets_the_toolkit_that_is_on_it_and_no_other() -> None:
         (
             "7.2",
             "11.4.315",
-            "A Jetson runs the CUDA of its JetPack alone, here 11.4; torch 2.13 needs CUDA 12.1 or",
-            "Update JetPack, where there is one with CUDA 12.1 or newer for the module; torch 2.8",
+            "A Jetson runs only the CUDA of its JetPack, here 11.4; torch 2.13 needs CUDA 12.1 or",
+            "Update JetPack to one with CUDA 12.1 or newer, if the module supports one; torch 2.8",
         ),
         (
             "11.0",
             "12.6.68",
-            "A Jetson runs the CUDA of its JetPack alone, here 12.6; SM 11.0 needs CUDA 13.0 or",
-            "Update JetPack, where there is one with CUDA 13.0 or newer for the module",
+            "A Jetson runs only the CUDA of its JetPack, here 12.6; SM 11.0 needs CUDA 13.0 or",
+            "Update JetPack to one with CUDA 13.0 or newer, if the module supports one",
         ),
     ],
 )
-def test_a_jetson_whose_cuda_will_not_do_is_blocked(
+def test_a_jetson_with_an_unsuitable_jetpack_is_blocked(
     sm: str, cuda: str, reason: str, fix: str
 ) -> None:
     unfit = problem(TORCH, gpu(sm, driver=None, rung="armv8.2", cuda=cuda))
@@ -745,7 +749,9 @@ def test_jetsons_of_one_group_have_one_jetpack() -> None:
         gpu("8.7", driver=None, rung="armv8.2", cuda=cuda) for cuda in ("12.2.140", "12.6.68")
     )
     unfit = choose(TORCH, old, new)
-    assert isinstance(unfit, Unfit)
+    assert isinstance(unfit, Incompatibility)
     assert "here 12.2" in unfit.reason
     assert "here 12.6" in unfit.reason
-    assert "give them all the same JetPack" in unfit.fix.lower().replace("jetpack", "JetPack")
+    assert "install the same JetPack on all of them" in unfit.fix.lower().replace(
+        "jetpack", "JetPack"
+    )

@@ -82,7 +82,7 @@ def test_a_node_without_a_folder_is_unreachable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "/etc", "a\0b"])
 def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CaptureError, match="is no name of a folder") as caught:
+    with pytest.raises(CaptureError, match="is not valid for a folder") as caught:
         save_captures(tmp_path / "dir", {"good": {"uname": "x"}, name: {"uname": "x"}})
     assert caught.value.fix
     assert not (tmp_path / "dir").exists()
@@ -90,7 +90,7 @@ def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("what", ["does not exist", "is not a folder"])
-def test_a_folder_that_is_none_is_told(tmp_path: Path, what: str) -> None:
+def test_a_path_that_is_not_a_folder_is_an_error(tmp_path: Path, what: str) -> None:
     directory = tmp_path / "dir"
     if what == "is not a folder":
         directory.write_text("")
@@ -100,7 +100,7 @@ def test_a_folder_that_is_none_is_told(tmp_path: Path, what: str) -> None:
     assert "facts --save" in caught.value.fix
 
 
-def test_an_unreadable_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_captures(tmp_path, {"n": {"uname": "Linux"}})
 
     def refuse(self: Path, *_: Any) -> None:

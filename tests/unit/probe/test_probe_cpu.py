@@ -109,7 +109,7 @@ def test_every_kind_of_core_that_has_a_name_is_named() -> None:
     assert facts.microarchitecture == "neoverse_n1"
 
 
-def test_big_cores_do_not_speak_for_little_ones() -> None:
+def test_features_of_big_cores_only_are_not_used() -> None:
     little = "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid"
     text = arm((A76, BIG_LITTLE), ("0xd03", little))
     facts = facts_of({"uname": ARM, "cpuinfo": text})
@@ -218,7 +218,7 @@ def test_without_flags_no_rung_is_guessed() -> None:
 def test_without_uname_and_a_known_shape_nothing_is_guessed() -> None:
     facts = facts_of({"uname": "\x00\x01", "cpuinfo": "model: x\n"})
     assert facts.arch is None
-    assert warned(facts) == "Neither uname nor cpuinfo tells the architecture."
+    assert warned(facts) == "Neither uname nor cpuinfo shows the architecture."
 
 
 def test_a_section_that_is_too_long_is_not_read() -> None:

@@ -33,7 +33,7 @@ def gpus(
     return facts_of({section: text for section, text in texts.items() if text is not None})
 
 
-def test_the_driver_tells() -> None:
+def test_the_driver_reports_model_and_sm() -> None:
     facts = gpus(HEADER + RTX_3060, lspci("2503"))
     assert facts.sms == ("8.6",)
     assert facts.driver == "550.54.15"
@@ -69,10 +69,10 @@ def test_a_gpu_that_is_not_served_makes_the_order_uncertain() -> None:
     assert facts.sms == ()
     assert facts.warnings == (
         (
-            "The SM of Tesla K80 is unknown: its driver does not tell it, and neither does its PCI "
-            "device. Set fleetbuild_sms for this host."
+            "The SM of Tesla K80 is unknown: neither its driver nor its PCI device shows it. "
+            "Set fleetbuild_sms for this host."
         ),
-        "2 GPUs are on the bus, and the driver serves 1 of them.",
+        "2 GPUs are on the bus, but the driver serves only 1.",
     )
     assert gpus(OLD + row, lspci("102d", "102d")).sms == ("3.7",)
 
@@ -124,7 +124,7 @@ def test_a_driver_that_fails_is_quoted() -> None:
 def test_no_devices_is_no_gpu() -> None:
     facts = gpus("No devices were found\n")
     assert (facts.sms, facts.gpus) == ((), ())
-    assert facts.warnings == ("No GPU is seen. nvidia-smi says: No devices were found",)
+    assert facts.warnings == ("No GPU found. nvidia-smi says: No devices were found",)
     assert gpus(HEADER).gpus == ()
 
 
@@ -268,7 +268,7 @@ def test_a_gpu_that_mig_splits_keeps_its_sm() -> None:
 def test_mig_without_an_instance_leaves_nothing_to_use() -> None:
     mig = "".join(line for line in SPLIT.splitlines(True) if "Device" not in line)
     (warning,) = gpus(HEADER + A100S, mig=mig).warnings
-    assert warning.startswith("GPU 0 (NVIDIA A100-SXM4-80GB) has MIG switched on and no instance")
+    assert warning.startswith("GPU 0 (NVIDIA A100-SXM4-80GB) has MIG enabled but no instance")
 
 
 def test_mig_that_is_switched_off_is_not_told() -> None:

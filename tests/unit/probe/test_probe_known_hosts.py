@@ -74,14 +74,14 @@ def test_the_first_key_of_a_kind_is_found(name: str, number: int, tmp_path: Path
     "name",
     ["other.lab", "damaged.lab", "new.lab", "short.lab", "", "|1|damaged", LINES[5].split()[0]],
 )
-def test_whom_nothing_stands_for_has_no_key(name: str) -> None:
+def test_a_host_that_no_line_names_has_no_key(name: str) -> None:
     known = KnownHosts(LINES)
     assert not known.keys_of(name)
     assert not known.beyond
 
 
 @pytest.mark.parametrize("names", ["@revoked a.lab", "  @cert-authority *", "a.lab,!a.lab"])
-def test_what_is_for_openssh_to_judge(names: str) -> None:
+def test_patterns_and_markers_are_left_to_openssh(names: str) -> None:
     assert KnownHosts([f"{names} ssh-ed25519 {public(1)}"]).beyond
 
 

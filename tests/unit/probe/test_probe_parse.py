@@ -120,7 +120,7 @@ def test_disk_without_types() -> None:
     assert (facts.disk_gb, facts.install_filesystem) == (400.0, None)
 
 
-def test_disk_that_is_none() -> None:
+def test_malformed_disk_output_is_unknown() -> None:
     assert read(disk="df: no such file\n").disk_gb is None
     assert read(disk="").disk_gb is None
     assert read(disk="Filesystem\noverlay 1 2 -5 - /\n").disk_gb == 0.0
@@ -146,20 +146,22 @@ def test_pythons() -> None:
 @pytest.mark.parametrize(
     "soabi", ["cpython-x", "cpython-", "cpython-3", "cpython-311d-x86_64-linux-gnu", "pypy310-pp73"]
 )
-def test_a_python_that_no_wheel_is_named_for_is_left_out(soabi: str) -> None:
+def test_a_python_without_wheel_support_is_left_out(soabi: str) -> None:
     facts = read(
         python=f"/usr/bin/python3 3.11.2 {soabi} venv\n"
         "/usr/bin/python3.7 3.7.9 cpython-37m-x86_64-linux-gnu\n"
     )
     assert [python.tag for python in facts.pythons] == ["cp37m"]
-    assert facts.warnings == (f"/usr/bin/python3 is a Python that nothing is built for ({soabi}).",)
+    assert facts.warnings == (
+        f"/usr/bin/python3 is a Python without wheel support ({soabi}), so it is left out.",
+    )
 
 
 def test_a_32_bit_python_is_left_out() -> None:
     facts = read(python="/usr/bin/python3.11 3.11.2 cpython-311-i386-linux-gnu venv\n")
     assert facts.pythons == ()
     assert facts.warnings == (
-        "/usr/bin/python3.11 is a 32-bit Python (cpython-311-i386-linux-gnu): it is left out.",
+        "/usr/bin/python3.11 is a 32-bit Python (cpython-311-i386-linux-gnu), so it is left out.",
     )
 
 

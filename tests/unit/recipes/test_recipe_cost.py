@@ -21,12 +21,12 @@ def test_some_rungs_matter_to_one_use_only() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("rungs_for: {int8: [vnni]}", "vnni is no rung"),
+        ("rungs_for: {int8: [vnni]}", "vnni is not a rung"),
         ("rungs_for: {int4: [avx512vnni]}", "'int8' or 'bf16'"),
         ("cost: {minutes: -1}", "cost.minutes"),
         ("cost: {hours: 1}", "cost.hours"),
         ("cuda: true\nmin_sm: 8.0", "min_sm"),
-        ("min_sm: '8.0'", "that is for a recipe that says cuda: true"),
+        ("min_sm: '8.0'", "needs cuda: true in the same recipe"),
     ],
 )
 def test_what_makes_no_sense_is_told(line: str, words: str) -> None:

@@ -73,15 +73,15 @@ def test_a_template_that_fails_names_its_variable():
     [
         ("rung: [avx]", "unknown key 'rung'", "Did you mean 'rungs'?"),
         ("libc: [uclibc]", "libc.0 is 'uclibc'", "libc.0"),
-        ("rungs: [haswell]", "haswell is no rung", "rungs"),
-        ("environment: {A: '-march=native'}", "says native", "environment"),
-        ("environment: {'A-B': x}", "no name of an environment variable", "environment"),
-        ("environment: {A: '{{ x'}", "no Jinja2 template", "environment"),
-        ("build_requirements: ['==']", "is no requirement", "build_requirements"),
-        ("files: {../../up: x}", "'../../up' is no file name", "files"),
-        ("files: {/etc/passwd: x}", "'/etc/passwd' is no file name", "files"),
-        ("import_names: [a.b, 'os; exit()']", "'os; exit()' is nothing that can", "import_names"),
-        ("checks: ['def']", "not Python in its line 1", "checks"),
+        ("rungs: [haswell]", "haswell is not a rung", "rungs"),
+        ("environment: {A: '-march=native'}", "names the native CPU", "environment"),
+        ("environment: {'A-B': x}", "not the name of an environment variable", "environment"),
+        ("environment: {A: '{{ x'}", "not a Jinja2 template", "environment"),
+        ("build_requirements: ['==']", "is not a requirement", "build_requirements"),
+        ("files: {../../up: x}", "'../../up' is not a file name", "files"),
+        ("files: {/etc/passwd: x}", "'/etc/passwd' is not a file name", "files"),
+        ("import_names: [a.b, 'os; exit()']", "'os; exit()' is not a module name", "import_names"),
+        ("checks: ['def']", "not valid Python in line 1", "checks"),
     ],
 )
 def test_mistakes_name_file_field_and_fix(line, message, fix):
@@ -156,7 +156,7 @@ def test_a_value_that_cannot_be_rendered_is_told_by_name(value):
     recipe = parse_recipe(MINIMAL + f'environment: {{A: "{value}"}}', "x")
     with pytest.raises(RecipeError, match=r"mine cannot be rendered: environment\.A: \S") as caught:
         render_environment(recipe, _job())
-    assert "It may use package" in caught.value.fix
+    assert "Its templates may use: package" in caught.value.fix
 
 
 def test_values_may_depend_on_the_version():
@@ -190,11 +190,11 @@ def test_a_patch_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("source: {git: a, archive: b}", "names either git or archive"),
-        ("source: {}", "names either git or archive"),
+        ("source: {git: a, archive: b}", "must name either git or archive"),
+        ("source: {}", "must name either git or archive"),
         ("patches: [{file: a.patch, versions: new}]", "no version specifier"),
         ("patches: [{file: ../a.patch}]", "file"),
-        ("requires: ['{{ x']", "no Jinja2 template"),
+        ("requires: ['{{ x']", "not a Jinja2 template"),
     ],
 )
 def test_a_wrong_recipe_is_refused(wrong, said):
@@ -259,8 +259,8 @@ def test_a_recipe_that_extends_may_serve_other_packages(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        ({"a": "name: a\nextends: gone\n"}, "extends 'gone', and there is no such recipe"),
-        ({"a": "name: a\nextends: a\n"}, "extends 'a', and there is no such recipe"),
+        ({"a": "name: a\nextends: gone\n"}, "extends 'gone', but that recipe does not exist"),
+        ({"a": "name: a\nextends: a\n"}, "extends 'a', but that recipe does not exist"),
         ({"a": "name: a\nextends: b\n", "b": "name: b\nextends: a\n"}, "in turn"),
         ({"a": "extends: hnswlib\nenvironment: [A]\n"}, "environment"),
         ({"a": "extends: hnswlib\nrung: [avx]\n"}, "unknown key 'rung'"),
@@ -275,5 +275,5 @@ def test_what_cannot_be_extended(tmp_path, texts, words):
 
 def test_what_a_recipe_needs_is_a_requirement():
     recipe = parse_recipe(MINIMAL + "requires: ['numpy >{{ \"\" }}']", "x")
-    with pytest.raises(RecipeError, match=r"says 'numpy >' in requires, which is no requirement"):
+    with pytest.raises(RecipeError, match=r"has 'numpy >' in requires, which is not a requirement"):
         render_requires(recipe, _job())

@@ -67,19 +67,19 @@ def test_a_download_stops_at_its_next_chunk(server, tmp_path):
 
     server.answers += [(200, b"x" * 1_000_000, {})]
     with pytest.raises(CancelledError):
-        get(server, tmp_path / "x.whl", heed=stop)
+        get(server, tmp_path / "x.whl", check_cancelled=stop)
     assert len(asked) == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_may_pass_is_tried_again(server, tmp_path):
+def test_temporary_failures_are_retried(server, tmp_path):
     server.answers += [(503, b"", {}), (429, b"", {}), (200, b"short", {"Content-Length": "99"})]
     path, pauses = get(server, tmp_path / "x.whl")
     assert path.read_bytes() == CONTENT
     assert pauses == [1, 2, 4]
 
 
-def test_what_will_not_pass_is_not(server, tmp_path):
+def test_definite_failures_are_not_retried(server, tmp_path):
     server.answers += [(404, b"", {})]
     with pytest.raises(InstallError, match="HTTP 404"):
         get(server, tmp_path / "x.whl")
@@ -113,13 +113,13 @@ def test_a_login_goes_to_its_host_alone(server, tmp_path, monkeypatch):
     assert server.seen[3][1] is None
 
 
-def test_nobody_there(tmp_path):
+def test_a_server_that_does_not_exist(tmp_path):
     with pytest.raises(InstallError, match="cannot be fetched") as caught:
         fetch("http://127.0.0.1:9/x", SHA, tmp_path / "x", pause=lambda _: None)
     assert "Check the network" in caught.value.fix
     with pytest.raises(InstallError, match="cannot be fetched"):
         fetch((tmp_path / "absent").as_uri(), SHA, tmp_path / "x")
-    with pytest.raises(InstallError, match="is no URL"):
+    with pytest.raises(InstallError, match="is not a valid file URL"):
         fetch("ftp://x/y", SHA, tmp_path / "x")
 
 

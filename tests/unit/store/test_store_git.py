@@ -128,7 +128,7 @@ def test_a_mirror_serves_submodules_of_other_places(forge, tmp_path):
     assert "p/third_party/lib/lib.c" in names(tmp_path / "x")
 
 
-def test_a_server_that_gives_out_names_only(forge, tmp_path, monkeypatch):
+def test_a_server_that_serves_tags_and_branches_only(forge, tmp_path, monkeypatch):
     first = git(forge / "pkg", "rev-parse", "HEAD~1")
     ran = []
     real = subprocess.run
@@ -170,7 +170,7 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
     # git ends with advice; the cause comes first.
     assert "does not appear to be a git repository" in caught.value.message
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InstallError, match="no git on this machine"):
+    with pytest.raises(InstallError, match="git is not installed on this machine"):
         find_commit("https://x.invalid/y", "v1", {})
 
 

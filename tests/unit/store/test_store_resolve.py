@@ -9,7 +9,7 @@ import pytest
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
 from fleetbuild.planning import LockRequest
-from fleetbuild.planning.resolution import StandIn
+from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.store import IndexSettings, index_settings
 from fleetbuild.store.resolve import newest_version, resolve, resolve_all
 from fleetbuild.store.wheel_tags import best_wheel
@@ -73,17 +73,17 @@ def test_a_local_source(settings, files):
     assert answer.wheels[0].name == "dep"
 
 
-def test_a_stand_in_is_required_by_others_and_is_no_part_of_the_answer(settings, files):
+def test_static_metadata_is_used_for_resolving_and_left_out_of_the_result(settings, files):
     make_sdist(files, "vision", requires='["torch==2.13.0"]')
     make_wheel(files, "torch", "2.13.0", requires="wheelonly")  # the index's own is not taken
     question = request_for("vision==1.0", sources=("vision",))
-    stand_in = StandIn(name="torch", version="2.13.0", requires=("dep",))
-    answer = resolve(question.model_copy(update={"stand_ins": (stand_in,)}), settings)
+    static = StaticMetadata(name="torch", version="2.13.0", requires=("dep",))
+    answer = resolve(question.model_copy(update={"static_metadata": (static,)}), settings)
     assert answer.problem is None
     assert [file.name for file in answer.wheels] == ["dep"]
     assert [file.name for file in answer.sources] == ["vision"]
-    other = stand_in.model_copy(update={"version": "2.12.0"})
-    refused = resolve(question.model_copy(update={"stand_ins": (other,)}), settings)
+    other = static.model_copy(update={"version": "2.12.0"})
+    refused = resolve(question.model_copy(update={"static_metadata": (other,)}), settings)
     assert "torch==2.13.0" in refused.problem
 
 
@@ -124,7 +124,7 @@ def test_what_the_index_does_not_have(settings):
         (request_for("dep", libc="glibc 2.12", arch="aarch64"), "older than any platform"),
     ],
 )
-def test_what_cannot_be_had_is_a_sentence_with_a_fix(settings, request_, words):
+def test_unresolvable_dependencies_give_a_sentence_with_a_fix(settings, request_, words):
     answer = resolve(request_, settings)
     assert words in answer.problem
     assert answer.fix
@@ -141,7 +141,7 @@ def test_an_index_that_does_not_answer_is_told_without_its_password(tmp_path):
     )
     answer = resolve(request_for("dep"), settings)
     assert answer.offline
-    assert "No index could be asked" in answer.problem
+    assert "No index could be reached" in answer.problem
     assert "127.0.0.1" in answer.problem
     assert "secret" not in answer.problem
 

@@ -111,7 +111,7 @@ def test_entries_of_the_file_come_first(tmp_path):
 
 
 def test_an_entry_that_is_not_there(tmp_path):
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="does not exist"):
         settings(tmp_path, ["absent"])
 
 

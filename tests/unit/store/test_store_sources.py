@@ -36,13 +36,13 @@ def test_zips_are_sources_too(tmp_path):
     assert (metadata.name, metadata.version) == ("x", None)
 
 
-def test_a_version_that_is_none(tmp_path):
+def test_an_invalid_version(tmp_path):
     (tmp_path / "PKG-INFO").write_text("Name: old\nVersion: unknown!\n")
     assert read_source(tmp_path).version is None
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"\x1f\x8b\x08broken"])
-def test_what_is_no_archive(tmp_path, content):
+def test_a_file_that_is_not_an_archive(tmp_path, content):
     (tmp_path / "x.tar.gz").write_bytes(content)
     with pytest.raises(ConfigError, match="cannot be read as a source archive"):
         read_source(tmp_path / "x.tar.gz")
@@ -51,7 +51,7 @@ def test_what_is_no_archive(tmp_path, content):
 def test_archives_beyond_all_measure_are_refused(tmp_path, monkeypatch):
     sdist = make_sdist(tmp_path, "pkg")
     monkeypatch.setattr("fleetbuild.store.sources._MAX_BYTES", 10)
-    with pytest.raises(ConfigError, match="more than any source"):
+    with pytest.raises(ConfigError, match="too many files for a source"):
         read_source(sdist)
 
 

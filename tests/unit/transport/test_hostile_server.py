@@ -111,7 +111,7 @@ def probed(nodes: list[Node]) -> tuple[dict[str, Probed | Unreachable], float, f
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ("marks", "its answer makes no sense"),
+        ("marks", "the node returned a malformed result"),
         ("flags", None),  # it is read, elsewhere
         ("endless", "it printed more than 16 MB"),
         ("drops", ""),  # late

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.models import Login
-from fleetbuild.probe import way_to
+from fleetbuild.probe import transport_for
 from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer
 from fleetbuild.probe.transport.fabric import FabricTransport, beyond_paramiko
 from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable_answer
@@ -70,12 +70,12 @@ def test_settle_tells_what_openssh_makes_of_it(tmp_path: Path) -> None:
 def test_paramiko_gets_what_it_honours_and_nothing_else(
     said: dict[str, object], kind: type
 ) -> None:
-    assert isinstance(way_to(login(ssh_args=("-F", "none"), **said) if "ssh_args" not in said
+    assert isinstance(transport_for(login(ssh_args=("-F", "none"), **said) if "ssh_args" not in said
                              else login(**said))[0], kind)  # fmt: skip
 
 
 def test_the_bastion_is_the_gate() -> None:
-    assert way_to(login(ssh_common_args=("-J", "gate")))[1] == "gate"
+    assert transport_for(login(ssh_common_args=("-J", "gate")))[1] == "gate"
 
 
 def test_a_certificate_is_for_openssh(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_a_certificate_is_for_openssh(tmp_path: Path) -> None:
 @pytest.mark.parametrize("said", [{"connection": "winrm"}, {"host": "-oProxyCommand=x"},
                                   {"ssh_common_args": ("-o", "NoSuch=1")},
                                   {"ssh_executable": "/no/ssh"}])  # fmt: skip
-def test_logins_that_lead_nowhere(said: dict[str, object]) -> None:
+def test_invalid_logins_are_errors(said: dict[str, object]) -> None:
     with pytest.raises(NoAnswer) as caught:
-        way_to(login(**said))
+        transport_for(login(**said))
     assert caught.value.fix
 
 
@@ -132,7 +132,7 @@ def test_what_ssh_says_becomes_a_sentence(complaint: bytes, reason: str) -> None
         (Answer(1, b"This account is currently not available."), "no shell"),
         (Answer(127, b"", b"ksh: what"), "no POSIX sh"),
         (Answer(None, b""), "ended before"),
-        (Answer(0, b"garbage" * 999), "makes no sense (exit code 0)"),
+        (Answer(0, b"garbage" * 999), "malformed result (exit code 0)"),
     ],
 )
 def test_an_answer_without_sections_is_explained(answer: Answer, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Which node has which fate, and the sentence and fix that go with it."""
+"""Eligibility of nodes: the state, the reason and the fix of each."""
 
 from __future__ import annotations
 
