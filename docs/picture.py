@@ -1,9 +1,9 @@
 """Run commands and draw what they print as an SVG of a terminal.
 
-    python docs/picture.py docs/images/lab.svg WIDTH "fleetbuild plan …" "fleetbuild apply"
+    python docs/picture.py docs/images/plan.svg WIDTH "fleetbuild plan …" "fleetbuild apply"
 
 What a command prints is drawn as it is; only the commands themselves get a color. CONTRIBUTING.md
-says which commands made the pictures of README.md.
+says which commands made the picture of README.md.
 """
 
 from __future__ import annotations

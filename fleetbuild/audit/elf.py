@@ -104,7 +104,7 @@ def read_elf(data: bytes) -> Elf:
     """Read an ELF file; raises BrokenElf if it is damaged."""
     try:
         return _Reader(data).elf()
-    except struct.error as error:
+    except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
         raise BrokenElf("it ends before its headers do") from error
 
 
@@ -112,7 +112,7 @@ def needed_by(data: bytes) -> tuple[str, ...]:
     """Return only the libraries that an ELF file is linked with."""
     try:
         return _Reader(data).needed()
-    except struct.error as error:
+    except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
         raise BrokenElf("it ends before its headers do") from error
 
 

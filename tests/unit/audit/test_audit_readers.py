@@ -4,7 +4,7 @@ import contextlib
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetbuild.audit.elf import BrokenElf, read_elf
@@ -87,6 +87,7 @@ def test_more_versions_than_there_are():
     assert read_elf(bytes(elf)).highest("GLIBC") == "2.34"
 
 
+@example(changes=[(755, 128)])  # an offset that is larger than any file
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=8))
 def test_a_damaged_file_is_read_or_refused(changes):
     data = bytearray(WHOLE)

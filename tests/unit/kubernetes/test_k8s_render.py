@@ -219,9 +219,10 @@ versions = st.from_regex(
 
 
 @given(
-    package=st.text(min_size=1, max_size=100),
-    version=versions | st.text(max_size=100),
-    group=st.text(min_size=1, max_size=100),
+    # In the forms that a manifest allows; a plan has no others.
+    package=st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?", fullmatch=True),
+    version=versions | st.from_regex(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,99}", fullmatch=True),
+    group=st.from_regex(r"[a-z0-9][a-z0-9._-]{0,99}", fullmatch=True),
     node=st.text(min_size=1, max_size=80),
     release=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True),
 )
