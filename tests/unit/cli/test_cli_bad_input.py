@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -148,7 +149,8 @@ def test_a_plan_that_may_not_be_read(run: Run, here: Path, monkeypatch: pytest.M
 def test_an_export_to_where_nothing_can_be_written(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetbuild.fleet.read_plan", lambda _: None)
+    monkeypatch.setattr("fleetbuild.fleet.read_plan", lambda _: SimpleNamespace(inventory="i.yml"))
+    monkeypatch.setattr("fleetbuild.tasks.fleet_store.fetch_all", lambda *_: ())
     monkeypatch.setattr("fleetbuild.tasks.fleet_store.export_indexes", denied)
     refused(run("store", "export", "there"), 2, "there", "Permission denied")
 
