@@ -139,10 +139,7 @@ class Fleet:
     def config(self) -> Config:
         """The configuration: the one given, else fleetbuild.yml beside the inventory, else the
         defaults."""
-        if isinstance(self._config, Config):
-            return self._config
-        found = self._config or find_config(self._source)
-        return load_config(found) if found else Config()
+        return self._configuration(self._source)
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -302,7 +299,9 @@ class Fleet:
         plan = plan or self._plan()
         store = Store(self._state.store)
         if kind == "containers":  # which fetches
-            store = open_store(plan, self._state, self.config)
+            store = open_store(
+                plan, self._state, self._configuration(self._named or plan.inventory)
+            )
         emission = Emission(
             plan=plan,
             serving=self._serving(plan, result),
@@ -354,11 +353,23 @@ class Fleet:
     @property
     def _source(self) -> str:
         """The inventory's path, without reading it."""
+        return self._named or self._plan().inventory
+
+    @property
+    def _named(self) -> str | None:
+        """The path of the inventory that was given, if one was."""
         if self._from_cluster:
             return "."
         if isinstance(self._given, Inventory):
             return self._given.source
-        return str(self._given) if self._given is not None else self._plan().inventory
+        return str(self._given) if self._given is not None else None
+
+    def _configuration(self, source: str) -> Config:
+        """Return the configuration given, else fleetbuild.yml beside this inventory."""
+        if isinstance(self._config, Config):
+            return self._config
+        found = self._config or find_config(source)
+        return load_config(found) if found else Config()
 
     def _plan(self) -> Plan:
         """Return the last plan, which must exist."""

@@ -105,8 +105,7 @@ def run_playbook(
     secrets, settings = secrets or Secrets(), effective_settings()
     known = interpreters if interpreters and "INTERPRETER_PYTHON" not in settings else {}
     with private_dir() as private:
-        stamp = f"{time.strftime('%Y%m%dT%H%M%S')}-{Path(name).stem}"
-        log = state_dir / "runs" / f"{stamp}-{private.name[-4:]}.log"
+        log = _new_log(state_dir / "runs", Path(name).stem)
         arguments = [
             *("-i", inventory, "--forks", str(forks)),
             *_interpreter_inventory(known, private),
@@ -143,6 +142,21 @@ def ansible_dir() -> Path:
     package = Path(__file__).parents[1]
     installed = package / "_ansible"
     return installed if installed.is_dir() else package.parent
+
+
+def _new_log(folder: Path, name: str) -> Path:
+    """Create the log of a run; runs that start in the same second are numbered."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{time.strftime('%Y%m%dT%H%M%S')}-{name}"
+    log, number = folder / f"{stem}.log", 1
+    while True:
+        try:
+            log.touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            number += 1
+            log = folder / f"{stem}-{number}.log"
+        else:
+            return log
 
 
 def _laid_out(private: Path) -> Path:

@@ -25,15 +25,15 @@ class Step(Frozen):
 
 
 def step_of(task: str) -> Step | None:
-    """The step that a task is, given its name in an event: `fleetbuild.core.ROLE : NAME`."""
-    role, _, name = task.rpartition(" : ")
-    return _steps(role.rpartition(".")[2]).get(name)
+    """Return the step that a task is. Events of ansible-runner name a task without its role."""
+    return _steps().get(task.rpartition(" : ")[2])
 
 
 @cache
-def _steps(role: str) -> dict[str, Step]:
-    file = ansible_dir() / "roles" / role / "meta" / "steps.yml"
-    if not role or not file.is_file():
-        return {}
-    declared = (Step.model_validate(each) for each in yaml.safe_load(file.read_text("utf-8")))
-    return {step.task: step for step in declared}
+def _steps() -> dict[str, Step]:
+    files = sorted((ansible_dir() / "roles").glob("*/meta/steps.yml"))
+    declared = [each for file in files for each in yaml.safe_load(file.read_text("utf-8"))]
+    steps = {step.task: step for step in map(Step.model_validate, declared)}
+    if len(steps) < len(declared):
+        raise ValueError("two roles declare steps with the same task name")
+    return steps

@@ -90,18 +90,21 @@ def _nothing_serves(node: PlannedNode, group: PlannedGroup | None) -> bool:
 
 
 def _planned_manifest(plan: Plan, group: PlannedGroup) -> Manifest:
-    """The manifest of a group's release, as far as labels need it."""
-    return Manifest(
+    """Return the manifest of a group's release, as far as labels need it.
+
+    It is not validated: the plan is ours, and knows no hash of a wheel before its build.
+    """
+    return Manifest.model_construct(
         release=plan.release,
         id=group.release_id or "",
         group=group.name,
         python="",
         wheels=tuple(
-            ManifestWheel(
+            ManifestWheel.model_construct(
                 package=wheel.package,
                 version=wheel.wheel_version,
                 artifact_key=wheel.artifact_key or "0" * 32,
-                sha256="0" * 64,  # not known before the build; no label has it
+                sha256="0" * 64,  # no label has it
             )
             for wheel in group.wheels
         ),

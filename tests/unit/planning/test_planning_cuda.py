@@ -102,9 +102,9 @@ def test_a_build_in_an_image_asks_nodes_for_no_tools_and_names_what_the_image_ha
     assert requires.to_supply == ()
     assert requires.cuda == f"13.0 (in {image})"
     compiler, toolkit = requires.in_image
-    assert compiler.startswith(f"{image} has to hold gcc")
+    assert compiler.startswith(f"{image} must contain gcc")
     assert "its gcc 5.4.0 " in compiler
-    assert toolkit.startswith(f"{image} has to hold the CUDA toolkit 13.0, with nvcc")
+    assert toolkit.startswith(f"{image} must contain the CUDA toolkit 13.0, with nvcc")
     plan = planned({"a": old}, packages=(TORCH,), config=config, facts_source="cluster")
     ending = plan_ending(plan)
     assert toolkit in ending

@@ -204,7 +204,7 @@ def test_a_companion_for_another_torch_is_refused() -> None:
     choice = choose({"hnswlib": "0.8.0"}, gpu("3.5"), gpu("12.0"))
     assert choice == Incompatibility(
         reason="SM 3.5 needs CUDA 11.8 or older; SM 12.0 needs CUDA 12.8 or newer.",
-        fix="Set fleetbuild_sms for it to SM 12.0, which one toolkit compiles for.",
+        fix="Set fleetbuild_sms for the node to SM 12.0, which one toolkit compiles for.",
     )
 
 
@@ -264,7 +264,8 @@ def test_sms_of_one_node_without_a_common_toolkit() -> None:
         "CUDA 12.1 or newer."
     )
     assert (
-        unfit.fix == "Set fleetbuild_sms for it to SM 8.6 and 12.0, which one toolkit compiles for."
+        unfit.fix
+        == "Set fleetbuild_sms for the node to SM 8.6 and 12.0, which one toolkit compiles for."
     )
 
 
@@ -669,7 +670,7 @@ def test_fewer_sms_are_not_offered_where_torch_serves_none_of_them() -> None:
     """The next plan would be blocked just so."""
     unfit = problem({"torch": "2.0.1"}, gpu("3.5", "12.0"), pin="13.0")
     assert "fleetbuild_sms" not in unfit.fix
-    assert "Set fleetbuild_sms for it to SM 12.0" in problem(TORCH, gpu("3.5", "12.0")).fix
+    assert "Set fleetbuild_sms for the node to SM 12.0" in problem(TORCH, gpu("3.5", "12.0")).fix
 
 
 # The fleet of the scenarios

@@ -192,7 +192,7 @@ def test_a_patch_that_is_not_there_is_named(tmp_path):
     [
         ("source: {git: a, archive: b}", "must name either git or archive"),
         ("source: {}", "must name either git or archive"),
-        ("patches: [{file: a.patch, versions: new}]", "no version specifier"),
+        ("patches: [{file: a.patch, versions: new}]", "is not a version specifier"),
         ("patches: [{file: ../a.patch}]", "file"),
         ("requires: ['{{ x']", "not a Jinja2 template"),
     ],

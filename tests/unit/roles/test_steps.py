@@ -45,6 +45,10 @@ def test_each_stage_of_an_install_has_an_end() -> None:
 
 def test_a_task_that_nobody_declares_is_no_step() -> None:
     assert step_of("fleetbuild.core.install_wheel : Result") is None
-    assert step_of("no_role : Make the release") is None
-    assert step_of("Make the release") is None
-    assert step_of("../etc : Make the release") is None
+    assert step_of("Make a sandwich") is None
+
+
+def test_events_name_a_task_without_its_role() -> None:
+    step = step_of("Make the release")
+    assert step is not None
+    assert step.stage == "install"

@@ -237,7 +237,7 @@ def test_an_archive_is_known_by_its_hash(tmp_path):
     assert file.url == "https://f.invalid/pkg-v1.0.tar.gz"
     assert file.commit is None
     assert origin(f"source: {{archive: '{address}#sha256={sha}'}}").sha256 == sha
-    with pytest.raises(RecipeError, match=r"sha256 of the archive of my-pkg 2\.0") as caught:
+    with pytest.raises(RecipeError, match=r"sha256 for the archive of my-pkg 2\.0") as caught:
         origin(f"source: {{archive: '{address}', sha256: {{'1.0': '{sha}'}}}}", version="2.0")
     assert "extends: r" in caught.value.fix
     settings = IndexSettings(mirrors={"https://f.invalid": content.parent.as_uri()})

@@ -107,7 +107,7 @@ def test_several_questions_at_once(settings):
 def test_what_the_index_does_not_have(settings):
     with pytest.raises(ResolutionError, match=r"pkg 9.9 is not on the index; the newest is 1.1"):
         resolve(request_for("pkg==9.9", sources=("pkg",)), settings)
-    with pytest.raises(ResolutionError, match="no package absent"):
+    with pytest.raises(ResolutionError, match="package absent is not on the index"):
         resolve(request_for("absent==1", sources=("absent",)), settings)
     with pytest.raises(ResolutionError, match="wheelonly has no sdist"):
         resolve(request_for("wheelonly==1.0", sources=("wheelonly",)), settings)
@@ -120,8 +120,8 @@ def test_what_the_index_does_not_have(settings):
         (request_for("dep", arch="aarch64"), "aarch64 with glibc 2.28"),
         (request_for("dep", python="cp311t"), "dep"),
         (request_for("sourceonly"), "sourceonly==1.0 has no"),
-        (request_for("dep", libc="glibc 2.12"), "older than any platform"),
-        (request_for("dep", libc="glibc 2.12", arch="aarch64"), "older than any platform"),
+        (request_for("dep", libc="glibc 2.12"), "older than every platform"),
+        (request_for("dep", libc="glibc 2.12", arch="aarch64"), "older than every platform"),
     ],
 )
 def test_unresolvable_dependencies_give_a_sentence_with_a_fix(settings, request_, words):
