@@ -112,7 +112,7 @@ def run_playbook(
             *_limit_and_variables(limit, extravars, private),
             *_prompt_options(secrets),
             *vault_arguments(secrets, private),
-            str(_laid_out(private) / name),
+            str(_laid_out(private, name)),
         ]
         code = _interruptible(
             lambda cancelled: stream(
@@ -159,8 +159,8 @@ def _new_log(folder: Path, name: str) -> Path:
             return log
 
 
-def _laid_out(private: Path) -> Path:
-    """Make a folder with our playbooks, and our collection beside them.
+def _laid_out(private: Path, name: str) -> Path:
+    """Make a folder with our playbooks and our collection beside them; return this playbook.
 
     Ansible looks for collections beside a playbook first. So a run uses the modules and roles of
     this fleetbuild, not those of another version that is installed, and `collections_path` of the
@@ -170,11 +170,12 @@ def _laid_out(private: Path) -> Path:
     link = folder / "collections" / "ansible_collections" / "fleetbuild" / "core"
     link.parent.mkdir(parents=True)
     link.symlink_to(collection)
-    if not (collection / "playbooks").is_dir():
-        raise FleetbuildError(f"{collection}/playbooks is missing", "install fleetbuild again")
+    if not (collection / "playbooks" / name).is_file():
+        problem = f"{collection}/playbooks/{name} is missing"
+        raise FleetbuildError(problem, "install fleetbuild again")
     for entry in (collection / "playbooks").iterdir():
         (folder / entry.name).symlink_to(entry)
-    return folder
+    return folder / name
 
 
 def _limit_and_variables(

@@ -112,10 +112,15 @@ all:
         ("plain.sh", "#!/bin/sh\necho {}\n", "is not executable", "chmod +x plain.sh"),
         ("fails", "#!/bin/sh\necho why >&2; exit 3\n", "exit code 3: why", "--list"),
         ("talks", "#!/bin/sh\necho hello\n", "JSON", "--list"),
-        ("tpl.yml", "all: {hosts: {a: {ansible_host: '{{ nope }}'}}}", "'nope' is undef", "mend"),
+        (
+            "tpl.yml",
+            "all: {hosts: {a: {ansible_host: '{{ nope }}'}}}",
+            "'nope' is undef",
+            "correct",
+        ),
         ("port.yml", "all: {hosts: {a: {ansible_port: 99999}}}", "a: ansible_port is '99999'", ""),
         ("sm.yml", "all: {hosts: {a: {fleetbuild_sms: ['sm_86']}}}", "a: fleetbuild_sms is", ""),
-        ("skip.yml", "all: {hosts: {a: {fleetbuild_skip: maybe}}}", "true or false", "mend"),
+        ("skip.yml", "all: {hosts: {a: {fleetbuild_skip: maybe}}}", "true or false", "correct"),
     ],
 )
 def test_bad_inventories_get_a_sentence_and_a_fix(
