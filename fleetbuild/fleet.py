@@ -20,7 +20,7 @@ from fleetbuild.cluster.read_fleet import read_fleet
 from fleetbuild.config import base_folder, find_config, load_config
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.inventory import read_inventory
-from fleetbuild.kubernetes import Delivery, Serving
+from fleetbuild.kubernetes import Delivery
 from fleetbuild.kubernetes.builds.builder_image import builder_image
 from fleetbuild.labelling.labeller import label_targets, targets_of_plan
 from fleetbuild.labelling.serving import serving_now
@@ -39,7 +39,7 @@ from fleetbuild.models import (
 from fleetbuild.models.config import Kubernetes, LabelsBy
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
-from fleetbuild.planner.facts import last_facts, probe_nodes, stored_facts
+from fleetbuild.planner.facts import last_facts, stored_facts
 from fleetbuild.planner.plan_files import last_plan, read_plan, save_plan
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning.packages import named_packages
@@ -167,7 +167,9 @@ class Fleet:
             return stored_facts(Path(captures), self.inventory.nodes)
         if self._from_cluster:
             return self._read_cluster[1]
-        return self._probe(self.config.install.path, Path(save) if save is not None else None)
+        access = self._access(self.config.install.path)
+        folder = Path(save) if save is not None else None
+        return access.probe(self.inventory.nodes, self.on_event, save=folder)
 
     def plan(
         self,
@@ -258,7 +260,7 @@ class Fleet:
         if offline:
             facts, ages = last_facts(self._state, inventory.nodes)
         else:
-            facts = self._probe(config.install.path)
+            facts = self._access(config.install.path).probe(inventory.nodes, self.on_event)
             ages = dict.fromkeys(names, now())
         last = self._state.last_result()
         found = compare_releases(
@@ -304,7 +306,7 @@ class Fleet:
             )
         emission = Emission(
             plan=plan,
-            serving=self._serving(plan, result),
+            serving=serving_now(plan, self._state, result),
             delivery=delivery or Delivery(),
             store=store,
             workload=read_workload(Path(workload)) if workload is not None else None,
@@ -326,7 +328,7 @@ class Fleet:
         our labels where another manager has set them.
         """
         plan = plan or self._plan()
-        serving = self._serving(plan, result)
+        serving = serving_now(plan, self._state, result)
         return label_cluster(
             plan, serving, self._cluster or Cluster(), force=force, state=self._state
         )
@@ -375,9 +377,6 @@ class Fleet:
         """Return the last plan, which must exist."""
         return self._last or read_plan(self._state.plan_file)
 
-    def _serving(self, plan: Plan, result: Result | None) -> Serving:
-        return serving_now(plan, self._state, result)
-
     def _installed(self, plan: Plan | None) -> Config:
         """Return the configuration of what is installed: the one given, else the last plan's if it
         was made for this inventory, else fleetbuild.yml's."""
@@ -397,18 +396,6 @@ class Fleet:
             )
         return FleetAccess(
             self.inventory, self._state, self._secrets, self._timeout, self._forks, install_path
-        )
-
-    def _probe(self, install_path: str, save: Path | None = None) -> dict[str, Facts]:
-        access = self._access(install_path)
-        return probe_nodes(
-            access.inventory.nodes,
-            timeout=self._timeout,
-            forks=self._forks,
-            install_path=install_path,
-            on_event=self.on_event,
-            state=self._state,
-            save=save,
         )
 
     def _run_task(self, task: FleetTask, plan: Plan | None, config: Config) -> Result:

@@ -46,7 +46,7 @@ from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.verify import Checks
 
 # A node at work answers later than an idle one: so many times the deadline of a probe.
-_PATIENCE = 2
+_SILENCE_FACTOR = 2
 
 
 @dataclass
@@ -64,8 +64,10 @@ class FleetAccess:
     # Node -> the interpreter for Ansible's modules, as the last probe found it.
     _interpreters: dict[str, str] = field(default_factory=dict, init=False)
 
-    def probe(self, nodes: Sequence[Node], on_event: OnEvent) -> dict[str, Facts]:
-        """The facts of these nodes as they are now."""
+    def probe(
+        self, nodes: Sequence[Node], on_event: OnEvent, *, save: Path | None = None
+    ) -> dict[str, Facts]:
+        """Return the facts of these nodes as they are now. `save` is a folder for captures."""
         facts = probe_nodes(
             nodes,
             timeout=self.timeout,
@@ -73,6 +75,7 @@ class FleetAccess:
             install_path=self.install_path,
             on_event=on_event,
             state=self.state,
+            save=save,
         )
         for node in nodes:
             if interpreter := interpreter_for_modules(node, facts[node.name]):
@@ -95,7 +98,7 @@ class FleetAccess:
             state_dir=self.state.root,
             forks=self.forks,
             interpreters=dict(self._interpreters),
-            silence=_PATIENCE * self.timeout,
+            silence=_SILENCE_FACTOR * self.timeout,
             stopping=self.stopping,
         )
         return playbooks(name, limit=limit, extravars=extravars, on_event=on_event, at_once=at_once)
@@ -158,7 +161,7 @@ def run_on_fleet(
     *,
     on_event: OnEvent,
 ) -> Result:
-    """Run an errand on the nodes, and keep their labels to what serves there."""
+    """Run a task on the nodes, and keep their labels in line with what serves there."""
     names = label_targets(reach.inventory, config, made)
     with open_labeller(config.kubernetes.labels, names, reach, cluster) as labels:
         return run_fleet_task(

@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
         return 1
     lines = "".join(f"{form}: {counts[form]}\n" for form in FORMS)
     RECORD.write_text(
-        f"# Written by `python -m tests.wording --record`. A count may only fall.\n{lines}"
+        f"---\n# Written by `python -m tests.wording --record`. A count may only fall.\n{lines}"
     )
     return 0
 

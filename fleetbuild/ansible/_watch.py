@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 PREFIX = "fleetbuild-run-"
 MEMORY = Path("/dev/shm")  # noqa: S108 (only new directories with mode 0700)
@@ -27,24 +28,46 @@ _SHARED = b"_ANSIBLE_SSH_ASKPASS_SHM="
 def end(private: Path) -> None:
     """Kill the processes of a run whose controller is dead, and remove its private directory."""
     for _ in range(50):
-        processes = list(marked(private))
+        processes = list(processes_of(private))
         if not processes:
             break
-        for process, environ in processes:
-            _forget_password(environ)
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
+        for process in processes:
+            _forget_password(process.environ)
+            process.send(signal.SIGKILL)
         time.sleep(0.05)
     shutil.rmtree(private, ignore_errors=True)
 
 
-def marked(private: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the processes of one run with their environment, which names its directory."""
-    mark = f"FLEETBUILD_RUN={private}\0".encode()
-    for process in Path("/proc").glob("[0-9]*"):
+class Process(NamedTuple):
+    """A process of a run."""
+
+    id: int
+    name: str
+    parent: int
+    environ: bytes
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
         with contextlib.suppress(OSError):
-            if mark in (environ := process.joinpath("environ").read_bytes()):
-                yield int(process.name), environ
+            os.kill(self.id, number)
+
+
+def processes_of(private: Path) -> Iterator[Process]:
+    """Yield the processes of the run with this private directory.
+
+    Their environment names the directory; for a shared connection, whose environment ssh
+    overwrites, the process title does.
+    """
+    mark, socket = f"FLEETBUILD_RUN={private}\0".encode(), f"ssh: {private}/cp/".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            shared = folder.joinpath("cmdline").read_bytes().startswith(socket)
+            environ = folder.joinpath("environ").read_bytes()
+            if shared or mark in environ:
+                name, _, rest = folder.joinpath("stat").read_text().rpartition(")")
+                yield Process(
+                    int(folder.name), name.partition("(")[2], int(rest.split()[1]), environ
+                )
 
 
 def sweep() -> list[Path]:

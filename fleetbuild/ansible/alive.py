@@ -5,13 +5,11 @@ In: Ansible's settings and the private folder of a run. Out: variables for ansib
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+from fleetbuild.ansible._watch import processes_of
 from fleetbuild.ansible.settings import Settings
 
 _MISSED = 3  # keepalives without an answer before ssh gives up
@@ -40,39 +38,13 @@ def keepalive(settings: Settings, silence: float, private: Path) -> dict[str, st
 
 def end_connections(private: Path) -> None:
     """Kill the ssh processes of a run: shared connections and commands cut off by a time limit."""
-    for process in _processes(private):
+    for process in processes_of(private):
         if process.name in _PROGRAMS:
-            _send(process, signal.SIGKILL)
+            process.send(signal.SIGKILL)
 
 
 def signal_run(private: Path, number: signal.Signals, *, children_only: bool = False) -> None:
     """Send a signal to the processes of one run."""
-    for process in _processes(private):
+    for process in processes_of(private):
         if not children_only or process.parent == os.getpid():
-            _send(process, number)
-
-
-class _Process(NamedTuple):
-    id: int
-    name: str
-    parent: int
-
-
-def _processes(private: Path) -> Iterator[_Process]:
-    """Yield the processes of a run.
-
-    Their environment names the run's folder; for a shared connection, whose environment ssh
-    overwrites, the process title does.
-    """
-    mark, socket = f"FLEETBUILD_RUN={private}\0".encode(), f"ssh: {private}/cp/".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, IndexError):
-            shared = folder.joinpath("cmdline").read_bytes().startswith(socket)
-            if shared or mark in folder.joinpath("environ").read_bytes():
-                name, _, rest = folder.joinpath("stat").read_text().rpartition(")")
-                yield _Process(int(folder.name), name.partition("(")[2], int(rest.split()[1]))
-
-
-def _send(process: _Process, number: signal.Signals) -> None:
-    with contextlib.suppress(OSError):
-        os.kill(process.id, number)
+            process.send(number)

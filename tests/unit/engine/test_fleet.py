@@ -26,6 +26,7 @@ from fleetbuild.models.role_parameters import ReleaseSpec
 from fleetbuild.planner.facts import keep
 from fleetbuild.planning import read_plan as plan_of_text
 from fleetbuild.planning.document.serialize import with_digest
+from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.tasks.fleet_task import FleetTask
@@ -173,10 +174,10 @@ def test_what_is_installed_is_asked_for_as_the_last_plan_installed_it(
 
     def probed(*_: object, install_path: str, **__: object) -> dict[str, Facts]:
         asked.append((install_path, "special"))
-        return {}
+        return {node.name: facts_of(CAPTURE) for node in FLEET.nodes}
 
     monkeypatch.setattr("fleetbuild.wiring.run_fleet_task", task)
-    monkeypatch.setattr("fleetbuild.fleet.probe_nodes", probed)
+    monkeypatch.setattr("fleetbuild.wiring.probe_nodes", probed)
     special = PLAN.model_copy(
         update={"inventory": FLEET.source, "install_path": "/srv", "release": "special"}
     )
