@@ -289,7 +289,7 @@ def test_ctrl_c_in_a_build_and_again_ends_in_the_same_state(fleet: Fleet, tmp_pa
     group = fleet.plan().groups[0]
     plan = fleet.plan(f"slow @ {tree}", limit=",".join(group.nodes), release="slow")
     fleetbuild.save_plan(plan, tmp_path / "plan.json")
-    command = [sys.executable, "-c", APPLY, tmp_path / "plan.json", fleet.state]
+    command = [sys.executable, "-c", APPLY, str(tmp_path / "plan.json"), str(fleet.state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout
         for line in first.stdout:

@@ -197,7 +197,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     assert plan.lock == "complete", plan.lock_problem
     fleet.on_event = told.append
     result = fleet.apply(plan)
-    reasons = [each.reason for each in (*result.wheels, *result.nodes) if each.reason]
+    reasons = [wheel.reason for wheel in result.wheels] + [node.reason for node in result.nodes]
     assert result.exit_code == 0, reasons
     return Made(site, plan, result, told)
 

@@ -29,7 +29,7 @@ def test_the_nodes_of_the_lab_are_of_the_classes_of_their_groups(lab: Lab, tmp_p
     by_rule = {}
     for name, capture in load_captures(tmp_path / "captures", planned).items():
         known = facts[name]
-        features = report_of_capture(capture, known.arch, known.features)  # type: ignore[arg-type]
+        features = report_of_capture(capture, known.arch, known.features)
         by_rule[name] = labels_of([rule], features)
     written = yaml.safe_load_all(fleet.emit("labels", plan=plan).files["nodes.yaml"])
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in written}

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from fleetbuild.ansible import Secrets
 from fleetbuild.inventory import read_inventory
 from fleetbuild.models import Event, Inventory, Login, Node, Unreachable
 from fleetbuild.probe import ask, probe, transport_for
+from fleetbuild.probe.probing import Probed
 from fleetbuild.probe.transport.base import Answer
 from fleetbuild.probe.transport.openssh import ProgramTransport
 from tests.lab import Lab
@@ -57,7 +58,7 @@ def fleet(make_lab: MakeLab) -> Lab:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -327,6 +328,7 @@ def test_greetings_and_chatter_do_not_confuse(fleet: Lab, place: Path) -> None:
     )
     login = {**hosts(fleet)["by_key"], "ansible_user": "bob"}
     found = probe(read_inventory(write(fleet, place, {"chatty": login})).nodes)
+    assert isinstance(found["chatty"], Probed)
     assert found["chatty"].capture["uname"].startswith("Linux ")
 
 

@@ -113,7 +113,7 @@ def made(
         pytest.skip(f"no index has torch 2.13.0 for CPUs alone, and {CPU_INDEX} does not answer")
     assert plan.lock == "complete", plan.lock_problem
     result = fleet.apply(plan)
-    told = [each.reason for each in (*result.wheels, *result.nodes) if each.reason]
+    told = [wheel.reason for wheel in result.wheels] + [node.reason for node in result.nodes]
     assert result.exit_code == 0, told
     return Made(release, lab, state, inventory, plan, result)
 

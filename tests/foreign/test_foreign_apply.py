@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-import fleetbuild
-from fleetbuild import Config, Plan, Result
+from fleetbuild import Config, Fleet, Plan, Result
 from fleetbuild.models.config import Build
 from tests.lab import Lab, runnable
 
@@ -47,11 +46,10 @@ def arm(make_foreign_lab: Callable[[Mapping[str, Any]], Lab]) -> Lab:
 
 
 def apply(lab: Lab, state: Path, limit: str | None = None, **build: str) -> tuple[Plan, Result]:
-    inventory = fleetbuild.read_inventory(lab.inventory, limit=limit)
-    facts = fleetbuild.probe(inventory, state_dir=state, timeout=PATIENCE)
     config = Config(build=Build(**build))
-    plan = fleetbuild.plan(inventory, facts, ["hnswlib==0.8.0"], config=config, state_dir=state)
-    return plan, fleetbuild.apply(plan, inventory, state_dir=state, timeout=PATIENCE)
+    fleet = Fleet(lab.inventory, config=config, state_dir=state, limit=limit, timeout=PATIENCE)
+    plan = fleet.plan(["hnswlib==0.8.0"])
+    return plan, fleet.apply(plan)
 
 
 def outcomes(result: Result) -> dict[str, tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-import fleetbuild
+from fleetbuild import Fleet
 from fleetbuild.hardware.rungs import RUNGS, flags
 from tests.foreign.test_emulated_arm import HAVE
 from tests.foreign.test_emulated_arm import SOURCE as ARM_SOURCE
@@ -80,8 +80,7 @@ def runs(lab: Lab, node: str, program: Path) -> bool:
 
 
 def test_every_node_is_probed_as_what_it_is(nodes: Lab, tmp_path: Path) -> None:
-    inventory = fleetbuild.read_inventory(nodes.inventory)
-    facts = fleetbuild.probe(inventory, state_dir=tmp_path, timeout=300)
+    facts = Fleet(nodes.inventory, state_dir=tmp_path, timeout=300).probe()
     assert {name: node.isa for name, node in facts.items()} == ISA
     assert over_ssh(nodes, "n1", "uname -m").stdout == "aarch64\n"
 

@@ -24,8 +24,8 @@ def release(tmp_path: Path) -> Path:
     """A release whose library uses FMA, and whose python runs on an imitated CPU ($CPU)."""
     qemu = shutil.which("qemu-x86_64-static")
     assert qemu, "QEMU's user mode is missing. Fix: apt-get install qemu-user-static"
-    source, library = tmp_path / "fma.c", tmp_path / "fma.so"
-    source.write_text(FMA)
+    written, library = tmp_path / "fma.c", tmp_path / "fma.so"
+    written.write_text(FMA)
     subprocess.run(
         [
             "gcc",
@@ -34,7 +34,7 @@ def release(tmp_path: Path) -> Path:
             "-march=x86-64-v3",
             "-shared",
             "-fPIC",
-            source,
+            written,
             "-o",
             library,
         ],

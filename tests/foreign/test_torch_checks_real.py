@@ -31,7 +31,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, with_pip=True)
     python = folder / "bin/python"
     install = [
-        python,
+        str(python),
         "-m",
         "pip",
         "install",

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import pytest
 
-import fleetbuild
-from fleetbuild import Config, Event, Plan, Result
+from fleetbuild import Config, Event, Fleet, Plan, Result, audit_wheel, load_config
 from fleetbuild.hardware.rungs import RUNGS, flags
 from tests.lab import Lab
 from tests.lab.emulation import why_not
@@ -118,7 +117,7 @@ class Place:
         (self.home / "recipes/torch.yml").write_text(LEAN.read_text())
         path = self.home / "fleetbuild.yml"
         path.write_text(f"packages: ['torch==2.6.0 @ {self.tree}']\n")
-        return fleetbuild.load_config(path)
+        return load_config(path)
 
     def say(self, line: str) -> None:
         """A line of the transcript."""
@@ -150,19 +149,22 @@ def place() -> Place:
 
 def apply(place: Place, lab: Lab) -> Applied:
     def tell(event: Event) -> None:
-        if event.status != "progress":
-            place.say(f"{event.stage} {event.status} {event.message}")
+        if event.state != "progress":
+            place.say(f"{event.stage} {event.state} {event.message}")
 
-    inventory = fleetbuild.read_inventory(lab.inventory)
-    facts = fleetbuild.probe(inventory, state_dir=place.state, timeout=PATIENCE)
-    plan = fleetbuild.plan(inventory, facts, config=place.config(), state_dir=place.state)
+    fleet = Fleet(
+        lab.inventory,
+        config=place.config(),
+        state_dir=place.state,
+        timeout=PATIENCE,
+        on_event=tell,
+    )
+    plan = fleet.plan()
     assert [group.name for group in plan.groups] == ["cpu-avx-cp311"]
     for folder in (place.home / "build/builds").glob("*"):
         if folder.name != plan.groups[0].wheels[0].artifact_key:  # an older recipe's
             shutil.rmtree(folder)
-    result = fleetbuild.apply(
-        plan, inventory, state_dir=place.state, on_event=tell, timeout=PATIENCE
-    )
+    result = fleet.apply(plan)
     for each in (*result.wheels, *result.nodes):
         place.say(str(each))
     return Applied(lab, plan, result)
@@ -201,7 +203,7 @@ def test_the_build_ends_in_a_wheel_that_is_audited_and_serves(built: Applied) ->
     assert wheel.state in ("built", "reused"), f"{wheel.reason}\n{wheel.fix}\n{wheel.log}"
     (node,) = built.result.nodes
     assert node.state in ("installed", "up_to_date"), node.reason
-    assert set(fleetbuild.audit_wheel(built.wheel).features) <= RUNGS["avx"].features
+    assert set(audit_wheel(built.wheel).features) <= RUNGS["avx"].features
 
 
 def test_it_serves_on_an_ivy_bridge_where_the_recipes_checks_pass(
@@ -251,7 +253,7 @@ def test_its_size_and_speed_beside_the_published_wheels(place: Place, built: App
         folder = place.home / "venvs" / name
         if not (folder / "ready").is_file():
             venv.create(folder, with_pip=True, clear=True)
-            install = [folder / "bin/python", "-m", "pip", "install", "-q", wheel, "numpy"]
+            install = [str(folder / "bin/python"), "-m", "pip", "install", "-q", wheel, "numpy"]
             subprocess.run(install, check=True)
             (folder / "ready").touch()
         done = subprocess.run(
