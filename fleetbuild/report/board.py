@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fleetbuild.models import Event, Stage
-from fleetbuild.text import fold
+from fleetbuild.text import count, fold
 
 # Below this share of a build its speed says little about the rest.
 ENOUGH = 0.02
@@ -53,14 +53,15 @@ class Row:
         """Return how long this group has taken."""
         return (now if self.ended is None else self.ended) - self.began
 
-    def said(self, now: float) -> str:
-        """Return who is awaited, else the nodes at work and what the last event said."""
+    def said(self, now: float) -> tuple[str, str]:
+        """Return the nodes at work and what the last event said, or the nodes awaited."""
         if self.awaited and self.ended is None:
             seconds = max(now - since for since in self.awaited.values())
-            return f"waiting for {fold(self.awaited, 60)} ({seconds:.0f} s)"
-        stage = self.stage
-        at_work = fold((name for name, at in self.working.items() if at == stage), 60)
-        return ": ".join(filter(None, (at_work, self.message)))
+            return f"waiting for {fold(self.awaited, 60)} ({seconds:.0f} s)", ""
+        if self.wave and self.state == "failed":
+            return f"{len(self.nodes & self.succeeded)} of {count(len(self.nodes), 'node')}", ""
+        at_work = (name for name, at in self.working.items() if at == self.stage)
+        return fold(at_work, 60), self.message
 
     def step(self) -> str:
         """Return [n/m] of the compiler, the files or the nodes; compiled files if m is unknown."""

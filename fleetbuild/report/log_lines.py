@@ -99,7 +99,9 @@ class LogLines:
     def _is_due(self, event: Event, silent: float) -> bool:
         if event.stage == "done":
             return False
-        if event.state in ("failed", "unreachable", "warning"):
+        if event.state == "warning":
+            return True
+        if event.state in ("failed", "unreachable"):
             # The end of a stage says less than the failures in it.
             return not (self._failures_only and event.package is None and event.node is None)
         if self._failures_only:
@@ -128,7 +130,11 @@ def still_running(board: Board, at: float) -> list[str]:
     for row in board.rows():
         if row.state == "running" and row.stage:
             who = f"{row.name}: " if row.name != "all" else ""
-            words = (DOING.get(row.stage, row.stage), row.step(), row.said(at))
+            words = (
+                DOING.get(row.stage, row.stage),
+                row.step(),
+                ": ".join(filter(None, row.said(at))),
+            )
             took = f"({duration(row.elapsed(at))} so far)"
             lines.append(stamped(who + " ".join(filter(None, (*words, took)))))
     return lines

@@ -37,14 +37,27 @@ def listening(out: Output, groups: Mapping[str, Sequence[str]] | None = None) ->
         return
     board = Board(groups, now=time.monotonic())
     lines = LogLines(board, failures_only=out.live, verbose=out.verbose)
-    log = _Log(out, lambda: still_running(board, time.monotonic()))
+    # Printing waits for the display, which waits for the board: so never print with the lock held.
+    lock = threading.Lock()
+
+    def still() -> list[str]:
+        with lock:
+            return still_running(board, time.monotonic())
+
+    def drawn() -> RenderableType:
+        with lock:
+            return rows(board, time.monotonic(), out.console.width, out.console.height)
+
+    log = _Log(out, still)
 
     def show(event: Event) -> None:
         at = time.monotonic()
-        board.take(event, at)
-        log.say(lines.take(event, at))
+        with lock:
+            board.take(event, at)
+            said = lines.take(event, at)
+        log.say(said)
 
-    with _rows_at_terminal(log, board) if out.live else log.ticking():
+    with _redrawn(out, drawn) if out.live else log.ticking():
         try:
             yield show
         finally:
@@ -57,7 +70,6 @@ def waiting(out: Output, what: str, names: Sequence[str] = ()) -> Iterator[OnEve
     began = time.monotonic()
     wait = _Wait(what, names)
     if out.live:
-        from rich.live import Live
         from rich.spinner import Spinner
 
         spinner = Spinner("dots")
@@ -66,7 +78,7 @@ def waiting(out: Output, what: str, names: Sequence[str] = ()) -> Iterator[OnEve
             spinner.update(text=wait.words(time.monotonic() - began))
             return spinner
 
-        with Live(get_renderable=drawn, console=out.console, refresh_per_second=8, transient=True):
+        with _redrawn(out, drawn):
             yield wait.take
     elif out.json:
         yield ignore
@@ -151,16 +163,11 @@ class _Log:
 
 
 @contextmanager
-def _rows_at_terminal(log: _Log, board: Board) -> Iterator[None]:
+def _redrawn(out: Output, drawn: Callable[[], RenderableType]) -> Iterator[None]:
+    """Show at a terminal what `drawn` returns, four times a second."""
     from rich.live import Live
 
-    console = log.out.console
-    with Live(
-        get_renderable=lambda: rows(board, time.monotonic(), console.width, console.height),
-        console=console,
-        refresh_per_second=4,
-        transient=True,
-    ):
+    with Live(get_renderable=drawn, console=out.console, refresh_per_second=4, transient=True):
         yield
 
 
@@ -180,11 +187,18 @@ def rows(board: Board, now: float, width: int = 120, height: int = 0) -> Table:
     for heading in (*headings, ""):
         table.add_column(heading, no_wrap=True, justify="right" if heading == "time" else "left")
     for row, line in zip(shown, cells, strict=True):
-        said = shortened(clean(row.said(now)), room)
-        table.add_row(*line, said, style=_STYLES.get(row.state))
+        table.add_row(*line, _last_words(row, now, room), style=_STYLES.get(row.state))
     if hidden:
         table.add_row(shortened(_summary(hidden), width))
     return table
+
+
+def _last_words(row: Row, now: float, room: int) -> str:
+    """Return the node and the last line of its compiler; the node is not shortened for it."""
+    node, said = map(clean, row.said(now))
+    if not node or not said or len(node) > room // 2:
+        return shortened(": ".join(filter(None, (node, said))), room)
+    return f"{node}: {shortened(said, room - len(node) - 2)}"
 
 
 def _that_fit(every: list[Row], height: int) -> tuple[list[Row], list[Row]]:

@@ -90,7 +90,11 @@ def test_verifies_what_serves(tmp_path: Path) -> None:
         "imports": ["hnswlib"],
         "checks": ["import hnswlib"],
     }
-    assert [event.state for event in fleet.told] == ["ok", "failed", "unreachable", "failed"]
+    states = [event.state for event in fleet.told]
+    assert states == ["started", "ok", "failed", "unreachable", "failed"]
+    assert fleet.told[0].nodes == ("good", "bad", "away", "mute")
+    failed = {node.node for node in result.nodes if node.log == LOG}
+    assert failed == {"bad", "away", "mute"}
 
 
 def test_a_release_without_checks_is_skipped_and_not_called_verified(tmp_path: Path) -> None:
