@@ -9,7 +9,7 @@ from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.verify import Checks, failure_reason, verify_task
 from tests.factories.fleets import facts
-from tests.factories.runs import answer, ended, event
+from tests.factories.runs import LOG, answer, ended, event
 
 MANIFEST = Manifest(
     release="default", id="r1", group="cpu-avx-cp311", python="/usr/bin/python3", wheels=()
@@ -43,6 +43,7 @@ class Fleet:
                 answer(on_event, host, reply, "install" if name == "rollback.yml" else "verify")
                 if not reply["ok"]:
                     on_event(event(host, "Stop", {"fix": "?"}, "failed", "Stopped."))
+                    hosts[host] = ended("failed")
         return hosts
 
     def run(self, task: FleetTask) -> Result:
