@@ -7,9 +7,9 @@ import importlib
 import json
 import os
 import resource
+import shutil
 import site
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -17,9 +17,9 @@ GIB = 1 << 30
 
 
 def main(archive: str, backend: str, backend_path: str) -> None:
-    """Print what the hooks return, or why there is no answer."""
+    """Print what the hooks return, or why they failed."""
     out = os.dup(1)
-    os.dup2(2, 1)  # what a backend prints is no answer
+    os.dup2(2, 1)  # away from what a backend prints
     site.setquit()  # -S left out exit(), which setup.py files call
     try:
         folder = unpack(Path(archive))
@@ -32,7 +32,7 @@ def main(archive: str, backend: str, backend_path: str) -> None:
         ):
             resource.setrlimit(limit, (value, value))
         answer = ask(folder, backend, json.loads(backend_path))
-    except (Exception, SystemExit) as problem:  # noqa: BLE001  (whatever a setup.py raises)
+    except (Exception, SystemExit) as problem:
         answer = {"problem": f"{type(problem).__name__}: {problem}"}
     with os.fdopen(out, "w") as file:
         json.dump(answer, file)
@@ -40,14 +40,7 @@ def main(archive: str, backend: str, backend_path: str) -> None:
 
 def unpack(archive: Path) -> Path:
     """Unpack the source here; return its folder."""
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as file:
-            file.extractall("source")
-    else:
-        with tarfile.open(archive) as tar:
-            tar.extractall(
-                "source", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
-            )
+    shutil.unpack_archive(archive, "source", "zip" if zipfile.is_zipfile(archive) else "gztar")
     (folder, *others) = Path("source").iterdir()
     return Path("source") if others else folder
 
@@ -69,7 +62,7 @@ def ask(folder: Path, backend: str, backend_path: list[str]) -> dict[str, object
         Path("/work/metadata").mkdir()
         made = hooks.prepare_metadata_for_build_wheel("/work/metadata", None)
         text = Path("/work/metadata", made, "METADATA").read_text("utf-8", "replace")
-    except (Exception, SystemExit) as problem:  # noqa: BLE001
+    except (Exception, SystemExit) as problem:
         return {**answer, "problem": f"{type(problem).__name__}: {problem}"}
     return {**answer, "metadata": text}
 

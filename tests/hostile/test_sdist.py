@@ -1,4 +1,4 @@
-"""A package's code does not run on the controller: an sdist whose build tries everything at once."""
+"""No code of a package runs on the controller: an sdist whose build tries everything at once."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ def test_nothing_of_a_hostile_setup_py_happens_on_the_controller(site, listener)
 
 
 @needs_bubblewrap
-def test_it_is_asked_once(site, listener, monkeypatch):
+@pytest.mark.usefixtures("site")
+def test_it_is_asked_once(monkeypatch):
     plan("evil==1.0")
     monkeypatch.setattr("fleetbuild.store.backend.run_confined", None)
     assert plan("evil==1.0").lock == "complete"
@@ -178,7 +179,7 @@ def test_a_published_wheel_of_the_same_version_answers_for_the_source(site, list
     assert untouched(site, listener)
 
 
-def test_a_local_source_is_not_answered_for_by_a_wheel_of_the_index(site, listener, monkeypatch):
+def test_a_local_source_is_not_answered_for_by_a_wheel_of_the_index(site, monkeypatch):
     def asked(*_):
         raise SandboxError("asked")
 
