@@ -26,6 +26,7 @@ from fleetbuild.models import (
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.planner.published import find_published
 from fleetbuild.planner.requested import build_requirements, requested_packages
+from fleetbuild.planner.run_time_requirements import find_requirements
 from fleetbuild.planning import (
     LockRequest,
     Locks,
@@ -132,6 +133,7 @@ class _PlanResolver:
         self.resolutions: dict[LockRequest, Resolution] = {}
         self.sources: dict[str, Source] = dict(local)
         self.unfetched: Resolution | None = None
+        self.unknown: dict[str, Resolution] = {}  # packages whose requirements are not known
         self.published: dict[tuple[str, str], PublishedChoice] = {}  # by package and group
         self.dependencies: dict[str, tuple[LockedFile, ...]] = {}  # group -> its dependencies
         self.on_event = on_event
@@ -156,11 +158,7 @@ class _PlanResolver:
         )
 
     def fetch_sources(self, drafted: PlanDraft, config: Config) -> bool:
-        """Fetch the sdists and read their build requirements; return False if no index answers.
-
-        From then on each package is a local file: uv asks its backend for metadata only once,
-        however many kinds of machine there are.
-        """
+        """Fetch the sdists and read what they require; return False if no index answers."""
         built = [package for package in self.packages if self._is_built(package, drafted)]
         if (
             config.build.policy == "published"
@@ -174,7 +172,12 @@ class _PlanResolver:
             return False
         if pinned and not self._fetch_index_sources(pinned, drafted):
             return False
-        self.packages = [self._with_fetched_source(package) for package in self.packages]
+        requests = [source_request(group, (), drafted.eligibility) for group in drafted.groups]
+        names = {package.name for package in built}
+        self.packages = [
+            self._with_requirements(package, requests) if package.name in names else package
+            for package in self.packages
+        ]
         return self.unfetched is None
 
     def _fetch_recipe_source(self, package: Package) -> None:
@@ -200,19 +203,24 @@ class _PlanResolver:
         if answer.offline:
             self.unfetched = answer
             return False
-        # Other problems, such as a Python too old for the package, are reported for each group.
+        if answer.problem:  # such as a Python too old for a package: the groups say so
+            self.unknown |= {package.name: answer for package in pinned}
         packages = {package.name: package for package in pinned}
         for file in answer.sources:
             if source := self._source(packages[file.name], file):
                 self.sources[file.name] = source
         return True
 
-    def _with_fetched_source(self, package: Package) -> Package:
+    def _with_requirements(self, package: Package, requests: Sequence[LockRequest]) -> Package:
+        """Return the package with its run-time requirements, if its recipe does not state them."""
         source = self.sources.get(package.name)
-        if source is None or source.file is None:
+        if source is None or source.file is None or package.recipe.requires is not None:
             return package
-        uri = self.store.path_of(source.file).absolute().as_uri()
-        return package.model_copy(update={"requirement": f"{package.name} @ {uri}"})
+        found = find_requirements(package, source, requests, self.store)
+        if isinstance(found, Resolution):
+            self.unknown[package.name] = found
+            return package
+        return package.model_copy(update={"metadata": found})
 
     def lock_dependencies(
         self,
@@ -256,7 +264,14 @@ class _PlanResolver:
         fresh = [request for request in dict.fromkeys(requests) if request not in self.resolutions]
         if fresh:
             self._report(f"Resolving for {len(fresh)} kinds of machine")
-            self.resolutions |= resolve_all(fresh, self.store.settings)
+            refused = {
+                request: self.unknown[name]
+                for request in fresh
+                for name in request.sources
+                if name in self.unknown
+            }
+            asked = [request for request in fresh if request not in refused]
+            self.resolutions |= {**refused, **resolve_all(asked, self.store.settings)}
 
     def _source(self, package: Package, file: LockedFile) -> Source | None:
         try:

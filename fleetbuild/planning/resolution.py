@@ -12,12 +12,13 @@ from fleetbuild.models._base import Frozen
 
 
 class StaticMetadata(Frozen):
-    """A package that fleetbuild builds, with the requirements that its recipe states: the resolver
-    takes these and does not build its source for metadata."""
+    """A package that fleetbuild builds, with its run-time requirements: the resolver takes these
+    and never sees its source, which it would build for metadata."""
 
     name: str
     version: str
     requires: tuple[str, ...]
+    requires_python: str | None = None
 
 
 class LockRequest(Frozen):
