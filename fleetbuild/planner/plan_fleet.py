@@ -25,8 +25,13 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.planner.published import find_published
-from fleetbuild.planner.requested import build_requirements, requested_packages
+from fleetbuild.planner.requested import (
+    build_requirements,
+    recipe_by_source,
+    requested_packages,
+)
 from fleetbuild.planner.run_time_requirements import find_requirements
+from fleetbuild.planner.without_recipe import nodes_to_block
 from fleetbuild.planning import (
     LockRequest,
     Locks,
@@ -132,6 +137,7 @@ class _PlanResolver:
         self.packages, self.recipes, self.store = packages, recipes, store
         self.resolutions: dict[LockRequest, Resolution] = {}
         self.sources: dict[str, Source] = dict(local)
+        self.chosen: dict[str, Recipe] = {}  # recipes chosen by what a source shows
         self.unfetched: Resolution | None = None
         self.unknown: dict[str, Resolution] = {}  # packages whose requirements are not known
         self.published: dict[tuple[str, str], PublishedChoice] = {}  # by package and group
@@ -214,7 +220,11 @@ class _PlanResolver:
     def _with_requirements(self, package: Package, requests: Sequence[LockRequest]) -> Package:
         """Return the package with its run-time requirements, if its recipe does not state them."""
         source = self.sources.get(package.name)
-        if source is None or source.file is None or package.recipe.requires is not None:
+        if source is None or source.file is None:
+            return package
+        recipe = self.chosen.get(package.name, package.recipe)
+        package = package.model_copy(update={"recipe": recipe})
+        if recipe.requires is not None:
             return package
         found = find_requirements(package, source, requests, self.store)
         if isinstance(found, Resolution):
@@ -232,7 +242,9 @@ class _PlanResolver:
         """Lock what each group installs. Members whose old libc alone rules it out are blocked,
         and the rest is grouped and locked again."""
         blocked: dict[str, tuple[str, str]] = {}
-        while True:
+        known: int | None = None
+        while known != len(blocked):
+            known = len(blocked)
             drafted = draft_plan(
                 inventory,
                 facts,
@@ -242,14 +254,15 @@ class _PlanResolver:
                 blocked=blocked,
                 published=self.published,
             )
+            blocked |= nodes_to_block(inventory, facts, drafted, self.sources)
+            if len(blocked) > known:
+                continue
             self._resolve(list(drafted.requests.values()))
             self.dependencies = {
                 name: self.resolutions[asked].wheels for name, asked in drafted.requests.items()
             }
-            old_libc_nodes = nodes_blocking_dependencies(drafted, facts, self.locks())
-            if not old_libc_nodes:
-                return drafted
-            blocked |= old_libc_nodes
+            blocked |= nodes_blocking_dependencies(drafted, facts, self.locks())
+        return drafted
 
     def lock_builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
         """Lock the build requirements of each wheel."""
@@ -280,12 +293,11 @@ class _PlanResolver:
             # The plan is shown all the same; without a source the package has no lock.
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return None
-        return Source(
-            package=package.name,
-            version=package.version,
-            file=file,
-            build_requirements=build_requirements(read_source(path), package.recipe, self.recipes),
-        )
+        source = Source(package=package.name, version=package.version, file=file)
+        recipe, source = recipe_by_source(package.recipe, source, path, self.recipes)
+        self.chosen[package.name] = recipe
+        needed = build_requirements(read_source(path), recipe, self.recipes)
+        return source.model_copy(update={"build_requirements": needed})
 
     def _source_with_declared_requirements(self, package: Package, file: LockedFile) -> Source:
         """Return the source of a package whose recipe states its run-time requirements.
