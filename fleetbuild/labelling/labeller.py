@@ -30,6 +30,7 @@ from fleetbuild.planning.eligibility.assess import kubernetes_node
 
 Results = dict[str, LabelResult]  # by the inventory's name
 Labels = Mapping[str, str]
+InUse = Mapping[str, Mapping[str, str]]  # host -> release id -> the reason to keep it
 
 OFF = "release labels removed"
 _STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok", "labelled": "ok"}
@@ -111,10 +112,11 @@ def _first(name: str) -> str:
 class Labeller(Protocol):
     """Sets and removes labels of nodes; returns a result for each node that it changed."""
 
-    def prepare(self) -> str:
+    def prepare(self, *, installs: bool = False) -> str:
         """Check that labels can be set, and remove what another way of labelling left.
 
-        Raises if labels cannot be set. Returns a warning, or "".
+        Raises if labels cannot be set. Returns a warning, or "". With `installs` the run is going
+        to replace releases.
         """
         ...
 
@@ -124,6 +126,10 @@ class Labeller(Protocol):
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """Label these nodes according to the release that they serve."""
+        ...
+
+    def mounted_releases(self, names: Collection[str], root: str) -> InUse:
+        """Return the releases below `root` that pods mount, if the API server can be asked."""
         ...
 
 
@@ -141,7 +147,7 @@ class ManualLabels:
     def __init__(self, former: FeatureFiles | None = None) -> None:
         self._former = former
 
-    def prepare(self) -> str:
+    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
         """See Labeller."""
         return self._former.clear() if self._former else ""
 
@@ -151,6 +157,10 @@ class ManualLabels:
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:  # noqa: ARG002 see Labeller
         """See Labeller."""
+        return {}
+
+    def mounted_releases(self, names: Collection[str], root: str) -> InUse:  # noqa: ARG002
+        """See Labeller. The node itself sees what is mounted there."""
         return {}
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fleetbuild.errors import BlockedError
 from fleetbuild.kubernetes.labels.feature_files import feature_path
 from fleetbuild.kubernetes.labels.release_labels import served_labels
-from fleetbuild.labelling.labeller import Labels, LabelTargets, Results
+from fleetbuild.labelling.labeller import InUse, Labels, LabelTargets, Results
 from fleetbuild.models import Manifest
 from fleetbuild.models.result import LabelResult
 from fleetbuild.state.directory import StateDir, one_line, write_atomically
@@ -32,7 +32,7 @@ class NfdLabeller:
         self._names, self._playbook, self._state = names, playbook, state
         self._lock = Lock()  # groups are labelled in parallel
 
-    def prepare(self) -> str:
+    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
         """See Labeller."""
         release = self._names.release
         if context := self._state.api_labelled().get(release):
@@ -48,6 +48,10 @@ class NfdLabeller:
                 " remove them with: fleetbuild emit labels --remove --force-conflicts"
             )
         return ""
+
+    def mounted_releases(self, names: Collection[str], root: str) -> InUse:  # noqa: ARG002
+        """See Labeller. The node itself sees what is mounted there."""
+        return {}
 
     def clear(self) -> str:
         """Remove feature files of earlier runs, since labels are now set in another way."""
