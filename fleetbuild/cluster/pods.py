@@ -63,8 +63,19 @@ def _on_node(client: Client, node: str, root: str) -> dict[str, str]:
 def _mounted(pod: Mapping[str, Any], folder: str) -> Iterator[str]:
     if (pod.get("status") or {}).get("phase") in _ENDED:
         return
-    for volume in (pod.get("spec") or {}).get("volumes") or ():
-        path = posixpath.normpath(str((volume.get("hostPath") or {}).get("path", "")))
+    spec = pod.get("spec") or {}
+    paths = {
+        str(volume.get("name")): str((volume.get("hostPath") or {}).get("path", ""))
+        for volume in spec.get("volumes") or ()
+    }
+    mounts = (each.get("volumeMounts") or () for each in spec.get("containers") or ())
+    below = [
+        posixpath.join(paths.get(str(mount.get("name")), ""), str(mount.get("subPath")))
+        for some in mounts
+        for mount in some
+        if mount.get("subPath")
+    ]
+    for path in map(posixpath.normpath, (*paths.values(), *below)):
         release = path.removeprefix(folder).partition("/")[0]
         if path.startswith(folder) and _RELEASE_ID.fullmatch(release):
             yield release

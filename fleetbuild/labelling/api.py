@@ -96,9 +96,14 @@ class ApiLabeller:
             )
         return there
 
-    def withdraw(self, names: Iterable[str]) -> Results:
+    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
         """See Labeller. Each Node is patched, because the cached state may be hours old."""
-        return self._label({name: self._wanted(name, {}) for name in names}, trust=False)
+        wanted = {}
+        for name in names:
+            node = self._nodes.get(self._names.in_cluster(name))
+            owned = node.owned(self._labelling.manager) if node and serves else {}
+            wanted[name] = self._wanted(name, self._names.kept_while_changing(owned))
+        return self._label(wanted, trust=False)
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """See Labeller."""

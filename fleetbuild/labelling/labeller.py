@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Protocol
 
 from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
-from fleetbuild.kubernetes.labels.node_labels import check_domain, kubernetes_name
+from fleetbuild.kubernetes.labels.node_labels import check_domain, kubernetes_name, label_key
 from fleetbuild.kubernetes.labels.release_labels import DEFAULT
 from fleetbuild.models import (
     Config,
@@ -44,6 +44,11 @@ class LabelTargets:
     release: str = DEFAULT
     nodes: Mapping[str, str] = field(default_factory=dict)  # inventory -> cluster
     hardware: Mapping[str, Labels] = field(default_factory=dict)  # of hosts with known hardware
+
+    def kept_while_changing(self, labels: Labels) -> Labels:
+        """Return the labels, of those that a node has, that stay while its release is replaced."""
+        group = label_key(self.domain, "group", self.release)
+        return {group: labels[group]} if group in labels else {}
 
     def in_cluster(self, name: str) -> str:
         """Return the Node name of a host."""
@@ -120,8 +125,12 @@ class Labeller(Protocol):
         """
         ...
 
-    def withdraw(self, names: Iterable[str]) -> Results:
-        """Remove the release's labels from these nodes; hardware labels stay."""
+    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
+        """Remove the release's labels from these nodes; hardware labels stay.
+
+        With `serves` the label `group` stays too: the release that serves goes on doing so while
+        another one is installed beside it, and DaemonSets keep their pods by that label.
+        """
         ...
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
@@ -151,7 +160,12 @@ class ManualLabels:
         """See Labeller."""
         return self._former.clear() if self._former else ""
 
-    def withdraw(self, names: Iterable[str]) -> Results:  # noqa: ARG002 see Labeller
+    def withdraw(
+        self,
+        names: Iterable[str],  # noqa: ARG002 see Labeller
+        *,
+        serves: bool = False,  # noqa: ARG002 see Labeller
+    ) -> Results:
         """See Labeller."""
         return {}
 

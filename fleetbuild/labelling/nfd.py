@@ -75,9 +75,18 @@ class NfdLabeller:
             " within a minute; set labels after that."
         )
 
-    def withdraw(self, names: Iterable[str]) -> Results:
+    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
         """See Labeller."""
-        return self._write({name: dict(self._names.hardware.get(name, {})) for name in names})
+        lying = self._files_on_nodes() if serves else {}
+        return self._write(
+            {
+                name: {
+                    **self._names.hardware.get(name, {}),
+                    **self._names.kept_while_changing(lying.get(name) or {}),
+                }
+                for name in names
+            }
+        )
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """See Labeller. Nodes whose file is up to date are skipped."""

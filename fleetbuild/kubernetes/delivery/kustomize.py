@@ -16,6 +16,7 @@ from fleetbuild.kubernetes.delivery.workload import (
     object_name,
     python_path,
     readiness,
+    with_image,
     workload,
 )
 from fleetbuild.kubernetes.labels.node_labels import label_key
@@ -110,7 +111,7 @@ def _pod(kind: Kind, group: PlannedGroup, parts: PodParts, image: str) -> dict[s
     if parts.runtime_class:
         pod["runtimeClassName"] = parts.runtime_class
     if parts.init_container:
-        pod["initContainers"] = [parts.init_container]
+        pod["initContainers"] = [with_image(parts.init_container, image)]
     if variables := python_path(parts):
         container["env"] = variables
     if parts.limits:

@@ -138,8 +138,14 @@ def _pod(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> dict[s
     if parts.runtime_class:
         first["runtimeClassName"] = parts.runtime_class
     if parts.init_container:
-        pod = {"initContainers": [parts.init_container], **pod}
+        pod = {"initContainers": [with_image(parts.init_container, image)], **pod}
     return {**first, **pod}
+
+
+def with_image(container: Mapping[str, Any], image: str) -> Mapping[str, Any]:
+    """An init container, with this image unless it has its own."""
+    name = {"name": container["name"], "image": container.get("image", image)}
+    return {**name, **{key: value for key, value in container.items() if key not in name}}
 
 
 def python_path(parts: PodParts) -> list[Mapping[str, str]]:

@@ -60,8 +60,8 @@ class Told:
         self.log.append("prepare")
         return ""
 
-    def withdraw(self, names: Iterable[str]) -> dict[str, LabelResult]:
-        return self._all("off", dict.fromkeys(names, ""))
+    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:
+        return self._all("off" if serves else "empty", dict.fromkeys(names, ""))
 
     def publish(self, served: Mapping[str, Manifest]) -> dict[str, LabelResult]:
         return self._all("on", {name: f"={made.id}" for name, made in served.items()})
@@ -163,7 +163,7 @@ def test_where_nothing_verified_serves_there_are_no_labels(
     fleet.facts["avx-1"] = facts("avx", release={"default": unverified})
     fleet.trouble["install.yml", "avx-1"] = "verify"
     apply(fleet, told, tmp_path)
-    assert told.log[2:] == ["off avx-1", "install.yml"]
+    assert told.log[2:] == ["off avx-1", "install.yml", "empty avx-1"]
 
 
 def test_a_node_that_keeps_its_labels_is_not_changed(
@@ -250,7 +250,7 @@ def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_p
 def test_a_verification_confirms_or_takes_off(told: Told, tmp_path: Path) -> None:
     servants = Servants(told, tmp_path, good={"ok": True}, bad={"ok": False}, away="unreachable")
     servants.run(verify_task("/opt/f", "default", lambda _: Checks(imports=("x",))))
-    assert told.log == ["prepare", "verify.yml", "on good=old", "off bad"]
+    assert told.log == ["prepare", "verify.yml", "on good=old", "empty bad"]
 
 
 # What labels say.

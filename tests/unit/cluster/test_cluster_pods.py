@@ -42,6 +42,15 @@ def test_a_release_is_kept_for_pods_that_mount_it(labels: ApiLabeller, api: Fake
     }
 
 
+def test_a_release_in_a_volume_of_all_releases_is_found_by_the_mount(
+    labels: ApiLabeller, api: FakeApi
+) -> None:
+    one = pod("p", "b", f"{ROOT}/releases")
+    one["spec"]["containers"] = [{"volumeMounts": [{"name": "r", "subPath": "r7"}, {"name": "x"}]}]
+    api.pods = [one]
+    assert labels.mounted_releases(["b"], ROOT) == {"b": {"r7": "The pod web/p mounts it."}}
+
+
 def test_names_of_pods_and_paths_become_no_template(labels: ApiLabeller, api: FakeApi) -> None:
     evil = "{{ lookup('pipe', 'id') }}"
     api.pods = [pod("p", "kube-a", f"{ROOT}/releases/{evil}"), pod(evil, "b", f"{ROOT}/releases/r")]
