@@ -119,6 +119,7 @@ lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
 
 bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writes docs/benchmarks.md
+	@.ci/packages clustershell
 	@echo "== benchmark: probing 50 SSH nodes"
 	@$(PY) -m benchmarks.probe
 

@@ -36,7 +36,6 @@ from fleetbuild.planning import (
     build_request,
     choose_packages,
     draft_plan,
-    lock_request,
     make_plan,
     nodes_blocking_dependencies,
     parse_packages,
@@ -235,17 +234,11 @@ class _PlanResolver:
                 blocked=blocked,
                 published=self.published,
             )
-            requests = {
-                group.name: lock_request(group, self.packages, drafted.eligibility)
-                for group in drafted.groups
-            }
-            self._resolve(list(requests.values()))
+            self._resolve(list(drafted.requests.values()))
             self.dependencies = {
-                name: self.resolutions[asked].wheels for name, asked in requests.items()
+                name: self.resolutions[asked].wheels for name, asked in drafted.requests.items()
             }
-            old_libc_nodes = nodes_blocking_dependencies(
-                drafted, self.packages, facts, self.locks()
-            )
+            old_libc_nodes = nodes_blocking_dependencies(drafted, facts, self.locks())
             if not old_libc_nodes:
                 return drafted
             blocked |= old_libc_nodes
