@@ -7,7 +7,7 @@ then switches to it (see playbooks/install.yml), so a failure leaves the previou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from fleetbuild.models import (
     PlannedGroup,
     PlannedWheel,
     Stage,
+    release_root,
 )
 from fleetbuild.models.role_parameters import InstalledWheel, InstallSpec
 from fleetbuild.text import count
@@ -42,6 +43,8 @@ def wave(
     if not names:
         return progress
     replies: dict[str, RoleResult] = {}
+    root = release_root(run.plan.install_path, run.plan.release)
+    pods = run.tools.labels.mounted_releases(names, root)
     run.state.mark_changing(names)
     details = {"group": group.name, "nodes": tuple(names)}
     with run.stage("install", count(len(names), who), **details) as outcome:
@@ -50,7 +53,7 @@ def wave(
             limit=sorted(names),
             extravars={
                 "fleetbuild_installs": {
-                    name: _spec(run, progress, group, name).model_dump(
+                    name: _spec(run, progress, group, name, pods.get(name, {})).model_dump(
                         mode="json", exclude_unset=True
                     )
                     for name in names
@@ -74,7 +77,9 @@ def wave(
     )
 
 
-def _spec(run: Run, progress: Progress, group: PlannedGroup, name: str) -> InstallSpec:
+def _spec(
+    run: Run, progress: Progress, group: PlannedGroup, name: str, in_use: Mapping[str, str]
+) -> InstallSpec:
     return InstallSpec(
         path=run.plan.install_path,
         release=run.plan.release,
@@ -86,6 +91,7 @@ def _spec(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Insta
         ),
         manifest=manifest(run, progress, group, name).model_dump(mode="json"),
         keep=run.plan.keep,
+        in_use=dict(in_use),
         imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
         checks=tuple(check for wheel in group.wheels for check in wheel.checks),
         features=tuple(group.target.features),
@@ -157,7 +163,7 @@ def _result(
 ) -> NodeResult:
     about = {"node": name, "group": group.name}
     if reply and reply.of == "install" and reply.active:
-        return NodeResult(state="installed", release_id=group.release_id, **about)
+        return NodeResult(state="installed", release_id=group.release_id, kept=reply.kept, **about)
     if reply and reply.of == "verify" and not reply.ok:
         return NodeResult(
             state="verify_failed",

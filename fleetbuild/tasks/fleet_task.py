@@ -90,7 +90,7 @@ def run_fleet_task(
         if jobs and (sentence := labels.prepare()):
             on_event(Event(stage="label", state="warning", message=sentence))
         if task.changes:
-            label_results = labels.withdraw(list(jobs))
+            label_results = labels.withdraw(list(jobs), serves=True)
             report_labels(on_event, label_results, groups, OFF)
             nodes |= results_of_kept_labels(label_results, groups)
             jobs = {name: job for name, job in jobs.items() if name not in nodes}

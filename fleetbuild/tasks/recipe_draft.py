@@ -110,9 +110,7 @@ def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:
     else:
         yield "cuda: false # no GPU code was found"
     yield "# Leave out the CPU levels that change nothing for this package: fewer wheels are built."
-    yield (
-        "rungs: [x86-64, x86-64-v2, avx, avx2, avx512, armv8, armv8.2, armv8.4sve, armv9]"
-    )
+    yield ("rungs: [x86-64, x86-64-v2, avx, avx2, avx512, armv8, armv8.2, armv8.4sve, armv9]")
     yield from _requirements(survey)
     yield from _environment(survey)
     if survey.options:

@@ -318,7 +318,9 @@ def test_lspci_is_asked_first(tmp_path: Path) -> None:
         "Aqua Vanjaram [Instinct MI300X] [1002:74a1]"
     )
     bridge = "0000:00:00.0 Host bridge [0600]: Intel Corporation Device [8086:0100]"
-    listed = f"{line}\n{amd}\n{bridge}\n0000:09:00.0 VGA compatible controller [0300]: X [1a03:2000]"
+    listed = (
+        f"{line}\n{amd}\n{bridge}\n0000:09:00.0 VGA compatible controller [0300]: X [1a03:2000]"
+    )
     program(tmp_path, "lspci", f"[ \"$*\" = -Dnn ] && cat <<'E'\n{listed}\nE")
     assert run(tmp_path, PATH=path(tmp_path))["lspci"] == f"{line}\n{amd}\n"
 
@@ -343,10 +345,14 @@ def test_without_lspci_the_gpus_come_from_sys(tmp_path: Path) -> None:
     lines = run(tmp_path, script=script, PATH=path(tmp_path))["lspci"].splitlines()
     assert lines == [
         "0000:03:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2204] (rev a1)",
-        "0000:04:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. Device "
-        "[1002:74a1] (rev a1)",
-        "0000:05:00.0 VGA compatible controller [0300]: Intel Corporation Device [8086:56a0] "
-        "(rev a1)",
+        (
+            "0000:04:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. Device "
+            "[1002:74a1] (rev a1)"
+        ),
+        (
+            "0000:05:00.0 VGA compatible controller [0300]: Intel Corporation Device [8086:56a0] "
+            "(rev a1)"
+        ),
     ]
 
 

@@ -41,7 +41,7 @@ def test_setup_py_is_read_and_not_run(tmp_path):
 
 
 def test_cmake_that_asks_for_cuda(tmp_path):
-    cmake = "project(x LANGUAGES CXX)\noption(WITH_AVX2 \"\" ON)\nenable_language(CUDA)\n"
+    cmake = 'project(x LANGUAGES CXX)\noption(WITH_AVX2 "" ON)\nenable_language(CUDA)\n'
     survey = survey_source(make_sdist(tmp_path, "x", files={"CMakeLists.txt": cmake}))
     assert survey.gpu_code == ("CMakeLists.txt asks for CUDA or HIP",)
     assert survey.options == ("WITH_AVX2",)
