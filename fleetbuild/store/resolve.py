@@ -157,7 +157,7 @@ def _problem_of_texts(request: LockRequest) -> Resolution | None:
             problem=f"What {names} requires at run time is not known.",
             fix=f"State it in a recipe for {names} beside fleetbuild.yml, with requires: [...].",
         )
-    texts = [(None, each) for each in request.requirements]
+    texts: list[tuple[str | None, str]] = [(None, each) for each in request.requirements]
     texts += [(known.name, each) for known in request.static_metadata for each in known.requires]
     for name, text in texts:
         by = f"{name} requires" if name else "It requires"
