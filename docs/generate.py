@@ -33,7 +33,8 @@ def config_page() -> str:
     lines = [
         NOTE,
         "# fleetbuild.yml\n",
-        "fleetbuild reads it beside the inventory, or where `--config` says. All keys are optional.",
+        "fleetbuild reads it beside the inventory, or at the path of `--config`. Every key is",
+        "optional.",
         "For an unknown key, the error names the nearest valid key. `fleetbuild init` writes an",
         "example to start from.\n",
         "| key | values | default | meaning |",

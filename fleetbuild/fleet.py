@@ -147,7 +147,7 @@ class Fleet:
 
     @property
     def labelled_by(self) -> LabelsBy:
-        """How the nodes' labels are set: kubernetes.labels in the configuration of the last plan."""
+        """How nodes are labelled: kubernetes.labels of the installed configuration."""
         return self._installed(self.last_plan()).kubernetes.labels
 
     @property

@@ -136,7 +136,7 @@ class Emission:
         if not wheels:
             lacks = " ".join(lacking(self.plan, self.store).values())
             raise BlockedError(
-                f"The store has no complete release of any group, so no image can be built. {lacks}",
+                f"The store has no complete release, so no image can be built. {lacks}",
                 f"{way_on(self.plan, self.store)}.",
             )
         left_out = (
