@@ -1,18 +1,18 @@
 #!/usr/bin/python
-"""Releases on a node: query, make, switch to one, go back."""
+"""Releases on a node: query, create, switch, roll back."""
 
 DOCUMENTATION = r"""
 module: release
-short_description: Make a release of wheels and switch to it in one atomic step
+short_description: Create a release from wheels and switch to it in one atomic step
 description:
   - A release is a virtual environment in C(<root>/releases/<id>) with a C(manifest.json), which is
-    written last. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) names
+    written last. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) lists
     the releases that served, the current one last.
 options:
   state:
     description:
-      - C(query) returns which releases there are, and changes nothing.
-      - C(present) makes the release beside the current one.
+      - C(query) returns the state of the release and of the current one, and changes nothing.
+      - C(present) creates the release beside the current one.
       - C(active) switches to the release and removes old ones.
       - C(previous) switches back to the verified release that served before.
     choices: [query, present, active, previous]
@@ -90,7 +90,7 @@ root:
   returned: state is query
   type: str
 complete:
-  description: Whether the release is there with exactly these wheels.
+  description: Whether the release exists with exactly these wheels.
   returned: state is query
   type: bool
 verified:
@@ -98,11 +98,11 @@ verified:
   returned: state is query
   type: bool
 serving:
-  description: The id of the release that is current. Empty if there is none.
+  description: The id of the current release. Empty if no release is current.
   returned: state is query
   type: str
 writable:
-  description: Whether this user can write there, or root is needed.
+  description: Whether this user can write there. If not, root is needed.
   returned: state is query
   type: bool
 missing:
@@ -156,7 +156,7 @@ PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 
 
 class Problem(Exception):
-    """A sentence that says what is wrong, and one that says what to do."""
+    """A problem with a release: a sentence with the reason, and one with the fix."""
 
     def __init__(self, message, fix=""):
         super().__init__(message)
@@ -172,7 +172,7 @@ class Root:
         self.current = os.path.join(path, "current")
 
     def check(self, *more):
-        """Refuse folders in which another user could put files or links under our feet."""
+        """Refuse folders in which another user could replace files or links."""
         for path in (self.path, self.releases, os.path.join(self.path, ".lock"), *more):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 refuse_foreign(path, os.lstat(path))
@@ -181,7 +181,7 @@ class Root:
         return os.path.join(self.releases, release_id)
 
     def manifest(self, release_id):
-        """The manifest of a complete release, else None."""
+        """Return the manifest of a complete release, else None."""
         try:
             with open(os.path.join(self[release_id], "manifest.json"), encoding="utf-8") as file:
                 found = json.load(file)
@@ -191,14 +191,14 @@ class Root:
         return found if usable and isinstance(found, dict) else None
 
     def serving(self):
-        """The id of the release that is current, or an empty string."""
+        """Return the id of the current release, or an empty string."""
         try:
             return os.path.basename(os.readlink(self.current))
         except OSError:
             return ""
 
     def history(self):
-        """The releases that served and are still there, the last one last."""
+        """Return the existing releases that have served, the latest last."""
         try:
             with open(os.path.join(self.path, "history"), encoding="utf-8") as file:
                 lines = file.read().split()
@@ -207,7 +207,7 @@ class Root:
         return [line for line in lines if os.path.isdir(self[line])]
 
     def switch(self, release_id, history):
-        """Let a release serve: a new symlink takes the old one's name."""
+        """Switch to a release: rename a new symlink over the old one."""
         fresh = self.current + ".new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(fresh)
@@ -216,9 +216,9 @@ class Root:
         write(os.path.join(self.path, "history"), "".join(line + "\n" for line in history))
 
     def outdated(self, keep):
-        """Releases to remove: all but the last that served or were made.
+        """Return the releases to remove: all but the last `keep` that served or were created.
 
-        The current release stays, and the one that a rollback would return to.
+        The current release stays, and the release that a rollback would return to.
         """
         there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
         there.sort(key=lambda name: os.stat(self[name]).st_mtime)
@@ -229,14 +229,14 @@ class Root:
         return [name for name in order[: -max(keep, 1)] if name not in stays]
 
     def verified_before(self):
-        """The verified releases that served before the current one, the last one last."""
+        """Return the verified releases that served before the current one, the latest last."""
         now = self.serving()
         before = [name for name in self.history() if name != now]
         return [name for name in before if (self.manifest(name) or {}).get("verified")]
 
 
 def refuse_foreign(path, found):
-    """Raise if a path is a link, belongs to another user than root and us, or others write it."""
+    """Raise if a path is a link, has another owner than root or this user, or is shared."""
     if stat.S_ISLNK(found.st_mode):
         raise Problem(
             f"{path} is a link to {os.readlink(path)}, and another user may have made it.",
@@ -267,7 +267,7 @@ def write(path, text):
 
 
 def sha256(path):
-    """The hash of a file."""
+    """Return the hash of a file."""
     found = hashlib.sha256()
     with open(path, "rb") as file:
         for chunk in iter(lambda: file.read(1 << 20), b""):
@@ -276,7 +276,7 @@ def sha256(path):
 
 
 def writable(*paths):
-    """May we write there, or make the folder that is not there yet?"""
+    """Return whether this user can write there, or create the missing folder."""
     for path in paths:
         existing = path
         while not os.path.lexists(existing):
@@ -288,7 +288,7 @@ def writable(*paths):
 
 @contextlib.contextmanager
 def locked(root):
-    """One at a time; a second one waits, though not for ever."""
+    """Hold the lock of these releases; wait for another run, but not forever."""
     os.makedirs(root.releases, mode=0o755, exist_ok=True)
     root.check()
     path = os.path.join(root.path, ".lock")
@@ -299,14 +299,14 @@ def locked(root):
             if time.monotonic() - began > PATIENCE:
                 raise Problem(
                     f"Another run has held {path} for {PATIENCE} s.",
-                    f"See what it waits for (fuser {path}), and run again.",
+                    f"Find out what it waits for (fuser {path}), then run again.",
                 )
             time.sleep(0.5)
         yield
 
 
 def taken(lock):
-    """Is the lock ours now?"""
+    """Return whether this process holds the lock now."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -315,12 +315,12 @@ def taken(lock):
 
 
 def staged(params, wheel):
-    """Where a wheel was copied to."""
+    """Return the path that a wheel was copied to."""
     return os.path.join(params["staging"], wheel["sha256"], wheel["file"])
 
 
 def look(root, params):
-    """What is there, without changing anything."""
+    """Return the state of a release, without changing anything."""
     release_id = params["release_id"]
     manifest = root.manifest(release_id) if release_id else None
     return {
@@ -336,12 +336,12 @@ def look(root, params):
 
 
 def hashes(manifest):
-    """The wheels that a manifest names, by hash."""
+    """Return the wheels that a manifest names, by hash."""
     return sorted(str(wheel.get("sha256")) for wheel in manifest.get("wheels", []))
 
 
 def make(root, params, check):
-    """The release, complete. True where something was to be done."""
+    """Create the release unless it is complete; return whether something changed."""
     release_id, wanted = params["release_id"], params["manifest"]
     with contextlib.ExitStack() as stack:
         if not check:
@@ -360,15 +360,15 @@ def make(root, params, check):
 
 
 def assemble(path, params):
-    """Make the environment at its final path, its manifest last."""
+    """Create the environment at its final path, and its manifest last."""
     for wheel in params["wheels"]:
         if sha256(staged(params, wheel)) != wheel["sha256"]:
             os.unlink(staged(params, wheel))
             raise Problem(
                 "{} arrived damaged: its sha256 is not the plan's.".format(wheel["file"]),
-                "Run again: it is copied anew.",
+                "Run again; it is copied again.",
             )
-    shutil.rmtree(path, ignore_errors=True)  # what an interrupted run left
+    shutil.rmtree(path, ignore_errors=True)  # left by an interrupted run
     python = os.path.join(path, "bin", "python")
     files = [staged(params, wheel) for wheel in params["wheels"]]
     pip = [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
@@ -389,12 +389,12 @@ def assemble(path, params):
 
 
 def venv_fix(python):
-    """What to do where no virtual environment can be made."""
+    """Return the fix if no virtual environment can be created."""
     return f"Install the venv module of {python} (Debian and Ubuntu: its -venv package)."
 
 
 def run(command, fix):
-    """Run a command in a clean environment; its last words are the problem."""
+    """Run a command in a clean environment; if it fails, raise with its last lines."""
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
     with tempfile.TemporaryFile() as said:
         try:
@@ -415,7 +415,7 @@ def run(command, fix):
             end(child)
             raise Problem(
                 "{} did not end within {} s.".format(" ".join(command[:4]), PATIENCE),
-                "See what holds it up there, such as its disk, and run again.",
+                "Find out what blocks it, such as the disk, then run again.",
             ) from None
         said.seek(0)
         lines = said.read().decode("utf-8", "replace").strip().splitlines()
@@ -425,14 +425,14 @@ def run(command, fix):
 
 
 def end(child):
-    """End a program with all that it started. One that the kernel holds on to is left behind."""
+    """Kill a program and its children. A process that is stuck in the kernel stays behind."""
     os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(10)
 
 
 def activate(root, params, check):
-    """Let the release serve, then remove what is too old."""
+    """Switch to the release, then remove old ones."""
     release_id, before = params["release_id"], root.serving()
     if not check and root.manifest(release_id) is None:
         raise Problem(
@@ -454,7 +454,7 @@ def activate(root, params, check):
 
 
 def remove_unused(root, outdated, in_use):
-    """Remove old releases, but none that is mounted or in use. Return what went and what stayed."""
+    """Remove old releases, except those in use; return the removed and the kept ones."""
     uses = {root[name]: reason for name, reason in in_use.items()}
     uses.update(find_uses([root[name] for name in outdated if root[name] not in uses]))
     kept = [
@@ -467,7 +467,7 @@ def remove_unused(root, outdated, in_use):
 
 
 def go_back(root, check):
-    """Let the verified release serve that served before."""
+    """Switch to the verified release that served before."""
     served = root.history()
     now = root.serving()
     while served and served[-1] == now:
@@ -476,8 +476,8 @@ def go_back(root, check):
         served.pop()
     if not served:
         raise Problem(
-            f"There is no earlier verified release in {root.releases}.",
-            "Apply a plan with the versions that you want back.",
+            f"{root.releases} has no earlier verified release.",
+            "Apply a plan with the versions that you want.",
         )
     if not check:
         with locked(root):

@@ -5,8 +5,8 @@ DOCUMENTATION = r"""
 module: verify
 short_description: Verify a release by importing and running
 description:
-  - Runs the release's own python, isolated, in an empty folder and a clean environment, so that
-    a check can use the release alone. A crash is noticed and explained.
+  - Runs the release's own python, isolated, in an empty folder and a clean environment, so that a
+    check can use only the release. A crash is detected and explained.
 options:
   root: {description: The folder that holds the releases of one name., type: path, required: true}
   release_id: {description: The release. Empty for the current one., type: str, default: ""}
@@ -72,7 +72,7 @@ ok:
   returned: mark is false
   type: bool
 present:
-  description: Whether there is such a release.
+  description: Whether the release exists.
   returned: mark is false
   type: bool
 release_id:
@@ -80,7 +80,7 @@ release_id:
   returned: mark is false
   type: str
 reason:
-  description: Why a check failed, in a sentence. Empty if all passed.
+  description: Why a check failed, as a sentence. Empty if all passed.
   returned: mark is false
   type: str
 fix:
@@ -96,7 +96,7 @@ marked:
   returned: mark is false and the release is there
   type: bool
 writable:
-  description: Whether this user can mark it, or root is needed.
+  description: Whether this user can mark it. If not, root is needed.
   returned: mark is false and the release is there
   type: bool
 """
@@ -135,7 +135,7 @@ def main():
         module.exit_json(changed=mark(release, about, module.check_mode))
     if not release:
         missing = params["release_id"] or "current"
-        reason = "There is no release {} in {}.".format(missing, params["root"])
+        reason = "Release {} does not exist in {}.".format(missing, params["root"])
         module.exit_json(changed=False, ok=False, present=False, reason=reason, fix="Install it.",
                          output="", release_id=params["release_id"])  # fmt: skip
     module.exit_json(
@@ -149,7 +149,7 @@ def main():
 
 
 def find(root, release_id):
-    """The folder of a complete release, else None. Seen as its final path, without symlinks."""
+    """Return the folder of a complete release, without symlinks in its path, else None."""
     path = (
         os.path.join(root, "releases", release_id) if release_id else os.path.join(root, "current")
     )
@@ -158,7 +158,7 @@ def find(root, release_id):
 
 
 def mark(release, about, check):
-    """Write verified into the manifest, and beside it what tries the release without Ansible."""
+    """Mark the manifest as verified, and write bin/fleetbuild-sanity into the release."""
     found = manifest(release)
     if found.get("verified"):
         return False
