@@ -64,7 +64,7 @@ def test_the_packages_own_native_flags_are_found(wheel_build: ModuleType, build:
 
 def test_a_damaged_input_is_removed_and_refused(wheel_build: ModuleType, build: Any) -> None:
     build.params["source_sha256"] = "0" * 64
-    with pytest.raises(wheel_build.BuildFailed, match=r"a-1\.0\.tar\.gz is not what was planned"):
+    with pytest.raises(wheel_build.BuildFailed, match=r"a-1\.0\.tar\.gz is not the planned file"):
         build.check_inputs()
     assert not os.path.exists(build.at("in", "a-1.0.tar.gz"))
 
@@ -248,7 +248,7 @@ def test_nothing_is_unpacked_outside(
     source_tree: ModuleType, tmp_path: Path, bad: tarfile.TarInfo
 ) -> None:
     make_tar(tmp_path / "a.tar.gz", member("a/ok"), bad)
-    with pytest.raises(source_tree.BuildFailed, match="outside of it"):
+    with pytest.raises(source_tree.BuildFailed, match="not a file or link inside its folder"):
         source_tree.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "dest"))
     assert not list((tmp_path / "dest").iterdir())
 

@@ -37,7 +37,7 @@ def test_files_know_where_they_lie(wheel_inputs: ModuleType, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["../a", "/etc/a", ".", "sub/../../a"])
 def test_no_file_lies_elsewhere(wheel_inputs: ModuleType, tmp_path: Path, name: str) -> None:
-    with pytest.raises(wheel_inputs.BuildFailed, match="outside of its folder"):
+    with pytest.raises(wheel_inputs.BuildFailed, match="outside its folder"):
         wheel_inputs.lay_files({name: ""}, str(tmp_path))
 
 
