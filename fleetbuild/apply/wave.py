@@ -1,4 +1,4 @@
-"""One wave of a rollout: install, verify and activate a release on some nodes of a group.
+"""One wave of a rollout: install, verify and activate a release on some nodes of one group.
 
 In: a group, the names of its nodes, the wheels. Out: the progress with a result for each node. A
 node installs the release beside the current one, verifies it with its own interpreter, and only

@@ -84,7 +84,7 @@ class Labelled(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """0, or the code of what stopped the most."""
+        """0, or the most serious exit code."""
         return label_code(self.nodes)
 
 
@@ -127,7 +127,7 @@ class Result(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """0, or the code of what stopped the most."""
+        """0, or the most serious exit code."""
         codes = [_NODE_CODES.get(node.state, 0) for node in self.nodes]
         codes += [_WHEEL_CODES.get(wheel.state, 0) for wheel in self.wheels]
         codes += [label_code(self.labels)]

@@ -124,7 +124,7 @@ def named_builders(
 
 
 class _PlanResolver:
-    """Resolves what one plan needs: published wheels, sources, dependencies, build requirements."""
+    """Resolve everything for one plan: published wheels, sources, dependencies, requirements."""
 
     def __init__(
         self,
@@ -239,8 +239,11 @@ class _PlanResolver:
         config: Config,
         builders: Sequence[str],
     ) -> PlanDraft:
-        """Lock what each group installs. Members whose old libc alone rules it out are blocked,
-        and the rest is grouped and locked again."""
+        """Lock the dependencies of each group.
+
+        A member is blocked if only its old libc rules them out; then the rest is grouped and locked
+        again.
+        """
         blocked: dict[str, tuple[str, str]] = {}
         known: int | None = None
         while known != len(blocked):
@@ -290,7 +293,7 @@ class _PlanResolver:
         try:
             path = self.store.fetch(file)
         except FleetbuildError as problem:
-            # The plan is shown all the same; without a source the package has no lock.
+            # The plan is still shown; without a source the package has no lock.
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return None
         source = Source(package=package.name, version=package.version, file=file)
@@ -302,7 +305,7 @@ class _PlanResolver:
     def _source_with_declared_requirements(self, package: Package, file: LockedFile) -> Source:
         """Return the source of a package whose recipe states its run-time requirements.
 
-        Only its build requirements are read; if that fails, the recipe's own have to do.
+        Only its build requirements are read; if that fails, the recipe's own are used.
         """
         source = Source(package=package.name, version=package.version, file=file)
         try:

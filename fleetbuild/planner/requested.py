@@ -113,7 +113,7 @@ def recipe_by_source(
 ) -> tuple[Recipe, Source]:
     """Return the recipe for a source, and the source with its signs of GPU code.
 
-    Only a package without a recipe is looked into: a recipe knows what its package is.
+    Only the source of a package without a recipe is examined.
     """
     if recipe.name != GENERIC:
         return recipe, source

@@ -1,7 +1,7 @@
-"""Choose how to plan a package that has no recipe, by what its source shows.
+"""Choose how to plan a package that has no recipe, by the files of its source.
 
 In: a package with the generic recipe and the `SourceSurvey` of its source. Out: the package with
-the recipe it is planned with, and the nodes whose GPUs nothing is known to build for.
+the recipe to use, and the nodes with GPUs that no recipe can build it for.
 """
 
 from __future__ import annotations

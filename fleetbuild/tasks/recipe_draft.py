@@ -1,4 +1,4 @@
-"""`fleetbuild init recipe`: write a draft of a recipe from what a source shows.
+"""`fleetbuild init recipe`: write a draft of a recipe from the files of a source.
 
 In: a package of the index, or a source of the user. Out: a file in recipes/. None of the package's
 code runs.

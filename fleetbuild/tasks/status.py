@@ -1,4 +1,4 @@
-"""`fleetbuild status`: compare what serves on each node with what the last apply left there."""
+"""`fleetbuild status`: compare the release on each node with the one that the last apply left."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ options:
     type: dict
     default: {}
   wheels:
-    description: 'The wheels to install, the whole closure: no index
-      is asked. Each has C(file) and C(sha256).'
+    description: 'All wheels to install, dependencies included:
+      no index is used. Each has C(file) and C(sha256).'
     type: list
     elements: dict
     default: []
@@ -46,7 +46,7 @@ options:
     type: path
     default: /usr/bin/python3
   manifest:
-    description: What manifest.json in the release says.
+    description: The content of manifest.json in the release.
     type: dict
     default: {}
   # end of documentation
