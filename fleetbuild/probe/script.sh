@@ -138,6 +138,22 @@ read_release() {
   return "$found"
 }
 
+# For each release name, the release that a rollback would switch to: the last one in the history
+# that is verified and still there. As plugins/modules/release.py decides it.
+read_previous() {
+  for root in "$install_path" "$install_path"/*; do
+    [ -r "$root/history" ] || continue
+    name=${root##*/} now=$(readlink "$root/current") last=
+    [ "$root" = "$install_path" ] && name=default
+    while read -r id; do
+      [ "$id" != "${now##*/}" ] && [ -e "$root/releases/$id/bin/python" ] &&
+        grep -q '"verified": true' "$root/releases/$id/manifest.json" && last=$id
+    done <"$root/history"
+    [ -n "$last" ] && echo "$name $last"
+  done
+  true
+}
+
 # --- Python ---
 
 # One line: path, version, SOABI, then "venv" and "headers" where present, or "-" where neither is
@@ -453,5 +469,9 @@ together() {
 
 mig=
 for device in "$split"/gpu*/mig; do [ -d "$device" ] && mig=mig; done
-together release disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
+previous=
+for history in "$install_path"/history "$install_path"/*/history; do
+  [ -r "$history" ] && previous=previous
+done
+together release $previous disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
 exit 0

@@ -54,6 +54,7 @@ def _one(
         state="ok",
         group=current.group if current else None,
         release_id=current.id if current else None,
+        previous=facts.previous.get(release),
         verified=current.verified if current else False,
         packages=_packages(current),
         drift=drift,

@@ -421,7 +421,7 @@ def run(command, fix):
         lines = said.read().decode("utf-8", "replace").strip().splitlines()
     if code != 0:
         errors = [line for line in lines if "error" in line.lower()] or lines
-        raise Problem(" ".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
+        raise Problem("\n".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
 
 
 def end(child):
