@@ -31,8 +31,10 @@ def messages(text: str) -> list[str]:
 
 
 def unreachable_reason(text: str) -> str:
-    """Why ssh did not reach a node, from what Ansible prints; with the fix for a changed host key,
-    which ssh buries in a banner."""
+    """Return why ssh did not reach a node, from Ansible's output.
+
+    For a changed host key the fix is included, because ssh hides it in a banner.
+    """
     if "HOST IDENTIFICATION HAS CHANGED" not in text:
         return text
     known = _REMOVE.search(text)

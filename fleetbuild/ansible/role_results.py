@@ -25,7 +25,7 @@ _FACTS: dict[str, Literal["build", "install", "verify"]] = {
     "verify_wheel_result": "verify",
 }
 _TIMED_OUT_FIX = (
-    "Find what blocks it on the node (disk, network file system, memory), then run the same"
+    "Find out what blocks it on the node (disk, network file system, memory), then run the same"
     " command again."
 )
 

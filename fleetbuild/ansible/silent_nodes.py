@@ -83,7 +83,7 @@ def result_without_reply(
 
 
 def _release_after_loss(host: HostRun, serving: str | None) -> str:
-    """Return what an unreachable node serves now, as the end of a sentence."""
+    """Return which release an unreachable node serves, as the end of a sentence."""
     if stage_of(host.task, "install") == "activate":
         return "; it serves the release from before the switch or the one from after it"
     if serving is None:

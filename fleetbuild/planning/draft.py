@@ -1,4 +1,4 @@
-"""The draft of a plan: eligibility, groups and wheels, before anything is locked.
+"""The draft of a plan: eligibility, groups and wheels, before dependencies are locked.
 
 In: inventory, facts, packages, configuration. Out: a `PlanDraft`, and the `LockRequest`s that have
 to be resolved for it. Comes before `document.make_plan`.
@@ -28,9 +28,9 @@ Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
 
 
 class PlanDraft(Frozen):
-    """Eligibility of nodes, groups and wheels, before anything is locked.
+    """Eligibility of nodes, groups and wheels, before dependencies are locked.
 
-    `requests` has, for each group, what to ask an index for.
+    `requests` has each group's request to the resolver.
     """
 
     eligibility: dict[str, Eligibility]
@@ -94,7 +94,7 @@ def _mark_blocked(
 def _lock_request(
     group: DraftGroup, packages: Sequence[Package], eligibility: Mapping[str, Eligibility]
 ) -> LockRequest:
-    """Return the request for everything that a group installs beside its wheels."""
+    """Return the request for a group's dependencies."""
     known = {each.name for each in group.static_metadata}
     known |= {requirement.partition("==")[0] for requirement in group.published}
     asked = [package for package in packages if package.name not in known]

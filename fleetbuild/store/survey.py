@@ -1,6 +1,6 @@
-"""Read from a source, without running any of its code, what a recipe for it has to know.
+"""Read the facts that a recipe needs from a source, without running any of its code.
 
-In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, switches.
+In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, options.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAX_SHOWN = 40
 
 
 class SourceSurvey(Frozen):
-    """What the files of a source show about its build."""
+    """The facts about a build that the files of its source show."""
 
     metadata: SourceMetadata
     requires: tuple[str, ...] | None = None  # run-time requirements; None: known only to its build
@@ -90,7 +90,7 @@ class SourceSurvey(Frozen):
 
 
 def survey_source(path: Path) -> SourceSurvey:
-    """Return what the files of an sdist, archive or tree show. None of them is run."""
+    """Return the facts that the files of an sdist, archive or tree show, without running them."""
     names: list[str] = []
     texts: dict[str, str] = {}
     try:

@@ -1,4 +1,4 @@
-"""Read the facts of a capture, so that a node with huge output delays no other.
+"""Read the facts of a capture, so that a node with huge output does not delay other nodes.
 
 In: a capture. Out: facts. A capture of usual size is read in this process; a larger one in a
 separate process (`main`) with limits on time, processor time and memory.

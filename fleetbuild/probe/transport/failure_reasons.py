@@ -132,7 +132,7 @@ _SSH = (
     (
         r"Connection closed|Connection reset|kex_exchange_identification|banner exchange",
         lambda _, login: NoAnswer(
-            f"{login.host} closed the connection before the login", "look into its sshd log"
+            f"{login.host} closed the connection before the login", "read its sshd log"
         ),
     ),
 )

@@ -88,6 +88,7 @@ def check_member(member, archive):
     if inside and (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         return member
     raise BuildFailed(
-        f"{os.path.basename(archive)} has {member.name}, which is not a file or link inside its folder.",
+        f"{os.path.basename(archive)} has {member.name}, which is not a file or link inside its "
+        "folder.",
         "Do not trust this archive.",
     )
