@@ -87,6 +87,7 @@ def _spec(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Insta
         imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
         checks=tuple(check for wheel in group.wheels for check in wheel.checks),
         features=tuple(group.target.features),
+        files=False,  # the install has just written and recorded them
     )
 
 

@@ -22,6 +22,7 @@ class NodeResult(Frozen):
     release_id: str | None = None
     reason: str | None = None
     fix: str | None = None
+    damaged: bool = False  # whether its release is damaged or lost, so that it must be reinstalled
 
 
 class WheelResult(Frozen):

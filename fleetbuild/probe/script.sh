@@ -17,6 +17,9 @@ cd /
 
 have() { command -v "$1" >/dev/null; }
 
+newline='
+'
+
 # --- What the kernel says ---
 
 read_uname() { uname -srm; }
@@ -136,6 +139,35 @@ read_release() {
     [ -r "$manifest" ] && head -c 262144 "$manifest" && echo && found=0
   done
   return "$found"
+}
+
+# What each current release has that its record (manifest.files) has not, and the other way round,
+# by size and time; module_utils/release_files.py writes the record in the same form. 12,000 files
+# take a tenth of a second.
+read_release_files() {
+  found=1
+  for current in "$install_path"/current "$install_path"/*/current; do
+    [ -L "$current" ] || continue
+    found=0 name=default
+    [ "$current" = "$install_path"/current ] || name=${current%/current} name=${name##*/}
+    echo "release $name"
+    [ -d "$current/" ] || [ ! -x "${current%current}releases" ] || echo gone
+    (cd "$current/" && release_files) || echo unknown
+  done
+  return "$found"
+}
+
+release_files() {
+  [ -x bin/python ] || echo python
+  [ -r manifest.files ] || return 0
+  sum=$(sha256sum <manifest.files) || return
+  echo "record ${sum%% *}"
+  {
+    find . '(' -type f -o -type l ')' ! -path '*/__pycache__/*' ! -path "*$newline*" \
+      ! -path './manifest.json*' ! -path './manifest.files*' ! -path './bin/fleetbuild-sanity*' \
+      -exec stat -c '%s %Y %n' {} + || echo '!'
+    sed -e '/\/__pycache__\//d' -e 's/^.\{65\}//' manifest.files
+  } | sort | uniq -u | sed 's/^/differs /' | head -c 4000
 }
 
 # --- Python ---
@@ -348,8 +380,6 @@ tool() {
   done
   set +f
 }
-newline='
-'
 
 each_nvcc() {
   seen=
@@ -445,5 +475,5 @@ together() {
 
 mig=
 for device in "$split"/gpu*/mig; do [ -d "$device" ] && mig=mig; done
-together release disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
+together release release-files disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
 exit 0

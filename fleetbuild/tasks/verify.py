@@ -46,6 +46,7 @@ def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
         return NodeResult(state="verified", **about)
     return NodeResult(
         state="verify_failed",
+        damaged=reply.damaged,
         reason=failure_reason(reply),
         fix=reply.fix or f"Go back with: fleetbuild rollback INVENTORY --limit {name}",
         **about,

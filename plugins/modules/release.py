@@ -6,7 +6,9 @@ module: release
 short_description: Make a release of wheels and switch to it in one atomic step
 description:
   - A release is a virtual environment in C(<root>/releases/<id>) with a C(manifest.json), which is
-    written last. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) names
+    written last, once all files are on the disk. C(manifest.files) records their hashes. A release
+    whose files are not as recorded is made again; if it serves, it serves on under another folder
+    until then. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) names
     the releases that served, the current one last.
 options:
   state:
@@ -83,7 +85,7 @@ root:
   returned: state is query
   type: str
 complete:
-  description: Whether the release is there with exactly these wheels.
+  description: Whether the release is there with exactly this manifest, and every file as installed.
   returned: state is query
   type: bool
 verified:
@@ -123,6 +125,7 @@ fix:
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -134,9 +137,12 @@ import subprocess
 import tempfile
 import time
 
+from ..module_utils import release_files
+from ..module_utils.release_root import ASIDE, Root, remove
 from ansible.module_utils.basic import AnsibleModule
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Problem(Exception):
@@ -145,71 +151,6 @@ class Problem(Exception):
     def __init__(self, message, fix=""):
         super().__init__(message)
         self.fix = fix
-
-
-class Root:
-    """The folder that holds the releases of one name."""
-
-    def __init__(self, path):
-        self.path = path
-        self.releases = os.path.join(path, "releases")
-        self.current = os.path.join(path, "current")
-
-    def __getitem__(self, release_id):
-        return os.path.join(self.releases, release_id)
-
-    def manifest(self, release_id):
-        """The manifest of a complete release, else None."""
-        try:
-            with open(os.path.join(self[release_id], "manifest.json"), encoding="utf-8") as file:
-                found = json.load(file)
-        except (OSError, ValueError):
-            return None
-        usable = os.path.exists(os.path.join(self[release_id], "bin", "python"))
-        return found if usable and isinstance(found, dict) else None
-
-    def serving(self):
-        """The id of the release that is current, or an empty string."""
-        try:
-            return os.path.basename(os.readlink(self.current))
-        except OSError:
-            return ""
-
-    def history(self):
-        """The releases that served and are still there, the last one last."""
-        try:
-            with open(os.path.join(self.path, "history"), encoding="utf-8") as file:
-                lines = file.read().split()
-        except OSError:
-            lines = []
-        return [line for line in lines if os.path.isdir(self[line])]
-
-    def switch(self, release_id, history):
-        """Let a release serve: a new symlink takes the old one's name."""
-        fresh = self.current + ".new"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(fresh)
-        os.symlink(os.path.join("releases", release_id), fresh)
-        os.replace(fresh, self.current)
-        write(os.path.join(self.path, "history"), "".join(line + "\n" for line in history))
-
-    def outdated(self, keep):
-        """Releases to remove: all but the current one and the last that served or were made."""
-        there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
-        there.sort(key=lambda name: os.stat(self[name]).st_mtime)
-        served = self.history()
-        order = [name for name in there if name not in served] + served
-        order = [name for name in order if name != self.serving()] + [self.serving()]
-        return order[: -max(keep, 1)]
-
-
-def write(path, text):
-    """Write a file in one atomic step."""
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".new", path)
 
 
 def sha256(path):
@@ -268,7 +209,9 @@ def look(root, params):
     manifest = root.manifest(release_id) if release_id else None
     return {
         "root": root.path,
-        "complete": manifest is not None and hashes(manifest) == hashes(params["manifest"]),
+        "complete": manifest is not None
+        and wanted(manifest) == wanted(params["manifest"])
+        and not root.damage(release_id, True),
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
         "writable": writable(root.path, root.releases, params["staging"] or root.path),
@@ -283,22 +226,38 @@ def hashes(manifest):
     return sorted(str(wheel.get("sha256")) for wheel in manifest.get("wheels", []))
 
 
+def wanted(manifest):
+    """A manifest without what is found on the node: the same for all nodes of a group."""
+    return {
+        key: value for key, value in manifest.items() if key not in ("verified", "files_sha256")
+    }
+
+
 def make(root, params, check):
     """The release, complete. True where something was to be done."""
-    release_id, wanted = params["release_id"], params["manifest"]
+    release_id, manifest = params["release_id"], params["manifest"]
     with contextlib.ExitStack() as stack:
         if not check:
             stack.enter_context(locked(root))
         there = root.manifest(release_id)
-        if there is not None and hashes(there) == hashes(wanted):
-            return False
-        if there is not None and root.serving() == release_id:
-            raise Problem(
-                f"Release {release_id} serves already, with other wheels.",
-                "Give the new wheels another release id.",
-            )
+        if there is not None and not root.damage(release_id, True):
+            if wanted(there) == wanted(manifest):
+                return False
+            if hashes(there) == hashes(manifest):
+                if not check:
+                    seal(root[release_id], manifest)
+                    remove_staged(params)
+                return True
+            if root.serves(release_id):
+                raise Problem(
+                    f"Release {release_id} serves already, with other wheels.",
+                    "Give the new wheels another release id.",
+                )
         if not check:
+            if root.serves(release_id):
+                root.put_aside(release_id)
             assemble(root[release_id], params)
+            remove_staged(params)
     return True
 
 
@@ -311,7 +270,7 @@ def assemble(path, params):
                 "{} arrived damaged: its sha256 is not the plan's.".format(wheel["file"]),
                 "Run again: it is copied anew.",
             )
-    shutil.rmtree(path, ignore_errors=True)  # what an interrupted run left
+    remove(path)  # what an interrupted run left, or what is damaged
     python = os.path.join(path, "bin", "python")
     files = [staged(params, wheel) for wheel in params["wheels"]]
     pip = [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
@@ -320,15 +279,29 @@ def assemble(path, params):
         run([params["python"], "-I", "-m", "venv", path], venv_fix(params["python"]))
         if files:
             run(pip + offline + files, "Plan again: the wheels do not fit this Python.")
-        text = json.dumps(params["manifest"], indent=2, sort_keys=True) + "\n"
-        write(os.path.join(path, "manifest.json"), text)
-    except Problem:
+        seal(path, params["manifest"])
+    except (Problem, OSError):
         shutil.rmtree(path, ignore_errors=True)
         raise
+
+
+def remove_staged(params):
+    """Remove the wheels that were copied for this release."""
     for wheel in params["wheels"]:
         shutil.rmtree(os.path.dirname(staged(params, wheel)), ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(params["staging"])
+
+
+def seal(path, manifest):
+    """Record the files, bring them to the disk, and only then say that the release is complete."""
+    files = release_files.record(path)
+    release_files.write(os.path.join(path, release_files.RECORD), files)
+    release_files.persist(path)
+    manifest = dict(manifest, files_sha256=release_files.digest(files))
+    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    release_files.write(os.path.join(path, "manifest.json"), text)
+    release_files.persist_names(os.path.dirname(path))
 
 
 def venv_fix(python):
@@ -363,6 +336,9 @@ def run(command, fix):
         said.seek(0)
         lines = said.read().decode("utf-8", "replace").strip().splitlines()
     if code != 0:
+        for number in FULL:
+            if any(os.strerror(number) in line for line in lines):
+                raise OSError(number, os.strerror(number))
         errors = [line for line in lines if "error" in line.lower()] or lines
         raise Problem(" ".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
 
@@ -377,6 +353,7 @@ def end(child):
 def activate(root, params, check):
     """Let the release serve, then remove what is too old."""
     release_id, before = params["release_id"], root.serving()
+    previous = before[len(ASIDE) :] if before.startswith(ASIDE) else before
     if not check and root.manifest(release_id) is None:
         raise Problem(
             f"Release {release_id} is not complete in {root.releases}.",
@@ -384,7 +361,7 @@ def activate(root, params, check):
         )
     switched = before != release_id
     if check:
-        return {"changed": switched, "previous": before, "pruned": []}
+        return {"changed": switched, "previous": previous, "pruned": []}
     pruned = []
     if switched or root.outdated(params["keep"]):
         with locked(root):
@@ -393,8 +370,8 @@ def activate(root, params, check):
                 root.switch(release_id, [*served, release_id])
             pruned = root.outdated(params["keep"])
             for name in pruned:
-                shutil.rmtree(root[name])
-    return {"changed": switched or bool(pruned), "previous": before, "pruned": pruned}
+                remove(root[name])
+    return {"changed": switched or bool(pruned), "previous": previous, "pruned": pruned}
 
 
 def go_back(root, check):
@@ -403,17 +380,23 @@ def go_back(root, check):
     now = root.serving()
     while served and served[-1] == now:
         served.pop()
-    while served and not (root.manifest(served[-1]) or {}).get("verified"):
+    while served and not works(root, served[-1]):
         served.pop()
     if not served:
         raise Problem(
-            f"There is no earlier verified release in {root.releases}.",
+            f"There is no earlier verified and undamaged release in {root.releases}.",
             "Apply a plan with the versions that you want back.",
         )
     if not check:
         with locked(root):
             root.switch(served[-1], served)
     return {"changed": True, "release_id": served[-1], "previous": now}
+
+
+def works(root, release_id):
+    """Was the release verified, and are its files as they were then, by size and time?"""
+    verified = (root.manifest(release_id) or {}).get("verified")
+    return bool(verified) and not root.damage(release_id, False)
 
 
 def main():
@@ -452,10 +435,21 @@ def main():
     except Problem as problem:
         module.fail_json(msg=str(problem), fix=problem.fix)
     except OSError as error:
-        module.fail_json(
-            msg=f"{error.filename or root.path}: {error.strerror or error}.",
-            fix="Let the user write there, let Ansible become root, or set another install path.",
-        )
+        module.fail_json(msg=failure(root, error), fix=way_out(root, error))
+
+
+def failure(root, error):
+    """What the system refused, as a sentence."""
+    if error.errno in FULL:
+        return f"The disk of {root.path} is full ({error.strerror})."
+    return f"{error.filename or root.path}: {error.strerror or error}."
+
+
+def way_out(root, error):
+    """What to do about it."""
+    if error.errno in FULL:
+        return f"Free space there (df -h {root.path}) or set another install path; then run again."
+    return "Let the user write there, let Ansible become root, or set another install path."
 
 
 if __name__ == "__main__":
