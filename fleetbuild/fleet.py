@@ -52,11 +52,10 @@ from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, w
 from fleetbuild.tasks.explain import Explanation, explain_name
 from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
-from fleetbuild.tasks.repair import repair as install_damaged
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.store_fetch import open_store
-from fleetbuild.tasks.verify import verify_task
+from fleetbuild.tasks.verify import repair_damaged, verify_task
 from fleetbuild.wiring import (
     FleetAccess,
     apply_tools,
@@ -248,7 +247,7 @@ class Fleet:
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
         task = verify_task(config.install.path, config.release, checks)
         result = self._run_task(task, plan, config)
-        return install_damaged(result, plan, self._state, self._carry_out) if repair else result
+        return repair_damaged(result, plan, self._state, self._carry_out) if repair else result
 
     def rollback(self) -> Result:
         """Switch each node back to its previous release."""

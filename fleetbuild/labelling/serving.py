@@ -43,7 +43,7 @@ def note_reply(state: StateDir, name: str, manifest: Manifest) -> None:
     served = {**_releases(state, name), manifest.release: manifest}
     text = "\n".join(each.model_dump_json() for each in served.values())
     save_section(state.facts, name, _SECTION, text + "\n")
-    if manifest.verified:  # so its files are not those that a probe found damaged before
+    if manifest.verified:  # damage that a probe found before is repaired
         save_section(state.facts, name, _FILES, "")
     state.mark_probed(name, now())
 

@@ -1,7 +1,7 @@
 """The record of a release's files: what was installed, to tell later what is damaged.
 
-A line of `manifest.files` is `SHA256 SIZE MTIME ./PATH`; a link's hash is that of the path that it
-points to. The manifest holds the hash of the record. The probe (script.sh) compares all but the
+A line of `manifest.files` is `SHA256 SIZE MTIME ./PATH`; a link's hash is the hash of its
+destination's path. The manifest holds the hash of the record. The probe (script.sh) compares all but the
 hashes, in the same form; `damage` with `thorough` reads every byte.
 
 Standard library alone, Python 3.6 or newer.

@@ -112,4 +112,4 @@ def test_a_lost_release_is_installed_again(fleet: Fleet) -> None:
     assert states(fleet.calls().verify(repair=True)) == {"a": "installed", "b": "verified"}
     fleet.check_intact()
     assert states(fleet.calls().rollback()) == {"a": "rolled_back", "b": "rolled_back"}
-    assert set(fleet.drift().values()) and {s.drift for s in fleet.drift().values()} == {"none"}
+    assert {status.drift for status in fleet.drift().values()} == {"none"}
