@@ -11,6 +11,7 @@ import pytest
 
 import fleetbuild
 from fleetbuild import Inventory, NodeStatus, Plan, Result
+from fleetbuild.errors import StalePlanError
 from tests.fleet.test_apply import source_tree
 from tests.lab import Lab
 
@@ -26,7 +27,11 @@ class Fleet:
     state: Path
     inventory: Inventory
     releases: list[str]
-    plan: Plan
+    plans: list[Plan]
+
+    @property
+    def plan(self) -> Plan:
+        return self.plans[-1]
 
     def calls(self) -> fleetbuild.Fleet:
         return fleetbuild.Fleet(self.inventory, state_dir=self.state)
@@ -55,7 +60,8 @@ class Fleet:
 def fleet(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     lab = make_lab({"nodes": {"a": {"hardware": "avx"}, "b": {"hardware": "avx"}}})
     folder = tmp_path_factory.mktemp("damaged")
-    inventory, releases = fleetbuild.read_inventory(lab.inventory), []
+    inventory = fleetbuild.read_inventory(lab.inventory)
+    releases, plans = [], []
     for name in ("first", "second"):
         calls = fleetbuild.Fleet(inventory, state_dir=folder / "state")
         plan = calls.plan([f"{name} @ {source_tree(folder / name)}"])
@@ -63,7 +69,8 @@ def fleet(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory
         result = calls.apply(plan)
         assert result.exit_code == 0, result
         releases.append(str(plan.groups[0].release_id))
-    return Fleet(lab, folder / "state", inventory, releases, plan)
+        plans.append(plan)
+    return Fleet(lab, folder / "state", inventory, releases, plans)
 
 
 def states(result: Result) -> dict[str, str]:
@@ -104,6 +111,27 @@ def test_verify_repairs_what_only_hashes_find_and_a_torn_manifest(fleet: Fleet) 
     assert repaired.exit_code == 0
     fleet.check_intact()
     assert set(states(fleet.calls().verify(repair=True)).values()) == {"verified"}
+
+
+def test_an_older_plan_does_not_replace_a_newer_release(fleet: Fleet) -> None:
+    """It was made when no release served."""
+    with pytest.raises(StalePlanError, match=r"a: it served no release .* and serves release"):
+        fleet.calls().apply(fleet.plans[0])
+    fleet.check_intact()
+
+
+def test_a_damaged_wheel_in_the_store_is_built_again(fleet: Fleet) -> None:
+    fleet.do("a", "rm /opt/fleetbuild/current/bin/python")
+    (stored,) = [
+        wheel for wheel in fleet.calls().store.list() if wheel.provenance.package == "second"
+    ]
+    stored.path.write_bytes(b"\0" + stored.path.read_bytes()[1:])
+    plan = fleet.calls().plan(fleet.plan.packages)
+    assert plan.summary.wheels_to_build == 1
+    assert plan.groups[0].release_id == fleet.releases[1]
+    result = fleet.calls().apply(plan)
+    assert states(result) == {"a": "installed", "b": "up_to_date"}, result
+    fleet.check_intact()
 
 
 def test_a_lost_release_is_installed_again(fleet: Fleet) -> None:
