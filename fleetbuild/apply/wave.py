@@ -95,6 +95,7 @@ def _spec(
         imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
         checks=tuple(check for wheel in group.wheels for check in wheel.checks),
         features=tuple(group.target.features),
+        files=False,  # the install has just written and recorded them
     )
 
 

@@ -253,6 +253,13 @@ class VerifySpec(ReleaseSpec):
             module=True,
         ),
     ] = ()
+    files: Annotated[
+        bool,
+        Parameter(
+            "Whether to read every file first and compare it with the record of the install.",
+            module=True,
+        ),
+    ] = True
 
 
 class ReleaseContents(ReleaseSpec):

@@ -1,6 +1,6 @@
 """Read from a source, without running any of its code, what a recipe for it has to know.
 
-In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, switches.
+In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, options.
 """
 
 from __future__ import annotations
