@@ -152,12 +152,18 @@ class Store:
             without_login(mirrored(file.url, self.settings.mirrors)),
             file.sha256,
             self.path_of(file),
+            size=file.size,
             credentials=self.settings.credentials,
             check_cancelled=check_cancelled,
         )
 
     def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:
         path = self.path_of(file)
+        known = path.with_name(f"{path.name}.sha256")
+        if path.is_file() and not (
+            known.is_file() and known.read_text("ascii", "replace").strip() == sha256_of(path)
+        ):
+            shutil.rmtree(path.parent)  # damaged, or changed: the commit is packed again
         if not path.is_file():
             with self._whole(path.parent) as part:
                 pack_commit(
@@ -168,6 +174,7 @@ class Store:
                     submodules=commit.submodules,
                     mirrors=self.settings.mirrors,
                 )
+                (part / known.name).write_text(f"{sha256_of(part / path.name)}\n")
         return path
 
     def metadata_of(self, file: LockedFile) -> SourceMetadata:

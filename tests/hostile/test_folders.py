@@ -48,7 +48,7 @@ def test_a_state_directory_that_others_write_is_refused(tmp_path, mode):
 
 def test_a_state_directory_of_another_user_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    with pytest.raises(UsageError, match="belongs to .*, and this is user 4242") as caught:
+    with pytest.raises(UsageError, match=r"belongs to .*, and this is user 4242") as caught:
         StateDir(tmp_path).create()
     assert "--state-dir" in caught.value.fix
 
@@ -58,7 +58,7 @@ def test_a_lock_and_a_journal_are_not_opened_through_a_link(tmp_path, victim):
     with pytest.raises(UsageError, match="cannot be opened"), hold_run_lock(tmp_path / "lock"):
         pass
     (tmp_path / "a.jsonl").symlink_to(victim)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="symbolic links"):
         Journal(tmp_path / "a.jsonl").note("build started")
     assert victim.read_text() == "as it was"
 
@@ -107,6 +107,6 @@ def test_every_state_of_the_module_is_checked_and_none_writes_through_a_link(roo
     with pytest.raises(release.Problem, match="is a link to"), release.locked(root):
         pass
     Path(root.path, "history.new").symlink_to(victim)
-    release.write(os.path.join(root.path, "history"), "r1\n")
+    release.write(f"{root.path}/history", "r1\n")
     assert victim.read_text() == "as it was"
     assert not Path(root.path, "history").is_symlink()
