@@ -53,6 +53,16 @@ class IndexSettings:
         return ("--no-index",) if self.environment.get("UV_NO_INDEX") else ()
 
     @property
+    def strategy(self) -> str:
+        """Return uv's rule for a package that several indexes have: the first one serves it.
+
+        A folder on this machine is often a part of an index. Then later indexes are asked as well,
+        but only for a package of which it has no fitting file.
+        """
+        folders = "file://" in self.environment.get("UV_INDEX", "")
+        return "unsafe-first-match" if folders else "first-index"
+
+    @property
     def key(self) -> str:
         """Return the indexes as text, without credentials."""
         known = {**self.environment, **self.package_index}

@@ -218,7 +218,7 @@ def _run(
             [*command, *settings.arguments],
             input=text + "\n",
             cwd=folder,  # so that no project's uv settings apply
-            env={**os.environ, **settings.environment, "UV_INDEX_STRATEGY": "first-index"},
+            env={**os.environ, **settings.environment, "UV_INDEX_STRATEGY": settings.strategy},
             capture_output=True,
             text=True,
             timeout=_DEADLINE,
@@ -332,9 +332,14 @@ def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Reso
             offline=True,
         )
     _refuse_unknown(request, said, settings)
+    first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
     return Resolution(
-        problem=f"No set of dependencies fits {_machine(request)}: {_short(said)}",
-        fix="Choose other versions, or have a dependency without a wheel built too: name it under "
+        problem=f"No set of dependencies fits {_machine(request)}: {_short(said)}"
+        + (f" {first[1]} is on {first[2]}, the first index that has it." if first else ""),
+        fix=f"Where {first[1]} is to come from another index, name that in fleetbuild.yml: "
+        f"package_index: {{{first[1]}: ADDRESS}}."
+        if first
+        else "Choose other versions, or have a dependency without a wheel built too: name it under "
         "packages:.",
     )
 

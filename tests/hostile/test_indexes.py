@@ -87,6 +87,22 @@ def test_a_higher_version_elsewhere_does_not_win_over_the_first_index(
     assert locked(plain, "secret-lib") == {"secret-lib": ("1.0", True)}
 
 
+def test_a_later_index_is_not_asked_and_the_message_says_how_to_name_it(indexes, tmp_path):
+    internal, public = indexes
+    plain = index_settings((internal,), environ={"UV_DEFAULT_INDEX": public}, home=tmp_path)
+    answer = resolve(request_for("secret-lib>=2"), plain)
+    assert "secret-lib is on http" in answer.problem
+    assert "the first index that has it" in answer.problem
+    assert "package_index: {secret-lib: ADDRESS}" in answer.fix
+
+
+def test_beyond_a_folder_other_indexes_are_asked_only_for_what_it_lacks(indexes, tmp_path):
+    folder = (tmp_path / "internal/simple").as_uri()
+    settings = index_settings((folder,), environ={"UV_DEFAULT_INDEX": indexes[1]}, home=tmp_path)
+    assert locked(settings, "secret-lib") == {"secret-lib": ("1.0", True)}
+    assert locked(settings, "secret-lib>=2") == {"secret-lib": ("99.0", False)}
+
+
 def test_a_package_has_an_index_of_its_own(indexes, tmp_path):
     internal, public = indexes
     config = Config(package_index={"Secret_Lib": internal}, index=(public,))
