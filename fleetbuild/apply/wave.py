@@ -49,7 +49,7 @@ def wave(
             limit=sorted(names),
             extravars={
                 "fleetbuild_installs": {
-                    name: _spec(run, progress, group, name).model_dump(
+                    name: install_spec(run, progress, group, name).model_dump(
                         mode="json", exclude_unset=True
                     )
                     for name in names
@@ -72,7 +72,8 @@ def wave(
     )
 
 
-def _spec(run: Run, progress: Progress, group: PlannedGroup, name: str) -> InstallSpec:
+def install_spec(run: Run, progress: Progress, group: PlannedGroup, name: str) -> InstallSpec:
+    """Return what the install role gets for a node."""
     return InstallSpec(
         path=run.plan.install_path,
         release=run.plan.release,

@@ -175,6 +175,11 @@ class Config(Frozen):
         description="ignore files that were uploaded later, such as 2026-01-31; an index that does "
         "not tell upload times serves nothing then",
     )
+    allow_files: dict[str, tuple[str, ...]] = Field(
+        {},
+        description="for wheels that others built: a package's name, and patterns of files to "
+        "allow in its wheel though the audit refuses them, such as NAME.pth",
+    )
     mirrors: dict[str, str] = Field(
         {},
         description="for sources in git and other archives: the beginning of an address, and what "

@@ -104,6 +104,8 @@ class PlannedWheel(Frozen):
     build_dependencies: tuple[LockedFile, ...] = ()
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node
     import_names: tuple[str, ...] = ()
+    top_level: tuple[str, ...] = ()  # the only names that the wheel may bring; (): not limited
+    allow_files: tuple[str, ...] = ()  # patterns of files to allow that wheels may not hold
 
     @property
     def timeout_seconds(self) -> int:

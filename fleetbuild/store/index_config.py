@@ -15,7 +15,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import unquote, urlsplit
@@ -44,6 +44,8 @@ class IndexSettings:
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
     # Packages that come from one index alone: normalised name -> its address, without a login.
     package_index: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # Files to allow in wheels that others built: normalised name -> patterns.
+    allow_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     # Mirrors of git repositories and archives: prefix of an address -> prefix of the mirror.
     mirrors: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -113,7 +115,7 @@ def index_settings(
     }
     logins = _credentials((*values.values(), *mirrors.values(), *own.values()))
     plain = {name: without_login(address) for name, address in own.items()}
-    settings = IndexSettings(values, logins, plain, mirrors)
+    settings = IndexSettings(values, logins, plain, mirrors=mirrors)
     for name, address in settings.sources.items():
         full = next(each for each in own.values() if without_login(each) == address)
         parts = urlsplit(full)
@@ -125,13 +127,15 @@ def index_settings(
 
 def settings_of(config: Config, folder: Path) -> IndexSettings:
     """Return the settings of a fleetbuild.yml whose paths are relative to `folder`."""
-    return index_settings(
+    settings = index_settings(
         config.index,
         folder,
         mirrors=config.mirrors,
         package_index=config.package_index,
         exclude_newer=config.exclude_newer,
     )
+    allowed = {str(canonicalize_name(name)): files for name, files in config.allow_files.items()}
+    return replace(settings, allow_files=allowed)
 
 
 def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
