@@ -170,7 +170,26 @@ class Config(Frozen):
         description='a version, such as "3.11" or "3.13t" (free-threaded), or a path; default: '
         "each node's python3",
     )
-    index: tuple[str, ...] = Field((), description="extra indexes and find-links")
+    index: tuple[str, ...] = Field(
+        (),
+        description="extra indexes and find-links, asked in this order before the user's own; the "
+        "first index that has a package serves it",
+    )
+    package_index: dict[str, str] = Field(
+        {},
+        description="for packages that come from one index alone: a package's name, and its index",
+    )
+    exclude_newer: str | None = Field(
+        None,
+        pattern=r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$",
+        description="ignore files that were uploaded later, such as 2026-01-31; an index that does "
+        "not tell upload times serves nothing then",
+    )
+    allow_files: dict[str, tuple[str, ...]] = Field(
+        {},
+        description="for wheels that others built: a package's name, and patterns of files to "
+        "allow in its wheel though the audit refuses them, such as NAME.pth",
+    )
     mirrors: dict[str, str] = Field(
         {},
         description="for sources in git and archives: the beginning of an address, and its "

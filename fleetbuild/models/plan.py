@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from pydantic import Field
+
 from fleetbuild.errors import BlockedError, worst
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.config import LabelsBy, Rollout
@@ -33,6 +35,7 @@ class LockedFile(Frozen):
     file: str
     sha256: str
     url: str  # never with a user or password
+    size: int | None = Field(None, ge=0)  # in bytes; None: the index does not tell
 
     @property
     def commit(self) -> Commit | None:
@@ -101,6 +104,8 @@ class PlannedWheel(Frozen):
     build_dependencies: tuple[LockedFile, ...] = ()
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node
     import_names: tuple[str, ...] = ()
+    top_level: tuple[str, ...] = ()  # the only names that the wheel may bring; (): not limited
+    allow_files: tuple[str, ...] = ()  # patterns of files to allow that wheels may not hold
 
     @property
     def timeout_seconds(self) -> int:

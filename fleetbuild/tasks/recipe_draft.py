@@ -98,8 +98,8 @@ def _source(package: str, state_dir: Path) -> tuple[Path, str | None]:
 def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:
     """Yield the lines of the draft."""
     yield f"# A draft from the files of {_comment(source)}, none of which was run."
-    yield "# Check every line, remove what does not apply, and add checks: docs/recipes.md says what"
-    yield "# each key does."
+    yield "# Check every line, remove what does not apply, and add checks: docs/recipes.md says"
+    yield "# what each key does."
     yield f"name: {name}"
     yield f"packages: [{name}]"
     if survey.against_torch:
