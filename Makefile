@@ -69,9 +69,9 @@ coverage-of-pure-modules: # silent where it is enough, so that the tests' count 
 	@mkdir -p .pytest_cache && $(PY) -m coverage report --include='$(PURE)' --show-missing --skip-covered --fail-under=95 \
 	  > .pytest_cache/coverage.txt || { echo "== the pure modules' branch coverage is below 95 %"; cat .pytest_cache/coverage.txt; exit 1; }
 
-# cli, engine and store start processes for minutes and import nothing that the others do not.
+# The others start processes for minutes and import nothing that these do not.
 LOWEST := .cache/lowest-versions
-LOWEST_TESTS := $(addprefix tests/unit/,audit config hardware inventory kubernetes models planning probe recipes report schemas transport)
+LOWEST_TESTS := $(addprefix tests/unit/,audit hardware inventory kubernetes models planning probe recipes report schemas test_config.py)
 
 test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
 	@echo "== the lowest versions, in $(LOWEST)"
@@ -119,6 +119,7 @@ lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
 
 bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writes docs/benchmarks.md
+	@.ci/packages clustershell
 	@echo "== benchmark: probing 50 SSH nodes"
 	@$(PY) -m benchmarks.probe
 

@@ -167,9 +167,9 @@ class Fleet:
             return stored_facts(Path(captures), self.inventory.nodes)
         if self._from_cluster:
             return self._read_cluster[1]
-        access = self._access(self.config.install.path)
-        folder = Path(save) if save is not None else None
-        return access.probe(self.inventory.nodes, self.on_event, save=folder)
+        return self._access(self.config.install.path).probe(
+            self.inventory.nodes, self.on_event, save=Path(save) if save is not None else None
+        )
 
     def plan(
         self,
@@ -224,10 +224,9 @@ class Fleet:
         plan = plan or self._plan()
         plan.require_ssh()
         access = self._access(plan.install_path)
-        tools = apply_tools(access, self.config)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
-            tools = replace(tools, labels=labels)
+            tools = replace(apply_tools(access, self.config), labels=labels)
             run = Run(plan, self.inventory, self._state, tools, journal, self.on_event)
             result = carry_out(run)
         self._last = plan
@@ -277,8 +276,7 @@ class Fleet:
     ) -> Explanation:
         """Explain why a node or group of the last plan is what it is, by captures or by the facts
         of the last probe."""
-        folder = Path(captures) if captures is not None else None
-        return explain_name(plan or self._plan(), name, self._state, folder)
+        return explain_name(plan or self._plan(), name, self._state, captures)
 
     def emit(
         self,

@@ -41,7 +41,6 @@ from fleetbuild.planning import (
     build_request,
     choose_packages,
     draft_plan,
-    lock_request,
     make_plan,
     nodes_blocking_dependencies,
     parse_packages,
@@ -251,15 +250,11 @@ class _PlanResolver:
             blocked |= nodes_to_block(inventory, facts, drafted, self.sources)
             if len(blocked) > known:
                 continue
-            requests = {
-                group.name: lock_request(group, self.packages, drafted.eligibility)
-                for group in drafted.groups
-            }
-            self._resolve(list(requests.values()))
+            self._resolve(list(drafted.requests.values()))
             self.dependencies = {
-                name: self.resolutions[asked].wheels for name, asked in requests.items()
+                name: self.resolutions[asked].wheels for name, asked in drafted.requests.items()
             }
-            blocked |= nodes_blocking_dependencies(drafted, self.packages, facts, self.locks())
+            blocked |= nodes_blocking_dependencies(drafted, facts, self.locks())
         return drafted
 
     def lock_builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:

@@ -27,7 +27,7 @@ from fleetbuild.models import LockedFile
 from fleetbuild.planning import LockRequest, Resolution
 from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.store.index_config import IndexSettings, without_login
-from fleetbuild.store.wheel_tags import best_wheel
+from fleetbuild.wheel_tags import best_wheel
 
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
 _DEADLINE = 300
