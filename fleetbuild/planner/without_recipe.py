@@ -1,7 +1,7 @@
 """Choose how to plan a package that has no recipe, by what its source shows.
 
 In: a package with the generic recipe and the `SourceSurvey` of its source. Out: the package with
-the recipe it is planned with, and the nodes whose GPUs nothing is known to build for.
+the recipe it is planned with, and the nodes for which it cannot be built.
 """
 
 from __future__ import annotations
@@ -9,23 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fleetbuild.models import Facts, Inventory
-from fleetbuild.planning import PlanDraft, Source
+from fleetbuild.planning import Package, PlanDraft, Source
 from fleetbuild.recipes import GENERIC, Recipe
 from fleetbuild.store.survey import SourceSurvey
 
-TORCH_EXTENSION = "torch-extension"
+_EXTENSION, _RUST = "torch-extension", "rust-extension"
 
 
-def planned_recipe(name: str, recipe: Recipe, survey: SourceSurvey, extension: Recipe) -> Recipe:
-    """Return the recipe for this source: torch-extension if its build imports torch."""
-    if recipe.name != GENERIC or not survey.against_torch:
+def planned_recipe(
+    name: str, recipe: Recipe, survey: SourceSurvey, recipes: Mapping[str, Recipe]
+) -> Recipe:
+    """Return the recipe for this source: torch-extension if its build imports torch,
+    rust-extension if it runs cargo."""
+    if recipe.name != GENERIC:
+        return recipe
+    if survey.built_by_cargo and not survey.against_torch:
+        return recipes[_RUST].model_copy(update={"packages": (name,)})
+    if not survey.against_torch:
         return recipe
     changes = {
         "packages": (name,),
         "requires": survey.requires or (),
         "cuda": bool(survey.gpu_code),
     }
-    return extension.model_copy(update=changes)
+    return recipes[_EXTENSION].model_copy(update=changes)
 
 
 def nodes_to_block(
@@ -34,7 +41,7 @@ def nodes_to_block(
     drafted: PlanDraft,
     sources: Mapping[str, Source],
 ) -> dict[str, tuple[str, str]]:
-    """Return the nodes with GPUs that would get a package whose GPU code no recipe builds."""
+    """Return the nodes with GPUs whose code no recipe builds, and those whose build lacks crates."""
     gpus = {
         node.name: tuple(facts[node.name].sms if node.sms is None else node.sms)
         for node in inventory.nodes
@@ -45,7 +52,12 @@ def nodes_to_block(
     for wheel in drafted.wheels:
         package, name = wheel.package, wheel.package.name
         source = sources.get(name)
-        if wheel.taken or not source or not source.gpu_code or package.recipe.name != GENERIC:
+        if wheel.taken or not source:
+            continue
+        nodes = [node for group in wheel.groups for node in members[group]]
+        if source.crates_missing:
+            blocked |= dict.fromkeys(nodes, _without_crates(package, source))
+        if not source.gpu_code or package.recipe.name != GENERIC:
             continue
         reason = (
             f"{name} has GPU code ({'; '.join(source.gpu_code)}) but no recipe, so it is unknown "
@@ -55,6 +67,21 @@ def nodes_to_block(
             f"Write a recipe: fleetbuild init recipe {name}=={package.version} drafts one from "
             "this source. To build for the CPU alone, set fleetbuild_sms: [] for the node."
         )
-        for group in wheel.groups:
-            blocked |= {node: (reason, fix) for node in members[group] if gpus[node]}
+        blocked |= {node: (reason, fix) for node in nodes if gpus[node]}
     return blocked
+
+
+def _without_crates(package: Package, source: Source) -> tuple[str, str]:
+    """Return why nothing builds a Rust source without its crates, and the fix."""
+    reason = (
+        f"The source of {package.name} {package.version} needs crates that it does not contain, "
+        "and a build downloads nothing."
+    )
+    given = source.path or f"{package.name}-{package.version}"
+    fix = (
+        f"Add them: unpack {source.file.file if source.file else given}, run cargo vendor in the "
+        "folder of its Cargo.lock, write what that prints into .cargo/config.toml there, and name "
+        f"the tree: {package.name}=={package.version} @ ./{package.name}-{package.version}. Or take "
+        "its published wheel: build.policy: auto."
+    )
+    return reason, fix

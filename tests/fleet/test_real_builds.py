@@ -56,6 +56,8 @@ RELEASES = [
     Release("torch-scatter", "torch-scatter==2.1.2", beside=("torch==2.13.0",)),
     Release("numpy", "numpy==2.3.5"),
     Release("llama-cpp-python", "llama-cpp-python==0.3.16"),
+    # Its sdist has its crates, and Debian 12's Rust (1.63) still compiles this version.
+    Release("orjson", "orjson==3.9.7"),
 ]
 
 
