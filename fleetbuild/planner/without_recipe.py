@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fleetbuild.models import Facts, Inventory
-from fleetbuild.planning import Package, PlanDraft, Source
+from fleetbuild.planning import PlanDraft, Source
+from fleetbuild.planning.wheels.draft import DraftWheel
 from fleetbuild.recipes import GENERIC, Recipe
 from fleetbuild.store.survey import SourceSurvey
 
@@ -52,11 +53,13 @@ def nodes_to_block(
     for wheel in drafted.wheels:
         package, name = wheel.package, wheel.package.name
         source = sources.get(name)
+        nodes = [node for group in wheel.groups for node in members[group]]
+        if package.recipe.not_buildable and not wheel.taken:
+            blocked |= dict.fromkeys(nodes, _not_buildable(wheel))
         if wheel.taken or not source:
             continue
-        nodes = [node for group in wheel.groups for node in members[group]]
         if source.crates_missing:
-            blocked |= dict.fromkeys(nodes, _without_crates(package, source))
+            blocked |= dict.fromkeys(nodes, _without_crates(wheel, source))
         if not source.gpu_code or package.recipe.name != GENERIC:
             continue
         reason = (
@@ -71,8 +74,23 @@ def nodes_to_block(
     return blocked
 
 
-def _without_crates(package: Package, source: Source) -> tuple[str, str]:
+def _published_instead(wheel: DraftWheel) -> str:
+    """Return the fix that takes a published wheel, or why none of them serves."""
+    if wheel.published is None:
+        return "take its published wheel, if it fits the node: build.policy: auto."
+    return f"{wheel.published.why} Leave these nodes out with fleetbuild_skip: true."
+
+
+def _not_buildable(wheel: DraftWheel) -> tuple[str, str]:
+    """Return why the recipe says that nothing builds this package, and the fix."""
+    package, fix = wheel.package, _published_instead(wheel)
+    reason = f"{package.name} cannot be built: {package.recipe.not_buildable}."
+    return reason, fix[0].upper() + fix[1:]
+
+
+def _without_crates(wheel: DraftWheel, source: Source) -> tuple[str, str]:
     """Return why nothing builds a Rust source without its crates, and the fix."""
+    package = wheel.package
     reason = (
         f"The source of {package.name} {package.version} needs crates that it does not contain, "
         "and a build downloads nothing."
@@ -81,7 +99,7 @@ def _without_crates(package: Package, source: Source) -> tuple[str, str]:
     fix = (
         f"Add them: unpack {source.file.file if source.file else given}, run cargo vendor in the "
         "folder of its Cargo.lock, write what that prints into .cargo/config.toml there, and name "
-        f"the tree: {package.name}=={package.version} @ ./{package.name}-{package.version}. Or take "
-        "its published wheel: build.policy: auto."
+        f"the tree: {package.name}=={package.version} @ ./{package.name}-{package.version}. Or: "
+        f"{_published_instead(wheel)}"
     )
     return reason, fix

@@ -174,6 +174,19 @@ def test_an_extension_without_a_recipe_is_built_against_torch(site):
     assert "planned with the recipe torch-extension: built against torch, for CPUs and GPUs" in told
 
 
+def test_what_cannot_be_built_is_blocked_with_its_reason(site):
+    made = plan({"a": facts()}, "onnxruntime==1.0")  # no index has it
+    assert made.nodes["a"].state == "blocked"
+    assert made.nodes["a"].reason.startswith("onnxruntime cannot be built: it has no sdist")
+    assert "build.policy: auto" in made.nodes["a"].fix
+    config = Config.model_validate({"build": {"policy": "auto"}})
+    tried = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
+    assert tried.nodes["a"].fix.startswith("No wheel of it is published for these nodes.")
+    make_wheel(site / "files", "onnxruntime", tag="cp311-cp311-manylinux_2_17_x86_64")
+    taken = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
+    assert taken.groups[0].wheels[0].action == "published"
+
+
 def test_a_rust_package_gets_the_features_of_its_rung(site):
     make_wheel(site / "files", "setuptools_rust", "1.0")
     lock = '[[package]]\nname = "libc"\nsource = "registry+https://index.example.org"\n'
