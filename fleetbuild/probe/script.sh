@@ -443,6 +443,7 @@ read_toolchain() {
   tool cmake cmake --version
   tool ninja ninja --version
   tool ccache ccache --version
+  tool cargo cargo --version
   return 0
 }
 
