@@ -171,6 +171,11 @@ class Config(Frozen):
         pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$",
         description='the CUDA toolkit to build with, such as "12.6"; default: the best one',
     )
+    cuda_ptx: bool = Field(
+        False,
+        description="add PTX of a group's newest SM to its wheels, which the driver of a newer GPU "
+        "compiles for it: larger wheels that also run on GPUs of the years to come",
+    )
     grouping: Grouping = Grouping()
     build: Build = Build()
     install: Install = Install()

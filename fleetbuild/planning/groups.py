@@ -125,7 +125,8 @@ def _wheel_targets(target: Target, recipes: Sequence[Recipe], config: Config) ->
             update={
                 "isa": rung.name,
                 "features": tuple(sorted(rung.features)),
-                "sms": recipe.sms_of(target.sms),
+                "sms": (sms := recipe.sms_of(target.sms)),
+                "ptx": sms[-1] if sms and config.cuda_ptx else None,
             }
         )
         for recipe, rung in rungs

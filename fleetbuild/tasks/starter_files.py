@@ -22,6 +22,7 @@ packages:                       # what the release holds, pinned; all of it in o
 # index: []                     # extra package indexes and find-links
 # mirrors: {}                   # where sources are fetched instead: prefix of an address -> prefix
 # cuda: null                    # pin a CUDA toolkit version
+# cuda_ptx: false               # true: add PTX of each group's newest SM, for newer GPUs
 
 # grouping:
 #   rungs: recipe               # recipe: only what matters to the packages | detected: all apart
