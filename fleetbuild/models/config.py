@@ -79,7 +79,12 @@ class Install(Frozen):
     path: str = Field(
         "/opt/fleetbuild", pattern=r"^/[A-Za-z0-9._+/-]+$", description="an absolute path"
     )
-    keep: int = Field(2, ge=1, description="how many releases stay on a node")
+    keep: int = Field(
+        2,
+        ge=1,
+        description="how many releases stay on a node; the current and the previous one always"
+        " stay, and so does a release that is in use",
+    )
 
 
 class Rollout(Frozen):

@@ -267,8 +267,21 @@ class ReleaseContents(ReleaseSpec):
         ),
     ]
     keep: Annotated[
-        int, Parameter("How many releases stay on the node, the current one included.", module=True)
+        int,
+        Parameter(
+            "How many releases stay on the node. The current and the previous release always"
+            " stay, and so does a release that is mounted or in use.",
+            module=True,
+        ),
     ] = 2
+    in_use: Annotated[
+        dict[str, str],
+        Parameter(
+            "Old releases that have to stay, each with the reason, such as the pod that mounts it."
+            " The node adds the releases that it sees mounted or in use.",
+            module=True,
+        ),
+    ] = {}
     wheels: Annotated[
         tuple[InstalledWheel, ...],
         Parameter("The wheels to install, the whole closure: no index is asked.", module=True),

@@ -23,10 +23,17 @@ options:
   staging: {description: "The folder that the wheels were copied to, by hash.", type: path}
   # generated: documentation, by make docs
   keep:
-    description: How many releases stay on the node, the current
-      one included.
+    description: How many releases stay on the node. The current
+      and the previous release always stay, and so does a release
+      that is mounted or in use.
     type: int
     default: 2
+  in_use:
+    description: Old releases that have to stay, each with the reason,
+      such as the pod that mounts it. The node adds the releases
+      that it sees mounted or in use.
+    type: dict
+    default: {}
   wheels:
     description: 'The wheels to install, the whole closure: no index
       is asked. Each has C(file) and C(sha256).'
@@ -116,6 +123,13 @@ pruned:
   returned: state is active
   type: list
   elements: str
+kept:
+  description:
+    - Old releases that were not removed because they are mounted or in use, each with C(release_id)
+      and C(reason). They are removed by a later run that finds them unused.
+  returned: state is active
+  type: list
+  elements: dict
 fix:
   description: What to do about a failure.
   returned: failure
@@ -130,10 +144,12 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
 
+from ..module_utils.releases_in_use import find_uses
 from ansible.module_utils.basic import AnsibleModule
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
@@ -154,6 +170,12 @@ class Root:
         self.path = path
         self.releases = os.path.join(path, "releases")
         self.current = os.path.join(path, "current")
+
+    def check(self, *more):
+        """Refuse folders in which another user could put files or links under our feet."""
+        for path in (self.path, self.releases, os.path.join(self.path, ".lock"), *more):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                refuse_foreign(path, os.lstat(path))
 
     def __getitem__(self, release_id):
         return os.path.join(self.releases, release_id)
@@ -194,18 +216,50 @@ class Root:
         write(os.path.join(self.path, "history"), "".join(line + "\n" for line in history))
 
     def outdated(self, keep):
-        """Releases to remove: all but the current one and the last that served or were made."""
+        """Releases to remove: all but the last that served or were made.
+
+        The current release stays, and the one that a rollback would return to.
+        """
         there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
         there.sort(key=lambda name: os.stat(self[name]).st_mtime)
         served = self.history()
         order = [name for name in there if name not in served] + served
         order = [name for name in order if name != self.serving()] + [self.serving()]
-        return order[: -max(keep, 1)]
+        stays = {self.serving(), *self.verified_before()[-1:]}
+        return [name for name in order[: -max(keep, 1)] if name not in stays]
+
+    def verified_before(self):
+        """The verified releases that served before the current one, the last one last."""
+        now = self.serving()
+        before = [name for name in self.history() if name != now]
+        return [name for name in before if (self.manifest(name) or {}).get("verified")]
+
+
+def refuse_foreign(path, found):
+    """Raise if a path is a link, belongs to another user than root and us, or others write it."""
+    if stat.S_ISLNK(found.st_mode):
+        raise Problem(
+            f"{path} is a link to {os.readlink(path)}, and another user may have made it.",
+            "Name the folder itself as install.path, or remove the link.",
+        )
+    if found.st_uid not in (0, os.geteuid()):
+        raise Problem(
+            f"{path} belongs to user {found.st_uid}, and this run is user {os.geteuid()}.",
+            f"See that nothing in it is foreign, then: chown -R {os.geteuid()} {path}; or set "
+            "another install path.",
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Problem(
+            f"{path} can be written by other users.",
+            f"See that nothing in it is foreign, then: chmod -R go-w {path}",
+        )
 
 
 def write(path, text):
-    """Write a file in one atomic step."""
-    with open(path + ".new", "w", encoding="utf-8") as file:
+    """Write a file in one atomic step, never through a link."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + ".new")
+    with open(path + ".new", "x", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -236,13 +290,16 @@ def writable(*paths):
 def locked(root):
     """One at a time; a second one waits, though not for ever."""
     os.makedirs(root.releases, mode=0o755, exist_ok=True)
-    with open(os.path.join(root.path, ".lock"), "w", encoding="ascii") as lock:
+    root.check()
+    path = os.path.join(root.path, ".lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with open(descriptor, "w", encoding="ascii") as lock:
         began = time.monotonic()
         while not taken(lock):
             if time.monotonic() - began > PATIENCE:
                 raise Problem(
-                    f"Another run has held {lock.name} for {PATIENCE} s.",
-                    f"See what it waits for (fuser {lock.name}), and run again.",
+                    f"Another run has held {path} for {PATIENCE} s.",
+                    f"See what it waits for (fuser {path}), and run again.",
                 )
             time.sleep(0.5)
         yield
@@ -384,17 +441,29 @@ def activate(root, params, check):
         )
     switched = before != release_id
     if check:
-        return {"changed": switched, "previous": before, "pruned": []}
-    pruned = []
+        return {"changed": switched, "previous": before, "pruned": [], "kept": []}
+    pruned, kept = [], []
     if switched or root.outdated(params["keep"]):
         with locked(root):
             if switched:
                 served = [line for line in root.history() if line != release_id]
                 root.switch(release_id, [*served, release_id])
-            pruned = root.outdated(params["keep"])
-            for name in pruned:
-                shutil.rmtree(root[name])
-    return {"changed": switched or bool(pruned), "previous": before, "pruned": pruned}
+            pruned, kept = remove_unused(root, root.outdated(params["keep"]), params["in_use"])
+    changed = switched or bool(pruned)
+    return {"changed": changed, "previous": before, "pruned": pruned, "kept": kept}
+
+
+def remove_unused(root, outdated, in_use):
+    """Remove old releases, but none that is mounted or in use. Return what went and what stayed."""
+    uses = {root[name]: reason for name, reason in in_use.items()}
+    uses.update(find_uses([root[name] for name in outdated if root[name] not in uses]))
+    kept = [
+        {"release_id": name, "reason": uses[root[name]]} for name in outdated if root[name] in uses
+    ]
+    pruned = [name for name in outdated if root[name] not in uses]
+    for name in pruned:
+        shutil.rmtree(root[name])
+    return pruned, kept
 
 
 def go_back(root, check):
@@ -425,6 +494,7 @@ def main():
             "staging": {"type": "path"},
             # generated: arguments, by make docs
             "keep": {"type": "int", "default": 2},
+            "in_use": {"type": "dict", "default": {}},
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "manifest": {"type": "dict", "default": {}},
@@ -441,7 +511,9 @@ def main():
     if params["release_id"] and not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z", params["release_id"]):
         module.fail_json(msg="{!r} is not a release id.".format(params["release_id"]))
     root = Root(os.path.abspath(params["root"]))
+    used = [root[params["release_id"]]] if params["release_id"] else []
     try:
+        root.check(*used, *filter(None, [params["staging"]]))
         if params["state"] == "query":
             module.exit_json(changed=False, **look(root, params))
         if params["state"] == "present":
