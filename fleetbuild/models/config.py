@@ -130,6 +130,7 @@ def _free(name: str) -> str:
     return name
 
 
+PYTORCH = "pytorch"  # in `index`: PyTorch's own index for the CUDA of a group
 LabelsBy = Literal["files", "nfd", "api"]
 
 
@@ -165,7 +166,11 @@ class Config(Frozen):
         description='a version, such as "3.11" or "3.13t" (free-threaded), or a path; default: '
         "each node's python3",
     )
-    index: tuple[str, ...] = Field((), description="extra indexes and find-links")
+    index: tuple[str, ...] = Field(
+        (),
+        description="extra indexes and find-links; pytorch: PyTorch's own index for the CUDA of "
+        "each group, for torch and its companions",
+    )
     mirrors: dict[str, str] = Field(
         {},
         description="for sources in git and other archives: the beginning of an address, and what "

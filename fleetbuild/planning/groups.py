@@ -27,6 +27,7 @@ class DraftGroup(Frozen):
     wheel_targets: tuple[Target, ...]  # one for each package, in order
     published: tuple[str, ...] = ()  # packages installed from a published wheel: name==version
     toolkit: Toolkit | None = None  # set if GPU code is built
+    pytorch: str | None = None  # cpu, cu130: PyTorch's own index, if index: names pytorch
     static_metadata: tuple[StaticMetadata, ...] = ()  # packages whose requirements are known
 
     @property

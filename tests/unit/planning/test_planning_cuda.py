@@ -14,7 +14,7 @@ from fleetbuild.planning import explain_node
 from fleetbuild.planning.wheels.keys import artifact_key
 from fleetbuild.report.plan import plan_ending
 from fleetbuild.text import version_key
-from tests.factories.fleets import facts, node, package, planned, python, recipe_of
+from tests.factories.fleets import drafted, facts, node, package, planned, python, recipe_of
 from tests.factories.plans import make_target
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
@@ -87,6 +87,25 @@ def test_the_key_of_a_wheel_with_ptx_is_its_own_even_if_its_recipe_ignores_ptx()
 
 def test_cuda_ptx_changes_nothing_without_a_gpu():
     assert wheel_of({"a": facts()}) == wheel_of({"a": facts()}, config=Config(cuda_ptx=True))
+
+
+@pytest.mark.parametrize(
+    ("sms", "driver", "cuda", "variant"),
+    [
+        (("8.6",), "580.65.06", None, "cu130"),
+        (("8.6",), "550.54.15", "12.6", "cu126"),
+        (("3.5",), "470.82.01", "11.4", None),  # PyTorch releases nothing with it
+        ((), None, None, "cpu"),
+    ],
+)
+def test_pytorchs_index_is_the_one_for_the_cuda_of_the_group(sms, driver, cuda, variant):
+    fleet = {"a": gpu(*sms, driver=driver) if sms else facts()}
+    packages = [package("torch", "2.0.1" if sms == ("3.5",) else "2.13.0")]
+    asked = [
+        drafted(fleet, packages, config=Config(index=index, cuda=cuda)).requests.values()
+        for index in ((), ("pytorch",))
+    ]
+    assert [[each.pytorch for each in requests] for requests in asked] == [[None], [variant]]
 
 
 def test_a_torch_without_cudnn_is_told():
