@@ -47,7 +47,14 @@ from fleetbuild.state.journal import Journal
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
 from fleetbuild.tasks.doctor import Finding, examine
-from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, write_files
+from fleetbuild.tasks.emit import (
+    WITH_WHEELS,
+    Emission,
+    EmittedFiles,
+    What,
+    read_workload,
+    write_files,
+)
 from fleetbuild.tasks.explain import Explanation, explain_name
 from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
@@ -299,12 +306,12 @@ class Fleet:
         Labels name the release that serves on each node: by the node's last answer, else by
         `result` or the plan. `plan` is the last one by default. `delivery` says how a release gets
         into a pod. `workload` is a user's manifest, written once per group. `out` is a folder to
-        write the files to; for "containers", locked dependencies are fetched, and the wheels are
-        copied beside the files.
+        write the files to; for "containers", "nix" and "flox", locked dependencies are
+        fetched, and the wheels are copied beside the files.
         """
         plan = plan or self._plan()
         store = Store(self._state.store)
-        if kind == "containers":  # which fetches
+        if kind in WITH_WHEELS:  # which fetches
             store = open_store(
                 plan, self._state, self._configuration(self._named or plan.inventory)
             )
@@ -319,7 +326,7 @@ class Fleet:
         if out is None:
             return emitted
         paths = write_files(emitted.files, Path(out))
-        if kind == "containers":
+        if kind in WITH_WHEELS:
             paths += export_plan(plan, store, Path(out))
         return replace(emitted, paths=paths)
 

@@ -131,6 +131,9 @@ def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iter
     for sm in target.sms:
         if not any(_runs(code, sm) for code in (*machine, *(f"{each}+PTX" for each in ptx))):
             yield f"{audit.file} has no code for SM {sm}; it has {_sorted(machine | ptx)}"
+    if target.ptx and target.ptx not in ptx:
+        found = f"only for SM {_sorted(ptx)}" if ptx else "for no SM"
+        yield f"{audit.file} must contain PTX for SM {target.ptx} (cuda_ptx), but has PTX {found}"
     if "." in version.partition("+")[2]:  # built by fleetbuild: its version names its SMs
         for elf in own:
             yield from _beyond(elf, target, package)

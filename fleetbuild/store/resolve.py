@@ -148,6 +148,7 @@ def _uv(
         "--only-binary", ":all:",
         "--format", "pylock.toml",
     ]  # fmt: skip
+    command += _pytorch_index(request)
     for name in request.sources:
         command += ["--no-binary", name]
     if request.constraints:
@@ -191,6 +192,11 @@ def _problem_of_texts(request: LockRequest) -> Resolution | None:
                 "the index that has it under index:.",
             )
     return None
+
+
+def _pytorch_index(request: LockRequest) -> tuple[str, ...]:
+    """Return the option to take torch and its companions from PyTorch's index for this CUDA."""
+    return ("--torch-backend", request.pytorch) if request.pytorch else ()
 
 
 def _static_metadata_of(package: StaticMetadata, folder: Path) -> str:
