@@ -2,6 +2,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 from typer.testing import Result
 
