@@ -43,7 +43,8 @@ from fleetbuild.planner.plan_files import releases_of_last_apply
 from fleetbuild.planning import changes_since_plan
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
-from fleetbuild.store import Store, index_settings
+from fleetbuild.store import Store
+from fleetbuild.store.index_config import settings_of
 from fleetbuild.tasks.export import release_files
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.verify import Checks
@@ -113,7 +114,7 @@ def apply_tools(reach: FleetAccess, config: Config) -> Tools:
     A plan contains no passwords, so package indexes and their logins come from the configuration.
     """
     folder = base_folder(config, reach.inventory)
-    indexes = index_settings(config.index, folder, mirrors=config.mirrors)
+    indexes = settings_of(config, folder)
     store = Store(reach.state.store, indexes)
     return Tools(
         probe=reach.probe,

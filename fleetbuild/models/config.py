@@ -134,6 +134,7 @@ def _free(name: str) -> str:
     return name
 
 
+PYTORCH = "pytorch"  # in `index`: PyTorch's own index for the CUDA of a group
 LabelsBy = Literal["files", "nfd", "api"]
 
 
@@ -170,7 +171,27 @@ class Config(Frozen):
         description='a version, such as "3.11" or "3.13t" (free-threaded), or a path; default: '
         "each node's python3",
     )
-    index: tuple[str, ...] = Field((), description="extra indexes and find-links")
+    index: tuple[str, ...] = Field(
+        (),
+        description="extra indexes and find-links, asked in this order before the user's own; the "
+        "first index that has a package serves it; pytorch: PyTorch's own index for the CUDA of "
+        "each group, for torch and its companions",
+    )
+    package_index: dict[str, str] = Field(
+        {},
+        description="for packages that come from one index alone: a package's name, and its index",
+    )
+    exclude_newer: str | None = Field(
+        None,
+        pattern=r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$",
+        description="ignore files that were uploaded later, such as 2026-01-31; an index that does "
+        "not tell upload times serves nothing then",
+    )
+    allow_files: dict[str, tuple[str, ...]] = Field(
+        {},
+        description="for wheels that others built: a package's name, and patterns of files to "
+        "allow in its wheel though the audit refuses them, such as NAME.pth",
+    )
     mirrors: dict[str, str] = Field(
         {},
         description="for sources in git and archives: the beginning of an address, and its "
@@ -180,6 +201,11 @@ class Config(Frozen):
         None,
         pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$",
         description='the CUDA toolkit to build with, such as "12.6"; default: the best one',
+    )
+    cuda_ptx: bool = Field(
+        False,
+        description="add PTX of a group's newest SM to its wheels, which the driver of a newer GPU "
+        "compiles for it: larger wheels that also run on GPUs of the years to come",
     )
     grouping: Grouping = Grouping()
     build: Build = Build()

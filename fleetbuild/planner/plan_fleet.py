@@ -49,7 +49,8 @@ from fleetbuild.planning import (
 )
 from fleetbuild.planning.wheels.published import PublishedChoice
 from fleetbuild.recipes import Recipe, known_recipes
-from fleetbuild.store import Store, index_settings
+from fleetbuild.store import Store
+from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.recipe_source import source_of_recipe
 from fleetbuild.store.resolve import locate, resolve_all
 from fleetbuild.store.sources import read_source
@@ -71,7 +72,7 @@ def plan_fleet(
     config = config or Config()
     folder = base_folder(config, inventory)
     recipes = known_recipes([folder / "recipes"])
-    settings = index_settings(config.index, folder, mirrors=config.mirrors)
+    settings = settings_of(config, folder)
     store = Store(state_dir / "store", settings)
     texts = choose_packages(packages, config, inventory)
     base = Path.cwd() if packages else folder
@@ -173,6 +174,7 @@ class _PlanResolver:
         for package in built:
             if package.name not in self.sources and package.recipe.source:
                 self._fetch_recipe_source(package)
+        built = [package for package in built if not package.recipe.not_buildable]
         pinned = [package for package in built if package.name not in self.sources]
         if self.unfetched:
             return False

@@ -22,6 +22,7 @@ packages:                       # the packages of the release, pinned; one envir
 # index: []                     # extra package indexes and find-links
 # mirrors: {}                   # other places for sources: prefix of an address -> replacement
 # cuda: null                    # pin a CUDA toolkit version
+# cuda_ptx: false               # true: add PTX of each group's newest SM, for newer GPUs
 
 # grouping:
 #   rungs: recipe               # recipe: only rungs that matter to the packages | detected: all

@@ -16,7 +16,8 @@ from fleetbuild.errors import BlockedError, FleetbuildError, InstallError
 from fleetbuild.kubernetes.labels.node_labels import has_wheels
 from fleetbuild.models import Config, Inventory, LockedFile, Plan, PlannedGroup, PlannedWheel
 from fleetbuild.state.directory import StateDir
-from fleetbuild.store import Store, index_settings
+from fleetbuild.store import Store
+from fleetbuild.store.index_config import settings_of
 from fleetbuild.text import count, fold
 
 _CONNECTIONS = 8
@@ -81,7 +82,7 @@ def refuse_lacking(plan: Plan, store: Store, written: Sequence[Path]) -> None:
 def open_store(plan: Plan, state: StateDir, config: Config) -> Store:
     """Return the store of a state directory, with the indexes and logins of fleetbuild.yml."""
     folder = base_folder(config, Inventory(source=plan.inventory, nodes=()))
-    return Store(state.store, index_settings(config.index, folder, mirrors=config.mirrors))
+    return Store(state.store, settings_of(config, folder))
 
 
 def lacking(plan: Plan, store: Store) -> dict[str, str]:

@@ -28,6 +28,7 @@ class Wheel(NamedTuple):
     version: str
     sha256: str
     needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
+    file: str = ""  # its file name
 
 
 @dataclass(frozen=True, kw_only=True)
