@@ -168,7 +168,7 @@ def _release(row: dict[str, Any]) -> Release:
 
 _DATA = load("pytorch.yml")
 TORCHES: dict[str, Torch] = {name: _torch(name, row) for name, row in _DATA["torch"].items()}
-COMPANIONS: dict[str, dict[str, SpecifierSet]] = {  # name -> its version -> the torch it wants
+COMPANIONS: dict[str, dict[str, SpecifierSet]] = {  # name -> its version -> the torch it requires
     name: {version: SpecifierSet(wanted) for version, wanted in table["torch"].items()}
     for name, table in _DATA["companions"].items()
 }

@@ -131,7 +131,7 @@ def source_request(
 def nodes_blocking_dependencies(
     drafted: PlanDraft, facts: Mapping[str, Facts], locks: Locks
 ) -> dict[str, tuple[str, str]]:
-    """Return the members whose old libc alone may leave their group without dependencies.
+    """Return members that may be the only reason why their group has no dependencies: old libcs.
 
     The caller blocks them and drafts again, so that the rest of the group is served.
     """

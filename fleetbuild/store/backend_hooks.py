@@ -1,4 +1,4 @@
-"""Ask a build backend for the metadata of a source. Runs alone in a sandbox, without fleetbuild.
+"""Ask a build backend for the metadata of a source. Runs in a sandbox, without fleetbuild.
 
 In: the archive, the backend and its path, as arguments. Out: one JSON document on standard output.
 """

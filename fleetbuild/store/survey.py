@@ -169,7 +169,7 @@ def _requires(texts: Mapping[str, str], source: str) -> tuple[str, ...] | None:
 
 
 def _valid(requirements: Iterable[object]) -> tuple[str, ...]:
-    """Return the valid requirements, without those of extras. A recipe would render braces."""
+    """Return the valid requirements, without extras. A recipe would render braces."""
     texts = [text for text in map(str, requirements) if _name(text) and "{" not in text]
     valid = map(Requirement, texts)
     return tuple(sorted(str(each) for each in valid if "extra" not in str(each.marker)))

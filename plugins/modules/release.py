@@ -7,8 +7,8 @@ short_description: Create a release from wheels and switch to it in one atomic s
 description:
   - A release is a virtual environment in C(<root>/releases/<id>) with a C(manifest.json), which is
     written last, once all files are on the disk. C(manifest.files) records their hashes. A release
-    with changed files is created again; if it is current, it keeps serving from another folder until
-    then. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) lists
+    with changed files is created again; until then, if it is current, it serves from another
+    folder. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) lists
     the releases that served, the current one last.
 options:
   state:
@@ -237,7 +237,7 @@ def hashes(manifest):
 
 
 def wanted(manifest):
-    """A manifest without what is found on the node: the same for all nodes of a group."""
+    """Return a manifest without the values that differ between nodes of a group."""
     return {
         key: value for key, value in manifest.items() if key not in ("verified", "files_sha256")
     }
@@ -304,7 +304,7 @@ def remove_staged(params):
 
 
 def seal(path, manifest):
-    """Record the files, bring them to the disk, and only then say that the release is complete."""
+    """Record the files, write them to the disk, and only then mark the release as complete."""
     files = release_files.record(path)
     release_files.write(os.path.join(path, release_files.RECORD), files)
     release_files.persist(path)
@@ -416,7 +416,7 @@ def go_back(root, check):
 
 
 def works(root, release_id):
-    """Was the release verified, and are its files as they were then, by size and time?"""
+    """Return whether the release was verified and its files have not changed in size and time."""
     verified = (root.manifest(release_id) or {}).get("verified")
     return bool(verified) and not root.damage(release_id, False)
 
@@ -442,7 +442,7 @@ def main():
         ],
         supports_check_mode=True,
     )
-    os.umask(0o022)  # other users and pods read what is made here
+    os.umask(0o022)  # other users and pods read the files of a release
     params, check = module.params, module.check_mode
     if params["release_id"] and not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z", params["release_id"]):
         module.fail_json(msg="{!r} is not a release id.".format(params["release_id"]))
@@ -464,14 +464,14 @@ def main():
 
 
 def failure(root, error):
-    """What the system refused, as a sentence."""
+    """Return an error of the system as a sentence."""
     if error.errno in FULL:
         return f"The disk of {root.path} is full ({error.strerror})."
     return f"{error.filename or root.path}: {error.strerror or error}."
 
 
 def way_out(root, error):
-    """What to do about it."""
+    """Return the fix for an error of the system."""
     if error.errno in FULL:
         return f"Free space there (df -h {root.path}) or set another install path; then run again."
     return "Let the user write there, let Ansible become root, or set another install path."

@@ -179,7 +179,7 @@ def find(root, release_id):
 
 
 def manifest_or_nothing(release):
-    """What manifest.json says; nothing if it is damaged."""
+    """Return the content of manifest.json; empty if it is damaged."""
     try:
         found = manifest(release)
     except ValueError:
@@ -188,7 +188,7 @@ def manifest_or_nothing(release):
 
 
 def damage_of(release, said):
-    """Which files are not as the install recorded them; empty if all are, or none was recorded."""
+    """Return the files that differ from the install's record; empty if all match or none exists."""
     if not said:
         return "its manifest.json is damaged"
     if not os.path.exists(os.path.join(release, "bin", "python")):
@@ -198,7 +198,7 @@ def damage_of(release, said):
 
 
 def damaged(what):
-    """The verdict about a release with such damage."""
+    """Return the result for a damaged release."""
     return {
         "ok": False,
         "reason": f"Damaged since it was installed: {what}.",
@@ -208,7 +208,7 @@ def damaged(what):
 
 
 def unmark(release, check):
-    """Write into the manifest that the release is not verified."""
+    """Mark the manifest as not verified."""
     found = manifest_or_nothing(release)
     if not found.get("verified"):
         return False

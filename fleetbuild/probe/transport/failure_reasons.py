@@ -140,13 +140,13 @@ _SSH = (
 _SUDO_FIX = "give the password (--ask-become-pass or ansible_become_password), or a NOPASSWD rule"
 _NODE = (
     (r"incorrect password attempt|Sorry, try again", "sudo refused the become password", _SUDO_FIX),
-    (r"sudo: .{0,200}(password is required|no password was)", "sudo wants a password", _SUDO_FIX),
+    (r"sudo: .{0,200}(password is required|no password was)", "sudo asks for a password", _SUDO_FIX),
     (
         r"not in the sudoers|is not allowed to (execute|run)|may not run sudo",
         "sudo does not allow it",
         "add a sudoers rule, or set ansible_become: false",
     ),
-    (r"sudo: .{0,200}(must have a tty|terminal is required)", "sudo wants a terminal", _SUDO_FIX),
+    (r"sudo: .{0,200}(must have a tty|terminal is required)", "sudo needs a terminal", _SUDO_FIX),
     (r"sudo: (command )?not found|sudo: No such", "it has no sudo", "set ansible_become: false"),
     (r"doas: ", "doas refused", "add a nopass rule to doas.conf, or set ansible_become: false"),
     (

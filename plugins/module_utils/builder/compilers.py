@@ -37,7 +37,7 @@ def make_wrappers(folder, environment, params):
         # CUDACXX is the toolkit's own, by which CMake finds the toolkit; torch asks CUDA_HOME.
         environment.setdefault("CMAKE_CUDA_COMPILER_LAUNCHER", cache)
         environment.setdefault("PYTORCH_NVCC", os.path.join(folder, "nvcc"))
-    if chosen:  # its own assembler and linker, where it has them
+    if chosen:  # its own assembler and linker, if it has them
         path = environment["PATH"].split(":")
         environment["PATH"] = ":".join([*path[:2], os.path.dirname(chosen["gcc"]), *path[2:]])
 
