@@ -140,7 +140,7 @@ _SSH = (
 _SUDO_FIX = "give the password (--ask-become-pass or ansible_become_password), or a NOPASSWD rule"
 _NODE = (
     (r"incorrect password attempt|Sorry, try again", "sudo refused the become password", _SUDO_FIX),
-    (r"sudo: .{0,200}(password is required|no password was)", "sudo asks for a password", _SUDO_FIX),
+    (r"sudo: .{0,200}(password is required|no password was)", "sudo needs a password", _SUDO_FIX),
     (
         r"not in the sudoers|is not allowed to (execute|run)|may not run sudo",
         "sudo does not allow it",

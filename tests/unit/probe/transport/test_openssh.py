@@ -122,7 +122,7 @@ def test_what_ssh_says_becomes_a_sentence(complaint: bytes, reason: str) -> None
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer(1, b"", b"sudo: a password is required"), "sudo asks for a password"),
+        (Answer(1, b"", b"sudo: a password is required"), "sudo needs a password"),
         (
             Answer(1, b"", b"Sorry, try again.\nsudo: no password was provided"),
             "refused the become",
