@@ -185,10 +185,11 @@ def run_task(
     fleet: Fleet,
     work: Callable[[], Result],
     groups: Mapping[str, Sequence[str]] | None = None,
+    failed: str = "failed to install",
 ) -> Result:
     """Do the work while its events are shown, then say how it ended."""
     with listening(run.out, groups) as fleet.on_event:
         result = work()
-    run.out.say(*result_report.result_lines(result))
+    run.out.say(*result_report.result_lines(result, failed))
     run.exit_code = result.exit_code
     return result

@@ -25,7 +25,7 @@ DOING: dict[str, str] = {
     "distribute": "copying",
     "install": "installing",
     "verify": "verifying",
-    "activate": "switching",
+    "activate": "switching the release",
     "label": "labelling",
     "manifests": "writing manifests",
 }
@@ -168,7 +168,9 @@ def _ended(event: Event, row: Row, said: str) -> str:
     elif event.package:
         words = f"{event.package} {said} on {event.node}" if event.node else f"{said} audited"
     elif event.node:
-        of = f", {row.step()} nodes" if event.stage in ("activate", row.wave) and row.nodes else ""
+        of = ""
+        if event.stage in ("activate", row.wave) and row.nodes:
+            of = f", {row.step()[1:-1].replace('/', ' of ')} nodes"
         words = f"{event.node} {said or done}{of}"
     elif event.nodes is not None:
         words = f"{done} on {fold(event.nodes)}"

@@ -230,7 +230,14 @@ def _cells(row: Row, now: float, *, wide: bool, width: int) -> list[str]:
     return cells
 
 
-_STAGES = {**DOING, "check": "checking", "toolchain": "preparing", "manifests": "writing"}  # short
+# Where one word is enough, since the group and the node stand beside it.
+_STAGES = {
+    **DOING,
+    "check": "checking",
+    "toolchain": "preparing",
+    "activate": "switching",
+    "manifests": "writing",
+}
 
 
 def _clock(seconds: float) -> str:

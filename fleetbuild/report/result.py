@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
@@ -28,12 +28,16 @@ BAD = {
 }
 
 
-def result_lines(result: Result) -> list[str]:
-    """Return wheels, then problems with their nodes, then the count: the worst is read last."""
+def result_lines(result: Result, failed: str = BAD["install_failed"]) -> list[str]:
+    """Return wheels, then problems with their nodes, then the count: the worst is read last.
+
+    `failed` says what nodes failed to do.
+    """
+    words = {**GOOD, **BAD, "install_failed": failed}
     lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
-    lines += _troubles(_untold(result))
+    lines += _troubles(_untold(result), words)
     lines += label_troubles(result.labels)
-    return [*lines, result_summary(result)]
+    return [*lines, result_summary(result, words)]
 
 
 def wheel_lines(wheels: Sequence[WheelResult]) -> list[str]:
@@ -81,11 +85,10 @@ def _untold(result: Result) -> Iterator[NodeResult]:
             yield node
 
 
-def result_summary(result: Result) -> str:
+def result_summary(result: Result, words: Mapping[str, str]) -> str:
     """Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
     built = sum(wheel.state == "built" for wheel in result.wheels)
     states = [node.state for node in result.nodes]
-    words = {**GOOD, **BAD}
     nodes = [f"{states.count(state)} {word}" for state, word in words.items() if state in states]
     if nodes:
         number, word = nodes[0].split(" ", 1)
@@ -157,10 +160,7 @@ def _wheel(wheel: WheelResult) -> list[str]:
     return [f"built: {name}{where}{took}"]
 
 
-def _troubles(nodes: Iterable[NodeResult]) -> list[str]:
+def _troubles(nodes: Iterable[NodeResult], words: Mapping[str, str]) -> list[str]:
     return troubles(
-        {
-            node.node: ({**GOOD, **BAD}[node.state], node.reason, node.fix, node.log)
-            for node in nodes
-        }
+        {node.node: (words[node.state], node.reason, node.fix, node.log) for node in nodes}
     )
