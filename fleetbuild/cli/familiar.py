@@ -3,7 +3,9 @@ answered with the command to run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -18,9 +20,16 @@ _SAME = {
 _INVENTORY = ("-i", "--inventory")
 _TAKE_INVENTORY = ("facts", "plan", "apply", "status", "verify", "rollback")
 _DRY_RUN = "To see what an apply would do without changing any node, run: fleetbuild plan INVENTORY"
+_DRY_RUNS = {
+    "rollback": "At a terminal, fleetbuild rollback INVENTORY shows from which release to which"
+    " each node goes, and asks before it changes any.",
+    "verify": "To see what serves on each node without running its checks, run:"
+    " fleetbuild status INVENTORY",
+}
+_CHECK = ("--check", "-C", "--diff", "-D")
 _VARIABLE = "Set {} in the inventory; fleetbuild reads it as Ansible does."
 _ANSWERS = {
-    **dict.fromkeys(("--check", "-C", "--diff", "-D"), _DRY_RUN),
+    **dict.fromkeys(_CHECK, _DRY_RUN),
     **dict.fromkeys(("-b", "--become"), _VARIABLE.format("ansible_become: true")),
     **dict.fromkeys(("-u", "--user"), _VARIABLE.format("ansible_user")),
     **dict.fromkeys(("-e", "--extra-vars"), _VARIABLE.format("the variable")),
@@ -36,11 +45,16 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Translate the arguments, then parse them."""
         own = {name for param in self.params for name in param.opts}
+        answers = dict(_ANSWERS)
+        if self.name in _DRY_RUNS:
+            answers |= dict.fromkeys(_CHECK, _DRY_RUNS[self.name])
         takes_inventory = self.name in _TAKE_INVENTORY
-        return super().parse_args(ctx, list(_translated(args, own, takes_inventory)))
+        return super().parse_args(ctx, list(_translated(args, own, takes_inventory, answers)))
 
 
-def _translated(args: Sequence[str], own: set[str], takes_inventory: bool) -> Iterator[str]:
+def _translated(
+    args: Sequence[str], own: set[str], takes_inventory: bool, answers: Mapping[str, str]
+) -> Iterator[str]:
     rest = iter(args)
     for arg in rest:
         if arg == "--":
@@ -54,10 +68,16 @@ def _translated(args: Sequence[str], own: set[str], takes_inventory: bool) -> It
                 yield value
         elif _SAME.get(name) in own:
             yield f"{_SAME[name]}{equals}{value}"
-        elif name in _ANSWERS:
-            _answer(name, _ANSWERS[name])
+        elif name in answers:
+            _answer(name, answers[name].replace("INVENTORY", _inventory(args)))
         else:
             yield arg
+
+
+def _inventory(args: Sequence[str]) -> str:
+    """Return the inventory that these arguments name, to put it into the command to run."""
+    files = (arg for arg in args if not arg.startswith("-") and Path(arg).exists())
+    return next((shlex.quote(file) for file in files if Path(file).suffix != ".json"), "INVENTORY")
 
 
 def _answer(option: str, fix: str) -> NoReturn:

@@ -10,9 +10,19 @@ from datetime import datetime
 
 from fleetbuild.models import Event, Stage, now
 from fleetbuild.report.board import Board, Row, brief
-from fleetbuild.report.text import Trouble, clean, count, duration, fold, quoted, troubles
+from fleetbuild.report.text import (
+    Trouble,
+    clean,
+    count,
+    duration,
+    fold,
+    quoted,
+    shortened,
+    troubles,
+)
 
-PACE = 30.0
+PACE = 30.0  # seconds
+_LONGEST = 160  # characters of a compiler's line
 DOING: dict[str, str] = {
     "inventory": "reading the inventory",
     "probe": "probing",
@@ -184,8 +194,8 @@ def _going_on(event: Event, row: Row, said: str) -> str:
         return said
     what = " ".join(filter(None, (DOING.get(event.stage, event.stage), event.package)))
     where = f" on {event.node}" if event.node else ""
-    step = f" {row.step()}" if row.step() else ""
-    return f"{what}{where}{step}{': ' if said else ''}{brief(said)}"
+    step = f"{' ' if row.total else ', '}{row.step()}" if row.step() else ""
+    return f"{what}{where}{step}{': ' if said else ''}{shortened(brief(said), _LONGEST)}"
 
 
 def _waiting(event: Event, _: Row, __: str) -> str:

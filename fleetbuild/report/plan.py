@@ -28,11 +28,11 @@ STYLES = {"+": "green", "=": "dim", "!": "red"}
 
 
 def heading(plan: Plan, seconds: float | None = None, resolving: float | None = None) -> str:
-    """14 nodes probed in 1.6 s, planned in 12 s · torch 2.13.0, torchvision 0.28.0."""
+    """14 nodes probed in 1.6 s, resolved and planned in 12 s · torch 2.13.0, torchvision 0.28.0."""
     how = _SOURCES.get(plan.facts_source, "probed")
     took = "" if seconds is None or how != "probed" else f" in {duration(seconds)}"
     packages = ", ".join(clean(package).replace("==", " ") for package in plan.packages)
-    planned = f", planned in {duration(resolving)}" if resolving is not None else ""
+    planned = f", resolved and planned in {duration(resolving)}" if resolving is not None else ""
     return f"{count(len(plan.nodes), 'node')} {how}{took}{planned} · {packages}"
 
 

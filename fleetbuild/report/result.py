@@ -73,7 +73,9 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
     again = gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
     command = f"{'apply' if again else f'plan {source}'}{state_option(state_dir)}"
-    return f"Next: fix the errors above, then run: fleetbuild {command}"
+    told = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
+    word = "error" if len(told) == 1 else "errors"
+    return f"Next: fix the {word} above, then run {'again: ' if again else ''}fleetbuild {command}"
 
 
 def _untold(result: Result) -> Iterator[NodeResult]:
