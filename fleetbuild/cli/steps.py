@@ -107,7 +107,7 @@ def _probing(run: Session, fleet: Fleet) -> AbstractContextManager[OnEvent]:
 
 
 def refuse_without_ssh(option: str, **given: object) -> None:
-    """Refuse options about SSH beside one that asks no node."""
+    """Refuse options about SSH together with an option that asks no node."""
     for name, value in given.items():
         if value is not None:
             raise fleetbuild.UsageError(

@@ -79,7 +79,7 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
 
 
 def _untold(result: Result) -> Iterator[NodeResult]:
-    """Yield the nodes to report. A failed build is explained once, with its wheel."""
+    """Yield the nodes to report. The reason of a failed build is reported once, with its wheel."""
     for node in result.nodes:
         if node.state == "build_failed" and result.wheels:
             yield node.model_copy(update={"reason": None, "fix": None})
@@ -88,7 +88,7 @@ def _untold(result: Result) -> Iterator[NodeResult]:
 
 
 def result_summary(result: Result, words: Mapping[str, str]) -> str:
-    """Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
+    """Return the count: Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
     built = sum(wheel.state == "built" for wheel in result.wheels)
     states = [node.state for node in result.nodes]
     nodes = [f"{states.count(state)} {word}" for state, word in words.items() if state in states]

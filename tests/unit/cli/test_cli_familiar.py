@@ -55,7 +55,7 @@ def test_what_cannot_be_taken_is_answered(run: Run, words: tuple[str, ...], answ
     result = run(*words)
     assert result.exit_code == 2
     error, fix = result.stderr.splitlines()
-    assert error.startswith("error: There is no option ")
+    assert error.startswith(f"error: fleetbuild {words[0]} has no option -")
     assert answer in fix
 
 
