@@ -61,7 +61,7 @@ test: test-packages ## all tests: unit, contract, fleet (real SSH nodes) and Mol
 
 test-unit: setup ## unit and contract tests, with the coverage of the pure modules
 	@echo "== unit and contract tests"
-	@$(PY) -m pytest tests/unit tests/contract --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/unit tests/hostile tests/contract --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 
 .PHONY: coverage-of-pure-modules
@@ -88,7 +88,7 @@ test-molecule: test-packages ## every role's Molecule scenario
 	@$(PY) -m pytest tests/molecule $(PYTEST_ARGS)
 
 test-long: test-packages ## the tests that take longer than make test may
-	@.ci/packages qemu-user-static
+	@.ci/packages qemu-user-static cargo patch rustc
 	@.ci/packages $$(apt-cache search --names-only '$(COMPILER_PACKAGES)' | cut -d' ' -f1)
 	@echo "== long tests"
 	@$(PY) -m pytest tests/foreign tests/fleet --long -m long $(PYTEST_ARGS)
@@ -119,6 +119,7 @@ lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
 
 bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writes docs/benchmarks.md
+	@.ci/packages clustershell
 	@echo "== benchmark: probing 50 SSH nodes"
 	@$(PY) -m benchmarks.probe
 

@@ -198,7 +198,9 @@ class FakeFleet:
             on_event(event(host, "Stop", {}, "failed"))
             return ended("failed")
         answer(on_event, host, {"ok": True}, "verify")
-        answer(on_event, host, {"ok": True, "active": True}, "install")
+        in_use = job.get("in_use", {}).items()
+        kept = [{"release_id": name, "reason": reason} for name, reason in in_use]
+        answer(on_event, host, {"ok": True, "active": True, "kept": kept}, "install")
         manifest = Manifest.model_validate(job["manifest"] | {"verified": True})
         self.facts[host] = self.facts[host].model_copy(update={"release": {"default": manifest}})
         return ended("ok")
