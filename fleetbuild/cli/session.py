@@ -123,8 +123,12 @@ def _become_password(ask: bool, file: Path | None) -> str | None:
             return done.stdout.strip("\r\n")
         return file.read_text(encoding="utf-8").strip("\r\n")
     except (OSError, UnicodeDecodeError, subprocess.CalledProcessError) as problem:
+        if isinstance(problem, subprocess.CalledProcessError):
+            why = f"the program ended with exit code {problem.returncode}"
+        else:
+            why = getattr(problem, "strerror", None) or "it is not a text file"
         raise UsageError(
-            f"The become password cannot be read from {file}: {problem}.",
+            f"The become password cannot be read from {file}: {why}.",
             "Name a text file that holds it, or a program that prints it.",
         ) from None
 
