@@ -5,6 +5,7 @@ In: results and notes of a run. Out: the same for the next run.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -111,15 +112,17 @@ class StateDir:
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise self._not_writable(error.strerror) from None
+            raise self._not_writable(error.strerror, error.errno) from None
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._not_writable("permission denied")
         return self
 
-    def _not_writable(self, why: str | None) -> UsageError:
+    def _not_writable(self, why: str | None, number: int | None = None) -> UsageError:
+        full = number in (errno.ENOSPC, errno.EDQUOT)
         return UsageError(
             f"The state directory {self.root} cannot be written: {why}.",
-            "Run in a directory that you own, or name another with --state-dir.",
+            f"{'Free space there' if full else 'Run in a directory that you own'}, or name another"
+            " with --state-dir.",
         )
 
     def save_result(self, result: Result, *, started: str, release: str | None = None) -> None:
