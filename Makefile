@@ -61,7 +61,7 @@ test: test-packages ## all tests: unit, contract, fleet (real SSH nodes) and Mol
 
 test-unit: setup ## unit and contract tests, with the coverage of the pure modules
 	@echo "== unit and contract tests"
-	@$(PY) -m pytest tests/unit tests/contract --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/unit tests/hostile tests/contract --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 
 .PHONY: coverage-of-pure-modules
@@ -69,9 +69,9 @@ coverage-of-pure-modules: # silent where it is enough, so that the tests' count 
 	@mkdir -p .pytest_cache && $(PY) -m coverage report --include='$(PURE)' --show-missing --skip-covered --fail-under=95 \
 	  > .pytest_cache/coverage.txt || { echo "== the pure modules' branch coverage is below 95 %"; cat .pytest_cache/coverage.txt; exit 1; }
 
-# cli, engine and store start processes for minutes and import nothing that the others do not.
+# The others start processes for minutes and import nothing that these do not.
 LOWEST := .cache/lowest-versions
-LOWEST_TESTS := $(addprefix tests/unit/,audit config hardware inventory kubernetes models planning probe recipes report schemas transport)
+LOWEST_TESTS := $(addprefix tests/unit/,audit hardware inventory kubernetes models planning probe recipes report schemas test_config.py)
 
 test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
 	@echo "== the lowest versions, in $(LOWEST)"
@@ -88,7 +88,7 @@ test-molecule: test-packages ## every role's Molecule scenario
 	@$(PY) -m pytest tests/molecule $(PYTEST_ARGS)
 
 test-long: test-packages ## the tests that take longer than make test may
-	@.ci/packages qemu-user-static
+	@.ci/packages qemu-user-static cargo patch rustc
 	@.ci/packages $$(apt-cache search --names-only '$(COMPILER_PACKAGES)' | cut -d' ' -f1)
 	@echo "== long tests"
 	@$(PY) -m pytest tests/foreign tests/fleet --long -m long $(PYTEST_ARGS)
@@ -119,6 +119,7 @@ lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
 
 bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writes docs/benchmarks.md
+	@.ci/packages clustershell
 	@echo "== benchmark: probing 50 SSH nodes"
 	@$(PY) -m benchmarks.probe
 

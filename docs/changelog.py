@@ -1,7 +1,8 @@
 """Build CHANGELOG.md from the fragments in changelog.d/.
 
 `python docs/changelog.py` rewrites the section of unreleased changes. With `--release VERSION` that
-section becomes the one of VERSION, and the fragments are removed.
+section becomes the one of VERSION, the fragments are removed, and galaxy.yml gets VERSION. The
+package takes its version from the tag.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CHANGELOG, FRAGMENTS = ROOT / "CHANGELOG.md", ROOT / "changelog.d"
+GALAXY = ROOT / "galaxy.yml"
 HEADINGS = {"feature": "New", "change": "Changed", "fix": "Fixed", "removal": "Removed"}
 HEAD = """# Changelog
 
@@ -47,6 +49,11 @@ def changelog(before: str, texts: Mapping[str, str], title: str = UNRELEASED) ->
     return "\n".join(part for part in (HEAD, section(texts, title) if texts else "", tail) if part)
 
 
+def with_version(galaxy: str, version: str) -> str:
+    """Return the text of galaxy.yml with another version of the collection."""
+    return re.sub(r"^version: \S+", f"version: {version}", galaxy, flags=re.M)
+
+
 def main(arguments: list[str]) -> None:
     """Write CHANGELOG.md."""
     title, texts = UNRELEASED, fragments()
@@ -57,6 +64,7 @@ def main(arguments: list[str]) -> None:
     if title != UNRELEASED:
         for name in texts:
             (FRAGMENTS / name).unlink()
+        GALAXY.write_text(with_version(GALAXY.read_text(), arguments[1]))
 
 
 if __name__ == "__main__":

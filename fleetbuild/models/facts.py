@@ -75,5 +75,6 @@ class Facts(Frozen):
     # Release name -> its current manifest on the node. A damaged release is not `verified`.
     release: dict[str, Manifest] = {}
     damaged: dict[str, str] = {}  # release name -> what is not as it was installed
+    previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
     warnings: tuple[str, ...] = ()

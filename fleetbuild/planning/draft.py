@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fleetbuild.models import Config, Facts, Inventory
+from fleetbuild.models import PYTORCH, Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
-from fleetbuild.planning.compatibility.toolkits import Incompatibility, Toolkit, choose_toolkit
+from fleetbuild.planning.compatibility.toolkits import (
+    Incompatibility,
+    Toolkit,
+    choose_toolkit,
+    pytorch_variant,
+)
 from fleetbuild.planning.eligibility.assess import Eligibility, assess_nodes
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets
 from fleetbuild.planning.merging.costs import toolkit_conflicts
@@ -28,12 +33,16 @@ Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
 
 
 class PlanDraft(Frozen):
-    """Eligibility of nodes, groups and wheels, before anything is locked."""
+    """Eligibility of nodes, groups and wheels, before anything is locked.
+
+    `requests` has, for each group, what to ask an index for.
+    """
 
     eligibility: dict[str, Eligibility]
     groups: tuple[DraftGroup, ...]
     wheels: tuple[DraftWheel, ...]
     merged: MergedTargets
+    requests: dict[str, LockRequest]
 
 
 def draft_plan(
@@ -70,7 +79,10 @@ def draft_plan(
         )
         for group in groups
     )
-    return PlanDraft(eligibility=eligibility, groups=groups, wheels=wheels, merged=merged)
+    requests = {group.name: _lock_request(group, packages, eligibility) for group in groups}
+    return PlanDraft(
+        eligibility=eligibility, groups=groups, wheels=wheels, merged=merged, requests=requests
+    )
 
 
 def _mark_blocked(
@@ -84,7 +96,7 @@ def _mark_blocked(
     }
 
 
-def lock_request(
+def _lock_request(
     group: DraftGroup, packages: Sequence[Package], eligibility: Mapping[str, Eligibility]
 ) -> LockRequest:
     """Return the request for everything that a group installs beside its wheels."""
@@ -112,11 +124,12 @@ def source_request(
         python=group.target.python,
         arch=group.target.arch,
         libc=group.target.libc,
+        pytorch=group.pytorch,
     )
 
 
 def nodes_blocking_dependencies(
-    drafted: PlanDraft, packages: Sequence[Package], facts: Mapping[str, Facts], locks: Locks
+    drafted: PlanDraft, facts: Mapping[str, Facts], locks: Locks
 ) -> dict[str, tuple[str, str]]:
     """Return the members whose old libc alone may leave their group without dependencies.
 
@@ -124,7 +137,7 @@ def nodes_blocking_dependencies(
     """
     old_libc_nodes: dict[str, tuple[str, str]] = {}
     for group in drafted.groups:
-        answer = locks[lock_request(group, packages, drafted.eligibility)]
+        answer = locks[drafted.requests[group.name]]
         if answer.problem is None or answer.offline:
             continue
         oldest = [name for name in group.nodes if libc_of(facts[name]) == group.target.libc.floor]
@@ -152,7 +165,8 @@ def choose_toolkits(
         if isinstance(answer, Incompatibility):
             blocked_nodes |= dict.fromkeys(group.nodes, (answer.reason, answer.fix))
         else:
-            buildable.append(group.model_copy(update={"toolkit": answer}))
+            pytorch = pytorch_variant(answer) if PYTORCH in config.index else None
+            buildable.append(group.model_copy(update={"toolkit": answer, "pytorch": pytorch}))
     return tuple(buildable), blocked_nodes
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fleetbuild.audit import needed_libraries
+from fleetbuild.audit.downloads import RULES, audit_download
+from fleetbuild.errors import InstallError
 from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
 from fleetbuild.models._base import Frozen
@@ -162,16 +164,40 @@ class Store:
         """
         if file.commit:
             return self._fetch_commit(file, file.commit)
-        return fetch(
+        path = fetch(
             without_login(mirrored(file.url, self.settings.mirrors)),
             file.sha256,
             self.path_of(file),
+            size=file.size,
             credentials=self.settings.credentials,
             check_cancelled=check_cancelled,
         )
+        if file.file.endswith(".whl"):
+            self._audit(path, file)
+        return path
+
+    def _audit(self, path: Path, file: LockedFile) -> None:
+        """Refuse a wheel that holds what it may not; a hash is audited once."""
+        allowed = self.settings.allow_files.get(file.name, ())
+        passed = f"{RULES} {' '.join(allowed)}\n"
+        note = path.with_name(".audited")
+        if note.is_file() and note.read_text("utf-8", "replace") == passed:
+            return
+        if problems := audit_download(path, file.name, file.version, allowed):
+            raise InstallError(
+                f"{file.file} is not used: {'; '.join(problems)}.",
+                "Look into it (fleetbuild audit WHEEL). If the files belong there, allow them in "
+                f"fleetbuild.yml: allow_files: {{{file.name}: [PATTERN]}}, and run this again.",
+            )
+        note.write_text(passed, "utf-8")
 
     def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:
         path = self.path_of(file)
+        known = path.with_name(f"{path.name}.sha256")
+        if path.is_file() and not (
+            known.is_file() and known.read_text("ascii", "replace").strip() == sha256_of(path)
+        ):
+            shutil.rmtree(path.parent)  # damaged, or changed: the commit is packed again
         if not path.is_file():
             with self._whole(path.parent) as part:
                 pack_commit(
@@ -182,6 +208,7 @@ class Store:
                     submodules=commit.submodules,
                     mirrors=self.settings.mirrors,
                 )
+                (part / known.name).write_text(f"{sha256_of(part / path.name)}\n")
         return path
 
     def metadata_of(self, file: LockedFile) -> SourceMetadata:

@@ -26,11 +26,13 @@ class Explanation(Frozen):
     probed: str | None = None
 
 
-def explain_name(plan: Plan, name: str, state: StateDir, captures: Path | None) -> Explanation:
+def explain_name(
+    plan: Plan, name: str, state: StateDir, captures: Path | str | None
+) -> Explanation:
     """Explain a node or group from captures, or else from the last probe."""
     group = plan.group_named(name)
     names = tuple(group.nodes) if group else (name,)
-    folder = captures or state.facts
+    folder = Path(captures) if captures else state.facts
     known = {each for each in names if each in plan.nodes and (captures or state.probed(each))}
     facts = facts_from(load_captures(folder, sorted(known))) if known else {}
     lines = explain_group(plan, facts, name) if group else explain_node(plan, facts.get(name), name)

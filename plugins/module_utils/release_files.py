@@ -1,8 +1,8 @@
 """The record of a release's files: what was installed, to tell later what is damaged.
 
 A line of `manifest.files` is `SHA256 SIZE MTIME ./PATH`; a link's hash is the hash of its
-destination's path. The manifest holds the hash of the record. The probe (script.sh) compares all but the
-hashes, in the same form; `damage` with `thorough` reads every byte.
+destination's path. The manifest holds the hash of the record. The probe (script.sh)
+compares all but the hashes, in the same form; `damage` with `thorough` reads every byte.
 
 Standard library alone, Python 3.6 or newer.
 """
@@ -114,8 +114,10 @@ def persist_names(folder):
 
 
 def write(path, content, mode=0o644):
-    """Write a file in one atomic step that a loss of power does not undo."""
-    with open(path + ".new", "wb") as file:
+    """Write a file in one atomic step that a loss of power does not undo, never through a link."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + ".new")
+    with open(path + ".new", "xb") as file:
         os.chmod(path + ".new", mode)
         file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
         file.flush()

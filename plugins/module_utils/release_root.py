@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 
 from . import release_files
 
@@ -20,6 +21,14 @@ EXCHANGE = 2  # of renameat2: two names change places
 HERE = -100  # of renameat2: paths are as for any other call
 
 
+class Problem(Exception):
+    """A sentence that says what is wrong, and one that says what to do."""
+
+    def __init__(self, message, fix=""):
+        super().__init__(message)
+        self.fix = fix
+
+
 class Root:
     """The folder that holds the releases of one name."""
 
@@ -27,6 +36,15 @@ class Root:
         self.path = path
         self.releases = os.path.join(path, "releases")
         self.current = os.path.join(path, "current")
+
+    def check(self, *more):
+        """Refuse folders in which another user could put files or links under our feet."""
+        for path in (self.path, self.releases, os.path.join(self.path, ".lock"), *more):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                found = os.lstat(path)
+                link = stat.S_ISLNK(found.st_mode)
+                if not link or os.readlink(path) != os.path.basename(path):  # see put_aside
+                    refuse_foreign(path, found)
 
     def __getitem__(self, release_id):
         return os.path.join(self.releases, release_id)
@@ -101,6 +119,7 @@ class Root:
             remove(aside)
             os.symlink(release_id, aside)
         self.point_to(ASIDE + release_id)
+        # An interruption after the exchange leaves a link `here` that leads to itself.
         if not exchanged(here, aside):
             os.unlink(aside)  # `current` leads nowhere until the next line is done
             os.rename(here, aside)
@@ -108,7 +127,10 @@ class Root:
         release_files.persist_names(self.releases)
 
     def outdated(self, keep):
-        """Releases to remove: all but the current one and the last that served or were made."""
+        """Releases to remove: all but the last that served or were made.
+
+        The current release stays, and the one that a rollback would return to.
+        """
         there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
         aside = [name for name in there if name.startswith(ASIDE) and name != self.serving()]
         there = [name for name in there if not name.startswith(ASIDE)]
@@ -116,7 +138,34 @@ class Root:
         served = self.history()
         order = [name for name in there if name not in served] + served
         order = [name for name in order if name != self.serving()] + [self.serving()]
-        return aside + order[: -max(keep, 1)]
+        stays = {self.serving(), *self.verified_before()[-1:]}
+        return aside + [name for name in order[: -max(keep, 1)] if name not in stays]
+
+    def verified_before(self):
+        """The verified releases that served before the current one, the last one last."""
+        now = self.serving()
+        before = [name for name in self.history() if name != now]
+        return [name for name in before if (self.manifest(name) or {}).get("verified")]
+
+
+def refuse_foreign(path, found):
+    """Raise if a path is a link, belongs to another user than root and us, or others write it."""
+    if stat.S_ISLNK(found.st_mode):
+        raise Problem(
+            f"{path} is a link to {os.readlink(path)}, and another user may have made it.",
+            "Name the folder itself as install.path, or remove the link.",
+        )
+    if found.st_uid not in (0, os.geteuid()):
+        raise Problem(
+            f"{path} belongs to user {found.st_uid}, and this run is user {os.geteuid()}.",
+            f"See that nothing in it is foreign, then: chown -R {os.geteuid()} {path}; or set "
+            "another install path.",
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Problem(
+            f"{path} can be written by other users.",
+            f"See that nothing in it is foreign, then: chmod -R go-w {path}",
+        )
 
 
 def exchanged(one, other):

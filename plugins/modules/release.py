@@ -25,13 +25,20 @@ options:
   staging: {description: "The folder that the wheels were copied to, by hash.", type: path}
   # generated: documentation, by make docs
   keep:
-    description: How many releases stay on the node, the current
-      one included.
+    description: How many releases stay on the node. The current
+      and the previous release always stay, and so does a release
+      that is mounted or in use.
     type: int
     default: 2
+  in_use:
+    description: Old releases that have to stay, each with the reason,
+      such as the pod that mounts it. The node adds the releases
+      that it sees mounted or in use.
+    type: dict
+    default: {}
   wheels:
-    description: 'The wheels to install, the whole closure: no index
-      is asked. Each has C(file) and C(sha256).'
+    description: 'All wheels to install, dependencies included:
+      no index is used. Each has C(file) and C(sha256).'
     type: list
     elements: dict
     default: []
@@ -41,7 +48,7 @@ options:
     type: path
     default: /usr/bin/python3
   manifest:
-    description: What manifest.json in the release says.
+    description: The content of manifest.json in the release.
     type: dict
     default: {}
   # end of documentation
@@ -118,6 +125,13 @@ pruned:
   returned: state is active
   type: list
   elements: str
+kept:
+  description:
+    - Old releases that were not removed because they are mounted or in use, each with C(release_id)
+      and C(reason). They are removed by a later run that finds them unused.
+  returned: state is active
+  type: list
+  elements: dict
 fix:
   description: What to do about a failure.
   returned: failure
@@ -138,19 +152,12 @@ import tempfile
 import time
 
 from ..module_utils import release_files
-from ..module_utils.release_root import ASIDE, Root, remove
+from ..module_utils.release_root import ASIDE, Problem, Root, remove
+from ..module_utils.releases_in_use import find_uses
 from ansible.module_utils.basic import AnsibleModule
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-class Problem(Exception):
-    """A sentence that says what is wrong, and one that says what to do."""
-
-    def __init__(self, message, fix=""):
-        super().__init__(message)
-        self.fix = fix
 
 
 def sha256(path):
@@ -177,13 +184,16 @@ def writable(*paths):
 def locked(root):
     """One at a time; a second one waits, though not for ever."""
     os.makedirs(root.releases, mode=0o755, exist_ok=True)
-    with open(os.path.join(root.path, ".lock"), "w", encoding="ascii") as lock:
+    root.check()
+    path = os.path.join(root.path, ".lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with open(descriptor, "w", encoding="ascii") as lock:
         began = time.monotonic()
         while not taken(lock):
             if time.monotonic() - began > PATIENCE:
                 raise Problem(
-                    f"Another run has held {lock.name} for {PATIENCE} s.",
-                    f"See what it waits for (fuser {lock.name}), and run again.",
+                    f"Another run has held {path} for {PATIENCE} s.",
+                    f"See what it waits for (fuser {path}), and run again.",
                 )
             time.sleep(0.5)
         yield
@@ -340,7 +350,7 @@ def run(command, fix):
             if any(os.strerror(number) in line for line in lines):
                 raise OSError(number, os.strerror(number))
         errors = [line for line in lines if "error" in line.lower()] or lines
-        raise Problem(" ".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
+        raise Problem("\n".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
 
 
 def end(child):
@@ -361,17 +371,29 @@ def activate(root, params, check):
         )
     switched = before != release_id
     if check:
-        return {"changed": switched, "previous": previous, "pruned": []}
-    pruned = []
+        return {"changed": switched, "previous": previous, "pruned": [], "kept": []}
+    pruned, kept = [], []
     if switched or root.outdated(params["keep"]):
         with locked(root):
             if switched:
                 served = [line for line in root.history() if line != release_id]
                 root.switch(release_id, [*served, release_id])
-            pruned = root.outdated(params["keep"])
-            for name in pruned:
-                remove(root[name])
-    return {"changed": switched or bool(pruned), "previous": previous, "pruned": pruned}
+            pruned, kept = remove_unused(root, root.outdated(params["keep"]), params["in_use"])
+    changed = switched or bool(pruned)
+    return {"changed": changed, "previous": previous, "pruned": pruned, "kept": kept}
+
+
+def remove_unused(root, outdated, in_use):
+    """Remove old releases, but none that is mounted or in use. Return what went and what stayed."""
+    uses = {root[name]: reason for name, reason in in_use.items()}
+    uses.update(find_uses([root[name] for name in outdated if root[name] not in uses]))
+    kept = [
+        {"release_id": name, "reason": uses[root[name]]} for name in outdated if root[name] in uses
+    ]
+    pruned = [name for name in outdated if root[name] not in uses]
+    for name in pruned:
+        remove(root[name])
+    return pruned, kept
 
 
 def go_back(root, check):
@@ -408,6 +430,7 @@ def main():
             "staging": {"type": "path"},
             # generated: arguments, by make docs
             "keep": {"type": "int", "default": 2},
+            "in_use": {"type": "dict", "default": {}},
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "manifest": {"type": "dict", "default": {}},
@@ -424,7 +447,9 @@ def main():
     if params["release_id"] and not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z", params["release_id"]):
         module.fail_json(msg="{!r} is not a release id.".format(params["release_id"]))
     root = Root(os.path.abspath(params["root"]))
+    used = [root[params["release_id"]]] if params["release_id"] else []
     try:
+        root.check(*used, *filter(None, [params["staging"]]))
         if params["state"] == "query":
             module.exit_json(changed=False, **look(root, params))
         if params["state"] == "present":

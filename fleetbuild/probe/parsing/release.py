@@ -15,6 +15,7 @@ from fleetbuild.probe.parsing.text import is_too_long, lines, short
 MAX_RELEASES = 64
 MAX_MANIFEST = 256 * 1024  # characters; script.sh prints at most this much
 MAX_ITEMS = 5000
+_PREVIOUS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}) ([A-Za-z0-9][\w.-]{0,63})", re.ASCII)
 _NAMED = 3  # files in a sentence
 _RELEASE = re.compile(r"release ([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
 _DIFFERS = re.compile(r"differs \d{1,20} -?\d{1,20} \./(.+)")
@@ -64,6 +65,12 @@ def _manifests(text: str) -> tuple[dict[str, Manifest], list[str]]:
             manifests[manifest.release] = manifest
         at = _after_space(text, end)
     return manifests, warnings
+
+
+def read_previous(capture: Capture) -> dict[str, str]:
+    """Return the release that a rollback would switch to, by release name."""
+    found = map(_PREVIOUS.fullmatch, lines(capture, "previous", MAX_RELEASES, 200))
+    return {line[1]: line[2] for line in found if line}
 
 
 def _damaged(capture: Capture, manifests: Mapping[str, Manifest]) -> dict[str, str]:

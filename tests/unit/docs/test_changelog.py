@@ -27,6 +27,11 @@ def test_fragments_are_listed_by_kind_and_released_sections_stay() -> None:
     assert changelog.changelog(text, TEXTS) == text
 
 
+def test_a_release_gives_the_collection_its_version() -> None:
+    galaxy = (ROOT / "galaxy.yml").read_text()
+    assert "version: 0.9.1 # make" in changelog.with_version(galaxy, "0.9.1")
+
+
 def test_a_release_takes_the_fragments_over() -> None:
     text = changelog.changelog(RELEASED, TEXTS, "## 0.2.0 (2026-12-01)\n")
     assert text.index("## 0.2.0") < text.index("- Two.") < text.index("## 0.1.0")

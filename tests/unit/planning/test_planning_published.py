@@ -9,7 +9,7 @@ import pytest
 
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planner import published
-from fleetbuild.planning import Resolution, Source, build_request, lock_request, make_plan
+from fleetbuild.planning import Resolution, Source, build_request, make_plan
 from fleetbuild.planning.wheels.published import (
     Code,
     PublishedChoice,
@@ -85,6 +85,17 @@ def test_a_wheel_of_others_is_read():
     assert beyond.file is None
     assert "it uses avx2, fma, which avx does not have" in beyond.why
     assert "it is unknown" in chosen(PLAIN, target()).why
+
+
+def test_cuda_ptx_takes_only_published_wheels_that_are_known_to_have_the_ptx():
+    kernels = package("kernels", "1.0", recipe_of("kernels", "avx2", more="cuda: true"))
+    wanted = target(sms=("8.6",), ptx="8.6")
+    assert chosen(kernels, wanted, code=Code(sms=("8.6",), ptx=("8.6",))).file
+    for choice in (
+        chosen(kernels, wanted, code=Code(sms=("8.6",), ptx=("8.0",))),
+        chosen(TORCH, wanted, [gpu("8.6")]),
+    ):
+        assert "not known to have PTX for SM 8.6 (cuda_ptx)" in choice.why
 
 
 def test_gpu_code_of_others_must_serve_every_sm():
@@ -190,7 +201,7 @@ def test_what_fits_is_taken_and_the_rest_is_built():
     assert [each.name for each in groups["cpu-avx2-cp311"].dependencies or ()] == ["numpy"]
     assert groups["cpu-avx2-cp311"].release_id
     assert plan.summary.wheels_to_build == 1
-    question = lock_request(made.groups[1], [package()], made.eligibility)
+    question = made.requests[made.groups[1].name]
     assert question.requirements == ("hnswlib==0.8.0",)
     assert question.sources == ()
 

@@ -154,14 +154,14 @@ def test_only_what_is_kept_survives_gc(store, wheel):
 
 
 def test_files_are_fetched_once_by_hash(store, tmp_path):
-    source = tmp_path / "there.whl"
+    source = tmp_path / "there.zip"
     source.write_bytes(b"wheel")
     sha = hashlib.sha256(b"wheel").hexdigest()
     locked = LockedFile(
-        name="x", version="1", file="../../there.whl", sha256=sha, url=source.as_uri()
+        name="x", version="1", file="../../there.zip", sha256=sha, url=source.as_uri()
     )
     path = store.fetch(locked)
-    assert path == store.root / "files" / sha / "there.whl"
+    assert path == store.root / "files" / sha / "there.zip"
     source.unlink()
     assert store.fetch(locked) == path
 
