@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts it for `make test &`
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "molecule: runs a role's Molecule scenario in the lab")
     config.addinivalue_line("markers", "long: takes minutes; run by make test-long")
     config.addinivalue_line("markers", "fleet: needs the lab's real SSH nodes")

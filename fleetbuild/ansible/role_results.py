@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fleetbuild.models.result import KeptRelease
+
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
@@ -46,6 +48,7 @@ class RoleResult(BaseModel):
     reason: str = ""
     fix: str = ""
     log: str | None = None
+    kept: Annotated[tuple[KeptRelease, ...], Field(max_length=1000)] = ()
 
 
 class BuildProgress(BaseModel):
@@ -53,6 +56,7 @@ class BuildProgress(BaseModel):
 
     done: Count | None = None
     total: Count | None = None
+    steps: Count | None = None  # calls of a compiler so far, which also builds without [n/m] count
     last_line: str = ""
 
 

@@ -36,7 +36,7 @@ def check(run: Run, progress: Progress) -> Progress:
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         progress = _assign_builds(run, progress)
         _refuse_missing_supplies(progress)
-        if warning := run.tools.labels.prepare():
+        if warning := run.tools.labels.prepare(installs=True):
             run.tell("label", "warning", warning)
     _report_results(run, progress)
     return progress

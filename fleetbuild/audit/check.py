@@ -24,13 +24,9 @@ from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target
 from fleetbuild.text import version_key
+from fleetbuild.wheel_tags import supported_tags
 
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
-_PERENNIAL = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
-_PLATFORM = re.compile(
-    r"(?P<name>linux|manylinux\d+|manylinux_(?P<glibc>\d+_\d+)|musllinux_(?P<musl>\d+_\d+))"
-    r"_(?P<arch>\w+)"
-)
 
 
 def check_wheel(
@@ -85,43 +81,21 @@ def _required(text: str) -> str:
 
 
 def _tags(audit: WheelAudit, target: Target) -> Iterator[str]:
-    tags = [tag for text in audit.tags for tag in parse_tag(text)]
-    if tags and not any(_python_fits(tag, target.python) for tag in tags):
+    tags = {tag for text in audit.tags for tag in parse_tag(text)}
+    supported = supported_tags(target.python, target.arch, target.libc).keys()
+    if not tags or tags & supported:
+        return
+    if not {_python(tag) for tag in tags} & {_python(tag) for tag in supported}:
         yield f"{audit.file} is for {_either(tag.interpreter for tag in tags)}, not {target.python}"
-    if tags and not any(_platform_fits(tag, target) for tag in tags):
+    else:
         yield (
             f"{audit.file} is for {_either(tag.platform for tag in tags)}, not for Linux on "
             f"{target.arch} with {target.libc.family} {target.libc.floor}"
         )
 
 
-def _python_fits(tag: Tag, python: str) -> bool:
-    interpreter = python.rstrip("t")
-    if tag.abi == "none":
-        return tag.interpreter in (interpreter, "py3", f"py{interpreter[2:]}")
-    if tag.abi == "abi3":  # fits newer Pythons, but not free-threaded ones
-        oldest = tag.interpreter.removeprefix("cp3")
-        return (
-            python == interpreter
-            and oldest.isdigit()
-            and interpreter.removeprefix("cp3").isdigit()
-            and int(oldest) <= int(interpreter.removeprefix("cp3"))
-        )
-    return tag.interpreter == interpreter and tag.abi == python
-
-
-def _platform_fits(tag: Tag, target: Target) -> bool:
-    if tag.platform == "any":
-        return True
-    platform = _PLATFORM.fullmatch(tag.platform)
-    if platform is None or platform["arch"] != target.arch:
-        return False
-    if platform["name"] == "linux":
-        return True
-    family = "musl" if platform["musl"] else "glibc"
-    needs = platform["musl"] or platform["glibc"] or _PERENNIAL.get(platform["name"], "")
-    floor = version_key(target.libc.floor)
-    return family == target.libc.family and version_key(needs.replace("_", ".")) <= floor
+def _python(tag: Tag) -> tuple[str, str]:
+    return tag.interpreter, tag.abi
 
 
 def _elf(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:

@@ -73,5 +73,6 @@ class Facts(Frozen):
     install_filesystem: str | None = None  # type of the file system that holds the install path
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     release: dict[str, Manifest] = {}  # release name -> its current manifest on the node
+    previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
     warnings: tuple[str, ...] = ()

@@ -25,8 +25,13 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.planner.published import find_published
-from fleetbuild.planner.requested import build_requirements, requested_packages
+from fleetbuild.planner.requested import (
+    build_requirements,
+    recipe_by_source,
+    requested_packages,
+)
 from fleetbuild.planner.run_time_requirements import find_requirements
+from fleetbuild.planner.without_recipe import nodes_to_block
 from fleetbuild.planning import (
     LockRequest,
     Locks,
@@ -37,7 +42,6 @@ from fleetbuild.planning import (
     build_request,
     choose_packages,
     draft_plan,
-    lock_request,
     make_plan,
     nodes_blocking_dependencies,
     parse_packages,
@@ -121,7 +125,7 @@ def named_builders(
 
 
 class _PlanResolver:
-    """Resolves what one plan needs: published wheels, sources, dependencies, build requirements."""
+    """Resolve everything for one plan: published wheels, sources, dependencies, requirements."""
 
     def __init__(
         self,
@@ -134,6 +138,7 @@ class _PlanResolver:
         self.packages, self.recipes, self.store = packages, recipes, store
         self.resolutions: dict[LockRequest, Resolution] = {}
         self.sources: dict[str, Source] = dict(local)
+        self.chosen: dict[str, Recipe] = {}  # recipes chosen by what a source shows
         self.unfetched: Resolution | None = None
         self.unknown: dict[str, Resolution] = {}  # packages whose requirements are not known
         self.published: dict[tuple[str, str], PublishedChoice] = {}  # by package and group
@@ -216,7 +221,11 @@ class _PlanResolver:
     def _with_requirements(self, package: Package, requests: Sequence[LockRequest]) -> Package:
         """Return the package with its run-time requirements, if its recipe does not state them."""
         source = self.sources.get(package.name)
-        if source is None or source.file is None or package.recipe.requires is not None:
+        if source is None or source.file is None:
+            return package
+        recipe = self.chosen.get(package.name, package.recipe)
+        package = package.model_copy(update={"recipe": recipe})
+        if recipe.requires is not None:
             return package
         found = find_requirements(package, source, requests, self.store)
         if isinstance(found, Resolution):
@@ -231,10 +240,15 @@ class _PlanResolver:
         config: Config,
         builders: Sequence[str],
     ) -> PlanDraft:
-        """Lock what each group installs. Members whose old libc alone rules it out are blocked,
-        and the rest is grouped and locked again."""
+        """Lock the dependencies of each group.
+
+        A member is blocked if only its old libc rules them out; then the rest is grouped and locked
+        again.
+        """
         blocked: dict[str, tuple[str, str]] = {}
-        while True:
+        known: int | None = None
+        while known != len(blocked):
+            known = len(blocked)
             drafted = draft_plan(
                 inventory,
                 facts,
@@ -244,20 +258,15 @@ class _PlanResolver:
                 blocked=blocked,
                 published=self.published,
             )
-            requests = {
-                group.name: lock_request(group, self.packages, drafted.eligibility)
-                for group in drafted.groups
-            }
-            self._resolve(list(requests.values()))
+            blocked |= nodes_to_block(inventory, facts, drafted, self.sources)
+            if len(blocked) > known:
+                continue
+            self._resolve(list(drafted.requests.values()))
             self.dependencies = {
-                name: self.resolutions[asked].wheels for name, asked in requests.items()
+                name: self.resolutions[asked].wheels for name, asked in drafted.requests.items()
             }
-            old_libc_nodes = nodes_blocking_dependencies(
-                drafted, self.packages, facts, self.locks()
-            )
-            if not old_libc_nodes:
-                return drafted
-            blocked |= old_libc_nodes
+            blocked |= nodes_blocking_dependencies(drafted, facts, self.locks())
+        return drafted
 
     def lock_builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
         """Lock the build requirements of each wheel."""
@@ -285,20 +294,19 @@ class _PlanResolver:
         try:
             path = self.store.fetch(file)
         except FleetbuildError as problem:
-            # The plan is shown all the same; without a source the package has no lock.
+            # The plan is still shown; without a source the package has no lock.
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return None
-        return Source(
-            package=package.name,
-            version=package.version,
-            file=file,
-            build_requirements=build_requirements(read_source(path), package.recipe, self.recipes),
-        )
+        source = Source(package=package.name, version=package.version, file=file)
+        recipe, source = recipe_by_source(package.recipe, source, path, self.recipes)
+        self.chosen[package.name] = recipe
+        needed = build_requirements(read_source(path), recipe, self.recipes)
+        return source.model_copy(update={"build_requirements": needed})
 
     def _source_with_declared_requirements(self, package: Package, file: LockedFile) -> Source:
         """Return the source of a package whose recipe states its run-time requirements.
 
-        Only its build requirements are read; if that fails, the recipe's own have to do.
+        Only its build requirements are read; if that fails, the recipe's own are used.
         """
         source = Source(package=package.name, version=package.version, file=file)
         try:

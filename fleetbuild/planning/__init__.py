@@ -10,7 +10,6 @@ from fleetbuild.planning.document.serialize import dump_plan, read_plan
 from fleetbuild.planning.draft import (
     PlanDraft,
     draft_plan,
-    lock_request,
     nodes_blocking_dependencies,
     source_request,
 )
@@ -44,7 +43,6 @@ __all__ = [
     "explain_group",
     "explain_node",
     "fingerprint",
-    "lock_request",
     "make_plan",
     "nodes_blocking_dependencies",
     "parse_package",

@@ -28,12 +28,16 @@ Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
 
 
 class PlanDraft(Frozen):
-    """Eligibility of nodes, groups and wheels, before anything is locked."""
+    """Eligibility of nodes, groups and wheels, before anything is locked.
+
+    `requests` has, for each group, what to ask an index for.
+    """
 
     eligibility: dict[str, Eligibility]
     groups: tuple[DraftGroup, ...]
     wheels: tuple[DraftWheel, ...]
     merged: MergedTargets
+    requests: dict[str, LockRequest]
 
 
 def draft_plan(
@@ -70,7 +74,10 @@ def draft_plan(
         )
         for group in groups
     )
-    return PlanDraft(eligibility=eligibility, groups=groups, wheels=wheels, merged=merged)
+    requests = {group.name: _lock_request(group, packages, eligibility) for group in groups}
+    return PlanDraft(
+        eligibility=eligibility, groups=groups, wheels=wheels, merged=merged, requests=requests
+    )
 
 
 def _mark_blocked(
@@ -84,7 +91,7 @@ def _mark_blocked(
     }
 
 
-def lock_request(
+def _lock_request(
     group: DraftGroup, packages: Sequence[Package], eligibility: Mapping[str, Eligibility]
 ) -> LockRequest:
     """Return the request for everything that a group installs beside its wheels."""
@@ -116,7 +123,7 @@ def source_request(
 
 
 def nodes_blocking_dependencies(
-    drafted: PlanDraft, packages: Sequence[Package], facts: Mapping[str, Facts], locks: Locks
+    drafted: PlanDraft, facts: Mapping[str, Facts], locks: Locks
 ) -> dict[str, tuple[str, str]]:
     """Return the members whose old libc alone may leave their group without dependencies.
 
@@ -124,7 +131,7 @@ def nodes_blocking_dependencies(
     """
     old_libc_nodes: dict[str, tuple[str, str]] = {}
     for group in drafted.groups:
-        answer = locks[lock_request(group, packages, drafted.eligibility)]
+        answer = locks[drafted.requests[group.name]]
         if answer.problem is None or answer.offline:
             continue
         oldest = [name for name in group.nodes if libc_of(facts[name]) == group.target.libc.floor]

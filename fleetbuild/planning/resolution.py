@@ -53,6 +53,10 @@ class Source(Frozen):
     path: str | None = None  # the user's own path of a local source
     build_requirements: tuple[str, ...] = ()  # its own and its backend's
     metadata_problem: str | None = None  # why the requirements could not be read
+    # For a package without a recipe of its own: the signs of GPU code, and requirements that
+    # suggest it.
+    gpu_code: tuple[str, ...] = ()
+    gpu_requirements: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str | None:

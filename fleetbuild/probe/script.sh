@@ -138,6 +138,22 @@ read_release() {
   return "$found"
 }
 
+# For each release name, the release that a rollback would switch to: the last one in the history
+# that is verified and still there. As plugins/modules/release.py decides it.
+read_previous() {
+  for root in "$install_path" "$install_path"/*; do
+    [ -r "$root/history" ] || continue
+    name=${root##*/} now=$(readlink "$root/current") last=
+    [ "$root" = "$install_path" ] && name=default
+    while read -r id; do
+      [ "$id" != "${now##*/}" ] && [ -e "$root/releases/$id/bin/python" ] &&
+        grep -q '"verified": true' "$root/releases/$id/manifest.json" && last=$id
+    done <"$root/history"
+    [ -n "$last" ] && echo "$name $last"
+  done
+  true
+}
+
 # --- Python ---
 
 # One line: path, version, SOABI, then "venv" and "headers" where present, or "-" where neither is
@@ -310,26 +326,34 @@ read_mig() {
   within 8 nvidia-smi -L 2>&1
 }
 
-# What lspci would print, from /sys.
+# What lspci would print, from /sys: everything of NVIDIA, and the GPUs of AMD and Intel.
 pci_devices() {
   for device in /sys/bus/pci/devices/*; do
-    read -r vendor <"$device/vendor" && [ "$vendor" = 0x10de ] || continue
-    read -r id <"$device/device" || continue
+    read -r vendor <"$device/vendor" || continue
     read -r class <"$device/class" || continue
+    case $vendor$class in
+      0x10de*) maker='NVIDIA Corporation' ;;
+      0x10020x03* | 0x10020x1200*) maker='Advanced Micro Devices, Inc.' ;;
+      0x80860x03*) maker='Intel Corporation' ;;
+      *) continue ;;
+    esac
+    read -r id <"$device/device" || continue
     read -r revision <"$device/revision"
     class=${class#0x}
     class=${class%??}
     case $class in
       0300) kind='VGA compatible controller' ;;
       0302) kind='3D controller' ;;
+      1200) kind='Processing accelerators' ;;
       *) kind='Device' ;;
     esac
-    echo "${device##*/} $kind [$class]: NVIDIA Corporation Device [10de:${id#0x}] (rev ${revision#0x})"
+    echo "${device##*/} $kind [$class]: $maker Device [${vendor#0x}:${id#0x}] (rev ${revision#0x})"
   done
 }
 
 read_lspci() {
-  text=$( (have lspci && lspci -Dnn -d 10de:) || pci_devices)
+  text=$(have lspci && lspci -Dnn | grep -iE '\[10de:|\[(03..|1200)\]: .*\[(1002|8086):')
+  [ -n "$text" ] || text=$(pci_devices)
   [ -n "$text" ] && echo "$text"
 }
 
@@ -445,5 +469,9 @@ together() {
 
 mig=
 for device in "$split"/gpu*/mig; do [ -d "$device" ] && mig=mig; done
-together release disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
+previous=
+for history in "$install_path"/history "$install_path"/*/history; do
+  [ -r "$history" ] && previous=previous
+done
+together release $previous disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
 exit 0

@@ -29,7 +29,7 @@ from fleetbuild.models import LockedFile
 from fleetbuild.planning import LockRequest, Resolution
 from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.store.index_config import IndexSettings, without_login
-from fleetbuild.store.wheel_tags import best_wheel
+from fleetbuild.wheel_tags import best_wheel
 
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
 _DEADLINE = 300
@@ -173,7 +173,7 @@ def _problem_of_texts(request: LockRequest) -> Resolution | None:
             problem=f"What {names} requires at run time is not known.",
             fix=f"State it in a recipe for {names} beside fleetbuild.yml, with requires: [...].",
         )
-    texts = [(None, each) for each in request.requirements]
+    texts: list[tuple[str | None, str]] = [(None, each) for each in request.requirements]
     texts += [(known.name, each) for known in request.static_metadata for each in known.requires]
     for name, text in texts:
         by = f"{name} requires" if name else "It requires"

@@ -20,9 +20,9 @@ from fleetbuild.models._base import Frozen
 
 _DEFAULT_BACKEND = "setuptools.build_meta:__legacy__"  # PEP 517's, for a source that names none
 _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
-_MAX_TEXT = 1 << 20
-_MAX_MEMBERS = 500_000
-_MAX_BYTES = 16 << 30
+MAX_TEXT = 1 << 20
+MAX_MEMBERS = 500_000
+MAX_BYTES = 16 << 30
 
 
 class SourceMetadata(Frozen):
@@ -48,7 +48,7 @@ def read_source(path: Path) -> SourceMetadata:
 
 def read_texts(texts: Mapping[str, str], source: str) -> SourceMetadata:
     """Return the static metadata in the texts of PKG-INFO and pyproject.toml."""
-    pyproject = _toml(texts.get("pyproject.toml") or "", source)
+    pyproject = parse_toml(texts.get("pyproject.toml") or "", source)
     system = _table(pyproject.get("build-system"))
     pkg_info = texts.get("PKG-INFO") or ""
     project = _table(pyproject.get("project"))
@@ -145,9 +145,9 @@ def _texts_of_tar(path: Path) -> dict[str, str]:
     with tarfile.open(path, "r:*") as tar:
         for count, member in enumerate(tar):
             size += member.size
-            if count > _MAX_MEMBERS or size > _MAX_BYTES:
+            if count > MAX_MEMBERS or size > MAX_BYTES:
                 raise ValueError("it contains too many files for a source")
-            if (name := _wanted(member.name)) and member.isfile() and member.size <= _MAX_TEXT:
+            if (name := _wanted(member.name)) and member.isfile() and member.size <= MAX_TEXT:
                 file = tar.extractfile(member)
                 found[name] = file.read().decode("utf-8", "replace") if file else ""
             if len(found) == 2:
@@ -160,7 +160,7 @@ def _texts_of_zip(path: Path) -> dict[str, str]:
         return {
             name: archive.read(member).decode("utf-8", "replace")
             for member in archive.infolist()
-            if (name := _wanted(member.filename)) and member.file_size <= _MAX_TEXT
+            if (name := _wanted(member.filename)) and member.file_size <= MAX_TEXT
         }
 
 
@@ -170,12 +170,13 @@ def _wanted(member: str) -> str | None:
 
 
 def _text_of(path: Path) -> str:
-    if not path.is_file() or path.stat().st_size > _MAX_TEXT:
+    if not path.is_file() or path.stat().st_size > MAX_TEXT:
         return ""
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _toml(text: str, source: str) -> dict[str, Any]:
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """Return the content of a pyproject.toml; raise ConfigError if it is not TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:

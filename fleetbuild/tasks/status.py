@@ -1,4 +1,4 @@
-"""`fleetbuild status`: compare what serves on each node with what the last apply left there."""
+"""`fleetbuild status`: compare the release on each node with the one that the last apply left."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def _one(
         state="ok",
         group=current.group if current else None,
         release_id=current.id if current else None,
+        previous=facts.previous.get(release),
         verified=current.verified if current else False,
         packages=_packages(current),
         drift=drift,

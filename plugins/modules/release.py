@@ -23,13 +23,20 @@ options:
   staging: {description: "The folder that the wheels were copied to, by hash.", type: path}
   # generated: documentation, by make docs
   keep:
-    description: How many releases stay on the node, the current
-      one included.
+    description: How many releases stay on the node. The current
+      and the previous release always stay, and so does a release
+      that is mounted or in use.
     type: int
     default: 2
+  in_use:
+    description: Old releases that have to stay, each with the reason,
+      such as the pod that mounts it. The node adds the releases
+      that it sees mounted or in use.
+    type: dict
+    default: {}
   wheels:
-    description: 'The wheels to install, the whole closure: no index
-      is asked. Each has C(file) and C(sha256).'
+    description: 'All wheels to install, dependencies included:
+      no index is used. Each has C(file) and C(sha256).'
     type: list
     elements: dict
     default: []
@@ -39,7 +46,7 @@ options:
     type: path
     default: /usr/bin/python3
   manifest:
-    description: What manifest.json in the release says.
+    description: The content of manifest.json in the release.
     type: dict
     default: {}
   # end of documentation
@@ -116,6 +123,13 @@ pruned:
   returned: state is active
   type: list
   elements: str
+kept:
+  description:
+    - Old releases that were not removed because they are mounted or in use, each with C(release_id)
+      and C(reason). They are removed by a later run that finds them unused.
+  returned: state is active
+  type: list
+  elements: dict
 fix:
   description: What to do about a failure.
   returned: failure
@@ -135,6 +149,7 @@ import subprocess
 import tempfile
 import time
 
+from ..module_utils.releases_in_use import find_uses
 from ansible.module_utils.basic import AnsibleModule
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
@@ -201,13 +216,23 @@ class Root:
         write(os.path.join(self.path, "history"), "".join(line + "\n" for line in history))
 
     def outdated(self, keep):
-        """Releases to remove: all but the current one and the last that served or were made."""
+        """Releases to remove: all but the last that served or were made.
+
+        The current release stays, and the one that a rollback would return to.
+        """
         there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
         there.sort(key=lambda name: os.stat(self[name]).st_mtime)
         served = self.history()
         order = [name for name in there if name not in served] + served
         order = [name for name in order if name != self.serving()] + [self.serving()]
-        return order[: -max(keep, 1)]
+        stays = {self.serving(), *self.verified_before()[-1:]}
+        return [name for name in order[: -max(keep, 1)] if name not in stays]
+
+    def verified_before(self):
+        """The verified releases that served before the current one, the last one last."""
+        now = self.serving()
+        before = [name for name in self.history() if name != now]
+        return [name for name in before if (self.manifest(name) or {}).get("verified")]
 
 
 def refuse_foreign(path, found):
@@ -396,7 +421,7 @@ def run(command, fix):
         lines = said.read().decode("utf-8", "replace").strip().splitlines()
     if code != 0:
         errors = [line for line in lines if "error" in line.lower()] or lines
-        raise Problem(" ".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
+        raise Problem("\n".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
 
 
 def end(child):
@@ -416,17 +441,29 @@ def activate(root, params, check):
         )
     switched = before != release_id
     if check:
-        return {"changed": switched, "previous": before, "pruned": []}
-    pruned = []
+        return {"changed": switched, "previous": before, "pruned": [], "kept": []}
+    pruned, kept = [], []
     if switched or root.outdated(params["keep"]):
         with locked(root):
             if switched:
                 served = [line for line in root.history() if line != release_id]
                 root.switch(release_id, [*served, release_id])
-            pruned = root.outdated(params["keep"])
-            for name in pruned:
-                shutil.rmtree(root[name])
-    return {"changed": switched or bool(pruned), "previous": before, "pruned": pruned}
+            pruned, kept = remove_unused(root, root.outdated(params["keep"]), params["in_use"])
+    changed = switched or bool(pruned)
+    return {"changed": changed, "previous": before, "pruned": pruned, "kept": kept}
+
+
+def remove_unused(root, outdated, in_use):
+    """Remove old releases, but none that is mounted or in use. Return what went and what stayed."""
+    uses = {root[name]: reason for name, reason in in_use.items()}
+    uses.update(find_uses([root[name] for name in outdated if root[name] not in uses]))
+    kept = [
+        {"release_id": name, "reason": uses[root[name]]} for name in outdated if root[name] in uses
+    ]
+    pruned = [name for name in outdated if root[name] not in uses]
+    for name in pruned:
+        shutil.rmtree(root[name])
+    return pruned, kept
 
 
 def go_back(root, check):
@@ -457,6 +494,7 @@ def main():
             "staging": {"type": "path"},
             # generated: arguments, by make docs
             "keep": {"type": "int", "default": 2},
+            "in_use": {"type": "dict", "default": {}},
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "manifest": {"type": "dict", "default": {}},

@@ -27,7 +27,6 @@ from fleetbuild.planning import (
     Source,
     build_request,
     draft_plan,
-    lock_request,
     make_plan,
 )
 from fleetbuild.recipes import Recipe, find_recipe, parse_recipe
@@ -118,14 +117,13 @@ def drafted(fleet: dict[str, Facts], packages: Any = (HNSWLIB,), nodes: Any = No
 def answers(
     made: PlanDraft,
     fleet: dict[str, Facts],
-    packages: Any = (HNSWLIB,),
     *,
     sources: Any = (SOURCE,),
     closure: Resolution = NUMPY,
     build: Resolution = BUILD,
 ) -> Locks:
     """The same answers to all that this draft asks."""
-    found = {lock_request(group, packages, made.eligibility): closure for group in made.groups}
+    found = dict.fromkeys(made.requests.values(), closure)
     by_package = {source.package: source for source in sources}
     for wheel in made.wheels:
         source = by_package.get(wheel.package.name)
@@ -156,7 +154,7 @@ def planned(
         packages,
         config,
         drafted=made,
-        locks=answers(made, fleet, packages, **more) if locks is None else locks,
+        locks=answers(made, fleet, **more) if locks is None else locks,
         store=store or {},
         created="2026-01-01T00:00:00+00:00",
         facts_source=facts_source,

@@ -1,8 +1,8 @@
 """Assemble the plan from a draft, its locks and the contents of the store. No I/O here.
 
 In: inventory, facts, packages, configuration, `PlanDraft`, `Locks`, `StoreView`. Out: a `Plan` with
-its digest. Last step of planning: `draft_plan` makes the draft, and `lock_request` and
-`build_request` say what has to be resolved for it first.
+its digest. Last step of planning: `draft_plan` makes the draft, whose `requests` and
+`build_request` say what has to be resolved first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fleetbuild.planning.document.warnings import (
     plan_warnings,
     unread_sources,
 )
-from fleetbuild.planning.draft import PlanDraft, lock_request
+from fleetbuild.planning.draft import PlanDraft
 from fleetbuild.planning.eligibility.assess import kubernetes_node
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.packages import Package
@@ -62,7 +62,7 @@ class _PlanInputs:
 
     def closure(self, group: DraftGroup) -> Resolution:
         """Return the dependencies that the group installs with its wheels."""
-        return self.locks[lock_request(group, self.packages, self.drafted.eligibility)]
+        return self.locks[self.drafted.requests[group.name]]
 
     def problems(self) -> dict[str, tuple[str, str]]:
         """Return the blocked groups: name -> reason, fix."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fleetbuild.models import Capture, Facts, Libc, Manifest, Os, Python
 from fleetbuild.probe.parsing.cpu import Cpu, read_cpu
 from fleetbuild.probe.parsing.gpu import read_gpus
-from fleetbuild.probe.parsing.release import read_release
+from fleetbuild.probe.parsing.release import read_previous, read_release
 from fleetbuild.probe.parsing.text import lines, short, too_long
 
 MAX_WARNINGS = 32
@@ -67,6 +67,7 @@ def facts_of(capture: Capture) -> Facts:
         install_filesystem=file_system,
         toolchain=_toolchain(capture),
         release=release,
+        previous=read_previous(capture),
         warnings=(
             *too_long(capture),
             *cpu.warnings,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 
 from pydantic import ValidationError
 
 from fleetbuild.models import Capture, Manifest
-from fleetbuild.probe.parsing.text import is_too_long, short
+from fleetbuild.probe.parsing.text import is_too_long, lines, short
 
 MAX_RELEASES = 64
 MAX_MANIFEST = 256 * 1024  # characters; script.sh prints at most this much
 MAX_ITEMS = 5000
+_PREVIOUS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}) ([A-Za-z0-9][\w.-]{0,63})", re.ASCII)
 
 
 def read_release(capture: Capture) -> tuple[dict[str, Manifest], list[str]]:
@@ -36,6 +38,12 @@ def read_release(capture: Capture) -> tuple[dict[str, Manifest], list[str]]:
             manifests[manifest.release] = manifest
         at = _after_space(text, end)
     return manifests, warnings
+
+
+def read_previous(capture: Capture) -> dict[str, str]:
+    """Return the release that a rollback would switch to, by release name."""
+    found = map(_PREVIOUS.fullmatch, lines(capture, "previous", MAX_RELEASES, 200))
+    return {line[1]: line[2] for line in found if line}
 
 
 def _after_space(text: str, at: int) -> int:

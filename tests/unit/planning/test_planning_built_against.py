@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.errors import ConfigError, RecipeError
-from fleetbuild.planning import LockRequest, Resolution, Source, build_request, lock_request
+from fleetbuild.planning import LockRequest, Resolution, Source, build_request
 from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.planning.wheels.draft import building_order
 from tests.factories.fleets import (
@@ -106,7 +106,7 @@ def test_a_change_below_is_a_change_above():
 
 def test_the_closure_is_asked_with_stand_ins():
     made = drafted({"a": facts("avx2")}, [VISION, TORCH])
-    asked = lock_request(made.groups[0], [VISION, TORCH], made.eligibility)
+    asked = made.requests[made.groups[0].name]
     assert asked.requirements == ("torchvision==1.0",)
     assert asked.sources == ("torchvision",)
     torch = StaticMetadata(name="torch", version="2.13.0", requires=("numpy", "cpu-avx2"))
@@ -151,7 +151,7 @@ def test_without_the_lock_below_there_is_no_key_above():
     fleet = {"a": facts()}
     release = [VISION, TORCH]
     made = drafted(fleet, release)
-    locks = answers(made, fleet, release, sources=SOURCES[1:2])
+    locks = answers(made, fleet, sources=SOURCES[1:2])
     vision, torch = planned(fleet, packages=release, locks=locks).groups[0].wheels
     assert (vision.artifact_key, torch.artifact_key) == (None, None)
 
@@ -160,7 +160,7 @@ def test_a_build_that_cannot_be_resolved_blocks_its_groups():
     fleet = {"a": facts()}
     release = [VISION, TORCH]
     made = drafted(fleet, release)
-    locks = answers(made, fleet, release, sources=SOURCES)
+    locks = answers(made, fleet, sources=SOURCES)
     vision = build_request(made.wheels[1], SOURCES[1], fleet)
     locks.resolutions[vision] = Resolution(problem="numpy does not go with it.", fix="Look.")
     plan = planned(fleet, packages=release, locks=locks)

@@ -14,7 +14,6 @@ from fleetbuild.planning import (
     Resolution,
     draft_plan,
     dump_plan,
-    lock_request,
     make_plan,
     nodes_blocking_dependencies,
 )
@@ -337,12 +336,12 @@ def test_a_closure_that_does_not_exist_blocks_its_group_alone():
     fleet = {"a": facts("avx"), "b": facts("avx2")}
     made = drafted(fleet)
     locks = answers(made, fleet)
-    bad = lock_request(made.groups[0], [package()], made.eligibility)
+    bad = made.requests[made.groups[0].name]
     problem = Resolution(problem="numpy has no wheel.", fix="Build it.")
     # Both groups ask the same question unless their libc differs.
     fleet = {"a": facts("avx", "2.17"), "b": facts("avx2")}
     made = drafted(fleet)
-    bad = lock_request(made.groups[0], [package()], made.eligibility)
+    bad = made.requests[made.groups[0].name]
     locks = answers(made, fleet)
     locks = locks.model_copy(update={"resolutions": {**locks.resolutions, bad: problem}})
     plan = planned(fleet, locks=locks)
@@ -353,7 +352,7 @@ def test_a_closure_that_does_not_exist_blocks_its_group_alone():
     assert plan.groups[0].wheels[0].action == "blocked"
     assert plan.lock == "complete"
     assert plan.summary.nodes_blocked == 1
-    assert nodes_blocking_dependencies(made, [package()], fleet, locks) == {}
+    assert nodes_blocking_dependencies(made, fleet, locks) == {}
 
 
 def test_build_requirements_that_cannot_be_had_block():
@@ -367,8 +366,8 @@ def test_a_member_that_alone_hinders_is_blocked_and_the_rest_goes_on():
     packages = [package()]
     made = drafted(fleet)
     bad = Resolution(problem="numpy needs glibc 2.28.", fix="Update it.")
-    locks = Locks(resolutions={lock_request(made.groups[0], packages, made.eligibility): bad})
-    old_libc_nodes = nodes_blocking_dependencies(made, packages, fleet, locks)
+    locks = Locks(resolutions={made.requests[made.groups[0].name]: bad})
+    old_libc_nodes = nodes_blocking_dependencies(made, fleet, locks)
     assert old_libc_nodes == {"old": ("numpy needs glibc 2.28.", "Update it.")}
     again = draft_plan(inventory(fleet), fleet, packages, Config(), blocked=old_libc_nodes)
     assert [group.nodes for group in again.groups] == [("new", "new2")]
@@ -383,7 +382,7 @@ def test_a_member_that_alone_hinders_is_blocked_and_the_rest_goes_on():
 def test_the_lock_is_for_the_oldest_interpreter_of_the_group():
     fleet = {"a": facts(pythons=(python("3.11.9"),)), "b": facts(pythons=(python("3.11.0rc1"),))}
     made = drafted(fleet)
-    assert lock_request(made.groups[0], [package()], made.eligibility).python_version == "3.11.0"
+    assert made.requests[made.groups[0].name].python_version == "3.11.0"
 
 
 def test_a_source_without_build_requirements_needs_no_build_lock():

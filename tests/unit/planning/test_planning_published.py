@@ -9,7 +9,7 @@ import pytest
 
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planner import published
-from fleetbuild.planning import Resolution, Source, build_request, lock_request, make_plan
+from fleetbuild.planning import Resolution, Source, build_request, make_plan
 from fleetbuild.planning.wheels.published import (
     Code,
     PublishedChoice,
@@ -190,7 +190,7 @@ def test_what_fits_is_taken_and_the_rest_is_built():
     assert [each.name for each in groups["cpu-avx2-cp311"].dependencies or ()] == ["numpy"]
     assert groups["cpu-avx2-cp311"].release_id
     assert plan.summary.wheels_to_build == 1
-    question = lock_request(made.groups[1], [package()], made.eligibility)
+    question = made.requests[made.groups[1].name]
     assert question.requirements == ("hnswlib==0.8.0",)
     assert question.sources == ()
 

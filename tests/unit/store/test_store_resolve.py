@@ -12,7 +12,7 @@ from fleetbuild.planning import LockRequest
 from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.store import IndexSettings, index_settings
 from fleetbuild.store.resolve import locate, newest_version, resolve, resolve_all
-from fleetbuild.store.wheel_tags import best_wheel
+from fleetbuild.wheel_tags import best_wheel
 from tests.factories.files import make_sdist, make_wheel, only
 
 

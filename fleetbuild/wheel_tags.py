@@ -1,6 +1,7 @@
-"""Choose the wheel that a target prefers, by its tags.
+"""Wheel tags: which a target supports, and which wheel it prefers.
 
 In: Python, architecture and libc of a target. Out: supported tags with ranks; the best file name.
+The store uses them to choose a wheel of an index, the audit to check a built wheel.
 """
 
 from __future__ import annotations
