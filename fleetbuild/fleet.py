@@ -54,7 +54,7 @@ from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.store_fetch import open_store
-from fleetbuild.tasks.verify import verify_task
+from fleetbuild.tasks.verify import repair_damaged, verify_task
 from fleetbuild.wiring import (
     FleetAccess,
     apply_tools,
@@ -222,23 +222,30 @@ class Fleet:
         """
         plan = plan or self._plan()
         plan.require_ssh()
+        result = self._carry_out(plan)
+        self._last = plan
+        return result
+
+    def _carry_out(self, plan: Plan) -> Result:
         access = self._access(plan.install_path)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)
             run = Run(plan, self.inventory, self._state, tools, journal, self.on_event)
-            result = carry_out(run)
-        self._last = plan
-        return result
+            return carry_out(run)
 
-    def verify(self) -> Result:
-        """Run the checks of each node's current release again."""
+    def verify(self, *, repair: bool = False) -> Result:
+        """Run the checks of each node's current release again.
+
+        `repair` installs releases that are damaged or lost again, from the last plan.
+        """
         plan = self.last_plan()
         config = self._installed(plan)
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
         task = verify_task(config.install.path, config.release, checks)
-        return self._run_task(task, plan, config)
+        result = self._run_task(task, plan, config)
+        return repair_damaged(result, plan, self._state, self._carry_out) if repair else result
 
     def rollback(self) -> Result:
         """Switch each node back to its previous release."""

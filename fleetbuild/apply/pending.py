@@ -157,6 +157,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "timeout": wheel.timeout_seconds,
             # The CUDA toolkit is not a distribution package; the check stage has looked for it.
             "libraries": [name for name in wheel.requires.libraries if name != "cuda"],
+            "tools": list(wheel.requires.tools),
             "source": place.source,
             "source_sha256": place.source_sha256,
             "requirements": place.requirements,

@@ -14,7 +14,7 @@ from pathlib import Path
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
-from fleetbuild.apply.wave import wave, wheels_of
+from fleetbuild.apply.wave import install_spec, wave
 from fleetbuild.audit.downloads import shared_files
 from fleetbuild.models import NodeResult, PlannedGroup
 from fleetbuild.text import fold
@@ -60,8 +60,8 @@ def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
 def _refuse_shared_files(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
     """Fail the group if two of its wheels install the same file: one would replace the other's."""
     names = pending_nodes(group, progress.nodes)
-    wheels = wheels_of(progress, group) if names else ()
-    problems = shared_files(Path(wheel.path) for wheel in wheels)
+    spec = install_spec(run, progress, group, names[0], {}) if names else None
+    problems = shared_files(Path(wheel.path) for wheel in spec.wheels) if spec else ()
     if not problems:
         return progress
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""

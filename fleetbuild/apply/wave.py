@@ -53,7 +53,7 @@ def wave(
             limit=sorted(names),
             extravars={
                 "fleetbuild_installs": {
-                    name: _spec(run, progress, group, name, pods.get(name, {})).model_dump(
+                    name: install_spec(run, progress, group, name, pods.get(name, {})).model_dump(
                         mode="json", exclude_unset=True
                     )
                     for name in names
@@ -77,29 +77,26 @@ def wave(
     )
 
 
-def _spec(
+def install_spec(
     run: Run, progress: Progress, group: PlannedGroup, name: str, in_use: Mapping[str, str]
 ) -> InstallSpec:
+    """Return what the install role gets for a node. `in_use` is the releases to keep, and why."""
     return InstallSpec(
         path=run.plan.install_path,
         release=run.plan.release,
         release_id=str(group.release_id),
         python=str(run.plan.nodes[name].python),
-        wheels=wheels_of(progress, group),
+        wheels=(
+            *(_built(progress, wheel) for wheel in group.wheels),
+            *(_fetched(progress, file) for file in group.dependencies or ()),
+        ),
         manifest=manifest(run, progress, group, name).model_dump(mode="json"),
         keep=run.plan.keep,
         in_use=dict(in_use),
         imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
         checks=tuple(check for wheel in group.wheels for check in wheel.checks),
         features=tuple(group.target.features),
-    )
-
-
-def wheels_of(progress: Progress, group: PlannedGroup) -> tuple[InstalledWheel, ...]:
-    """Return everything that a release of this group holds."""
-    return (
-        *(_built(progress, wheel) for wheel in group.wheels),
-        *(_fetched(progress, file) for file in group.dependencies or ()),
+        files=False,  # the install has just written and recorded them
     )
 
 

@@ -65,7 +65,7 @@ def needed_libraries(path: Path) -> tuple[str, ...]:
     try:
         with zipfile.ZipFile(path) as file:
             archive = Archive(file)
-            needed = set()
+            needed: set[str] = set()
             for name in archive.names:
                 if archive.head(name) == MAGIC:
                     with archive.mapped(name) as data:

@@ -60,6 +60,8 @@ class Requires(Frozen):
     disk_gb: float = 1
     memory_gb: float = 1
     libraries: dict[str, str] = {}  # system libraries that every node needs: name -> description
+    # Programs beside compilers: name, with ">=" and the oldest version if there is one -> where from.
+    tools: dict[str, str] = {}
     to_supply: tuple[
         str, ...
     ] = ()  # sentences; with any of them, apply stops before the first build

@@ -33,6 +33,7 @@ class NodeResult(Frozen):
     fix: str | None = None
     log: str | None = None  # what Ansible printed in the run that failed
     kept: tuple[KeptRelease, ...] = ()
+    damaged: bool = False  # whether its release is damaged or lost, so that it must be reinstalled
 
 
 class WheelResult(Frozen):

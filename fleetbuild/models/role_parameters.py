@@ -186,6 +186,10 @@ class BuildSpec(Frozen):
         tuple[str, ...],
         Parameter("Libraries of the system for the role toolchain to install.", role=False),
     ] = ()
+    tools: Annotated[
+        tuple[str, ...],
+        Parameter("Programs for the role toolchain to install, such as cargo>=1.63.", role=False),
+    ] = ()
     workspace: Annotated[
         str, Parameter("A stable folder for builds and the compiler cache, on the node.")
     ] = "~/.cache/fleetbuild"
@@ -253,6 +257,13 @@ class VerifySpec(ReleaseSpec):
             module=True,
         ),
     ] = ()
+    files: Annotated[
+        bool,
+        Parameter(
+            "Whether to read every file first and compare it with the record of the install.",
+            module=True,
+        ),
+    ] = True
 
 
 class ReleaseContents(ReleaseSpec):

@@ -174,6 +174,7 @@ class _PlanResolver:
         for package in built:
             if package.name not in self.sources and package.recipe.source:
                 self._fetch_recipe_source(package)
+        built = [package for package in built if not package.recipe.not_buildable]
         pinned = [package for package in built if package.name not in self.sources]
         if self.unfetched:
             return False

@@ -17,7 +17,7 @@ from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, 
 
 
 class FleetStore:
-    """The wheels in a state directory. All but `list` need the last plan."""
+    """The wheels in a state directory. All but `list`, `check` and `remove` need the last plan."""
 
     def __init__(
         self, state: StateDir, last_plan: Callable[[], Plan], config: Callable[[], Config]
@@ -46,6 +46,25 @@ class FleetStore:
         plan = self._last_plan()
         with hold_run_lock(self._state.create().lock_file):
             return collect_garbage(plan, self._state)
+
+    def check(self) -> tuple[Path, ...]:
+        """Read every wheel and download, and remove the damaged ones; return their paths.
+
+        The next plan builds removed wheels again, and the next apply fetches removed downloads.
+        """
+        with hold_run_lock(self._state.create().lock_file):
+            return self._store.check()
+
+    def remove(self, name: str) -> tuple[Path, ...]:
+        """Remove wheels by package, NAME==VERSION, artifact key or sha256; return their paths."""
+        with hold_run_lock(self._state.create().lock_file):
+            removed = self._store.remove(name)
+        if not removed:
+            raise UsageError(
+                f"The store has no wheel {name}.",
+                "See the names and keys with: fleetbuild store list",
+            )
+        return removed
 
     def fetch(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Fetch the locked dependencies of the last plan's groups.

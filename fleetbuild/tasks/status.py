@@ -49,6 +49,8 @@ def _one(
         )
     current = facts.release.get(release)
     drift, sentence = _drift(current, left)
+    if release in facts.damaged:
+        drift, sentence = "damaged", f"Its release is damaged: {facts.damaged[release]}."
     return NodeStatus(
         node=name,
         state="ok",
@@ -147,7 +149,7 @@ def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | N
             f"It serves release {current.id}, but {_by(left).lower()} left {left.release_id}.",
         )
     if not current.verified:
-        return "changed", "Its manifest no longer marks the release as verified."
+        return "changed", "The release is not marked as verified: its last verification failed."
     if current.group != left.group:
         return "changed", f"Its manifest names group {current.group} instead of {left.group}."
     return "none", "It was rolled back to this release." if left.state == "rolled_back" else ""

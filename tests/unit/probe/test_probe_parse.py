@@ -257,6 +257,7 @@ GOOD = CPU | {
     "toolchain": "gcc 12.2.0\n",
     "release": json.dumps(MANIFEST),
     "previous": "default r1\n",
+    "release-files": f"release default\nrecord {'0' * 64}\ndiffers 1 2 ./lib/a.so\n",
     "sve": "32\n",
     "device-tree": "model: NVIDIA Jetson Orin\ncompatible: nvidia,tegra234\n",
     "mig": "0, A100, Enabled\nGPU 0: A100\n  MIG 1g.10gb     Device  0: (UUID: MIG-0)\n",
