@@ -53,7 +53,7 @@ def blocks() -> Iterator[Block]:
         yield Block(f"roles/{role}/defaults/main.yml", "defaults", lambda r=role: _defaults(r))
         specs = f"roles/{role}/meta/argument_specs.yml"
         yield Block(specs, "main", lambda s=spec: _yaml(_options(s)))
-    keep = {"path", "release", "release_id", "keep"}
+    keep = {"path", "release", "release_id", "keep", "in_use"}
     for entry, names in (("activate", keep), ("rollback", {"path", "release"})):
         part = {name: each for name, each in _options(InstallRole).items() if name in names}
         specs = "roles/install_wheel/meta/argument_specs.yml"

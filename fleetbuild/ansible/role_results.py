@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fleetbuild.models.result import KeptRelease
+
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
@@ -42,10 +44,12 @@ class RoleResult(BaseModel):
     cached: bool = False
     active: bool = False
     release_id: str | None = None
+    damaged: bool = False
     output: str = ""
     reason: str = ""
     fix: str = ""
     log: str | None = None
+    kept: Annotated[tuple[KeptRelease, ...], Field(max_length=1000)] = ()
 
 
 class BuildProgress(BaseModel):
@@ -53,6 +57,7 @@ class BuildProgress(BaseModel):
 
     done: Count | None = None
     total: Count | None = None
+    steps: Count | None = None  # calls of a compiler so far, which also builds without [n/m] count
     last_line: str = ""
 
 

@@ -17,6 +17,7 @@ from fleetbuild.labelling.labeller import (
 )
 from fleetbuild.labelling.serving import note_reply
 from fleetbuild.models import Manifest, ignore
+from fleetbuild.models.result import LabelResult
 
 
 def withdraw_labels(run: Run, progress: Progress, names: Sequence[str]) -> Progress:
@@ -24,7 +25,7 @@ def withdraw_labels(run: Run, progress: Progress, names: Sequence[str]) -> Progr
 
     A node whose labels cannot be removed is not changed, because pods are still scheduled there.
     """
-    results = run.tools.labels.withdraw(names) if names else {}
+    results = run.tools.labels.withdraw(names, serves=True) if names else {}
     if not results:
         return progress
     groups = _group_of_node(run)
@@ -37,7 +38,7 @@ def withdraw_labels(run: Run, progress: Progress, names: Sequence[str]) -> Progr
 
 
 def publish_labels(run: Run, progress: Progress, installed: Mapping[str, Manifest]) -> Progress:
-    """Label the nodes that were installed; probe the others for the release that serves there."""
+    """Label the installed nodes; probe the other nodes for the release that serves there."""
     states = {name: progress.nodes[name].state for name in installed}
     served = {
         name: manifest.model_copy(update={"verified": True})
@@ -52,7 +53,11 @@ def publish_labels(run: Run, progress: Progress, installed: Mapping[str, Manifes
         if name not in served and (name in progress.labels or states[name] != "unreachable")
     ]
     facts = run.tools.probe([run.inventory[name] for name in probed], ignore) if probed else {}
-    return _publish(run, progress, served | verified_releases(facts, run.plan.release))
+    verified = verified_releases(facts, run.plan.release)
+    empty = [name for name, said in facts.items() if said.state == "ok" and name not in verified]
+    if empty:
+        progress = _with_results(run, progress, run.tools.labels.withdraw(empty), OFF)
+    return _publish(run, progress, served | verified)
 
 
 def label_up_to_date(run: Run, progress: Progress) -> Progress:
@@ -63,11 +68,19 @@ def label_up_to_date(run: Run, progress: Progress) -> Progress:
 
 
 def _publish(run: Run, progress: Progress, served: Mapping[str, Manifest]) -> Progress:
-    results = run.tools.labels.publish(served) if served else {}
+    return _with_results(run, progress, run.tools.labels.publish(served) if served else {})
+
+
+def _with_results(
+    run: Run, progress: Progress, results: Mapping[str, LabelResult], done: str = ""
+) -> Progress:
     if not results:
         return progress
-    report_labels(run.on_event, results, _group_of_node(run))
-    run.journal.note("labels on", nodes=sorted(name for name in results if results[name].well))
+    report_labels(run.on_event, dict(results), _group_of_node(run), done)
+    run.journal.note(
+        "labels off" if done else "labels on",
+        nodes=sorted(name for name in results if results[name].well),
+    )
     relabelled = any(result.state == "labelled" for result in results.values())
     return replace(
         progress,

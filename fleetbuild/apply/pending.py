@@ -262,6 +262,6 @@ def canaries(group: PlannedGroup, facts: Mapping[str, Facts], count: int) -> tup
 
 
 def _strength(facts: Facts) -> tuple[int, tuple[int, ...], float]:
-    # The likeliest cause of failure first: missing instructions, an old libc, too little memory.
+    # The most likely cause of failure first: missing instructions, an old libc, too little memory.
     libc = version_key(facts.libc.version) if facts.libc else ()
     return len(_CODE_FEATURES & set(facts.features)), libc, facts.memory_gb or 0.0

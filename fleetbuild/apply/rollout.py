@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
-from fleetbuild.apply.wave import wave
+from fleetbuild.apply.wave import install_spec, wave
+from fleetbuild.audit.downloads import shared_files
 from fleetbuild.models import NodeResult, PlannedGroup
 from fleetbuild.text import fold
 
@@ -46,12 +48,33 @@ def rollout(run: Run, progress: Progress) -> Progress:
 
 def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
     before = frozenset(progress.nodes)
+    progress = _refuse_shared_files(run, progress, group)
     progress = _try_canaries(run, progress, group)
     size = run.plan.rollout.batch(len(group.nodes))
     while batch := pending_nodes(group, progress.nodes)[:size]:
         progress = wave(run, progress, group, batch, "node")
-        progress = _hold_back(progress, group, _over_limit(run, progress, group, before))
+        progress = _hold_back(run, progress, group, _over_limit(run, progress, group, before))
     return progress
+
+
+def _refuse_shared_files(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
+    """Fail the group if two of its wheels install the same file: one would replace the other's."""
+    names = pending_nodes(group, progress.nodes)
+    spec = install_spec(run, progress, group, names[0], {}) if names else None
+    problems = shared_files(Path(wheel.path) for wheel in spec.wheels) if spec else ()
+    if not problems:
+        return progress
+    more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+    reason = f"Wheels of this release share files: {'; '.join(problems[:3])}{more}."
+    fix = "Leave out one of these packages, or take versions that do not share files."
+    run.tell("install", "failed", reason, group=group.name, fix=fix)
+    failed = {
+        name: NodeResult(
+            node=name, group=group.name, state="install_failed", reason=reason, fix=fix
+        )
+        for name in names
+    }
+    return replace(progress, nodes={**progress.nodes, **failed})
 
 
 def _try_canaries(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
@@ -74,7 +97,7 @@ def _try_canaries(run: Run, progress: Progress, group: PlannedGroup) -> Progress
             or _canaries_unreachable(progress, [*unreachable, *second])
             or _over_limit(run, progress, group, before)
         )
-    return _hold_back(progress, group, problem)
+    return _hold_back(run, progress, group, problem)
 
 
 def _pending(names: Iterable[str], progress: Progress) -> list[str]:
@@ -85,15 +108,17 @@ def _unreachable(progress: Progress, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if progress.nodes[name].state == "unreachable")
 
 
-def _hold_back(progress: Progress, group: PlannedGroup, why: Reason | None) -> Progress:
+def _hold_back(run: Run, progress: Progress, group: PlannedGroup, why: Reason | None) -> Progress:
     """Mark the pending nodes of a stopped group as not reached, with the reason and a fix."""
-    if why is None:
+    names = pending_nodes(group, progress.nodes)
+    if why is None or not names:
         return progress
+    run.tell("install", "skipped", why[0], group=group.name, nodes=names, fix=why[1] or "")
     held = {
         name: NodeResult(
             node=name, group=group.name, state="not_reached", reason=why[0], fix=why[1]
         )
-        for name in pending_nodes(group, progress.nodes)
+        for name in names
     }
     return replace(progress, nodes={**progress.nodes, **held})
 

@@ -1,4 +1,4 @@
-"""One wave of a rollout: install, verify and activate a release on some nodes of a group.
+"""One wave of a rollout: install, verify and activate a release on some nodes of one group.
 
 In: a group, the names of its nodes, the wheels. Out: the progress with a result for each node. A
 node installs the release beside the current one, verifies it with its own interpreter, and only
@@ -7,7 +7,7 @@ then switches to it (see playbooks/install.yml), so a failure leaves the previou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from fleetbuild.models import (
     PlannedGroup,
     PlannedWheel,
     Stage,
+    release_root,
 )
 from fleetbuild.models.role_parameters import InstalledWheel, InstallSpec
 from fleetbuild.text import count
@@ -42,14 +43,17 @@ def wave(
     if not names:
         return progress
     replies: dict[str, RoleResult] = {}
+    root = release_root(run.plan.install_path, run.plan.release)
+    pods = run.tools.labels.mounted_releases(names, root)
     run.state.mark_changing(names)
-    with run.stage("install", count(len(names), who), group=group.name) as outcome:
+    details = {"group": group.name, "nodes": tuple(names)}
+    with run.stage("install", count(len(names), who), **details) as outcome:
         hosts = run.tools.playbook(
             "install.yml",
             limit=sorted(names),
             extravars={
                 "fleetbuild_installs": {
-                    name: _spec(run, progress, group, name).model_dump(
+                    name: install_spec(run, progress, group, name, pods.get(name, {})).model_dump(
                         mode="json", exclude_unset=True
                     )
                     for name in names
@@ -61,7 +65,8 @@ def wave(
             _result(group, name, replies.get(name), hosts.get(name), _serving(run, progress, name))
             for name in names
         ]
-        outcome.failures = sum(result.state != "installed" for result in results)
+        outcome.nodes = tuple(result.node for result in results if result.state == "installed")
+        outcome.failures = len(results) - len(outcome.nodes)
     for result in results:
         run.journal.note("node ended", node=result.node, state=result.state)
         if result.state != "installed":
@@ -72,7 +77,10 @@ def wave(
     )
 
 
-def _spec(run: Run, progress: Progress, group: PlannedGroup, name: str) -> InstallSpec:
+def install_spec(
+    run: Run, progress: Progress, group: PlannedGroup, name: str, in_use: Mapping[str, str]
+) -> InstallSpec:
+    """Return what the install role gets for a node. `in_use` is the releases to keep, and why."""
     return InstallSpec(
         path=run.plan.install_path,
         release=run.plan.release,
@@ -84,9 +92,11 @@ def _spec(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Insta
         ),
         manifest=manifest(run, progress, group, name).model_dump(mode="json"),
         keep=run.plan.keep,
+        in_use=dict(in_use),
         imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
         checks=tuple(check for wheel in group.wheels for check in wheel.checks),
         features=tuple(group.target.features),
+        files=False,  # the install has just written and recorded them
     )
 
 
@@ -155,13 +165,14 @@ def _result(
 ) -> NodeResult:
     about = {"node": name, "group": group.name}
     if reply and reply.of == "install" and reply.active:
-        return NodeResult(state="installed", release_id=group.release_id, **about)
+        return NodeResult(state="installed", release_id=group.release_id, kept=reply.kept, **about)
     if reply and reply.of == "verify" and not reply.ok:
         return NodeResult(
             state="verify_failed",
             reason=failure_reason(reply),
             fix=reply.fix
             or "The previous release still serves. Correct the recipe, then plan again.",
+            log=(host.log if host else "") or None,
             **about,
         )
     return result_without_reply(name, group.name, host, reply, before)
@@ -180,4 +191,5 @@ def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:
         node=result.node,
         group=result.group,
         fix=result.fix or "",
+        log=result.log,
     )

@@ -69,11 +69,13 @@ class Client:
         """Return an object, or one page of a list."""
         return self._ask("GET", path, query)
 
-    def all(self, path: str) -> Iterator[Json]:
+    def all(self, path: str, **query: str) -> Iterator[Json]:
         """Yield every item of a list, across all pages."""
         onward = ""
         while True:
-            page = self.get(path, limit=str(PAGE), **({"continue": onward} if onward else {}))
+            page = self.get(
+                path, limit=str(PAGE), **query, **({"continue": onward} if onward else {})
+            )
             yield from page.get("items") or ()
             onward = str((page.get("metadata") or {}).get("continue") or "")
             if not onward:

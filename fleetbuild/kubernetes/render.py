@@ -51,7 +51,7 @@ def render(
     delivery = delivery or Delivery()
     workloads = {
         f"{delivery.kind}-{label_value(group.name)}.yaml": smoke(
-            plan, group, delivery.kind, needs, image
+            plan, group, delivery.kind, needs.of(delivery.kind), image
         )
         for group, needs, image in deliveries(plan, delivery, wheels)
     }
@@ -72,7 +72,9 @@ def render_kustomize(
 ) -> dict[str, str]:
     """The same workloads as a Kustomize base with an overlay for each group."""
     check_domain(plan.label_domain)
-    return kustomization(plan, delivery.kind, list(deliveries(plan, delivery, wheels)))
+    delivered = deliveries(plan, delivery, wheels)
+    parts = [(group, needs.of(delivery.kind), image) for group, needs, image in delivered]
+    return kustomization(plan, delivery.kind, parts)
 
 
 def render_workload(

@@ -5,7 +5,7 @@ In: label targets and a client. Out: a label result for each node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -19,12 +19,14 @@ from fleetbuild.cluster.labels import (
     may_label,
 )
 from fleetbuild.cluster.nodes import ClusterNode, list_nodes
+from fleetbuild.cluster.pods import may_list_pods, releases_of_pods
 from fleetbuild.errors import BlockedError
 from fleetbuild.kubernetes.labels.release_labels import (
     served_labels,
 )
 from fleetbuild.labelling.labeller import (
     FeatureFiles,
+    InUse,
     Labels,
     LabelTargets,
     Results,
@@ -65,13 +67,14 @@ class ApiLabeller:
     def _names(self) -> LabelTargets:
         return replace(self._given, nodes={**self._given.nodes, **self._matched})
 
-    def prepare(self) -> str:
+    def prepare(self, *, installs: bool = False) -> str:
         """See Labeller."""
         there = self._nodes_of_hosts()
         if there:
             may_label(self._client, there[0], self._labelling)
         cleared = self._former.clear() if self._former else ""
-        return " ".join((*self.remarks(), *([cleared] if cleared else [])))
+        no_pods = may_list_pods(self._client) if installs else ""
+        return " ".join((*self.remarks(), *filter(None, (cleared, no_pods))))
 
     def remarks(self) -> tuple[str, ...]:
         """Return a sentence about hosts whose Nodes have another name."""
@@ -93,9 +96,14 @@ class ApiLabeller:
             )
         return there
 
-    def withdraw(self, names: Iterable[str]) -> Results:
+    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
         """See Labeller. Each Node is patched, because the cached state may be hours old."""
-        return self._label({name: self._wanted(name, {}) for name in names}, trust=False)
+        wanted = {}
+        for name in names:
+            node = self._nodes.get(self._names.in_cluster(name))
+            owned = node.owned(self._labelling.manager) if node and serves else {}
+            wanted[name] = self._wanted(name, self._names.kept_while_changing(owned))
+        return self._label(wanted, trust=False)
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """See Labeller."""
@@ -105,6 +113,13 @@ class ApiLabeller:
                 for name, manifest in served.items()
             }
         )
+
+    def mounted_releases(self, names: Collection[str], root: str) -> InUse:
+        """See Labeller."""
+        on_nodes = {name: self._names.in_cluster(name) for name in names}
+        there = [node for node in on_nodes.values() if node in self._nodes]
+        found = releases_of_pods(self._client, there, root)
+        return {name: found[node] for name, node in on_nodes.items() if node in found}
 
     def settle(self, release: Mapping[str, Labels | None]) -> Results:
         """Set each node's hardware labels, and its release labels if they are known."""

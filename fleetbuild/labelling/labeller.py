@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Protocol
 
 from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
-from fleetbuild.kubernetes.labels.node_labels import check_domain, kubernetes_name
+from fleetbuild.kubernetes.labels.node_labels import check_domain, kubernetes_name, label_key
 from fleetbuild.kubernetes.labels.release_labels import DEFAULT
 from fleetbuild.models import (
     Config,
@@ -30,6 +30,7 @@ from fleetbuild.planning.eligibility.assess import kubernetes_node
 
 Results = dict[str, LabelResult]  # by the inventory's name
 Labels = Mapping[str, str]
+InUse = Mapping[str, Mapping[str, str]]  # host -> release id -> the reason to keep it
 
 OFF = "release labels removed"
 _STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok", "labelled": "ok"}
@@ -43,6 +44,11 @@ class LabelTargets:
     release: str = DEFAULT
     nodes: Mapping[str, str] = field(default_factory=dict)  # inventory -> cluster
     hardware: Mapping[str, Labels] = field(default_factory=dict)  # of hosts with known hardware
+
+    def kept_while_changing(self, labels: Labels) -> Labels:
+        """Return the labels, of those that a node has, that stay while its release is replaced."""
+        group = label_key(self.domain, "group", self.release)
+        return {group: labels[group]} if group in labels else {}
 
     def in_cluster(self, name: str) -> str:
         """Return the Node name of a host."""
@@ -111,19 +117,28 @@ def _first(name: str) -> str:
 class Labeller(Protocol):
     """Sets and removes labels of nodes; returns a result for each node that it changed."""
 
-    def prepare(self) -> str:
+    def prepare(self, *, installs: bool = False) -> str:
         """Check that labels can be set, and remove what another way of labelling left.
 
-        Raises if labels cannot be set. Returns a warning, or "".
+        Raises if labels cannot be set. Returns a warning, or "". With `installs` the run is going
+        to replace releases.
         """
         ...
 
-    def withdraw(self, names: Iterable[str]) -> Results:
-        """Remove the release's labels from these nodes; hardware labels stay."""
+    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
+        """Remove the release's labels from these nodes; hardware labels stay.
+
+        With `serves` the label `group` stays too: the release that serves goes on doing so while
+        another one is installed beside it, and DaemonSets keep their pods by that label.
+        """
         ...
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """Label these nodes according to the release that they serve."""
+        ...
+
+    def mounted_releases(self, names: Collection[str], root: str) -> InUse:
+        """Return the releases below `root` that pods mount, if the API server can be asked."""
         ...
 
 
@@ -141,16 +156,25 @@ class ManualLabels:
     def __init__(self, former: FeatureFiles | None = None) -> None:
         self._former = former
 
-    def prepare(self) -> str:
+    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
         """See Labeller."""
         return self._former.clear() if self._former else ""
 
-    def withdraw(self, names: Iterable[str]) -> Results:  # noqa: ARG002 see Labeller
+    def withdraw(
+        self,
+        names: Iterable[str],  # noqa: ARG002 see Labeller
+        *,
+        serves: bool = False,  # noqa: ARG002 see Labeller
+    ) -> Results:
         """See Labeller."""
         return {}
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:  # noqa: ARG002 see Labeller
         """See Labeller."""
+        return {}
+
+    def mounted_releases(self, names: Collection[str], root: str) -> InUse:  # noqa: ARG002
+        """See Labeller. The node itself sees what is mounted there."""
         return {}
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fleetbuild.errors import BlockedError
 from fleetbuild.kubernetes.labels.feature_files import feature_path
 from fleetbuild.kubernetes.labels.release_labels import served_labels
-from fleetbuild.labelling.labeller import Labels, LabelTargets, Results
+from fleetbuild.labelling.labeller import InUse, Labels, LabelTargets, Results
 from fleetbuild.models import Manifest
 from fleetbuild.models.result import LabelResult
 from fleetbuild.state.directory import StateDir, one_line, write_atomically
@@ -32,7 +32,7 @@ class NfdLabeller:
         self._names, self._playbook, self._state = names, playbook, state
         self._lock = Lock()  # groups are labelled in parallel
 
-    def prepare(self) -> str:
+    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
         """See Labeller."""
         release = self._names.release
         if context := self._state.api_labelled().get(release):
@@ -48,6 +48,10 @@ class NfdLabeller:
                 " remove them with: fleetbuild emit labels --remove --force-conflicts"
             )
         return ""
+
+    def mounted_releases(self, names: Collection[str], root: str) -> InUse:  # noqa: ARG002
+        """See Labeller. The node itself sees what is mounted there."""
+        return {}
 
     def clear(self) -> str:
         """Remove feature files of earlier runs, since labels are now set in another way."""
@@ -71,9 +75,18 @@ class NfdLabeller:
             " within a minute; set labels after that."
         )
 
-    def withdraw(self, names: Iterable[str]) -> Results:
+    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
         """See Labeller."""
-        return self._write({name: dict(self._names.hardware.get(name, {})) for name in names})
+        lying = self._files_on_nodes() if serves else {}
+        return self._write(
+            {
+                name: {
+                    **self._names.hardware.get(name, {}),
+                    **self._names.kept_while_changing(lying.get(name) or {}),
+                }
+                for name in names
+            }
+        )
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """See Labeller. Nodes whose file is up to date are skipped."""

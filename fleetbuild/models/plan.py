@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from pydantic import Field
+
 from fleetbuild.errors import BlockedError, worst
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.config import LabelsBy, Rollout
@@ -33,6 +35,7 @@ class LockedFile(Frozen):
     file: str
     sha256: str
     url: str  # never with a user or password
+    size: int | None = Field(None, ge=0)  # in bytes; None: the index does not tell
 
     @property
     def commit(self) -> Commit | None:
@@ -57,7 +60,7 @@ class Requires(Frozen):
     disk_gb: float = 1
     memory_gb: float = 1
     libraries: dict[str, str] = {}  # system libraries that every node needs: name -> description
-    # Programs beside compilers: name, with ">=" and the oldest version if there is one -> where from.
+    # Programs beside compilers: name, with ">=" and the oldest version if there is one -> its origin.
     tools: dict[str, str] = {}
     to_supply: tuple[
         str, ...
@@ -103,6 +106,8 @@ class PlannedWheel(Frozen):
     build_dependencies: tuple[LockedFile, ...] = ()
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node
     import_names: tuple[str, ...] = ()
+    top_level: tuple[str, ...] = ()  # the only names that the wheel may bring; (): not limited
+    allow_files: tuple[str, ...] = ()  # patterns of files to allow that wheels may not hold
 
     @property
     def timeout_seconds(self) -> int:
@@ -265,10 +270,9 @@ class Plan(Frozen):
         return self.exit_code
 
     @property
-    def changes(self) -> dict[str, int]:
-        """The groups with nodes to change, and how many nodes that are."""
-        numbers = {
-            group.name: len(group.installs.install) + len(group.installs.upgrade)
-            for group in self.groups
+    def changes(self) -> dict[str, tuple[str, ...]]:
+        """The groups with nodes to change, and these nodes."""
+        nodes = {
+            group.name: (*group.installs.install, *group.installs.upgrade) for group in self.groups
         }
-        return {name: number for name, number in numbers.items() if number}
+        return {group: names for group, names in nodes.items() if names}

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from pydantic import Field
+
 from fleetbuild.errors import worst
 from fleetbuild.models._base import Frozen
+
+
+class KeptRelease(Frozen):
+    """An old release that was not removed from a node, because it is mounted or in use."""
+
+    release_id: str = Field(max_length=100)
+    reason: str = Field(max_length=1000)
 
 
 class NodeResult(Frozen):
@@ -22,6 +31,9 @@ class NodeResult(Frozen):
     release_id: str | None = None
     reason: str | None = None
     fix: str | None = None
+    log: str | None = None  # what Ansible printed in the run that failed
+    kept: tuple[KeptRelease, ...] = ()
+    damaged: bool = False  # whether its release is damaged or lost, so that it must be reinstalled
 
 
 class WheelResult(Frozen):
@@ -73,7 +85,7 @@ class Labelled(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """0, or the code of what stopped the most."""
+        """0, or the most serious exit code."""
         return label_code(self.nodes)
 
 
@@ -116,7 +128,7 @@ class Result(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """0, or the code of what stopped the most."""
+        """0, or the most serious exit code."""
         codes = [_NODE_CODES.get(node.state, 0) for node in self.nodes]
         codes += [_WHEEL_CODES.get(wheel.state, 0) for wheel in self.wheels]
         codes += [label_code(self.labels)]

@@ -30,6 +30,7 @@ from fleetbuild.planner.requested import (
     recipe_by_source,
     requested_packages,
 )
+from fleetbuild.planner.run_time_requirements import find_requirements
 from fleetbuild.planner.without_recipe import nodes_to_block, why_not_buildable
 from fleetbuild.planning import (
     LockRequest,
@@ -48,7 +49,8 @@ from fleetbuild.planning import (
 )
 from fleetbuild.planning.wheels.published import PublishedChoice
 from fleetbuild.recipes import Recipe, known_recipes
-from fleetbuild.store import Store, index_settings
+from fleetbuild.store import Store
+from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.recipe_source import source_of_recipe
 from fleetbuild.store.resolve import locate, resolve_all
 from fleetbuild.store.sources import read_source
@@ -70,7 +72,7 @@ def plan_fleet(
     config = config or Config()
     folder = base_folder(config, inventory)
     recipes = known_recipes([folder / "recipes"])
-    settings = index_settings(config.index, folder, mirrors=config.mirrors)
+    settings = settings_of(config, folder)
     store = Store(state_dir / "store", settings)
     texts = choose_packages(packages, config, inventory)
     base = Path.cwd() if packages else folder
@@ -123,7 +125,7 @@ def named_builders(
 
 
 class _PlanResolver:
-    """Resolves what one plan needs: published wheels, sources, dependencies, build requirements."""
+    """Resolve everything for one plan: published wheels, sources, dependencies, requirements."""
 
     def __init__(
         self,
@@ -138,6 +140,7 @@ class _PlanResolver:
         self.sources: dict[str, Source] = dict(local)
         self.chosen: dict[str, Recipe] = {}  # recipes chosen by what a source shows
         self.unfetched: Resolution | None = None
+        self.unknown: dict[str, Resolution] = {}  # packages whose requirements are not known
         self.published: dict[tuple[str, str], PublishedChoice] = {}  # by package and group
         self.dependencies: dict[str, tuple[LockedFile, ...]] = {}  # group -> its dependencies
         self.on_event = on_event
@@ -163,11 +166,7 @@ class _PlanResolver:
         )
 
     def fetch_sources(self, drafted: PlanDraft, config: Config) -> bool:
-        """Fetch the sdists and read their build requirements; return False if no index answers.
-
-        From then on each package is a local file: uv asks its backend for metadata only once,
-        however many kinds of machine there are.
-        """
+        """Fetch the sdists and read what they require; return False if no index answers."""
         built = [package for package in self.packages if self._is_built(package, drafted)]
         if (
             config.build.policy == "published"
@@ -181,7 +180,12 @@ class _PlanResolver:
             return False
         if pinned and not self._fetch_index_sources(pinned, drafted):
             return False
-        self.packages = [self._with_fetched_source(package) for package in self.packages]
+        requests = [source_request(group, (), drafted.eligibility) for group in drafted.groups]
+        names = {package.name for package in built}
+        self.packages = [
+            self._with_requirements(package, requests) if package.name in names else package
+            for package in self.packages
+        ]
         return self.unfetched is None
 
     def _fetch_recipe_source(self, package: Package) -> None:
@@ -207,24 +211,28 @@ class _PlanResolver:
         if answer.offline:
             self.unfetched = answer
             return False
-        # Other problems, such as a Python too old for the package, are reported for each group.
+        if answer.problem:  # such as a Python too old for a package: the groups say so
+            self.unknown |= {package.name: answer for package in pinned}
         packages = {package.name: package for package in pinned}
         for file in answer.sources:
             if source := self._source(packages[file.name], file):
                 self.sources[file.name] = source
         return True
 
-    def _with_fetched_source(self, package: Package) -> Package:
+    def _with_requirements(self, package: Package, requests: Sequence[LockRequest]) -> Package:
+        """Return the package with its run-time requirements, if its recipe does not state them."""
         source = self.sources.get(package.name)
         if source is None or source.file is None:
             return package
-        uri = self.store.path_of(source.file).absolute().as_uri()
-        return package.model_copy(
-            update={
-                "requirement": f"{package.name} @ {uri}",
-                "recipe": self.chosen.get(package.name, package.recipe),
-            }
-        )
+        recipe = self.chosen.get(package.name, package.recipe)
+        package = package.model_copy(update={"recipe": recipe})
+        if recipe.requires is not None:
+            return package
+        found = find_requirements(package, source, requests, self.store)
+        if isinstance(found, Resolution):
+            self.unknown[package.name] = found
+            return package
+        return package.model_copy(update={"metadata": found})
 
     def lock_dependencies(
         self,
@@ -233,8 +241,11 @@ class _PlanResolver:
         config: Config,
         builders: Sequence[str],
     ) -> PlanDraft:
-        """Lock what each group installs. Members whose old libc alone rules it out are blocked,
-        and the rest is grouped and locked again."""
+        """Lock the dependencies of each group.
+
+        A member is blocked if only its old libc rules them out; then the rest is grouped and locked
+        again.
+        """
         blocked: dict[str, tuple[str, str]] = {}
         known: int | None = None
         while known != len(blocked):
@@ -271,13 +282,20 @@ class _PlanResolver:
         fresh = [request for request in dict.fromkeys(requests) if request not in self.resolutions]
         if fresh:
             self._report(f"Resolving for {len(fresh)} kinds of machine")
-            self.resolutions |= resolve_all(fresh, self.store.settings)
+            refused = {
+                request: self.unknown[name]
+                for request in fresh
+                for name in request.sources
+                if name in self.unknown
+            }
+            asked = [request for request in fresh if request not in refused]
+            self.resolutions |= {**refused, **resolve_all(asked, self.store.settings)}
 
     def _source(self, package: Package, file: LockedFile) -> Source | None:
         try:
             path = self.store.fetch(file)
         except FleetbuildError as problem:
-            # The plan is shown all the same; without a source the package has no lock.
+            # The plan is still shown; without a source the package has no lock.
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return None
         source = Source(package=package.name, version=package.version, file=file)
@@ -289,7 +307,7 @@ class _PlanResolver:
     def _source_with_declared_requirements(self, package: Package, file: LockedFile) -> Source:
         """Return the source of a package whose recipe states its run-time requirements.
 
-        Only its build requirements are read; if that fails, the recipe's own have to do.
+        Only its build requirements are read; if that fails, the recipe's own are used.
         """
         source = Source(package=package.name, version=package.version, file=file)
         try:

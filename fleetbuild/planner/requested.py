@@ -13,9 +13,9 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import LockedFile
+from fleetbuild.planner.without_recipe import planned_recipe
 from fleetbuild.planning import Package, PackageSpec, Source
 from fleetbuild.planning.packages import refuse_duplicates
-from fleetbuild.planner.without_recipe import planned_recipe
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
 from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.pack import pack_tree

@@ -1,7 +1,7 @@
-"""Choose how to plan a package that has no recipe, by what its source shows.
+"""Choose how to plan a package that has no recipe, by the files of its source.
 
 In: a package with the generic recipe and the `SourceSurvey` of its source. Out: the package with
-the recipe it is planned with, and the nodes for which it cannot be built.
+the recipe to use, and the nodes for which no recipe can build it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def nodes_to_block(
     drafted: PlanDraft,
     sources: Mapping[str, Source],
 ) -> dict[str, tuple[str, str]]:
-    """Return the nodes with GPUs whose code no recipe builds, and those whose build lacks crates."""
+    """Return the nodes with GPUs whose code no recipe builds, and nodes whose build lacks crates."""
     gpus = {
         node.name: tuple(facts[node.name].sms if node.sms is None else node.sms)
         for node in inventory.nodes

@@ -27,9 +27,8 @@ class DraftGroup(Frozen):
     wheel_targets: tuple[Target, ...]  # one for each package, in order
     published: tuple[str, ...] = ()  # packages installed from a published wheel: name==version
     toolkit: Toolkit | None = None  # set if GPU code is built
-    static_metadata: tuple[
-        StaticMetadata, ...
-    ] = ()  # packages whose recipes state their requirements
+    pytorch: str | None = None  # cpu, cu130: PyTorch's own index, if index: names pytorch
+    static_metadata: tuple[StaticMetadata, ...] = ()  # packages whose requirements are known
 
     @property
     def name(self) -> str:
@@ -125,7 +124,8 @@ def _wheel_targets(target: Target, recipes: Sequence[Recipe], config: Config) ->
             update={
                 "isa": rung.name,
                 "features": tuple(sorted(rung.features)),
-                "sms": recipe.sms_of(target.sms),
+                "sms": (sms := recipe.sms_of(target.sms)),
+                "ptx": sms[-1] if sms and config.cuda_ptx else None,
             }
         )
         for recipe, rung in rungs

@@ -12,12 +12,13 @@ from fleetbuild.models._base import Frozen
 
 
 class StaticMetadata(Frozen):
-    """A package that fleetbuild builds, with the requirements that its recipe states: the resolver
-    takes these and does not build its source for metadata."""
+    """A package that fleetbuild builds, with its run-time requirements: the resolver takes these
+    and never sees its source, which it would build for metadata."""
 
     name: str
     version: str
     requires: tuple[str, ...]
+    requires_python: str | None = None
 
 
 class LockRequest(Frozen):
@@ -31,6 +32,9 @@ class LockRequest(Frozen):
     python: str  # cp311
     arch: str
     libc: TargetLibc
+    # PyTorch's own index, if index: names pytorch: "cpu", "cu130". None: not asked for, or PyTorch
+    # has none for this CUDA.
+    pytorch: str | None = None
 
 
 class Resolution(Frozen):

@@ -134,6 +134,10 @@ class Recipe(Frozen):
     sm_job_memory_gb: float = Field(0.0, ge=0)  # and for each SM
     disk_gb: float = Field(1.0, gt=0)  # of the workspace, while it builds
     cost: Cost = Cost()
+    # The only names that its wheel may bring to site-packages; default: any that is free.
+    top_level: tuple[str, ...] = ()
+    # Patterns of files to allow in its wheel though the audit refuses them, such as NAME.pth.
+    allow_files: tuple[str, ...] = ()
     import_names: tuple[str, ...] = ()  # default: the top-level names of the wheel
     checks: tuple[Template, ...] = ()  # Python snippets that must run on every node
 

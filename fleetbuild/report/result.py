@@ -32,8 +32,24 @@ def result_lines(result: Result) -> list[str]:
     """Return wheels, then problems with their nodes, then the count: the worst is read last."""
     lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
     lines += _troubles(_untold(result))
+    lines += _kept_releases(result)
     lines += label_troubles(result.labels)
     return [*lines, result_summary(result)]
+
+
+def _kept_releases(result: Result) -> Iterator[str]:
+    """Yield a line for each release that is still in use somewhere, with its nodes."""
+    nodes: dict[str, dict[str, str]] = {}
+    for node in result.nodes:
+        for kept in node.kept:
+            nodes.setdefault(kept.release_id, {})[node.node] = kept.reason
+    for release, reasons in sorted(nodes.items()):
+        first = next(iter(reasons))
+        on = f" ({first})" if len(reasons) > 1 else ""
+        yield (
+            f"kept: release {clean(release)} on {fold(reasons)}: {clean(reasons[first])}{on}"
+            " A later apply removes it, once nothing uses it."
+        )
 
 
 def wheel_lines(wheels: Sequence[WheelResult]) -> list[str]:
@@ -159,5 +175,8 @@ def _wheel(wheel: WheelResult) -> list[str]:
 
 def _troubles(nodes: Iterable[NodeResult]) -> list[str]:
     return troubles(
-        {node.node: ({**GOOD, **BAD}[node.state], node.reason, node.fix) for node in nodes}
+        {
+            node.node: ({**GOOD, **BAD}[node.state], node.reason, node.fix, node.log)
+            for node in nodes
+        }
     )

@@ -1,6 +1,6 @@
 """Read from a source, without running any of its code, what a recipe for it has to know.
 
-In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, switches.
+In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, options.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models._base import Frozen
-from fleetbuild.store.sources import MAX_BYTES, MAX_MEMBERS, MAX_TEXT, SourceMetadata, parse_toml, read_texts
+from fleetbuild.store.sources import (
+    MAX_BYTES,
+    MAX_MEMBERS,
+    MAX_TEXT,
+    SourceMetadata,
+    parse_toml,
+    read_texts,
+)
 
 _GPU_FILE = re.compile(r"\.(cu|cuh|hip)$")
 _COMPILED_FILE = re.compile(r"\.(c|cc|cpp|cxx|pyx|rs|f90|cu)$")

@@ -42,7 +42,13 @@ from fleetbuild.state.run_lock import hold_run_lock
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
+REPAIR = "Install it again: fleetbuild verify INVENTORY --repair"
 Jobs = Mapping[str, ReleaseSpec]  # by node
+_EVENT_STATES = {
+    "unreachable": "unreachable",
+    "install_failed": "failed",
+    "verify_failed": "failed",
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def run_fleet_task(
         if jobs and (sentence := labels.prepare()):
             on_event(Event(stage="label", state="warning", message=sentence))
         if task.changes:
-            label_results = labels.withdraw(list(jobs))
+            label_results = labels.withdraw(list(jobs), serves=True)
             report_labels(on_event, label_results, groups, OFF)
             nodes |= results_of_kept_labels(label_results, groups)
             jobs = {name: job for name, job in jobs.items() if name not in nodes}
@@ -160,12 +166,21 @@ def _without_release(
             results[name] = NodeResult(
                 node=name, state="unreachable", reason=known.reason, fix=known.fix or AGAIN
             )
+        elif known.state == "ok" and release not in known.release and release in known.damaged:
+            results[name] = NodeResult(
+                node=name,
+                state="verify_failed",
+                reason=f"Its release is damaged: {known.damaged[release]}.",
+                fix=REPAIR,
+                damaged=True,
+            )
         elif known.state == "ok" and release not in known.release and name in left:
             results[name] = NodeResult(
                 node=name,
                 state="verify_failed",
                 reason=f"The last apply left release {left[name]}, but none serves there now.",
-                fix="Plan and apply again.",
+                fix=REPAIR,
+                damaged=True,
             )
         elif known.state != "ok" or release not in known.release:
             results[name] = NodeResult(
@@ -207,6 +222,9 @@ def _run(
             if reply.of != "failure":
                 _report(on_event, task, task.result(event.host, current[event.host], reply))
 
+    for group in dict.fromkeys(current[name].group for name in jobs):
+        nodes = tuple(name for name in jobs if current[name].group == group)
+        on_event(Event(stage=task.stage, state="started", group=group, nodes=nodes))
     given = {name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()}
     hosts = playbook(
         task.playbook, limit=sorted(jobs), extravars={task.variable: given}, on_event=listen
@@ -216,6 +234,8 @@ def _run(
         reply, host = replies.get(name), hosts.get(name)
         if reply and reply.of != "failure":
             results[name] = task.result(name, current[name], reply)
+            if host and host.log and results[name].state in _EVENT_STATES:
+                results[name] = results[name].model_copy(update={"log": host.log})
         else:
             results[name] = result_without_reply(name, current[name].group, host, reply)
             _report(on_event, task, results[name])
@@ -223,16 +243,16 @@ def _run(
 
 
 def _report(on_event: OnEvent, task: FleetTask, result: NodeResult) -> None:
-    states = {"unreachable": "unreachable", "install_failed": "failed", "verify_failed": "failed"}
     on_event(
         Event.model_validate(
             {
                 "stage": task.stage,
-                "state": states.get(result.state, "ok"),
+                "state": _EVENT_STATES.get(result.state, "ok"),
                 "node": result.node,
                 "group": result.group,
                 "message": result.reason or "",
                 "fix": result.fix or "",
+                "log": result.log,
             }
         )
     )

@@ -91,6 +91,7 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.nodes: dict[str, FakeNode] = {}
+        self.pods: list[dict[str, Any]] = []
         self.features: list[dict[str, Any]] | None = None  # NodeFeatures; None: no such API
         self.asked: list[Asked] = []
         self.tokens = {TOKEN}
@@ -152,6 +153,13 @@ class FakeApi:
                     return 200, self._page(
                         [node.document() for node in self.nodes.values()], asked.query
                     )
+                case "GET", ["api", "v1", "pods"]:
+                    where, _, name = asked.query.get("fieldSelector", "").partition("=")
+                    assert where in ("", "spec.nodeName")
+                    some = [
+                        pod for pod in self.pods if not where or pod["spec"]["nodeName"] == name
+                    ]
+                    return 200, self._page(some, asked.query)
                 case "GET", ["apis", "nfd.k8s-sigs.io", "v1alpha1", "nodefeatures"]:
                     if self.features is not None:
                         return 200, self._page(self.features, asked.query)

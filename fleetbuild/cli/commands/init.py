@@ -15,9 +15,7 @@ Folder = Annotated[
 ]
 Package = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[PACKAGE]", help="After recipe: NAME, NAME==VERSION, or NAME @ PATH."
-    ),
+    typer.Argument(metavar="[PACKAGE]", help="After recipe: NAME, NAME==VERSION, or NAME @ PATH."),
 ]
 
 

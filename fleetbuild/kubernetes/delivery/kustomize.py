@@ -15,6 +15,8 @@ from fleetbuild.kubernetes.delivery.workload import (
     imports,
     object_name,
     python_path,
+    readiness,
+    with_image,
     workload,
 )
 from fleetbuild.kubernetes.labels.node_labels import label_key
@@ -93,21 +95,23 @@ def _patch(plan: Plan, kind: Kind, group: PlannedGroup, parts: PodParts, image: 
         "apiVersion": version,
         "kind": title,
         "metadata": {"name": object_name(plan)},
-        "spec": {"template": {"spec": _pod(group, parts, image)}},
+        "spec": {"template": {"spec": _pod(kind, group, parts, image)}},
     }
     return dump(document, _PATCH.format(group=group.name, about=parts.about))
 
 
-def _pod(group: PlannedGroup, parts: PodParts, image: str) -> dict[str, Any]:
+def _pod(kind: Kind, group: PlannedGroup, parts: PodParts, image: str) -> dict[str, Any]:
     """What differs from the base: lists of named things are merged by their names."""
     container: dict[str, Any] = {"name": CONTAINER, "image": image, "args": imports(group)}
+    if kind != "job":
+        container["readinessProbe"] = {"exec": readiness(imports(group))}
     pod: dict[str, Any] = {"nodeSelector": Note(dict(parts.selector), parts.why_selector)}
     if parts.tolerations:
         pod["tolerations"] = list(parts.tolerations)
     if parts.runtime_class:
         pod["runtimeClassName"] = parts.runtime_class
     if parts.init_container:
-        pod["initContainers"] = [parts.init_container]
+        pod["initContainers"] = [with_image(parts.init_container, image)]
     if variables := python_path(parts):
         container["env"] = variables
     if parts.limits:

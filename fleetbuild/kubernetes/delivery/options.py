@@ -28,6 +28,7 @@ class Wheel(NamedTuple):
     version: str
     sha256: str
     needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
+    file: str = ""  # its file name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,12 @@ class PodParts:
     volume: Mapping[str, Any] | None = None
     mount: Mapping[str, Any] | None = None
     why_mount: str = ""
-    init_container: Mapping[str, Any] | None = None
+    init_container: Mapping[str, Any] | None = None  # without an image it runs the container's
+    daemonset: PodParts | None = None  # what a DaemonSet needs instead
+
+    def of(self, kind: str) -> PodParts:
+        """Return what a workload of this kind needs."""
+        return self.daemonset if self.daemonset and kind.lower() == "daemonset" else self
 
     @property
     def tolerations(self) -> tuple[Mapping[str, str], ...]:

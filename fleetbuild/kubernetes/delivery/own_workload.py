@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.delivery.options import PodParts
+from fleetbuild.kubernetes.delivery.workload import with_image
 from fleetbuild.kubernetes.labels.node_labels import label_key
 from fleetbuild.kubernetes.names import dns_label, label_value
 from fleetbuild.kubernetes.yaml_edit.dump import comment, flow
@@ -54,16 +55,18 @@ def variant_name(name: str, group: PlannedGroup) -> str:
 
 def variant(name: str, text: str, plan: Plan, group: PlannedGroup, parts: PodParts) -> str:
     """The file with each workload in it made the group's own; raises DoesNotFit."""
-    changed = text
+    changed, about = text, parts.about
     for index in workloads(name, text):
         draft = EditableWorkload(name, changed, index, group)
+        needs = parts.of(draft.kind)
         _tell_apart(draft, plan)
-        _place(draft, parts)
-        _equip(draft, parts)
-        _furnish(draft, parts)
+        _place(draft, needs)
+        _equip(draft, needs)
+        _furnish(draft, needs)
+        about = needs.about
         changed = draft.text
     mark = "\ufeff" if changed.startswith("\ufeff") else ""
-    header = _HEADER.format(name=PurePath(name).name, group=group.name, about=parts.about)
+    header = _HEADER.format(name=PurePath(name).name, group=group.name, about=about)
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = "".join(line + newline for line in (*comment(header), ""))
     return mark + lines + changed.removeprefix(mark)
@@ -234,6 +237,8 @@ def _lead_python(draft: EditableWorkload, container: Path, parts: PodParts) -> N
 def _furnish(draft: EditableWorkload, parts: PodParts) -> None:
     """What the pod gets: a volume, and what fills it."""
     if parts.init_container:
-        draft.append((*draft.pod, "initContainers"), parts.init_container, "name")
+        main = draft.entries(*draft.pod, "containers", _main_container(draft))
+        container = with_image(parts.init_container, str(main.get("image", "")))
+        draft.append((*draft.pod, "initContainers"), container, "name")
     if parts.volume:
         draft.append((*draft.pod, "volumes"), parts.volume, "name")

@@ -11,13 +11,13 @@ from fleetbuild.kubernetes import security
 from fleetbuild.kubernetes.delivery.images import image_name
 from fleetbuild.kubernetes.delivery.libraries import library_note
 from fleetbuild.kubernetes.delivery.options import Delivery, PodParts, Way, Wheel
+from fleetbuild.kubernetes.delivery.release_wait import VOLUME, daemonset_parts, release_path
 from fleetbuild.kubernetes.labels.affinity import selector
 from fleetbuild.kubernetes.yaml_edit.dump import Note
-from fleetbuild.models import Plan, PlannedGroup, release_root
+from fleetbuild.models import Plan, PlannedGroup
 
 # Where the packages lie in a pod that does not mount them from its node.
 PACKAGES = "/fleetbuild/site-packages"
-VOLUME = "fleetbuild-release"
 
 _HOSTPATH = """\
 The release lies on the node, at
@@ -102,12 +102,10 @@ def parts(
     # An image of the group's own has them by its Containerfile, or is told there.
     note = "" if made.image else library_note(group, wheels, delivery.image)
     runtime = delivery.runtime_class if made.gpu else None
-    return replace(made, about=made.about + note, runtime_class=runtime)
-
-
-def release_path(plan: Plan, group: PlannedGroup) -> str:
-    """Where the group's release lies on its nodes."""
-    return f"{release_root(plan.install_path, plan.release)}/releases/{group.release_id}"
+    made = replace(made, about=made.about + note, runtime_class=runtime)
+    if delivery.way == "hostpath":
+        made = replace(made, daemonset=daemonset_parts(plan, group, made))
+    return made
 
 
 def site_packages(release: str, abi: str) -> str:

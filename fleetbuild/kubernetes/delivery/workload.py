@@ -42,12 +42,11 @@ for name in sys.argv[1:]:
     print(name, getattr(module, "__version__", "-"), getattr(module, "__file__", "-"), flush=True)
 """
 _STAY = """\
-pathlib.Path("/tmp/ready").touch()
 print("ready", flush=True)
 signal.sigwait({signal.SIGTERM, signal.SIGINT})
 """
 _BLOCK = """\
-import pathlib, signal
+import signal
 # The first process of a container does not see a signal that it neither handles nor blocks.
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 """
@@ -139,8 +138,14 @@ def _pod(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> dict[s
     if parts.runtime_class:
         first["runtimeClassName"] = parts.runtime_class
     if parts.init_container:
-        pod = {"initContainers": [parts.init_container], **pod}
+        pod = {"initContainers": [with_image(parts.init_container, image)], **pod}
     return {**first, **pod}
+
+
+def with_image(container: Mapping[str, Any], image: str) -> Mapping[str, Any]:
+    """An init container, with this image unless it has its own."""
+    name = {"name": container["name"], "image": container.get("image", image)}
+    return {**name, **{key: value for key, value in container.items() if key not in name}}
 
 
 def python_path(parts: PodParts) -> list[Mapping[str, str]]:
@@ -158,8 +163,9 @@ def bare_pod(kind: Kind, image: str, modules: list[str]) -> dict[str, Any]:
         "args": modules,
         "env": [{"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
         "readinessProbe": {
-            "exec": {"command": ["test", "-f", "/tmp/ready"]},  # noqa: S108 the pod's own /tmp
-            "periodSeconds": 5,
+            "exec": Note(readiness(modules), "A pod whose packages are gone is not ready."),
+            "periodSeconds": 20,
+            "timeoutSeconds": 60,
         },
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
@@ -179,6 +185,11 @@ def bare_pod(kind: Kind, image: str, modules: list[str]) -> dict[str, Any]:
         del container["readinessProbe"]
         pod["restartPolicy"] = "Never"
     return pod
+
+
+def readiness(modules: list[str]) -> dict[str, list[str]]:
+    """A fresh Python that imports the modules: the running one has them in memory."""
+    return {"command": ["python3", "-c", _IMPORTS, *modules]}
 
 
 def imports(group: PlannedGroup) -> list[str]:

@@ -1,7 +1,7 @@
-"""Where a pod may run and where it should: node selectors and affinity, by one of three kinds of
-labels.
+"""Node selectors and affinity: where a pod may run and where it should, by one kind of label.
 
 release  fleetbuild's, on nodes where this very release was verified: for what mounts it from there
+group    fleetbuild's, on nodes that serve some verified release of the group: for DaemonSets
 class    fleetbuild's, by hardware alone: for what brings its packages along
 nfd      those of NFD and GFD alone, on clusters where fleetbuild may not label: as far as they tell
 """
@@ -25,7 +25,7 @@ from fleetbuild.kubernetes.labels.features import (
 from fleetbuild.kubernetes.labels.node_labels import class_labels, label_key, selector_labels
 from fleetbuild.models import Plan, PlannedGroup, Target
 
-By = Literal["release", "class", "nfd"]
+By = Literal["release", "group", "class", "nfd"]
 
 # What Kubernetes calls the architectures that the kernel names.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -45,6 +45,9 @@ def selector(plan: Plan, group: PlannedGroup, by: By = "class") -> dict[str, str
         return {**_platform(target), **_cpu(target), **sms}
     if by == "release":
         return {**_platform(target), **selector_labels(plan, group)}
+    if by == "group":
+        key = label_key(plan.label_domain, "group", plan.release)
+        return {**_platform(target), key: selector_labels(plan, group)[key]}
     key = label_key(plan.label_domain, "class", plan.release)
     return {**_platform(target), key: class_labels(plan, group)[key]}
 

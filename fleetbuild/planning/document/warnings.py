@@ -16,6 +16,7 @@ from fleetbuild.planning.resolution import Source
 from fleetbuild.planning.wheels.draft import DraftWheel
 from fleetbuild.recipes.model import GENERIC
 
+
 def plan_warnings(
     wheels: Sequence[DraftWheel],
     groups: Sequence[PlannedGroup],

@@ -10,11 +10,20 @@ from .source_tree import sha256
 
 STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
 COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
-ERROR = re.compile(r"\berror\b|\bundefined reference\b|No such file|not found|Error:", re.I)
+CONTEXT = re.compile(r"\s*(?:\d+ )?(?:\|.*)?$")  # the code that a compiler quotes; an empty line
+COMPILER_ERROR = re.compile(
+    r"[:)] (?:fatal )?error(?: [A-Z]*\d+)?:|\bundefined reference to\b|^CMake Error\b"
+    r"|^error\[E\d+\]:|^(?:nvcc|ptxas) (?:fatal|error)\b"
+)
+ERROR = re.compile(r"\berror\b|No such file|not found|Error:", re.I)
 PIPS_OWN = re.compile(
     r"subprocess-exited-with-error|error: Failed|ERROR: Failed|This error originates"
-    r"|Building wheel for|did not run successfully|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\])"
+    r"|Building wheel for|did not run successfully|metadata-generation-failed"
+    r"|Encountered error while|This is an issue with the package|See above for|Failed to build"
+    r"|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\]|note:|hint:)"
 )
+ANOTHER_ATTEMPT = "Out of memory. Once more"
+MOST_ERRORS = 5
 
 
 class Folder:
@@ -92,14 +101,15 @@ class Folder:
         """How far the compiler is, by the log."""
         data = tail(self.log, 1 << 22)
         steps = STEPS.findall(data)
-        lines = data[-2000:].decode("utf-8", "replace").split("\n")
+        lines = data[-8000:].decode("utf-8", "replace").split("\n")
+        told = (line.strip() for line in reversed(lines) if not CONTEXT.match(line))
         seconds = status.get("seconds") or time.time() - status.get("started", time.time())
         return {
             "done": int(steps[-1][0]) if steps else None,
             "total": int(steps[-1][1]) if steps else None,
             "steps": len(COMPILED.findall(data)),
             "seconds": round(seconds, 1),
-            "last_line": next((line.strip() for line in reversed(lines) if line.strip()), "")[:200],
+            "last_line": next(told, "")[:2000],
         }
 
 
@@ -114,9 +124,28 @@ def tail(path, size):
         return b""
 
 
-def last_errors(log):
-    """The few lines that say what went wrong: the compiler's, not pip's words about them."""
+def errors_in(log):
+    """The few lines that say what went wrong: a compiler's first errors, else the last lines."""
+    first = compiler_errors(log)
+    if first:
+        return first
     lines = [line.strip() for line in tail(log, 1 << 18).decode("utf-8", "replace").split("\n")]
     lines = [line for line in lines if line and not PIPS_OWN.search(line)]
     errors = [line for line in lines if ERROR.search(line) and not line.startswith("# $")]
-    return [line[:300] for line in (errors or lines)[-5:]]
+    return [line[:300] for line in (errors or lines)[-MOST_ERRORS:]]
+
+
+def compiler_errors(log):
+    """The first errors of a compiler in the last attempt: those after them often follow from it."""
+    found = []
+    try:
+        with open(log, encoding="utf-8", errors="replace") as lines:
+            for line in iter(lambda: lines.readline(1 << 16), ""):
+                if line.startswith("# " + ANOTHER_ATTEMPT):
+                    found = []
+                text = line.strip()[:300]
+                if len(found) < MOST_ERRORS and COMPILER_ERROR.search(text) and text not in found:
+                    found.append(text)
+    except OSError:
+        return []
+    return found

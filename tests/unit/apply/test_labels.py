@@ -33,6 +33,7 @@ from fleetbuild.models import (
 )  # fmt: skip
 from fleetbuild.models.result import LabelResult
 from fleetbuild.planner.facts import keep
+from fleetbuild.report.result import result_lines
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
@@ -52,17 +53,22 @@ class Told:
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self.mounted: dict[str, dict[str, str]] = {}
         self.trouble: dict[str, str] = {}  # (moment, node) -> state, as "off avx-1"
 
-    def prepare(self) -> str:
+    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
         self.log.append("prepare")
         return ""
 
-    def withdraw(self, names: Iterable[str]) -> dict[str, LabelResult]:
-        return self._all("off", dict.fromkeys(names, ""))
+    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:
+        return self._all("off" if serves else "empty", dict.fromkeys(names, ""))
 
     def publish(self, served: Mapping[str, Manifest]) -> dict[str, LabelResult]:
         return self._all("on", {name: f"={made.id}" for name, made in served.items()})
+
+    def mounted_releases(self, names: Iterable[str], root: str) -> dict[str, dict[str, str]]:
+        assert root == "/opt/fleetbuild"
+        return {name: self.mounted[name] for name in names if name in self.mounted}
 
     def _all(self, moment: str, names: Mapping[str, str]) -> dict[str, LabelResult]:
         self.log += [f"{moment} {name}{what}" for name, what in names.items()]
@@ -93,6 +99,21 @@ def apply(
     fleet.labels = told
     fleet.during = told.log.append
     return carry_out(fleet.run(the_plan, tmp_path / "state", events))
+
+
+def test_releases_that_pods_mount_are_kept_and_named(
+    fleet: FakeFleet, told: Told, tmp_path: Path
+) -> None:
+    told.mounted = {"avx-2": {"old": "The pod web/p mounts it."}}
+    result = apply(fleet, told, tmp_path)
+    assert {node.node: [kept.release_id for kept in node.kept] for node in result.nodes} == {
+        "avx-1": [], "avx-2": ["old"], "avx-3": []
+    }  # fmt: skip
+    (line,) = (line for line in result_lines(result) if line.startswith("kept"))
+    assert line == (
+        "kept: release old on avx-2: The pod web/p mounts it. A later apply removes it, once"
+        " nothing uses it."
+    )
 
 
 def test_labels_are_off_while_a_node_changes(fleet: FakeFleet, told: Told, tmp_path: Path) -> None:
@@ -142,7 +163,7 @@ def test_where_nothing_verified_serves_there_are_no_labels(
     fleet.facts["avx-1"] = facts("avx", release={"default": unverified})
     fleet.trouble["install.yml", "avx-1"] = "verify"
     apply(fleet, told, tmp_path)
-    assert told.log[2:] == ["off avx-1", "install.yml"]
+    assert told.log[2:] == ["off avx-1", "install.yml", "empty avx-1"]
 
 
 def test_a_node_that_keeps_its_labels_is_not_changed(
@@ -229,7 +250,7 @@ def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_p
 def test_a_verification_confirms_or_takes_off(told: Told, tmp_path: Path) -> None:
     servants = Servants(told, tmp_path, good={"ok": True}, bad={"ok": False}, away="unreachable")
     servants.run(verify_task("/opt/f", "default", lambda _: Checks(imports=("x",))))
-    assert told.log == ["prepare", "verify.yml", "on good=old", "off bad"]
+    assert told.log == ["prepare", "verify.yml", "on good=old", "empty bad"]
 
 
 # What labels say.

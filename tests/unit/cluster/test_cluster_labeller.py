@@ -43,6 +43,11 @@ def test_release_labels_come_and_go_and_hardware_stays(labels: ApiLabeller, api:
     assert [each.state for each in off.values()] == ["labelled", "no_node"]
     assert ours(api, "kube-a") == HARDWARE
     assert ours(api, "b") == {**HARDWARE, **RELEASE}
+    # While the next release is installed beside it, the old one goes on serving.
+    labels.withdraw(["b"], serves=True)
+    assert ours(api, "b") == {**HARDWARE, "x.dev/group": "g"}
+    labels.withdraw(["b"])
+    assert ours(api, "b") == HARDWARE
 
 
 def test_what_this_controller_does_not_know_of_the_hardware_stays(

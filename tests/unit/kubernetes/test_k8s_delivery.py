@@ -1,6 +1,7 @@
 """The four ways: what they ask of a node, and whether each pod lands where its wheels run."""
 
 import json
+import subprocess
 from pathlib import PurePath
 
 import pytest
@@ -15,7 +16,10 @@ from fleetbuild.kubernetes import (
     render_workload,
 )
 from fleetbuild.kubernetes import warnings as left_out
-from fleetbuild.models import TargetLibc
+from fleetbuild.kubernetes.labels.node_labels import node_labels
+from fleetbuild.kubernetes.labels.release_labels import served_labels
+from fleetbuild.labelling.labeller import LabelTargets
+from fleetbuild.models import Manifest, TargetLibc
 from tests.factories.delivery import (
     KINDS,
     OWN,
@@ -236,3 +240,64 @@ def test_names_that_cannot_be_are_refused(settings):
 def test_repositories_as_people_name_them():
     for name in ("localhost:5000/a", "fleet", "ghcr.io/Team-x/fleet".lower(), "10.0.0.1/a/b_c.d"):
         assert Delivery(image_prefix=name).repository == name
+
+
+def test_daemonset_pods_stay_while_the_next_release_is_installed():
+    """The controller deletes a DaemonSet's pod as soon as its node does not match the selector."""
+    plan = six_nodes()
+    group = plan.groups[0]
+    node = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    settings = {"delivery": delivery("hostpath", "daemonset"), "wheels": wheels_of(plan)}
+    own = OWN.replace("Deployment", "DaemonSet")
+    pods = [
+        pod_of(render(plan, **settings)[f"daemonset-{group.name}.yaml"]),
+        pod_of(render_workload(plan, "web.yaml", own, **settings)[0][f"web-{group.name}.yaml"]),
+        pod_of(render_kustomize(plan, **settings)[f"overlays/{group.name}/patch.yaml"]),
+    ]
+    old = Manifest(release="default", id="old", group=group.name, python="/p", wheels=())
+    serves = served_labels(old, plan.label_domain)
+    names = LabelTargets(plan.label_domain)
+    changing = names.kept_while_changing(serves)
+    assert changing == {"fleetbuild.dev/group": group.name}
+    for labels in (serves, changing, node_labels(plan, group)):
+        assert [landing(pod, {"n": {**node, **labels}}) for pod in pods] == [{"n"}] * 3
+    # Nothing verified serves there any more, or another group's release does.
+    for labels in ({}, node_labels(plan, plan.groups[1])):
+        assert [landing(pod, {"n": {**node, **labels}}) for pod in pods] == [set()] * 3
+
+
+def test_a_daemonset_waits_for_its_release_and_then_mounts_it(tmp_path):
+    plan = six_nodes()
+    group = plan.groups[0]
+    settings = {"delivery": delivery("hostpath", "daemonset"), "wheels": wheels_of(plan)}
+    pod = pod_of(render(plan, **settings)[f"daemonset-{group.name}.yaml"])
+    (volume,) = (each for each in pod["volumes"] if "hostPath" in each)
+    assert volume["hostPath"]["path"] == "/opt/fleetbuild/releases"
+    mount = next(each for each in pod["containers"][0]["volumeMounts"] if "subPath" in each)
+    assert mount["mountPath"] == f"{volume['hostPath']['path']}/{mount['subPath']}"
+    (wait,) = pod["initContainers"]
+    assert wait["image"] == pod["containers"][0]["image"]
+    *command, manifest = wait["command"]
+    assert manifest == f"{mount['mountPath']}/manifest.json"
+
+    there = tmp_path / "manifest.json"
+    with subprocess.Popen([*command, str(there)], stdout=subprocess.PIPE, text=True) as waiting:
+        assert "waiting until this release is verified here" in waiting.stdout.readline()
+        there.write_text(json.dumps({"verified": False}, indent=2))
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(1)
+        there.write_text(json.dumps({"verified": True}, indent=2))
+        assert waiting.wait(20) == 0
+    with subprocess.Popen([*command, str(tmp_path / "none")], stdout=subprocess.PIPE) as waiting:
+        waiting.stdout.readline()
+        waiting.terminate()
+        assert waiting.wait(20) == 1
+
+
+def test_other_kinds_wait_for_the_release_label():
+    plan = six_nodes()
+    for kind in ("deployment", "job"):
+        files = render(plan, delivery=delivery("hostpath", kind))
+        pod = pod_of(files[f"{kind}-{plan.groups[0].name}.yaml"])
+        assert "fleetbuild.dev/release" in pod["nodeSelector"]
+        assert "initContainers" not in pod

@@ -201,7 +201,9 @@ def test_a_rust_package_gets_the_features_of_its_rung(site):
     (wheel,) = plan({"a": old}, "crab==1.0").groups[0].wheels
     (told,) = wheel.requires.to_supply
     assert told.startswith("a has cargo 1.48.0, but the recipe rust-extension needs 1.63 or newer")
-    make_sdist(site / "files", "crab", "2.0", build='["setuptools-rust"]', files={"Cargo.lock": lock})
+    make_sdist(
+        site / "files", "crab", "2.0", build='["setuptools-rust"]', files={"Cargo.lock": lock}
+    )
     made = plan({"a": facts("avx2")}, "crab==2.0")
     assert made.nodes["a"].state == "blocked"
     assert "needs crates that it does not contain" in made.nodes["a"].reason

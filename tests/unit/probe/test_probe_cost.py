@@ -47,6 +47,7 @@ OF_SECTION = {
     "uname": ["Linux ", "Linux 6 x86_64 "],
     "device-tree": ["compatible: nvidia,", "compatible: a\n", "device: "],
     "sve": ["16", "16\n"],
+    "previous": ["default r1\n", "default ", "a" * 64 + " "],
     "nproc": ["16 ", "16\n"],
 }
 CASES = [

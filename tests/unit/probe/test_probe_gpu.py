@@ -292,10 +292,14 @@ def test_gpus_of_amd_and_intel_are_told_and_planned_as_cpu_nodes() -> None:
         "Intel DG2 [Arc A770]",
     ]
     assert facts.warnings == (
-        "The GPU AMD Aqua Vanjaram [Instinct MI300X] is not used: ROCm is not supported, only "
-        "NVIDIA's CUDA, so this is a CPU node.",
-        "The GPU Intel DG2 [Arc A770] is not used: XPU is not supported, only NVIDIA's CUDA, so "
-        "this is a CPU node.",
+        (
+            "The GPU AMD Aqua Vanjaram [Instinct MI300X] is not used: ROCm is not supported, only "
+            "NVIDIA's CUDA, so this is a CPU node."
+        ),
+        (
+            "The GPU Intel DG2 [Arc A770] is not used: XPU is not supported, only NVIDIA's CUDA, so "
+            "this is a CPU node."
+        ),
     )
 
 

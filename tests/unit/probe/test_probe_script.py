@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -318,7 +319,9 @@ def test_lspci_is_asked_first(tmp_path: Path) -> None:
         "Aqua Vanjaram [Instinct MI300X] [1002:74a1]"
     )
     bridge = "0000:00:00.0 Host bridge [0600]: Intel Corporation Device [8086:0100]"
-    listed = f"{line}\n{amd}\n{bridge}\n0000:09:00.0 VGA compatible controller [0300]: X [1a03:2000]"
+    listed = (
+        f"{line}\n{amd}\n{bridge}\n0000:09:00.0 VGA compatible controller [0300]: X [1a03:2000]"
+    )
     program(tmp_path, "lspci", f"[ \"$*\" = -Dnn ] && cat <<'E'\n{listed}\nE")
     assert run(tmp_path, PATH=path(tmp_path))["lspci"] == f"{line}\n{amd}\n"
 
@@ -343,10 +346,14 @@ def test_without_lspci_the_gpus_come_from_sys(tmp_path: Path) -> None:
     lines = run(tmp_path, script=script, PATH=path(tmp_path))["lspci"].splitlines()
     assert lines == [
         "0000:03:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2204] (rev a1)",
-        "0000:04:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. Device "
-        "[1002:74a1] (rev a1)",
-        "0000:05:00.0 VGA compatible controller [0300]: Intel Corporation Device [8086:56a0] "
-        "(rev a1)",
+        (
+            "0000:04:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. Device "
+            "[1002:74a1] (rev a1)"
+        ),
+        (
+            "0000:05:00.0 VGA compatible controller [0300]: Intel Corporation Device [8086:56a0] "
+            "(rev a1)"
+        ),
     ]
 
 
@@ -370,3 +377,22 @@ def test_the_current_releases(tmp_path: Path) -> None:
     text = run(tmp_path)["release"]
     assert text == '{"of": "current"}\n{"of": "nightly/current"}\n'
     assert "release" not in run(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_release_that_a_rollback_would_switch_to(shell: str, tmp_path: Path) -> None:
+    if not shutil.which(shell.split(maxsplit=1)[0]):
+        pytest.skip(f"no {shell} here")
+    assert "previous" not in run(tmp_path, shell)
+    ids = {"r0": True, "r1": True, "r2": False, "gone": None, "r4": True}
+    for root in (tmp_path, tmp_path / "side"):
+        for name, verified in ids.items():
+            if verified is not None:
+                (root / "releases" / name).mkdir(parents=True)
+                program(root / "releases" / name / "bin", "python", "")
+                manifest = json.dumps({"id": name, "verified": verified}, indent=2)
+                (root / "releases" / name / "manifest.json").write_text(manifest)
+        (root / "current").symlink_to("releases/r4")
+        (root / "history").write_text("".join(f"{name}\n" for name in ids))
+    (tmp_path / "side" / "history").write_text("r4\n")
+    assert run(tmp_path, shell)["previous"] == "default r1\n"

@@ -41,7 +41,7 @@ def test_setup_py_is_read_and_not_run(tmp_path):
 
 
 def test_cmake_that_asks_for_cuda(tmp_path):
-    cmake = "project(x LANGUAGES CXX)\noption(WITH_AVX2 \"\" ON)\nenable_language(CUDA)\n"
+    cmake = 'project(x LANGUAGES CXX)\noption(WITH_AVX2 "" ON)\nenable_language(CUDA)\n'
     survey = survey_source(make_sdist(tmp_path, "x", files={"CMakeLists.txt": cmake}))
     assert survey.gpu_code == ("CMakeLists.txt asks for CUDA or HIP",)
     assert survey.options == ("WITH_AVX2",)
@@ -98,7 +98,10 @@ LOCK = '[[package]]\nname = "libc"\nsource = "registry+https://index.example.org
     [
         ({"Cargo.lock": LOCK}, True),
         ({"python/Cargo.lock": LOCK}, True),
-        ({"Cargo.lock": LOCK, ".cargo/config.toml": "[source.crates-io]\nreplace-with = 'v'"}, False),
+        (
+            {"Cargo.lock": LOCK, ".cargo/config.toml": "[source.crates-io]\nreplace-with = 'v'"},
+            False,
+        ),
         ({"Cargo.lock": LOCK, ".cargo/config.toml": "[build]\nrustflags = []"}, True),
         ({"Cargo.lock": '[[package]]\nname = "own"\n'}, False),
     ],

@@ -1,0 +1,116 @@
+"""Find which releases on a node are in use, so that they are not removed.
+
+In: the folders of releases. Out: for each one in use, a sentence that says by what. Pods that mount
+a release live in other mount namespaces, under paths of their own, so paths of all processes are
+translated to places on a file system and compared there.
+"""
+
+import os
+import re
+
+_MOST_READ = 16 << 20  # bytes of one file in /proc
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def find_uses(folders, proc="/proc"):
+    """Return {folder: sentence} for the folders that are mounted or used by a process.
+
+    Without root, open files of other users' processes cannot be seen; their mounts can.
+    """
+    own = _read_mounts(os.path.join(proc, "self"))
+    places = {folder: _place(own, os.path.realpath(folder)) for folder in folders}
+    places = {folder: place for folder, place in places.items() if place}
+    found = {}
+    tables = {}  # mount namespace -> its mounts: containers have thousands of processes in few
+    for process in _processes(proc):
+        path = os.path.join(proc, process)
+        namespace = _link(os.path.join(path, "ns", "mnt")) or process
+        if namespace not in tables:
+            tables[namespace] = _read_mounts(path)
+            _note(found, places, _mounted(tables[namespace]), "It is mounted", path)
+        used = (_place(tables[namespace], name) for name in _paths_in_use(path))
+        _note(found, places, used, "It is in use", path)
+    return found
+
+
+def _note(found, places, used, what, process):
+    for each in used:
+        for folder, place in places.items():
+            if folder not in found and each and _is_within(each, place):
+                found[folder] = f"{what} by process {_describe(process)}."
+
+
+def _is_within(each, place):
+    return each[0] == place[0] and (each[1] == place[1] or each[1].startswith(place[1] + "/"))
+
+
+def _describe(process):
+    name = "".join(c for c in _read(os.path.join(process, "comm"))[:40] if c.isprintable())
+    return f"{os.path.basename(process)} ({name})" if name else os.path.basename(process)
+
+
+def _processes(proc):
+    mine = str(os.getpid())
+    return sorted((one for one in os.listdir(proc) if one.isdigit() and one != mine), key=int)
+
+
+def _read_mounts(process):
+    """Return (device, place on the file system, mount point) of each mount, in order."""
+    mounts = []
+    for line in _read(os.path.join(process, "mountinfo")).splitlines():
+        fields = line.split(" ")
+        if len(fields) > 5:
+            mounts.append((fields[2], _plain(fields[3]), _plain(fields[4])))
+    return mounts
+
+
+def _mounted(mounts):
+    return [(device, place) for device, place, _ in mounts]
+
+
+def _place(mounts, path):
+    """Return (device, place on its file system) of a path, or None. Later mounts cover others."""
+    best = None
+    for device, place, point in mounts:
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and (best is None or len(point) >= len(best[2])):
+            best = device, place, point
+    if best is None:
+        return None
+    device, place, point = best
+    rest = path[len(point.rstrip("/")) :]
+    return device, (place.rstrip("/") + rest) or "/"
+
+
+def _paths_in_use(process):
+    """Return the paths that a process has open or mapped, runs in, or was started with."""
+    paths = {_link(os.path.join(process, name)) for name in ("cwd", "root", "exe")}
+    opened = os.path.join(process, "fd")
+    try:
+        paths.update(_link(os.path.join(opened, number)) for number in os.listdir(opened))
+    except OSError:
+        pass  # it ended, or belongs to another user
+    for line in _read(os.path.join(process, "maps")).splitlines():
+        paths.add(line[line.index("/") :] if "/" in line else "")
+    # A virtual environment's python is a link, so only the command line shows its folder.
+    paths.update(_read(os.path.join(process, "cmdline")).split("\0")[:2])
+    return {path for path in paths if path.startswith("/")}
+
+
+def _plain(text):
+    return _OCTAL.sub(lambda found: chr(int(found.group(1), 8)), text)
+
+
+def _link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MOST_READ).decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
