@@ -21,7 +21,7 @@ from fleetbuild.hardware.gpus import SMS
 from tests.factories.role_modules import ROLES, plugin
 
 ROLE = ROLES / "verify_wheel"
-ROWS = yaml.safe_load((ROLE / "vars/main/ailments.yml").read_text())["verify_wheel_ailments"]
+ROWS = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())["verify_wheel_known_failures"]
 AILMENTS = [row for row in ROWS if "run" in row["during"]]
 
 
@@ -37,7 +37,7 @@ def verify(checks: ModuleType) -> ModuleType:
 
 def about(*snippets: str, **changes: Any) -> dict[str, Any]:
     told = {"imports": [], "checks": [*snippets], "timeout": 30, "features": []}
-    return {**told, "ailments": AILMENTS, **changes}
+    return {**told, "known_failures": AILMENTS, **changes}
 
 
 @pytest.fixture
