@@ -42,7 +42,7 @@ def nodes_to_block(
     drafted: PlanDraft,
     sources: Mapping[str, Source],
 ) -> dict[str, tuple[str, str]]:
-    """Return the nodes with GPUs whose code no recipe builds, and nodes whose build lacks crates."""
+    """Return the nodes for which a package cannot be built, each with the reason and the fix."""
     gpus = {
         node.name: tuple(facts[node.name].sms if node.sms is None else node.sms)
         for node in inventory.nodes

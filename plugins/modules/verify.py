@@ -145,7 +145,8 @@ def main():
     params = module.params
     release = find(params["root"], params["release_id"])
     about = {
-        name: params[name] for name in ("imports", "checks", "timeout", "features", "known_failures")
+        name: params[name]
+        for name in ("imports", "checks", "timeout", "features", "known_failures")
     }
     if params["mark"]:
         module.exit_json(changed=mark(release, about, module.check_mode))

@@ -43,7 +43,9 @@ def release(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     manifest = {"id": "r1", "group": "cpu-avx2-cp311", "wheels": [], "dependencies": []}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    rows = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())["verify_wheel_known_failures"]
+    rows = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())[
+        "verify_wheel_known_failures"
+    ]
     known_failures = [row for row in rows if "run" in row["during"]]
     source = (PLUGINS / "module_utils/release_checks.py").read_text()
     module = plugin("module_utils.release_checks")

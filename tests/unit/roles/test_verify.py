@@ -21,7 +21,9 @@ from fleetbuild.hardware.gpus import SMS
 from tests.factories.role_modules import ROLES, plugin
 
 ROLE = ROLES / "verify_wheel"
-ROWS = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())["verify_wheel_known_failures"]
+ROWS = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())[
+    "verify_wheel_known_failures"
+]
 AILMENTS = [row for row in ROWS if "run" in row["during"]]
 
 
