@@ -20,7 +20,7 @@ from fleetbuild.store.resolve import locate
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 64 << 20
-# What the builds on that machine ask for. Its own Python brings torch and triton, its nvcc is there.
+# What builds ask for on that machine, which has torch, triton and nvcc.
 BUILD = ["setuptools<82", "wheel", "ninja", "packaging", "psutil", "pip>=25.1"]
 SOURCES = {"torch-scatter": "2.1.2"}
 RUN = """\
@@ -33,8 +33,9 @@ export FLEETBUILD_GPU_WHEELS="$here/wheels" FLEETBUILD_GPU_PYTHON="${PYTHON:-$(c
 [ -x "$here/venv/bin/python" ] || "$FLEETBUILD_GPU_PYTHON" -m venv "$here/venv"
 "$here/venv/bin/python" -m pip install --quiet fleetbuild pytest
 cd "$here"
-PATH="$here/venv/bin:$PATH" PYTHONPATH="$here" exec "$here/venv/bin/python" -m pytest -c /dev/null \\
-  --rootdir "$here" -p no:cacheprovider tests/gpu -v -rs "$@"
+# The machine's own Python comes first: it is the one that wheels are built for.
+export PATH="$PATH:$here/venv/bin" PYTHONPATH="$here"
+exec "$here/venv/bin/python" -m pytest -c /dev/null --rootdir "$here" -p no:cacheprovider tests/gpu -v -rs "$@"
 """
 
 
@@ -95,8 +96,8 @@ def main() -> int:
         return 2
     size = make(arguments.file, arguments.python)
     print(  # noqa: T201
-        f"{arguments.file}: {size / (1 << 20):.0f} MB. Unpack it on the machine with the GPU, then: "
-        "bash run.sh"
+        f"{arguments.file}: {size / (1 << 20):.0f} MB. Unpack it on the machine with the GPU, then "
+        "run: bash run.sh"
     )
     if size > LIMIT:
         print(f"That is more than {LIMIT >> 20} MB.", file=sys.stderr)  # noqa: T201

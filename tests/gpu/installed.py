@@ -1,4 +1,4 @@
-"""Wheels made again from what is installed: a machine without a network has no others of its torch."""
+"""Wheels made again from what is installed, where a machine without a network has no others."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ def wheel_of(distribution: importlib.metadata.Distribution, folder: Path) -> Pat
 
 
 def _joined(tags: list[str]) -> str:
-    """Return the tags as a file name has them: cp312-cp312-manylinux1_x86_64.manylinux_2_28_x86_64."""
+    """Return the tags as a file name has them: cp312-cp312-manylinux1_x86_64.linux_x86_64."""
     columns = zip(*(tag.split("-") for tag in tags), strict=True)
     return "-".join(".".join(dict.fromkeys(column)) for column in columns)

@@ -106,7 +106,7 @@ def test_a_gpu_without_a_driver_is_a_warning() -> None:
     assert facts.warnings == (
         (
             "The GPU 0000:03:00.0 NVIDIA Corporation Device [10de:2204] has no working driver, so "
-            "this is a CPU node."
+            "so this is a CPU node."
         ),
     )
 
@@ -297,8 +297,8 @@ def test_gpus_of_amd_and_intel_are_told_and_planned_as_cpu_nodes() -> None:
             "NVIDIA's CUDA, so this is a CPU node."
         ),
         (
-            "The GPU Intel DG2 [Arc A770] is not used: XPU is not supported, only NVIDIA's CUDA, so "
-            "this is a CPU node."
+            "The GPU Intel DG2 [Arc A770] is not used: XPU is not supported, only NVIDIA's CUDA, "
+            "so this is a CPU node."
         ),
     )
 

@@ -24,7 +24,7 @@ ROLE = ROLES / "verify_wheel"
 ROWS = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())[
     "verify_wheel_known_failures"
 ]
-AILMENTS = [row for row in ROWS if "run" in row["during"]]
+KNOWN_FAILURES = [row for row in ROWS if "run" in row["during"]]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def verify(checks: ModuleType) -> ModuleType:
 
 def about(*snippets: str, **changes: Any) -> dict[str, Any]:
     told = {"imports": [], "checks": [*snippets], "timeout": 30, "features": []}
-    return {**told, "known_failures": AILMENTS, **changes}
+    return {**told, "known_failures": KNOWN_FAILURES, **changes}
 
 
 @pytest.fixture
