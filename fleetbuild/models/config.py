@@ -174,8 +174,8 @@ class Config(Frozen):
     index: tuple[str, ...] = Field(
         (),
         description="extra indexes and find-links, asked in this order before the user's own; the "
-        "first index that has a package serves it; pytorch: PyTorch's own index for the CUDA of each "
-        "group, for torch and its companions",
+        "first index that has a package serves it; pytorch: PyTorch's own index for the CUDA of "
+        "each group, for torch and its companions",
     )
     package_index: dict[str, str] = Field(
         {},

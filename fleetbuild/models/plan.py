@@ -60,7 +60,7 @@ class Requires(Frozen):
     disk_gb: float = 1
     memory_gb: float = 1
     libraries: dict[str, str] = {}  # system libraries that every node needs: name -> description
-    # Programs beside compilers: name, or name>=oldest version -> its origin.
+    # Programs beside compilers: name, with ">=" and an oldest version if there is one -> origin.
     tools: dict[str, str] = {}
     to_supply: tuple[
         str, ...

@@ -107,8 +107,8 @@ def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:
     elif survey.built_by_cargo:
         yield "extends: rust-extension # its build runs cargo"
         if survey.crates_missing:
-            yield "# Its crates are not in this source, and a build downloads nothing: run cargo"
-            yield f"# vendor in a copy of it and name that tree: {name}==VERSION @ ./tree"
+            yield "# Its crates are not in this source, and a build downloads nothing: run"
+            yield f"# cargo vendor in a copy of it and name that tree: {name}==VERSION @ ./tree"
     else:
         yield "extends: generic"
     if survey.gpu_code:

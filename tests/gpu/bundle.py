@@ -35,7 +35,8 @@ export FLEETBUILD_GPU_WHEELS="$here/wheels" FLEETBUILD_GPU_PYTHON="${PYTHON:-$(c
 cd "$here"
 # The machine's own Python comes first: it is the one that wheels are built for.
 export PATH="$PATH:$here/venv/bin" PYTHONPATH="$here"
-exec "$here/venv/bin/python" -m pytest -c /dev/null --rootdir "$here" -p no:cacheprovider tests/gpu -v -rs "$@"
+pytest=(-m pytest -c /dev/null --rootdir "$here" -p no:cacheprovider -v -rs)
+exec "$here/venv/bin/python" "${pytest[@]}" tests/gpu "$@"
 """
 
 

@@ -106,7 +106,7 @@ def test_a_gpu_without_a_driver_is_a_warning() -> None:
     assert facts.warnings == (
         (
             "The GPU 0000:03:00.0 NVIDIA Corporation Device [10de:2204] has no working driver, so "
-            "so this is a CPU node."
+            "this is a CPU node."
         ),
     )
 
