@@ -74,4 +74,5 @@ class Facts(Frozen):
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     release: dict[str, Manifest] = {}  # release name -> its current manifest on the node
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
+    instance_type: str | None = None  # the Kubernetes Node's label
     warnings: tuple[str, ...] = ()

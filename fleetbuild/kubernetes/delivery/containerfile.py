@@ -11,6 +11,8 @@ from fleetbuild.kubernetes.delivery.libraries import library_note
 from fleetbuild.kubernetes.delivery.options import Delivery, Wheel
 from fleetbuild.kubernetes.delivery.pod_parts import PACKAGES, python_of, requirements
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
+from fleetbuild.kubernetes.scheduling.compatibility import ARTIFACT, SPEC, image_compatibility
+from fleetbuild.kubernetes.scheduling.compatibility import FILE as COMPATIBILITY
 from fleetbuild.kubernetes.security import NOBODY
 from fleetbuild.kubernetes.yaml_edit.dump import comment
 from fleetbuild.models import Plan, PlannedGroup
@@ -73,7 +75,18 @@ done
 # build FOLDER PLATFORM TARGET IMAGE
 build() {
   "$engine" build --platform "$2" --target "$3" --tag "$4" --file "$1/Containerfile" "$1"
-  [ -z "$push" ] || "$engine" push "$4"
+  [ -n "$push" ] || return 0
+  "$engine" push "$4"
+  describe "$1/@FILE@" "$4"
+}
+
+# describe FILE IMAGE: says beside the pushed image what a node must have, in NFD's form
+describe() {
+  if command -v oras >/dev/null; then
+    oras attach --artifact-type @ARTIFACT@ "$2" "$1:@SPEC@"
+  else
+    echo "oras is not installed, so $1 is not attached to $2" >&2
+  fi
 }
 
 # index NAME IMAGE...: one name for images of several architectures
@@ -108,6 +121,7 @@ def containers(
         base = delivery.image or default_image(group.target) or ""
         note = library_note(group, wheels[group.name], delivery.image)
         files[f"{group.name}/Containerfile"] = _containerfile(plan, group, base, note)
+        files[f"{group.name}/{COMPATIBILITY}"] = image_compatibility(group)
         files[f"{group.name}/requirements.txt"] = requirements(wheels[group.name])
     return dict(sorted({**files, "build.sh": _script(plan, delivery, built)}.items()))
 
@@ -157,7 +171,9 @@ def _script(plan: Plan, delivery: Delivery, groups: Sequence[PlannedGroup]) -> s
     names = ", ".join(group.name for group in groups) or "no group"
     header = comment(_SCRIPT_HEADER.format(groups=names))
     calls = [*_builds(delivery, groups), *_indexes(delivery, indexes(groups, plan.groups))]
-    return "\n".join(["#!/bin/sh", *header]) + "\n" + _SCRIPT + "".join(calls)
+    script = _SCRIPT.replace("@FILE@", COMPATIBILITY)
+    script = script.replace("@ARTIFACT@", ARTIFACT).replace("@SPEC@", SPEC)
+    return "\n".join(["#!/bin/sh", *header]) + "\n" + script + "".join(calls)
 
 
 def _builds(delivery: Delivery, groups: Sequence[PlannedGroup]) -> Iterator[str]:

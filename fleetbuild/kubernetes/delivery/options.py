@@ -40,6 +40,7 @@ class Delivery:
     image_prefix: str | None = None  # the repository of the groups' own images
     index_url: str | None = None  # where an export of the store is served
     runtime_class: str | None = None  # of pods with GPUs, where their runtime is not the default
+    node_class: str | None = None  # what Karpenter's pools start nodes with: GROUP/KIND/NAME
 
     def __post_init__(self) -> None:
         if self.image_prefix is not None and not _REPOSITORY.fullmatch(self.image_prefix):

@@ -13,10 +13,10 @@ from fleetbuild.kubernetes.labels.node_labels import label_key
 from fleetbuild.kubernetes.names import dns_label, label_value
 from fleetbuild.kubernetes.yaml_edit.dump import comment, flow
 from fleetbuild.kubernetes.yaml_edit.edit import (
-    TEMPLATES,
     EditableWorkload,
     find_workloads,
     plain_name,
+    pod_templates,
     workloads,
 )
 from fleetbuild.kubernetes.yaml_edit.insert import Path
@@ -26,7 +26,9 @@ from fleetbuild.models import Plan, PlannedGroup
 _SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 # A CronJob adds eleven characters to the names of its Jobs, a StatefulSet to its pods' label of the
 # revision.
-_LONGEST = {"CronJob": 52, "StatefulSet": 52}
+# A LeaderWorkerSet makes a StatefulSet for each group, whose names end in its index.
+_LONGEST = {"CronJob": 52, "StatefulSet": 52, "LeaderWorkerSet": 45}
+_UNCHANGEABLE = ("Job", "JobSet")  # their pods cannot be changed
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _GPU = "nvidia.com/"
 _REQUIRED: Path = (
@@ -60,9 +62,12 @@ def variant(name: str, text: str, plan: Plan, group: PlannedGroup, parts: PodPar
         draft = EditableWorkload(name, changed, index, group)
         needs = parts.of(draft.kind)
         _tell_apart(draft, plan)
-        _place(draft, needs)
-        _equip(draft, needs)
-        _furnish(draft, needs)
+        for template in draft.templates:
+            draft.turn_to(template)
+            _mark(draft, plan)
+            _place(draft, needs)
+            _equip(draft, needs, plan.label_domain)
+            _furnish(draft, needs)
         about = needs.about
         changed = draft.text
     mark = "\ufeff" if changed.startswith("\ufeff") else ""
@@ -91,8 +96,11 @@ def running_before(name: str, text: str) -> Iterator[str]:
     """Which containers of the user's own run before the packages are there for them."""
     for index in workloads(name, text):
         document = read(text)[index]
-        inits = find_workloads(document, (*TEMPLATES[document["kind"]], "spec", "initContainers"))
-        if isinstance(inits, list) and inits:
+        inits = (
+            find_workloads(document, (*template, "spec", "initContainers"))
+            for template in pod_templates(document)
+        )
+        if any(isinstance(each, list) and each for each in inits):
             yield (
                 f"{PurePath(name).name}: {document['kind']} {plain_name(document)}: its init "
                 "containers are left as they are, so they do not see the packages; with --way init "
@@ -103,21 +111,37 @@ def running_before(name: str, text: str) -> Iterator[str]:
 def _tell_apart(draft: EditableWorkload, plan: Plan) -> None:
     """A name of its own, and a label that its selector asks for."""
     suffix = dns_label(draft.group.name)
-    if draft.kind == "Job":  # its pod cannot be changed: the next release is another Job
+    if draft.kind in _UNCHANGEABLE:  # the next release is another object
         suffix += f"-{(draft.group.release_id or '')[:8]}"
     if name := draft.entries("metadata").get("name"):
-        longest = _LONGEST.get(draft.kind, 63)
+        longest = _longest_name(draft)
         made = f"{name}-{suffix}"
         draft.put(("metadata", "name"), made if len(made) <= longest else dns_label(made, longest))
     elif prefix := draft.get("metadata", "generateName"):
         draft.put(("metadata", "generateName"), f"{prefix}{suffix}-")
     else:
         raise UsageError(f"{draft.title} has no name", "give it one: metadata.name")
-    label = {label_key(plan.label_domain, "group", plan.release): label_value(draft.group.name)}
     # A Job makes its own selector, unless it says that it has one.
     if draft.kind in _SELECTING or draft.get("spec", "selector"):
-        draft.merge(("spec", "selector", "matchLabels"), label, _APART)
-    draft.merge((*draft.template, "metadata", "labels"), label, "")
+        draft.merge(("spec", "selector", "matchLabels"), _group_label(draft, plan), _APART)
+
+
+def _longest_name(draft: EditableWorkload) -> int:
+    """Return how long the name may be, so that the names made from it are names too."""
+    if draft.kind == "JobSet":  # a pod is called NAME-JOB-INDEX-INDEX-RANDOM
+        names = [str(job.get("name", "")) for job in draft.items("spec", "replicatedJobs")]
+        return max(20, 63 - len("--999-999-12345") - max(map(len, names)))
+    return _LONGEST.get(draft.kind, 63)
+
+
+def _group_label(draft: EditableWorkload, plan: Plan) -> dict[str, str]:
+    key = label_key(plan.label_domain, "group", plan.release)
+    return {key: label_value(draft.group.name)}
+
+
+def _mark(draft: EditableWorkload, plan: Plan) -> None:
+    """Give the pods the label of the group."""
+    draft.merge((*draft.template, "metadata", "labels"), _group_label(draft, plan), "")
 
 
 def _place(draft: EditableWorkload, parts: PodParts) -> None:
@@ -180,7 +204,7 @@ def _covers(toleration: Mapping[str, Any], key: str) -> bool:
     )
 
 
-def _equip(draft: EditableWorkload, parts: PodParts) -> None:
+def _equip(draft: EditableWorkload, parts: PodParts, domain: str) -> None:
     """What the container gets: its image or where the packages are, and a GPU."""
     container = (*draft.pod, "containers", _main_container(draft))
     if parts.image:
@@ -194,7 +218,10 @@ def _equip(draft: EditableWorkload, parts: PodParts) -> None:
         for part in ("limits", "requests")
         for key in draft.entries(*each, "resources", part)
     ]
-    if not any(key.startswith(_GPU) for key in asked):  # theirs may be a slice of one, or two
+    claims = [each for at in _beside_each_other(draft)
+              for each in draft.items(*at, "resources", "claims")]  # fmt: skip
+    # Theirs may be a slice of one, two, or one by dynamic resource allocation.
+    if not claims and not any(key.startswith((_GPU, f"{domain}/sm")) for key in asked):
         draft.merge((*container, "resources", "limits"), parts.limits, "")
 
 

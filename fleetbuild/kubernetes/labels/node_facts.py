@@ -14,6 +14,7 @@ from fleetbuild.hardware.gpus import SMS, sm_of_device, sm_order
 from fleetbuild.hardware.rungs import ARCHITECTURES, best
 from fleetbuild.kubernetes.builds.builder_image import BuilderImage
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES as CALLED
+from fleetbuild.kubernetes.labels.devices import Devices
 from fleetbuild.kubernetes.labels.features import (
     GFD_MAJOR,
     GFD_MINOR,
@@ -21,6 +22,7 @@ from fleetbuild.kubernetes.labels.features import (
     features_of,
     shown_flags,
 )
+from fleetbuild.kubernetes.scheduling.node_pools import INSTANCE_TYPE
 from fleetbuild.models import Facts, Gpu, Os
 
 Document = Mapping[str, Any]
@@ -39,6 +41,11 @@ _KEPT_AWAY = "Only pods that tolerate {keys} run there, so it builds nothing."
 _UNKNOWN_GPU = (
     "A GPU's compute capability is unknown ({what}), so none is used; GPU Feature Discovery tells."
 )
+NOT_PUBLISHED = (
+    "Node Feature Discovery does not publish pci.device there (core.noPublishFeatures of"
+    " nfd-worker), so the rules of nodefeaturerule.yaml know this GPU only if GPU Feature Discovery"
+    " writes a feature file. Take pci.device out of core.noPublishFeatures."
+)
 # Of MIG devices under the strategy `mixed`, and of shared GPUs under renameByDefault.
 _AS_GPUS = (
     "the device plugin offers those as nvidia.com/gpu under the MIG strategy single, or where it"
@@ -52,8 +59,13 @@ _QUANTITY = re.compile(r"(\d{1,18})(m|Ki|Mi|Gi|Ti|k|M|G)?", re.ASCII)
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}", re.ASCII)
 
 
-def facts_of_node(node: Document, features: Sequence[Document], image: BuilderImage) -> Facts:
-    """The facts of a Node; `features` are its NodeFeature objects, none where there are none."""
+def facts_of_node(
+    node: Document,
+    features: Sequence[Document],
+    image: BuilderImage,
+    devices: Devices | None = None,
+) -> Facts:
+    """The facts of a Node; `features` are its NodeFeature objects, `devices` its ResourceSlices."""
     info = _texts(node, "status", "nodeInfo")
     arch = next((ours for ours, theirs in CALLED.items() if theirs == info.get("architecture")), "")
     system = info.get("operatingSystem", "")
@@ -68,7 +80,7 @@ def facts_of_node(node: Document, features: Sequence[Document], image: BuilderIm
     flags, told = _flags(features, labels)
     found = frozenset(_BASELINE[arch]) | features_of(flags)
     rung = best(found, arch)
-    sms, gpus, unusable = _gpus(node, features, labels)
+    sms, gpus, unusable = _gpus(node, features, labels, devices)
     # What pods may have; the rest of the capacity is the system's and the kubelet's.
     room = {**_at(node, "status", "capacity"), **_at(node, "status", "allocatable")}
     taints = _taints(node)
@@ -79,7 +91,7 @@ def facts_of_node(node: Document, features: Sequence[Document], image: BuilderIm
         features=tuple(sorted(found)),
         sms=sms,
         gpus=gpus,
-        driver=_driver(labels),
+        driver=_driver(labels) or (devices.driver if devices else None),
         os=_os(info, labels),
         libc=image.libc,
         pythons=(image.python(arch),),
@@ -88,7 +100,8 @@ def facts_of_node(node: Document, features: Sequence[Document], image: BuilderIm
         disk_gb=_gb(_size(_at(node, "status", "allocatable").get("ephemeral-storage"))),
         toolchain={name: (version,) for name, version in image.toolchain},
         taints=taints,
-        warnings=(*told, *unusable, *away),
+        instance_type=labels.get(INSTANCE_TYPE) or None,
+        warnings=(*told, *unusable, *_unpublished(features, labels), *away),
     )
 
 
@@ -117,8 +130,13 @@ def _flags(
 
 
 def _gpus(
-    node: Document, features: Sequence[Document], labels: Mapping[str, str]
+    node: Document,
+    features: Sequence[Document],
+    labels: Mapping[str, str],
+    devices: Devices | None,
 ) -> tuple[tuple[str, ...], tuple[Gpu, ...], tuple[str, ...]]:
+    if devices:  # the DRA driver asked NVIDIA's driver, and offers what it lists
+        return _sms_of(devices.gpus)
     gpus = _by_pci(features)
     if all(gpu.sm is None for gpu in gpus):  # as the rules: next to a known one it may be that one
         gpus = _by_gfd(labels) or gpus
@@ -127,12 +145,25 @@ def _gpus(
         return (), (), ()
     if problem := _not_offered(node):
         return (), gpus, (problem,)
+    return _sms_of(gpus)
+
+
+def _sms_of(
+    gpus: tuple[Gpu, ...],
+) -> tuple[tuple[str, ...], tuple[Gpu, ...], tuple[str, ...]]:
     unknown = sorted({gpu.name for gpu in gpus if gpu.sm is None})
     if unknown or not gpus:
         what = ", ".join(unknown) or "by its PCI class alone"
         return (), gpus, (_UNKNOWN_GPU.format(what=what),)
     sms = sorted({gpu.sm for gpu in gpus if gpu.sm}, key=sm_order)
     return tuple(sms), gpus, ()
+
+
+def _unpublished(features: Sequence[Document], labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a warning if NFD knows of a GPU and does not publish its PCI devices."""
+    published = [_at(each, "spec", "features", "instances") for each in features]
+    hidden = published and not any("pci.device" in each for each in published)
+    return (NOT_PUBLISHED,) if hidden and any(map(_is_gpu_label, labels)) else ()
 
 
 def _by_pci(features: Sequence[Document]) -> tuple[Gpu, ...]:

@@ -35,7 +35,8 @@ The rules ask for CPUID flags that NFD hides from labels: rules see all of them.
 
 _GPU_HEADER = """
 
-GPUs are told by their PCI device ids, and where those are not known, by GPU Feature Discovery if it
+GPUs are told by their PCI device ids, which nfd-worker must publish (no pci.device in its setting
+core.noPublishFeatures), and where those are not known, by GPU Feature Discovery if it
 writes a feature file, as it does by default. A GPU counts only if a driver serves it: until the
 driver is loaded, its node is of a class without GPU. So is a node with a GPU of another SM than
 the class's wheels hold code for, since a pod cannot choose which of the GPUs it is given.

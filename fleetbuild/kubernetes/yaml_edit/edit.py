@@ -14,8 +14,8 @@ from fleetbuild.kubernetes.yaml_edit.insert import CannotSpliceError, Path, put
 from fleetbuild.kubernetes.yaml_edit.parse import read
 from fleetbuild.models import PlannedGroup
 
-# Where the pod stands in each kind of workload.
-TEMPLATES: dict[str, Path] = {
+# The place of the pod in each kind of workload that has one; see pod_templates() for the others.
+_TEMPLATES: dict[str, Path] = {
     "Pod": (),
     "Deployment": ("spec", "template"),
     "StatefulSet": ("spec", "template"),
@@ -24,6 +24,20 @@ TEMPLATES: dict[str, Path] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
+KINDS = (*_TEMPLATES, "JobSet", "LeaderWorkerSet")
+
+
+def pod_templates(document: Mapping[str, Any]) -> list[Path]:
+    """Return the places of the pod templates of a workload."""
+    kind = str(document.get("kind"))
+    if kind == "JobSet":
+        jobs = find_workloads(document, ("spec", "replicatedJobs"))
+        several = range(len(jobs) if isinstance(jobs, list) else 0)
+        return [("spec", "replicatedJobs", job, "template", "spec", "template") for job in several]
+    if kind == "LeaderWorkerSet":
+        both = (("spec", "leaderWorkerTemplate", f"{who}Template") for who in ("leader", "worker"))
+        return [path for path in both if find_workloads(document, path) is not None]
+    return [_TEMPLATES[kind]]
 
 
 def workloads(name: str, text: str) -> list[int]:
@@ -38,10 +52,10 @@ def workloads(name: str, text: str) -> list[int]:
     holding = [
         index
         for index, document in enumerate(documents)
-        if isinstance(document, dict) and str(document.get("kind")) in TEMPLATES
+        if isinstance(document, dict) and str(document.get("kind")) in KINDS
     ]
     if not holding:
-        kinds = ", ".join(TEMPLATES)
+        kinds = ", ".join(KINDS)
         raise UsageError(
             f"{name} holds no workload that fleetbuild knows: {kinds}",
             "name the file that holds it; objects in a List have to stand as documents",
@@ -66,13 +80,22 @@ class EditableWorkload:
         self._index = index
         document = self.get()
         self.kind: str = document["kind"]
-        self.template = TEMPLATES[self.kind]
-        self.pod: Path = (*self.template, "spec")
         self.title = f"{self._file}: {self.kind} {plain_name(document)}"
         if "{{" in self.title:
             raise _unrendered(self._file)
-        if not self.items(*self.pod, "containers"):
-            raise UsageError(f"{self.title} has no containers", "complete it first")
+        self.templates = pod_templates(document)
+        if not self.templates:
+            raise UsageError(f"{self.title} has no pod template", "complete it first")
+        self.template: Path = ()
+        for template in reversed(self.templates):
+            self.turn_to(template)
+            if not self.items(*self.pod, "containers"):
+                raise UsageError(f"{self.title} has no containers", "complete it first")
+
+    def turn_to(self, template: Path) -> None:
+        """Change this pod template from now on."""
+        self.template = template
+        self.pod: Path = (*template, "spec")
 
     def get(self, *path: str | int) -> Any:
         """What is there; None where nothing is."""
