@@ -61,7 +61,7 @@ test: test-packages ## all tests: unit, contract, fleet (real SSH nodes) and Mol
 
 test-unit: setup ## unit and contract tests, with the coverage of the pure modules
 	@echo "== unit and contract tests"
-	@$(PY) -m pytest tests/unit tests/contract --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/unit tests/hostile tests/contract --cov=fleetbuild --cov-report= $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 
 .PHONY: coverage-of-pure-modules

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from fleetbuild.tasks.emit import EmittedFiles
     from fleetbuild.tasks.explain import Explanation
     from fleetbuild.tasks.fleet_store import FleetStore
+    from fleetbuild.tasks.recipe_draft import init_recipe
     from fleetbuild.tasks.starter_files import init
 
     __version__: str
@@ -89,6 +90,7 @@ _MODULES = {
     "WheelAudit": "audit",
     "audit_wheel": "audit",
     "init": "tasks.starter_files",
+    "init_recipe": "tasks.recipe_draft",
     "load_config": "config",
     "read_inventory": "inventory",
     "read_plan": "planner.plan_files",
@@ -137,6 +139,7 @@ __all__ = [
     "__version__",
     "audit_wheel",
     "init",
+    "init_recipe",
     "load_config",
     "read_inventory",
     "read_plan",

@@ -96,7 +96,7 @@ class Fleet:
         self._given = inventory
         self._limit = limit
         self._config = config
-        self._state = StateDir(Path(state_dir).absolute())
+        self._state = StateDir(Path(state_dir).absolute()).checked()
         self._secrets = secrets or Secrets()
         self._timeout, self._forks = timeout, forks
         self._cluster = cluster

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 PARTS = {
-    "unit": ("tests/unit", "tests/contract", "--cov=fleetbuild", "--cov-report="),
+    "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov=fleetbuild", "--cov-report="),
     "fleet": ("tests/fleet", "tests/molecule"),
 }
 LOGS = Path(".pytest_cache") / "parts"

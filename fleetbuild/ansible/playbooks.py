@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +51,7 @@ class HostRun:
     message: str = ""
     task: str = ""  # the task during which the host became unreachable
     silent: float = 0  # seconds without an answer at that time
+    log: str = ""  # the file with what Ansible printed
 
 
 _STATES: dict[str, Literal["ok", "failed", "unreachable", "skipped", "retry"]] = {
@@ -134,7 +135,7 @@ def run_playbook(
             f"ansible-playbook stopped before its first task: {run.complaint()}",
             f"its whole output is in {log}",
         )
-    return run.hosts(limit)
+    return {host: replace(end, log=str(log)) for host, end in run.hosts(limit).items()}
 
 
 def ansible_dir() -> Path:

@@ -56,6 +56,7 @@ class BuildProgress(BaseModel):
 
     done: Count | None = None
     total: Count | None = None
+    steps: Count | None = None  # calls of a compiler so far, which also builds without [n/m] count
     last_line: str = ""
 
 

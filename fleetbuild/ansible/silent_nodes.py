@@ -68,6 +68,7 @@ def result_without_reply(
             state="unreachable",
             reason=f"{describe_loss(host)}{_release_after_loss(host, serving)}.",
             fix=AGAIN,
+            log=host.log or None,
         )
     said = (failure.reason if failure else "") or (host.message if host else "")
     return NodeResult(
@@ -77,6 +78,7 @@ def result_without_reply(
         reason=said or "Ansible stopped there without giving a reason.",
         fix=(failure.fix if failure else "")
         or "Fix the error above, then run the same command again.",
+        log=(host.log if host else "") or None,
     )
 
 

@@ -21,6 +21,7 @@ from fleetbuild.apply.pending import (
     BuildPlace,
     build_spec,
     key_of,
+    pending_groups,
     results_of_failed_wheels,
     source_of,
     wheel_identity,
@@ -43,10 +44,13 @@ def build(run: Run, progress: Progress) -> Progress:
     with run.stage("build", count(len(progress.assignments), "wheel")) as outcome:
         replies, hosts = _run_playbook(run, progress)
         built = {
-            key_of(assignment.wheel): _result(assignment, replies, hosts.get(assignment.node))
+            key_of(assignment.wheel): _result(
+                assignment, replies, hosts.get(assignment.node), _log_of(run, assignment)
+            )
             for assignment in progress.assignments
         }
         outcome.failures = sum(wheel.state == "failed" for wheel in built.values())
+    _report_failures(run, progress, built, replies)
     for key in replies.built:
         run.journal.note("build ended", key=key)
     wheels = {**progress.wheels, **built}
@@ -64,6 +68,7 @@ class _Replies:
 
 def _run_playbook(run: Run, progress: Progress) -> tuple[_Replies, Mapping[str, HostRun]]:
     replies = _Replies()
+    _report_waiting_groups(run, progress)
     hosts = run.tools.playbook(
         "build.yml",
         limit=sorted({assignment.node for assignment in progress.assignments}),
@@ -115,9 +120,9 @@ def _listener(
     run: Run, assignments: tuple[BuildAssignment, ...], replies: _Replies
 ) -> Callable[[TaskEvent], None]:
     """Return a callback that turns Ansible's events into fleetbuild's and keeps the replies."""
-    by_host: dict[str, dict[str, BuildAssignment]] = defaultdict(dict)
-    for assignment in assignments:
-        by_host[assignment.node][key_of(assignment.wheel)] = assignment
+    by_host = _by_host(assignments)
+    for waiting in by_host.values():
+        _report_start(run, next(iter(waiting.values())))
 
     def listen(event: TaskEvent) -> None:
         waiting = by_host[event.host]
@@ -131,15 +136,34 @@ def _listener(
         elif reply:
             # Accept one reply per build, and only for builds assigned to this node.
             if assignment := waiting.pop(reply.key, None):
-                reply = _explain(run, assignment, reply)
-                replies.built[reply.key] = reply
-                if not reply.ok:
-                    replies.first_failures.setdefault(event.host, (assignment.wheel.package, reply))
-                _report_end(run, assignment, reply)
+                reply = _keep(run, assignment, reply, replies)
+                if waiting and reply.ok:
+                    _report_start(run, next(iter(waiting.values())))
         elif waiting:
             _report_progress(run, next(iter(waiting.values())), event)
 
     return listen
+
+
+def _by_host(
+    assignments: tuple[BuildAssignment, ...],
+) -> dict[str, dict[str, BuildAssignment]]:
+    by_host: dict[str, dict[str, BuildAssignment]] = defaultdict(dict)
+    for assignment in assignments:
+        by_host[assignment.node][key_of(assignment.wheel)] = assignment
+    return by_host
+
+
+def _keep(
+    run: Run, assignment: BuildAssignment, reply: RoleResult, replies: _Replies
+) -> RoleResult:
+    reply = _explain(run, assignment, reply)
+    replies.built[reply.key] = reply
+    if not reply.ok:
+        failure = assignment.wheel.package, reply
+        replies.first_failures.setdefault(assignment.node, failure)
+    _report_end(run, assignment, reply)
+    return reply
 
 
 def _explain(run: Run, assignment: BuildAssignment, reply: RoleResult) -> RoleResult:
@@ -165,6 +189,54 @@ def _end_of_log(log: Path) -> str:
         return ""
 
 
+def _log_of(run: Run, assignment: BuildAssignment) -> str | None:
+    """Return the controller's copy of a build's log, if the log arrived."""
+    log = incoming(run, assignment) / "build.log"
+    return str(log) if log.is_file() else None
+
+
+def _report_start(run: Run, assignment: BuildAssignment) -> None:
+    wheel, node = assignment.wheel, assignment.node
+    about = {"group": assignment.group, "node": node, "nodes": (node,), "package": wheel.package}
+    run.tell("build", "started", wheel.wheel_version, **about)
+
+
+def _report_waiting_groups(run: Run, progress: Progress) -> None:
+    """Report the groups that wait for a wheel which is built with another group."""
+    building = {key_of(assignment.wheel): assignment for assignment in progress.assignments}
+    for group in pending_groups(run.plan, progress.nodes):
+        for wheel in group.wheels:
+            assignment = building.get(key_of(wheel))
+            if assignment and assignment.group != group.name:
+                message = f"waits for {wheel.package}, built on {assignment.node}"
+                run.tell("build", "progress", message, group=group.name)
+
+
+def _report_failures(
+    run: Run, progress: Progress, built: Mapping[str, WheelResult], replies: _Replies
+) -> None:
+    """Report builds that ended without a reply, and the other groups that lack a failed wheel."""
+    told = set()
+    for assignment in progress.assignments:
+        key, wheel = key_of(assignment.wheel), built[key_of(assignment.wheel)]
+        if wheel.state != "failed":
+            continue
+        if key not in replies.built:
+            about = {"package": wheel.package, "node": assignment.node, "log": wheel.log}
+            reason, fix = wheel.reason or "", wheel.fix or ""
+            run.tell("build", "failed", reason, group=assignment.group, fix=fix, **about)
+        told.add((assignment.group, key))
+    for group in pending_groups(run.plan, progress.nodes):
+        for key in map(key_of, group.wheels):
+            if key in built and built[key].state == "failed" and (group.name, key) not in told:
+                reason = f"Its build for {_group_of(progress, key)} failed."
+                run.tell("build", "failed", reason, group=group.name, package=built[key].package)
+
+
+def _group_of(progress: Progress, key: str) -> str:
+    return next(each.group for each in progress.assignments if key_of(each.wheel) == key)
+
+
 def _report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> None:
     run.tell(
         "build",
@@ -174,7 +246,8 @@ def _report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> Non
         node=assignment.node,
         package=assignment.wheel.package,
         fix="" if reply.ok else reply.fix,
-        seconds=reply.seconds,
+        log=None if reply.ok else _log_of(run, assignment),
+        seconds=None if reply.cached else reply.seconds,
     )
 
 
@@ -189,17 +262,22 @@ def _report_progress(run: Run, assignment: BuildAssignment, event: TaskEvent) ->
         group=assignment.group,
         node=assignment.node,
         package=assignment.wheel.package,
-        done=report.done,
-        total=report.total,
+        done=report.done if report.total else report.steps,
+        total=report.total or None,
     )
 
 
-def _result(assignment: BuildAssignment, replies: _Replies, host: HostRun | None) -> WheelResult:
+def _result(
+    assignment: BuildAssignment, replies: _Replies, host: HostRun | None, log: str | None
+) -> WheelResult:
     reply = replies.built.get(key_of(assignment.wheel))
     identity = {**wheel_identity(assignment.wheel), "built_on": assignment.node}
     if reply is None:
         return WheelResult(
-            state="failed", **identity, **_reason_without_reply(assignment, replies, host)
+            state="failed",
+            **identity,
+            **_reason_without_reply(assignment, replies, host),
+            log=(host.log if host else "") or log,
         )
     if not reply.ok:
         return WheelResult(
@@ -207,7 +285,7 @@ def _result(assignment: BuildAssignment, replies: _Replies, host: HostRun | None
             **identity,
             reason=reply.reason,
             fix=reply.fix or "Read the log, fix the error, then apply again.",
-            log=reply.log,
+            log=log,
             seconds=reply.seconds,
         )
     return WheelResult(

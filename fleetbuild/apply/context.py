@@ -85,9 +85,10 @@ class Tools:
 
 @dataclass
 class StageOutcome:
-    """How a stage ended: the number of its failures."""
+    """How a stage ended: the number of its failures, and the nodes that went well."""
 
     failures: int = 0
+    nodes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ class Run:
         self.journal.note("stage ended", stage=stage)
         state = "failed" if outcome.failures else "ok"
         summary = f"{message}, {outcome.failures} failed" if outcome.failures else message
-        self.tell(stage, state, summary, seconds=round(monotonic() - start, 3), **details)
+        ended = {**details, "nodes": outcome.nodes, "seconds": round(monotonic() - start, 3)}
+        self.tell(stage, state, summary, **ended)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,12 @@ def _fetch_all(run: Run, wanted: Sequence[LockedFile]) -> list[Outcome]:
 
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         try:
-            return list(pool.map(lambda file: _fetch_one(run, file, check_cancelled), wanted))
+            outcomes = []
+            fetched = pool.map(lambda file: _fetch_one(run, file, check_cancelled), wanted)
+            for done in range(len(wanted)):
+                run.tell("fetch", "progress", wanted[done].file, done=done, total=len(wanted))
+                outcomes.append(next(fetched))
+            return outcomes
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -50,7 +50,7 @@ def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
     size = run.plan.rollout.batch(len(group.nodes))
     while batch := pending_nodes(group, progress.nodes)[:size]:
         progress = wave(run, progress, group, batch, "node")
-        progress = _hold_back(progress, group, _over_limit(run, progress, group, before))
+        progress = _hold_back(run, progress, group, _over_limit(run, progress, group, before))
     return progress
 
 
@@ -74,7 +74,7 @@ def _try_canaries(run: Run, progress: Progress, group: PlannedGroup) -> Progress
             or _canaries_unreachable(progress, [*unreachable, *second])
             or _over_limit(run, progress, group, before)
         )
-    return _hold_back(progress, group, problem)
+    return _hold_back(run, progress, group, problem)
 
 
 def _pending(names: Iterable[str], progress: Progress) -> list[str]:
@@ -85,15 +85,17 @@ def _unreachable(progress: Progress, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if progress.nodes[name].state == "unreachable")
 
 
-def _hold_back(progress: Progress, group: PlannedGroup, why: Reason | None) -> Progress:
+def _hold_back(run: Run, progress: Progress, group: PlannedGroup, why: Reason | None) -> Progress:
     """Mark the pending nodes of a stopped group as not reached, with the reason and a fix."""
-    if why is None:
+    names = pending_nodes(group, progress.nodes)
+    if why is None or not names:
         return progress
+    run.tell("install", "skipped", why[0], group=group.name, nodes=names, fix=why[1] or "")
     held = {
         name: NodeResult(
             node=name, group=group.name, state="not_reached", reason=why[0], fix=why[1]
         )
-        for name in pending_nodes(group, progress.nodes)
+        for name in names
     }
     return replace(progress, nodes={**progress.nodes, **held})
 

@@ -46,7 +46,8 @@ def wave(
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
     run.state.mark_changing(names)
-    with run.stage("install", count(len(names), who), group=group.name) as outcome:
+    details = {"group": group.name, "nodes": tuple(names)}
+    with run.stage("install", count(len(names), who), **details) as outcome:
         hosts = run.tools.playbook(
             "install.yml",
             limit=sorted(names),
@@ -64,7 +65,8 @@ def wave(
             _result(group, name, replies.get(name), hosts.get(name), _serving(run, progress, name))
             for name in names
         ]
-        outcome.failures = sum(result.state != "installed" for result in results)
+        outcome.nodes = tuple(result.node for result in results if result.state == "installed")
+        outcome.failures = len(results) - len(outcome.nodes)
     for result in results:
         run.journal.note("node ended", node=result.node, state=result.state)
         if result.state != "installed":
@@ -168,6 +170,7 @@ def _result(
             reason=failure_reason(reply),
             fix=reply.fix
             or "The previous release still serves. Correct the recipe, then plan again.",
+            log=(host.log if host else "") or None,
             **about,
         )
     return result_without_reply(name, group.name, host, reply, before)
@@ -186,4 +189,5 @@ def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:
         node=result.node,
         group=result.group,
         fix=result.fix or "",
+        log=result.log,
     )

@@ -7,6 +7,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -18,7 +19,7 @@ from fleetbuild.report.facts import probing as probing_nodes
 from fleetbuild.report.progress import listening, waiting
 
 if TYPE_CHECKING:
-    from fleetbuild import Cluster, Facts, Fleet, NodeStatus, Plan, Result, Secrets
+    from fleetbuild import Cluster, Facts, Fleet, NodeStatus, OnEvent, Plan, Result, Secrets
 
 
 class FleetOptions(TypedDict, total=False):
@@ -79,7 +80,7 @@ def probe(
 ) -> tuple[dict[str, Facts], float]:
     """Return the facts of all nodes, and the seconds that it took to read them."""
     began = time.monotonic()
-    with waiting(run.out, probing_nodes(len(fleet.inventory.nodes))) as fleet.on_event:
+    with _probing(run, fleet) as fleet.on_event:
         facts = fleet.probe(captures=captures, save=save)
     return facts, time.monotonic() - began
 
@@ -96,8 +97,13 @@ def read_cluster(run: Session, fleet: Fleet) -> tuple[dict[str, Facts], float]:
 
 def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus]:
     """Return what serves on each node, by a new probe or by the last one."""
-    with waiting(run.out, probing_nodes(len(fleet.inventory.nodes))) as fleet.on_event:
+    with _probing(run, fleet) as fleet.on_event:
         return fleet.status(offline=offline)
+
+
+def _probing(run: Session, fleet: Fleet) -> AbstractContextManager[OnEvent]:
+    names = [node.name for node in fleet.inventory.nodes]
+    return waiting(run.out, probing_nodes(len(names)), names)
 
 
 def refuse_without_ssh(option: str, **given: object) -> None:
@@ -175,15 +181,14 @@ def plan_file(run: Session) -> Path:
 
 
 def run_task(
-    run: Session, fleet: Fleet, work: Callable[[], Result], groups: Mapping[str, int] | None = None
+    run: Session,
+    fleet: Fleet,
+    work: Callable[[], Result],
+    groups: Mapping[str, Sequence[str]] | None = None,
 ) -> Result:
     """Do the work while its events are shown, then say how it ended."""
-    runs = run.state_dir / "runs"
-    before = {*runs.glob("*.log")}  # what Ansible printed
     with listening(run.out, groups) as fleet.on_event:
         result = work()
     run.out.say(*result_report.result_lines(result))
     run.exit_code = result.exit_code
-    if result.exit_code:
-        run.out.say(*(f"Log: {log}" for log in sorted({*runs.glob("*.log")} - before)))
     return result

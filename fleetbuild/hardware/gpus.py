@@ -11,6 +11,9 @@ from typing import Any
 from fleetbuild.hardware.data import load
 
 _DATA = load("gpus.yml")
+# Vendors whose GPUs are read and not built for: PCI vendor id -> name, what their code needs.
+OTHER_VENDORS = {"1002": ("AMD", "ROCm"), "8086": ("Intel", "XPU")}
+_OTHER_DEVICES: dict[str, dict[str, str]] = load("other_gpus.yml")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,13 @@ def sm_of_device(pci_id: str) -> str | None:
     """Return the SM of a PCI device such as "10de:1024"; None if unknown."""
     vendor, _, device = pci_id.lower().partition(":")
     return _SM_OF_DEVICE.get(device) if vendor == "10de" else None
+
+
+def other_gpu_name(pci_id: str) -> str:
+    """Return the name of an AMD or Intel GPU such as "1002:74a1"."""
+    vendor, _, device = pci_id.lower().partition(":")
+    name = _OTHER_DEVICES[vendor].get(device)
+    return f"{OTHER_VENDORS[vendor][0]} {name or f'GPU [{pci_id}]'}"
 
 
 def sm_of_soc(compatible: str) -> str | None:

@@ -31,10 +31,12 @@ class Event(Frozen):
     ]  # waiting: a node has said nothing for `seconds`
     group: str | None = None
     node: str | None = None
+    nodes: tuple[str, ...] | None = None  # at work, or for which the step ended well
     package: str | None = None
-    message: str = ""
+    message: str = ""  # a failure's further lines are what a program printed
     fix: str = ""
-    done: int | None = None  # steps of a compiler, or nodes, out of `total`
+    log: str | None = None  # the file that says more about a failure
+    done: int | None = None  # steps of a compiler, files or nodes; of `total` if that is known
     total: int | None = None
     seconds: float | None = None
 

@@ -264,10 +264,9 @@ class Plan(Frozen):
         return self.exit_code
 
     @property
-    def changes(self) -> dict[str, int]:
-        """The groups with nodes to change, and how many nodes that are."""
-        numbers = {
-            group.name: len(group.installs.install) + len(group.installs.upgrade)
-            for group in self.groups
+    def changes(self) -> dict[str, tuple[str, ...]]:
+        """The groups with nodes to change, and these nodes."""
+        nodes = {
+            group.name: (*group.installs.install, *group.installs.upgrade) for group in self.groups
         }
-        return {name: number for name, number in numbers.items() if number}
+        return {group: names for group, names in nodes.items() if names}

@@ -31,6 +31,7 @@ class NodeResult(Frozen):
     release_id: str | None = None
     reason: str | None = None
     fix: str | None = None
+    log: str | None = None  # what Ansible printed in the run that failed
     kept: tuple[KeptRelease, ...] = ()
 
 

@@ -25,7 +25,13 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.planner.published import find_published
-from fleetbuild.planner.requested import build_requirements, requested_packages
+from fleetbuild.planner.requested import (
+    build_requirements,
+    recipe_by_source,
+    requested_packages,
+)
+from fleetbuild.planner.run_time_requirements import find_requirements
+from fleetbuild.planner.without_recipe import nodes_to_block
 from fleetbuild.planning import (
     LockRequest,
     Locks,
@@ -131,7 +137,9 @@ class _PlanResolver:
         self.packages, self.recipes, self.store = packages, recipes, store
         self.resolutions: dict[LockRequest, Resolution] = {}
         self.sources: dict[str, Source] = dict(local)
+        self.chosen: dict[str, Recipe] = {}  # recipes chosen by what a source shows
         self.unfetched: Resolution | None = None
+        self.unknown: dict[str, Resolution] = {}  # packages whose requirements are not known
         self.published: dict[tuple[str, str], PublishedChoice] = {}  # by package and group
         self.dependencies: dict[str, tuple[LockedFile, ...]] = {}  # group -> its dependencies
         self.on_event = on_event
@@ -156,11 +164,7 @@ class _PlanResolver:
         )
 
     def fetch_sources(self, drafted: PlanDraft, config: Config) -> bool:
-        """Fetch the sdists and read their build requirements; return False if no index answers.
-
-        From then on each package is a local file: uv asks its backend for metadata only once,
-        however many kinds of machine there are.
-        """
+        """Fetch the sdists and read what they require; return False if no index answers."""
         built = [package for package in self.packages if self._is_built(package, drafted)]
         if (
             config.build.policy == "published"
@@ -174,7 +178,12 @@ class _PlanResolver:
             return False
         if pinned and not self._fetch_index_sources(pinned, drafted):
             return False
-        self.packages = [self._with_fetched_source(package) for package in self.packages]
+        requests = [source_request(group, (), drafted.eligibility) for group in drafted.groups]
+        names = {package.name for package in built}
+        self.packages = [
+            self._with_requirements(package, requests) if package.name in names else package
+            for package in self.packages
+        ]
         return self.unfetched is None
 
     def _fetch_recipe_source(self, package: Package) -> None:
@@ -200,19 +209,28 @@ class _PlanResolver:
         if answer.offline:
             self.unfetched = answer
             return False
-        # Other problems, such as a Python too old for the package, are reported for each group.
+        if answer.problem:  # such as a Python too old for a package: the groups say so
+            self.unknown |= {package.name: answer for package in pinned}
         packages = {package.name: package for package in pinned}
         for file in answer.sources:
             if source := self._source(packages[file.name], file):
                 self.sources[file.name] = source
         return True
 
-    def _with_fetched_source(self, package: Package) -> Package:
+    def _with_requirements(self, package: Package, requests: Sequence[LockRequest]) -> Package:
+        """Return the package with its run-time requirements, if its recipe does not state them."""
         source = self.sources.get(package.name)
         if source is None or source.file is None:
             return package
-        uri = self.store.path_of(source.file).absolute().as_uri()
-        return package.model_copy(update={"requirement": f"{package.name} @ {uri}"})
+        recipe = self.chosen.get(package.name, package.recipe)
+        package = package.model_copy(update={"recipe": recipe})
+        if recipe.requires is not None:
+            return package
+        found = find_requirements(package, source, requests, self.store)
+        if isinstance(found, Resolution):
+            self.unknown[package.name] = found
+            return package
+        return package.model_copy(update={"metadata": found})
 
     def lock_dependencies(
         self,
@@ -224,7 +242,9 @@ class _PlanResolver:
         """Lock what each group installs. Members whose old libc alone rules it out are blocked,
         and the rest is grouped and locked again."""
         blocked: dict[str, tuple[str, str]] = {}
-        while True:
+        known: int | None = None
+        while known != len(blocked):
+            known = len(blocked)
             drafted = draft_plan(
                 inventory,
                 facts,
@@ -234,14 +254,15 @@ class _PlanResolver:
                 blocked=blocked,
                 published=self.published,
             )
+            blocked |= nodes_to_block(inventory, facts, drafted, self.sources)
+            if len(blocked) > known:
+                continue
             self._resolve(list(drafted.requests.values()))
             self.dependencies = {
                 name: self.resolutions[asked].wheels for name, asked in drafted.requests.items()
             }
-            old_libc_nodes = nodes_blocking_dependencies(drafted, facts, self.locks())
-            if not old_libc_nodes:
-                return drafted
-            blocked |= old_libc_nodes
+            blocked |= nodes_blocking_dependencies(drafted, facts, self.locks())
+        return drafted
 
     def lock_builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
         """Lock the build requirements of each wheel."""
@@ -256,7 +277,14 @@ class _PlanResolver:
         fresh = [request for request in dict.fromkeys(requests) if request not in self.resolutions]
         if fresh:
             self._report(f"Resolving for {len(fresh)} kinds of machine")
-            self.resolutions |= resolve_all(fresh, self.store.settings)
+            refused = {
+                request: self.unknown[name]
+                for request in fresh
+                for name in request.sources
+                if name in self.unknown
+            }
+            asked = [request for request in fresh if request not in refused]
+            self.resolutions |= {**refused, **resolve_all(asked, self.store.settings)}
 
     def _source(self, package: Package, file: LockedFile) -> Source | None:
         try:
@@ -265,12 +293,11 @@ class _PlanResolver:
             # The plan is shown all the same; without a source the package has no lock.
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return None
-        return Source(
-            package=package.name,
-            version=package.version,
-            file=file,
-            build_requirements=build_requirements(read_source(path), package.recipe, self.recipes),
-        )
+        source = Source(package=package.name, version=package.version, file=file)
+        recipe, source = recipe_by_source(package.recipe, source, path, self.recipes)
+        self.chosen[package.name] = recipe
+        needed = build_requirements(read_source(path), recipe, self.recipes)
+        return source.model_copy(update={"build_requirements": needed})
 
     def _source_with_declared_requirements(self, package: Package, file: LockedFile) -> Source:
         """Return the source of a package whose recipe states its run-time requirements.

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import LockedFile
+from fleetbuild.planner.without_recipe import TORCH_EXTENSION, planned_recipe
 from fleetbuild.planning import Package, PackageSpec, Source
 from fleetbuild.planning.packages import refuse_duplicates
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
@@ -20,6 +21,7 @@ from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.pack import pack_tree
 from fleetbuild.store.resolve import newest_version
 from fleetbuild.store.sources import SourceMetadata, read_source
+from fleetbuild.store.survey import survey_source
 
 
 def requested_packages(
@@ -92,6 +94,8 @@ def _local(
             f"and {path} is a {kind}.",
             f"Name {name}==VERSION to build from the index.",
         )
+    source = Source(package=name, version=version, path=str(path))
+    recipe, source = recipe_by_source(recipe, source, path, recipes)
     archive = _archive(path, name, version, store)
     package = Package(
         name=name,
@@ -100,14 +104,23 @@ def _local(
         requirement=f"{name} @ {archive.url}",
         text=spec.text,
     )
-    source = Source(
-        package=name,
-        version=version,
-        file=archive,
-        path=str(path),
-        build_requirements=build_requirements(metadata, recipe, recipes),
-    )
-    return package, source
+    needed = build_requirements(metadata, recipe, recipes)
+    return package, source.model_copy(update={"file": archive, "build_requirements": needed})
+
+
+def recipe_by_source(
+    recipe: Recipe, source: Source, path: Path, recipes: Mapping[str, Recipe]
+) -> tuple[Recipe, Source]:
+    """Return the recipe for a source, and the source with its signs of GPU code.
+
+    Only a package without a recipe is looked into: a recipe knows what its package is.
+    """
+    if recipe.name != GENERIC:
+        return recipe, source
+    survey = survey_source(path)
+    chosen = planned_recipe(source.package, recipe, survey, recipes[TORCH_EXTENSION])
+    signs = {"gpu_code": survey.gpu_code, "gpu_requirements": survey.gpu_requirements}
+    return chosen, source.model_copy(update=signs)
 
 
 def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:

@@ -27,9 +27,7 @@ class DraftGroup(Frozen):
     wheel_targets: tuple[Target, ...]  # one for each package, in order
     published: tuple[str, ...] = ()  # packages installed from a published wheel: name==version
     toolkit: Toolkit | None = None  # set if GPU code is built
-    static_metadata: tuple[
-        StaticMetadata, ...
-    ] = ()  # packages whose recipes state their requirements
+    static_metadata: tuple[StaticMetadata, ...] = ()  # packages whose requirements are known
 
     @property
     def name(self) -> str:

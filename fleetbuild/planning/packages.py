@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models._base import Frozen
+from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.recipes import Recipe
 
 _ARCHIVE = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
@@ -42,6 +43,8 @@ class Package(Frozen):
     recipe: Recipe
     requirement: str  # as a resolver takes it: name==version, name @ file:///path
     text: str  # as the user wrote it
+    # Its run-time requirements; None if its recipe states them, or before they are read.
+    metadata: StaticMetadata | None = None
 
 
 def versions_of(packages: Sequence[Package]) -> dict[str, str]:

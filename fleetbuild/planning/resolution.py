@@ -12,12 +12,13 @@ from fleetbuild.models._base import Frozen
 
 
 class StaticMetadata(Frozen):
-    """A package that fleetbuild builds, with the requirements that its recipe states: the resolver
-    takes these and does not build its source for metadata."""
+    """A package that fleetbuild builds, with its run-time requirements: the resolver takes these
+    and never sees its source, which it would build for metadata."""
 
     name: str
     version: str
     requires: tuple[str, ...]
+    requires_python: str | None = None
 
 
 class LockRequest(Frozen):
@@ -52,6 +53,10 @@ class Source(Frozen):
     path: str | None = None  # the user's own path of a local source
     build_requirements: tuple[str, ...] = ()  # its own and its backend's
     metadata_problem: str | None = None  # why the requirements could not be read
+    # For a package without a recipe of its own: the signs of GPU code, and requirements that
+    # suggest it.
+    gpu_code: tuple[str, ...] = ()
+    gpu_requirements: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str | None:

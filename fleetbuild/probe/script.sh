@@ -310,26 +310,34 @@ read_mig() {
   within 8 nvidia-smi -L 2>&1
 }
 
-# What lspci would print, from /sys.
+# What lspci would print, from /sys: everything of NVIDIA, and the GPUs of AMD and Intel.
 pci_devices() {
   for device in /sys/bus/pci/devices/*; do
-    read -r vendor <"$device/vendor" && [ "$vendor" = 0x10de ] || continue
-    read -r id <"$device/device" || continue
+    read -r vendor <"$device/vendor" || continue
     read -r class <"$device/class" || continue
+    case $vendor$class in
+      0x10de*) maker='NVIDIA Corporation' ;;
+      0x10020x03* | 0x10020x1200*) maker='Advanced Micro Devices, Inc.' ;;
+      0x80860x03*) maker='Intel Corporation' ;;
+      *) continue ;;
+    esac
+    read -r id <"$device/device" || continue
     read -r revision <"$device/revision"
     class=${class#0x}
     class=${class%??}
     case $class in
       0300) kind='VGA compatible controller' ;;
       0302) kind='3D controller' ;;
+      1200) kind='Processing accelerators' ;;
       *) kind='Device' ;;
     esac
-    echo "${device##*/} $kind [$class]: NVIDIA Corporation Device [10de:${id#0x}] (rev ${revision#0x})"
+    echo "${device##*/} $kind [$class]: $maker Device [${vendor#0x}:${id#0x}] (rev ${revision#0x})"
   done
 }
 
 read_lspci() {
-  text=$( (have lspci && lspci -Dnn -d 10de:) || pci_devices)
+  text=$(have lspci && lspci -Dnn | grep -iE '\[10de:|\[(03..|1200)\]: .*\[(1002|8086):')
+  [ -n "$text" ] || text=$(pci_devices)
   [ -n "$text" ] && echo "$text"
 }
 

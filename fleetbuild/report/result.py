@@ -175,5 +175,8 @@ def _wheel(wheel: WheelResult) -> list[str]:
 
 def _troubles(nodes: Iterable[NodeResult]) -> list[str]:
     return troubles(
-        {node.node: ({**GOOD, **BAD}[node.state], node.reason, node.fix) for node in nodes}
+        {
+            node.node: ({**GOOD, **BAD}[node.state], node.reason, node.fix, node.log)
+            for node in nodes
+        }
     )

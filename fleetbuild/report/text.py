@@ -11,6 +11,7 @@ from fleetbuild.text import HIDDEN, clean, count, fold
 
 __all__ = [
     "HIDDEN",
+    "Trouble",
     "age",
     "ago",
     "clean",
@@ -24,17 +25,23 @@ __all__ = [
 ]
 
 
-def troubles(nodes: Mapping[str, tuple[str, str | None, str | None]]) -> list[str]:
-    """Return lines for each trouble (what, why, fix), with all nodes that share it.
+# What happened to a node, why, what to do, and the log that says more.
+Trouble = tuple[str, str | None, str | None] | tuple[str, str | None, str | None, str | None]
+
+
+def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
+    """Return lines for each trouble, with all nodes that share it.
 
     Sentences that differ only in the node's own name are one trouble. Further lines of a reason,
     such as a traceback, stay lines.
     """
     alike: dict[tuple[str, str | None, str | None], list[str]] = {}
-    for name, (what, why, fix) in nodes.items():
-        alike.setdefault((what, _without_name(why, name), _without_name(fix, name)), []).append(
-            name
-        )
+    logs: dict[str, str] = {}
+    for name, (what, why, fix, *log) in nodes.items():
+        key = (what, _without_name(why, name), _without_name(fix, name))
+        alike.setdefault(key, []).append(name)
+        if log and log[0]:
+            logs[name] = log[0]
     lines = []
     for (what, why, fix), names in alike.items():
         first, *rest = _with_names(why or "", names).strip().splitlines() or [""]
@@ -42,6 +49,8 @@ def troubles(nodes: Mapping[str, tuple[str, str | None, str | None]]) -> list[st
         lines += quoted(rest)
         if fix:
             lines.append(f"  fix: {clean(_with_names(fix, names))}")
+        named = dict.fromkeys(logs[name] for name in names if name in logs)
+        lines += [f"  log: {clean(log)}" for log in list(named)[:_MOST_LOGS]]
     return lines
 
 
@@ -51,6 +60,7 @@ def quoted(lines: Iterable[str]) -> list[str]:
 
 
 _MOST_NAMES = 20
+_MOST_LOGS = 3
 _NAME = "\0"  # stands for the node's own name; cleaned text does not contain it
 
 

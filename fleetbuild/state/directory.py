@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
+import stat
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
 
 _CHANGING = ".changing"  # beside a node's stored facts
+_WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class SavedResult(Frozen):
@@ -96,8 +99,27 @@ class StateDir:
     def _api_labels_file(self) -> Path:
         return self.root / "api-labels.json"
 
+    def checked(self) -> StateDir:
+        """Refuse a directory in which another user could have put a plan, a wheel or a link."""
+        try:
+            found = self.root.lstat()
+        except OSError:  # missing, or create() says why
+            return self
+        if stat.S_ISLNK(found.st_mode):
+            problem, fix = "is a link", f"Name what it leads to: --state-dir {self.root.resolve()}."
+        elif found.st_uid != os.geteuid():
+            problem = f"belongs to {_user(found.st_uid)}, and this is {_user(os.geteuid())}"
+            fix = "Run as that user, or name another with --state-dir."
+        elif found.st_mode & _WRITABLE_FOR_OTHERS:
+            problem = "can be written by other users"
+            fix = f"See that nothing in it is theirs, then: chmod go-w {self.root}"
+        else:
+            return self
+        raise UsageError(f"The state directory {self.root} {problem}.", fix)
+
     def create(self) -> StateDir:
         """Create the directory if it is missing, readable only by its owner."""
+        self.checked()
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -160,6 +182,13 @@ class StateDir:
             return datetime.fromisoformat(text)
         except (OSError, ValueError):  # or the name is not valid for a folder
             return None
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:

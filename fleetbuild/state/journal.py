@@ -26,7 +26,9 @@ class Journal:
         """Append a line; return once it is on disk."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         line = one_line({"time": now(), "what": what, **details}) + "\n"
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(
+            self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
+        )
         try:
             os.write(descriptor, line.encode())
             os.fsync(descriptor)

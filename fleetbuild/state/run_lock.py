@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleetbuild.errors import LockedError
+from fleetbuild.errors import LockedError, UsageError
 from fleetbuild.models import now
 from fleetbuild.state.directory import one_line
 
@@ -22,7 +22,13 @@ from fleetbuild.state.directory import one_line
 @contextmanager
 def hold_run_lock(path: Path) -> Iterator[None]:
     """Hold the lock, or raise LockedError with its holder and start time."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"The lock {path} cannot be opened: {error.strerror}.",
+            "If it is a link or belongs to another user, remove it.",
+        ) from None
     try:
         _take(descriptor, path)
         _write_holder(descriptor)

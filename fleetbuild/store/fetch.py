@@ -74,6 +74,20 @@ def fetch(
     return dest
 
 
+def read_text(url: str, limit: int, credentials: Mapping[str, str]) -> str | None:
+    """Return a small text at an address; None if it is missing, too large or not reachable."""
+    if urllib.parse.urlsplit(url).scheme not in ("https", "http"):
+        return None
+    try:
+        with urllib.request.urlopen(  # noqa: S310
+            _request(url, credentials), timeout=60, context=_context()
+        ) as response:
+            data = response.read(limit + 1)
+    except (OSError, http.client.HTTPException):
+        return None
+    return data.decode("utf-8", "replace") if len(data) <= limit else None
+
+
 def _once(
     request: urllib.request.Request, sha256: str, dest: Path, check_cancelled: CancelCheck
 ) -> None:

@@ -1,7 +1,7 @@
 """Resolve dependencies of a target or a build with uv, for another machine's platform.
 
-In: a `LockRequest`. Out: a `Resolution` from uv's lock (PEP 751). If the metadata of an sdist is
-not static, uv runs its build backend on this machine, in an isolated environment, as installers do.
+In: a `LockRequest`. Out: a `Resolution` from uv's lock (PEP 751). uv builds nothing: it is told
+the requirements of every package that has to come as a source, and takes wheels of all others.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ResolutionError
@@ -51,6 +52,8 @@ def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
     Raises if a package to be built is not on the index.
     """
     platform = _platform(request)
+    if problem := _problem_of_texts(request):
+        return problem
     if platform is None:
         return Resolution(
             problem=f"{request.libc.family} {request.libc.floor} on {request.arch} is older than "
@@ -108,8 +111,9 @@ def locate(request: LockRequest, settings: IndexSettings) -> Resolution:
 
 def newest_version(name: str, settings: IndexSettings) -> str | None:
     """Return the newest version of a package on the index, or None if that is unknown."""
-    command = [_uv_binary(), "pip", "compile", "-", "--no-deps", *_QUIETLY]
+    command = [uv_binary(), "pip", "compile", "-", "--no-deps", *_QUIETLY]
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        _without_dependencies([name], Path(folder))
         done = _run(command, name, settings, Path(folder))
     match = re.search(rf"^{re.escape(canonicalize_name(name))}==(\S+)", done.stdout, re.MULTILINE)
     return match[1] if match else None
@@ -122,7 +126,7 @@ def _uv(
     request: LockRequest, platform: str, settings: IndexSettings, folder: Path
 ) -> subprocess.CompletedProcess[str]:
     command = [
-        _uv_binary(), "pip", "compile", "-", *_QUIETLY,
+        uv_binary(), "pip", "compile", "-", *_QUIETLY,
         "--python", sys.executable,
         "--python-version", request.python_version,
         "--python-platform", platform,
@@ -141,11 +145,44 @@ def _uv(
     return _run(command, "\n".join(wanted), settings, folder)
 
 
+def _problem_of_texts(request: LockRequest) -> Resolution | None:
+    """Return what is wrong with requirements that packages state.
+
+    They become lines of a requirements file, where an option could name another index and an
+    address could name a source that uv would have to build.
+    """
+    if request.sources:
+        names = ", ".join(request.sources)
+        return Resolution(
+            problem=f"What {names} requires at run time is not known.",
+            fix=f"State it in a recipe for {names} beside fleetbuild.yml, with requires: [...].",
+        )
+    texts: list[tuple[str | None, str]] = [(None, each) for each in request.requirements]
+    texts += [(known.name, each) for known in request.static_metadata for each in known.requires]
+    for name, text in texts:
+        by = f"{name} requires" if name else "It requires"
+        try:
+            requirement = Requirement(text if text.isprintable() else "")
+        except InvalidRequirement:
+            return Resolution(
+                problem=f"{by} {text[:200]!r}, which is not a valid requirement.",
+                fix="State the right one in a recipe beside fleetbuild.yml.",
+            )
+        if requirement.url:
+            return Resolution(
+                problem=f"{by} {requirement.name} from an address, which cannot be locked.",
+                fix=f"State {requirement.name}==VERSION in a recipe beside fleetbuild.yml, and add "
+                "the index that has it under index:.",
+            )
+    return None
+
+
 def _static_metadata_of(package: StaticMetadata, folder: Path) -> str:
     """Write a wheel with only the package's requirements; return a requirement on it."""
     stem = f"{package.name.replace('-', '_')}-{package.version}"
     path = folder / f"{stem}-py3-none-any.whl"
     headers = ["Metadata-Version: 2.1", f"Name: {package.name}", f"Version: {package.version}"]
+    headers += [f"Requires-Python: {package.requires_python}"] if package.requires_python else []
     headers += [f"Requires-Dist: {each}" for each in package.requires]
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{stem}.dist-info/METADATA", "\n".join(headers) + "\n")
@@ -172,7 +209,7 @@ def _run(
         return subprocess.CompletedProcess(command, 1, "", f"timed out after {_DEADLINE} s")
 
 
-def _uv_binary() -> str:
+def uv_binary() -> str:
     from uv import find_uv_bin  # noqa: PLC0415  (not needed by those who only list the store)
 
     return str(find_uv_bin())

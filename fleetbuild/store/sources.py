@@ -8,8 +8,8 @@ from __future__ import annotations
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Mapping
-from email import message_from_string
+from collections.abc import Mapping, Sequence
+from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from fleetbuild.models._base import Frozen
 
 _DEFAULT_BACKEND = "setuptools.build_meta:__legacy__"  # PEP 517's, for a source that names none
 _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
-_MAX_TEXT = 1 << 20
-_MAX_MEMBERS = 500_000
-_MAX_BYTES = 16 << 30
+MAX_TEXT = 1 << 20
+MAX_MEMBERS = 500_000
+MAX_BYTES = 16 << 30
 
 
 class SourceMetadata(Frozen):
@@ -31,7 +31,10 @@ class SourceMetadata(Frozen):
     name: str | None = None
     version: str | None = None
     backend: str = _DEFAULT_BACKEND
+    backend_path: tuple[str, ...] = ()  # folders of the source that hold its backend
     build_requirements: tuple[str, ...] = _DEFAULT_REQUIRES
+    requires: tuple[str, ...] | None = None  # at run time; None: known only when its build runs
+    requires_python: str | None = None
 
 
 def read_source(path: Path) -> SourceMetadata:
@@ -45,19 +48,76 @@ def read_source(path: Path) -> SourceMetadata:
 
 def read_texts(texts: Mapping[str, str], source: str) -> SourceMetadata:
     """Return the static metadata in the texts of PKG-INFO and pyproject.toml."""
-    pyproject = _toml(texts.get("pyproject.toml") or "", source)
-    system = pyproject.get("build-system", {})
-    name, version = _identity(texts.get("PKG-INFO") or "", pyproject.get("project", {}))
+    pyproject = parse_toml(texts.get("pyproject.toml") or "", source)
+    system = _table(pyproject.get("build-system"))
+    pkg_info = texts.get("PKG-INFO") or ""
+    project = _table(pyproject.get("project"))
+    name, version = _identity(pkg_info, project)
+    known = _of_project(project) or requirements_of_pkg_info(pkg_info)
     return SourceMetadata(
         name=name,
         version=version,
         backend=str(system.get("build-backend", _DEFAULT_BACKEND)),
-        build_requirements=tuple(map(str, system.get("requires", _DEFAULT_REQUIRES))),
+        build_requirements=tuple(map(str, _list(system.get("requires"), _DEFAULT_REQUIRES))),
+        backend_path=tuple(map(str, _list(system.get("backend-path")))),
+        requires=known[0] if known else None,
+        requires_python=known[1] if known else None,
     )
 
 
+def _of_project(project: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None] | None:
+    """Return the requirements of a static project table (PEP 621), or None.
+
+    A key that is absent and not listed as dynamic is empty; a backend may not change it.
+    """
+    dynamic = _list(project.get("dynamic"))
+    if "name" not in project or {"dependencies", "requires-python"} & {*map(str, dynamic)}:
+        return None
+    python = project.get("requires-python")
+    extras = _table(project.get("optional-dependencies"))
+    requires = [
+        *map(str, _list(project.get("dependencies"))),
+        *(_of_extra(str(text), extra) for extra in extras for text in _list(extras[extra])),
+    ]
+    return tuple(requires), python and str(python)
+
+
+def _of_extra(text: str, extra: str) -> str:
+    requirement, _, marker = text.partition(";")
+    both = f"({marker.strip()}) and " if marker.strip() else ""
+    return f"{requirement.strip()} ; {both}extra == '{extra}'"
+
+
+def requirements_of_pkg_info(text: str) -> tuple[tuple[str, ...], str | None] | None:
+    """Return the requirements in an sdist's PKG-INFO if a wheel must have the same (PEP 643)."""
+    headers = HeaderParser().parsestr(text)
+    try:
+        static = Version(str(headers["Metadata-Version"])) >= Version("2.2")
+    except InvalidVersion:
+        return None
+    dynamic = {str(field).strip().lower() for field in headers.get_all("Dynamic") or ()}
+    if not static or dynamic & {"requires-dist", "requires-python"}:
+        return None
+    return requirements_of_metadata(text)
+
+
+def requirements_of_metadata(text: str) -> tuple[tuple[str, ...], str | None]:
+    """Return Requires-Dist and Requires-Python of a wheel's METADATA."""
+    headers = HeaderParser().parsestr(text)
+    python = headers["Requires-Python"]
+    return tuple(map(str, headers.get_all("Requires-Dist") or ())), python and str(python)
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object, default: Sequence[str] = ()) -> Sequence[object]:
+    return value if isinstance(value, list) else default
+
+
 def _identity(pkg_info: str, project: dict[str, Any]) -> tuple[str | None, str | None]:
-    headers = message_from_string(pkg_info)
+    headers = HeaderParser().parsestr(pkg_info)
     name, version = project.get("name") or headers["Name"], project.get("version")
     version = version or headers["Version"]
     try:
@@ -85,9 +145,9 @@ def _texts_of_tar(path: Path) -> dict[str, str]:
     with tarfile.open(path, "r:*") as tar:
         for count, member in enumerate(tar):
             size += member.size
-            if count > _MAX_MEMBERS or size > _MAX_BYTES:
+            if count > MAX_MEMBERS or size > MAX_BYTES:
                 raise ValueError("it contains too many files for a source")
-            if (name := _wanted(member.name)) and member.isfile() and member.size <= _MAX_TEXT:
+            if (name := _wanted(member.name)) and member.isfile() and member.size <= MAX_TEXT:
                 file = tar.extractfile(member)
                 found[name] = file.read().decode("utf-8", "replace") if file else ""
             if len(found) == 2:
@@ -100,7 +160,7 @@ def _texts_of_zip(path: Path) -> dict[str, str]:
         return {
             name: archive.read(member).decode("utf-8", "replace")
             for member in archive.infolist()
-            if (name := _wanted(member.filename)) and member.file_size <= _MAX_TEXT
+            if (name := _wanted(member.filename)) and member.file_size <= MAX_TEXT
         }
 
 
@@ -110,12 +170,13 @@ def _wanted(member: str) -> str | None:
 
 
 def _text_of(path: Path) -> str:
-    if not path.is_file() or path.stat().st_size > _MAX_TEXT:
+    if not path.is_file() or path.stat().st_size > MAX_TEXT:
         return ""
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _toml(text: str, source: str) -> dict[str, Any]:
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """Return the content of a pyproject.toml; raise ConfigError if it is not TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:

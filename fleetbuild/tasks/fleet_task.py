@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
 Jobs = Mapping[str, ReleaseSpec]  # by node
+_EVENT_STATES = {
+    "unreachable": "unreachable",
+    "install_failed": "failed",
+    "verify_failed": "failed",
+}
 
 
 @dataclass(frozen=True)
@@ -207,6 +212,9 @@ def _run(
             if reply.of != "failure":
                 _report(on_event, task, task.result(event.host, current[event.host], reply))
 
+    for group in dict.fromkeys(current[name].group for name in jobs):
+        nodes = tuple(name for name in jobs if current[name].group == group)
+        on_event(Event(stage=task.stage, state="started", group=group, nodes=nodes))
     given = {name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()}
     hosts = playbook(
         task.playbook, limit=sorted(jobs), extravars={task.variable: given}, on_event=listen
@@ -216,6 +224,8 @@ def _run(
         reply, host = replies.get(name), hosts.get(name)
         if reply and reply.of != "failure":
             results[name] = task.result(name, current[name], reply)
+            if host and host.log and results[name].state in _EVENT_STATES:
+                results[name] = results[name].model_copy(update={"log": host.log})
         else:
             results[name] = result_without_reply(name, current[name].group, host, reply)
             _report(on_event, task, results[name])
@@ -223,16 +233,16 @@ def _run(
 
 
 def _report(on_event: OnEvent, task: FleetTask, result: NodeResult) -> None:
-    states = {"unreachable": "unreachable", "install_failed": "failed", "verify_failed": "failed"}
     on_event(
         Event.model_validate(
             {
                 "stage": task.stage,
-                "state": states.get(result.state, "ok"),
+                "state": _EVENT_STATES.get(result.state, "ok"),
                 "node": result.node,
                 "group": result.group,
                 "message": result.reason or "",
                 "fix": result.fix or "",
+                "log": result.log,
             }
         )
     )

@@ -14,8 +14,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.plugins import action
+
+# By default Ansible polls its workers a thousand times a second: a tenth of a core for each group
+# that builds.
+constants.DEFAULT_INTERNAL_POLL_INTERVAL = max(constants.DEFAULT_INTERNAL_POLL_INTERVAL, 0.01)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,60}")
 

@@ -144,6 +144,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -169,6 +170,12 @@ class Root:
         self.path = path
         self.releases = os.path.join(path, "releases")
         self.current = os.path.join(path, "current")
+
+    def check(self, *more):
+        """Refuse folders in which another user could put files or links under our feet."""
+        for path in (self.path, self.releases, os.path.join(self.path, ".lock"), *more):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                refuse_foreign(path, os.lstat(path))
 
     def __getitem__(self, release_id):
         return os.path.join(self.releases, release_id)
@@ -228,9 +235,31 @@ class Root:
         return [name for name in before if (self.manifest(name) or {}).get("verified")]
 
 
+def refuse_foreign(path, found):
+    """Raise if a path is a link, belongs to another user than root and us, or others write it."""
+    if stat.S_ISLNK(found.st_mode):
+        raise Problem(
+            f"{path} is a link to {os.readlink(path)}, and another user may have made it.",
+            "Name the folder itself as install.path, or remove the link.",
+        )
+    if found.st_uid not in (0, os.geteuid()):
+        raise Problem(
+            f"{path} belongs to user {found.st_uid}, and this run is user {os.geteuid()}.",
+            f"See that nothing in it is foreign, then: chown -R {os.geteuid()} {path}; or set "
+            "another install path.",
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Problem(
+            f"{path} can be written by other users.",
+            f"See that nothing in it is foreign, then: chmod -R go-w {path}",
+        )
+
+
 def write(path, text):
-    """Write a file in one atomic step."""
-    with open(path + ".new", "w", encoding="utf-8") as file:
+    """Write a file in one atomic step, never through a link."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + ".new")
+    with open(path + ".new", "x", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -261,13 +290,16 @@ def writable(*paths):
 def locked(root):
     """One at a time; a second one waits, though not for ever."""
     os.makedirs(root.releases, mode=0o755, exist_ok=True)
-    with open(os.path.join(root.path, ".lock"), "w", encoding="ascii") as lock:
+    root.check()
+    path = os.path.join(root.path, ".lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with open(descriptor, "w", encoding="ascii") as lock:
         began = time.monotonic()
         while not taken(lock):
             if time.monotonic() - began > PATIENCE:
                 raise Problem(
-                    f"Another run has held {lock.name} for {PATIENCE} s.",
-                    f"See what it waits for (fuser {lock.name}), and run again.",
+                    f"Another run has held {path} for {PATIENCE} s.",
+                    f"See what it waits for (fuser {path}), and run again.",
                 )
             time.sleep(0.5)
         yield
@@ -479,7 +511,9 @@ def main():
     if params["release_id"] and not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z", params["release_id"]):
         module.fail_json(msg="{!r} is not a release id.".format(params["release_id"]))
     root = Root(os.path.abspath(params["root"]))
+    used = [root[params["release_id"]]] if params["release_id"] else []
     try:
+        root.check(*used, *filter(None, [params["staging"]]))
         if params["state"] == "query":
             module.exit_json(changed=False, **look(root, params))
         if params["state"] == "present":

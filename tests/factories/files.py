@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from fleetbuild.models import Plan
 from fleetbuild.store import IndexSettings, Store
@@ -77,6 +78,7 @@ def make_sdist(
     build: str = "[]",
     *,
     pyproject: str | None = None,
+    files: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
     """An sdist with static metadata, in this pyproject.toml or one with these requirements."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +89,7 @@ def make_sdist(
     )
     pkg_info = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n"
     with tarfile.open(path, "w:gz") as tar:
-        for file, text in (("PKG-INFO", pkg_info), ("pyproject.toml", pyproject)):
+        for file, text in {"PKG-INFO": pkg_info, "pyproject.toml": pyproject, **files}.items():
             member = tarfile.TarInfo(f"{name}-{version}/{file}")
             member.size = len(text)
             tar.addfile(member, io.BytesIO(text.encode()))

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, cast
 
+from fleetbuild.ansible import HostRun, TaskEvent
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.kubernetes import Serving
@@ -230,7 +230,7 @@ class FakeFleet:
 def event(
     host: str, task: str, result: dict[str, Any], state: str = "ok", message: str = ""
 ) -> Any:
-    return SimpleNamespace(host=host, task=task, state=state, result=result, message=message)
+    return TaskEvent(host, task, cast(Any, state), result, message)
 
 
 def answer(
@@ -239,13 +239,21 @@ def answer(
     on_event(event(host, "Result", {"ansible_facts": {f"{of}_wheel_result": reply}}))
 
 
-def ended(trouble: str) -> Any:
-    state = {"silent": "failed", "unreachable": "unreachable", "failed": "failed"}
-    return SimpleNamespace(
-        state=state.get(trouble, "ok"),
+LOG = "runs/1-install.log"  # what Ansible printed
+
+
+def ended(trouble: str) -> HostRun:
+    states: dict[str, Literal["failed", "unreachable"]] = {
+        "silent": "failed",
+        "unreachable": "unreachable",
+        "failed": "failed",
+    }
+    return HostRun(
+        state=states.get(trouble, "ok"),
         message="no route" if trouble == "unreachable" else "",
         task="install_wheel : Make the release",
         silent=60.2 if trouble == "unreachable" else 0,
+        log=LOG,
     )
 
 

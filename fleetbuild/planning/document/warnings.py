@@ -5,7 +5,6 @@ In: draft wheels, planned groups, facts, packages. Out: sentences. Called when a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
@@ -16,9 +15,6 @@ from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.planning.resolution import Source
 from fleetbuild.planning.wheels.draft import DraftWheel
 from fleetbuild.recipes.model import GENERIC
-
-# Build requirements that suggest GPU code.
-_FOR_GPUS = re.compile(r"(torch|cupy|nvidia|cuda|triton|pycuda)\b", re.IGNORECASE)
 
 
 def plan_warnings(
@@ -76,19 +72,25 @@ def unread_sources(sources: Sequence[Source]) -> tuple[str, ...]:
 def packages_without_recipe(
     packages: Sequence[Package], sources: Sequence[Source]
 ) -> Iterator[str]:
-    """Yield a warning for each package without a recipe whose build requires torch or CUDA."""
-    generic = {package.name for package in packages if package.recipe.name == GENERIC}
+    """Yield a warning for each package without a recipe whose source may have GPU code."""
+    recipes = {package.name: package.recipe for package in packages}
     for source in sources:
-        asks = [text for text in source.build_requirements if _FOR_GPUS.match(text)]
-        if source.package in generic and asks:
-            clause = (
-                f"{source.package} has no recipe, and its build requires {joined(sorted(asks))}"
-            )
-            yield (
-                f"{clause}: it is built for the CPU only, whatever GPUs the nodes have. "
-                "If it has CUDA code, write a recipe that says extends: torch-extension and "
-                f"packages: [{source.package}] (docs/recipes.md)."
-            )
+        signs = [*source.gpu_code]
+        signs += [f"it requires {text}" for text in source.gpu_requirements]
+        if not signs:
+            continue
+        recipe = recipes[source.package]
+        if recipe.name != GENERIC:
+            gpus = "for CPUs and GPUs" if recipe.cuda else "for the CPU only"
+            how = f"It is planned with the recipe {recipe.name}: built against torch, {gpus}."
+        elif not source.gpu_code:
+            how = "It is built for the CPU only, whatever GPUs the nodes have."
+        else:
+            how = "It is built for the CPU only, and nodes with GPUs are blocked."
+        yield (
+            f"{source.package} has no recipe ({'; '.join(signs)}). {how} Write a recipe to decide "
+            f"this: fleetbuild init recipe {source.package}=={source.version}"
+        )
 
 
 def _cudnn_warning(

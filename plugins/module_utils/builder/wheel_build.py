@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-from .build_folder import Folder, last_errors
+from .build_folder import ANOTHER_ATTEMPT, Folder, errors_in
 from .compilers import make_wrappers
 from .memory import kills, ran_out
 from .source_tree import lay_source, sha256, text_of, tree_hash
@@ -46,6 +46,9 @@ class Build(Folder):
                 return {"attached": True}
             started, began = time.time(), time.monotonic()
             self.write_status(state="running", started=started)
+            open(
+                self.log, "wb"
+            ).close()  # what an earlier build printed says nothing about this one
             try:
                 wheel = self.build(started + self.params["timeout"])
                 ending = {"state": "done", "file": os.path.basename(wheel), "sha256": sha256(wheel)}
@@ -56,7 +59,7 @@ class Build(Folder):
                     "state": "failed",
                     "reason": in_words(problem),
                     "fix": getattr(problem, "fix", ""),
-                    "errors": last_errors(self.log),
+                    "errors": errors_in(self.log),
                 }
             return self.write_status(seconds=round(time.monotonic() - began, 1), **ending)
 
@@ -199,7 +202,7 @@ class Build(Folder):
         code, starved = self.attempt(log, command, environment, jobs[0], deadline)
         if starved and jobs[0] > 1:
             jobs.append(jobs[0] // 2)
-            say(log, f"Out of memory. Once more with {count(jobs[1])}; what is done is kept.")
+            say(log, f"{ANOTHER_ATTEMPT} with {count(jobs[1])}; what is done is kept.")
             code, starved = self.attempt(log, command, environment, jobs[1], deadline)
         if starved:
             tried = " and again with ".join(count(number) for number in jobs)

@@ -13,7 +13,7 @@ from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning import dump_plan, read_plan
 from tests.factories.data import seed_fleet
 from tests.factories.files import git, make_repository, make_sdist, make_wheel
-from tests.factories.fleets import facts, inventory, python
+from tests.factories.fleets import facts, inventory, node, python
 
 
 def project(name: str = "mine", version: str = 'version = "1.0"', build: str = "[]") -> str:
@@ -126,13 +126,52 @@ def test_a_package_for_gpus_without_a_recipe_is_told(site):
     (site / "tree").mkdir()
     text = project("kernels", build='["tool", "torch>=2"]')
     (site / "tree" / "pyproject.toml").write_text(text)
+    with pytest.raises(ConfigError, match="built against torch, which is not in this release"):
+        plan({"a": facts(sms=("8.6",))}, "./tree")
+    text = project("kernels", build='["tool", "cupy-cuda12x"]')
+    (site / "tree" / "pyproject.toml").write_text(text)
     (warning,) = plan({"a": facts(sms=("8.6",))}, "./tree").warnings
     assert warning.startswith(
-        "kernels has no recipe, and its build requires torch>=2: it is built for the CPU only"
+        "kernels has no recipe (it requires cupy-cuda12x). It is built for the CPU only, whatever"
     )
-    assert "extends: torch-extension and packages: [kernels]" in warning
+    assert warning.endswith("fleetbuild init recipe kernels==1.0")
     (site / "tree" / "pyproject.toml").write_text(project("kernels", build='["tool"]'))
     assert plan({"a": facts(sms=("8.6",))}, "./tree").warnings == ()
+
+
+def test_gpu_code_without_a_recipe_blocks_the_nodes_with_gpus(site):
+    make_sdist(site / "files", "kernels", files={"csrc/add.cu": "__global__ void add() {}"})
+    fleet = {"cpu": facts(), "gpu": facts(sms=("8.6",))}
+    made = plan(fleet, "kernels==1.0")
+    assert made.nodes["cpu"].state == "ok"
+    assert made.nodes["gpu"].state == "blocked"
+    assert "kernels has GPU code (CUDA or HIP files: 1, such as csrc/add.cu)" in (
+        made.nodes["gpu"].reason
+    )
+    assert "fleetbuild init recipe kernels==1.0" in made.nodes["gpu"].fix
+    assert any("nodes with GPUs are blocked" in each for each in made.warnings)
+    # The fix that it offers leads on.
+    hosts = inventory([node("cpu"), node("gpu", sms=())])
+    without = plan_fleet(hosts, fleet, packages=["kernels==1.0"])
+    assert without.nodes["gpu"].state == "ok"
+
+
+def test_an_extension_without_a_recipe_is_built_against_torch(site):
+    setup = "from torch.utils.cpp_extension import CUDAExtension\n"
+    files = {"setup.py": setup, "csrc/add.cu": ""}
+    make_sdist(site / "files", "kernels", files=files)
+    make_sdist(site / "files", "torch", "2.6.0")
+    recipes = site / "recipes"
+    recipes.mkdir()
+    text = "name: torch\npackages: [torch]\nrungs: [x86-64]\ncuda: true\nrequires: []\n"
+    (recipes / "torch.yml").write_text(text)
+    made = plan({"gpu": facts(sms=("8.6",))}, "kernels==1.0", "torch==2.6.0")
+    (group,) = made.groups
+    kernels = next(wheel for wheel in group.wheels if wheel.package == "kernels")
+    assert kernels.environment["TORCH_CUDA_ARCH_LIST"] == "8.6"
+    assert kernels.built_against
+    (told,) = (each for each in made.warnings if each.startswith("kernels has no recipe"))
+    assert "planned with the recipe torch-extension: built against torch, for CPUs and GPUs" in told
 
 
 def test_a_tree_that_does_not_say_its_version(site):

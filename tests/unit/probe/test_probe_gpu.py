@@ -275,3 +275,52 @@ def test_mig_that_is_switched_off_is_not_told() -> None:
     mig = f"index, name, mig.mode.current\n0, {A100}, Disabled\nGPU 0: {A100} (UUID: GPU-0)\n"
     assert gpus(HEADER + A100S, mig=mig).warnings == ()
     assert gpus(HEADER + A100S, mig="Failed to initialize NVML\n").warnings == ()
+
+
+AMD = (
+    "0000:05:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. [AMD/ATI] "
+    "Aqua Vanjaram [Instinct MI300X] [1002:74a1]\n"
+)
+INTEL = "0000:06:00.0 VGA compatible controller [0300]: Intel Corporation Device [8086:56a0]\n"
+
+
+def test_gpus_of_amd_and_intel_are_told_and_planned_as_cpu_nodes() -> None:
+    facts = gpus(pci=AMD + AMD.replace("05", "07") + INTEL)
+    assert facts.sms == ()
+    assert [gpu.name for gpu in facts.gpus] == [
+        *["AMD Aqua Vanjaram [Instinct MI300X]"] * 2,
+        "Intel DG2 [Arc A770]",
+    ]
+    assert facts.warnings == (
+        (
+            "The GPU AMD Aqua Vanjaram [Instinct MI300X] is not used: ROCm is not supported, only "
+            "NVIDIA's CUDA, so this is a CPU node."
+        ),
+        (
+            "The GPU Intel DG2 [Arc A770] is not used: XPU is not supported, only NVIDIA's CUDA, so "
+            "this is a CPU node."
+        ),
+    )
+
+
+def test_a_gpu_of_intel_beside_one_of_nvidia_changes_nothing_for_it() -> None:
+    facts = gpus(OLD + "0, Tesla K40c, 470.256.02, 11441 MiB, GPU-0\n", INTEL + lspci("1024"))
+    assert facts.sms == ("3.5",)
+    assert [warning.endswith("only NVIDIA's CUDA.") for warning in facts.warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        INTEL.replace("[0300]", "[1200]"),  # an NPU
+        AMD.replace("[1200]", "[0403]"),  # sound
+        INTEL.replace("8086", "1a03"),  # a server's console
+    ],
+)
+def test_other_devices_are_not_told(line: str) -> None:
+    facts = gpus(pci=line)
+    assert (facts.gpus, facts.warnings) == ((), ())
+
+
+def test_an_id_without_a_name_is_shown_as_it_is() -> None:
+    assert gpus(pci=INTEL.replace("56a0", "3e92")).gpus[0].name == "Intel GPU [8086:3e92]"

@@ -313,8 +313,47 @@ def test_a_node_without_such_hardware_has_none_of_them(tmp_path: Path) -> None:
 
 def test_lspci_is_asked_first(tmp_path: Path) -> None:
     line = "0000:03:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2204] (rev a1)"
-    program(tmp_path, "lspci", f"[ \"$*\" = '-Dnn -d 10de:' ] && echo '{line}'")
-    assert run(tmp_path, PATH=path(tmp_path))["lspci"] == line + "\n"
+    amd = (
+        "0000:05:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. [AMD/ATI] "
+        "Aqua Vanjaram [Instinct MI300X] [1002:74a1]"
+    )
+    bridge = "0000:00:00.0 Host bridge [0600]: Intel Corporation Device [8086:0100]"
+    listed = (
+        f"{line}\n{amd}\n{bridge}\n0000:09:00.0 VGA compatible controller [0300]: X [1a03:2000]"
+    )
+    program(tmp_path, "lspci", f"[ \"$*\" = -Dnn ] && cat <<'E'\n{listed}\nE")
+    assert run(tmp_path, PATH=path(tmp_path))["lspci"] == f"{line}\n{amd}\n"
+
+
+def test_without_lspci_the_gpus_come_from_sys(tmp_path: Path) -> None:
+    devices = {
+        "0000:03:00.0": ("0x10de", "0x2204", "0x030200"),
+        "0000:04:00.0": ("0x1002", "0x74a1", "0x120000"),
+        "0000:05:00.0": ("0x8086", "0x56a0", "0x030000"),
+        "0000:00:00.0": ("0x8086", "0x0100", "0x060000"),
+        "0000:06:00.0": ("0x8086", "0x7d1d", "0x120000"),  # an NPU
+        "0000:07:00.0": ("0x1002", "0xab28", "0x040300"),  # sound
+    }
+    for slot, (vendor, device, kind) in devices.items():
+        folder = tmp_path / "devices" / slot
+        folder.mkdir(parents=True)
+        texts = {"vendor": vendor, "device": device, "class": kind, "revision": "0xa1"}
+        for name, text in texts.items():
+            (folder / name).write_text(text + "\n")
+    program(tmp_path, "lspci", "exit 1")
+    script = SCRIPT.replace("/sys/bus/pci/devices", str(tmp_path / "devices"))
+    lines = run(tmp_path, script=script, PATH=path(tmp_path))["lspci"].splitlines()
+    assert lines == [
+        "0000:03:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2204] (rev a1)",
+        (
+            "0000:04:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. Device "
+            "[1002:74a1] (rev a1)"
+        ),
+        (
+            "0000:05:00.0 VGA compatible controller [0300]: Intel Corporation Device [8086:56a0] "
+            "(rev a1)"
+        ),
+    ]
 
 
 def test_tools_and_their_versions(tmp_path: Path) -> None:

@@ -1,24 +1,29 @@
 import json
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fleetbuild.models import Event
-from fleetbuild.report import Output
+from fleetbuild.report import Output, progress
 from fleetbuild.report.board import Board
-from fleetbuild.report.progress import line, listening, rows, waiting
+from fleetbuild.report.progress import listening, rows, shortened, waiting
+
+GROUP = "cpu-avx2-cp311"
 
 
 def event(**more: Any) -> Event:
-    return Event.model_validate({"time": "t", "stage": "build", "state": "progress", **more})
+    return Event.model_validate({"stage": "build", "state": "progress", **more})
 
 
 EVENTS = [
-    event(state="started", group="cpu-avx2-cp311", node="n1", package="hnswlib"),
-    event(group="cpu-avx2-cp311", done=3, total=9, message="bindings.cpp"),
-    event(state="failed", group="cpu-avx2-cp311", message="killed\x1b[2J", fix="add memory"),
+    event(state="started", group=GROUP, node="n1", nodes=["n1"], package="hnswlib", message="0.8"),
+    event(group=GROUP, node="n1", done=3, total=9, message="[3/9] bindings.cpp"),
+    event(
+        state="failed", group=GROUP, message="killed\x1b[2J", fix="add memory", package="hnswlib"
+    ),
     event(stage="done", state="ok", seconds=61.0),
 ]
 
@@ -29,30 +34,37 @@ def send(out: Output) -> None:
             on_event(each)
 
 
-def test_lines_are_stable_and_hold_no_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+
+
+def test_a_log_has_times_and_no_escapes(capsys: pytest.CaptureFixture[str]) -> None:
     send(Output())
-    assert capsys.readouterr().out.splitlines() == [
-        "cpu-avx2-cp311 build started n1 hnswlib",
-        "cpu-avx2-cp311 build failed killed",
+    shown = re.sub(r"\d\d:\d\d:\d\d", "TIME", capsys.readouterr().out)
+    assert shown.splitlines() == [
+        f"TIME {GROUP}: building hnswlib 0.8 on n1",
+        f"TIME {GROUP}: hnswlib failed to build: killed",
         "  fix: add memory",
-        "all done ok (1 min 01)",
     ]
 
 
-def test_verbose_lines_show_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    send(Output(verbose=True))
-    assert "cpu-avx2-cp311 build progress [3/9] bindings.cpp" in capsys.readouterr().out
+def test_a_silent_log_gets_a_line_from_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = threading.Event()
+    lines: list[str] = []
 
+    def say(_: Output, *said: str) -> None:
+        lines.extend(said)
+        told.set()
 
-def test_a_node_that_is_awaited_has_a_line_with_the_time(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    said = {"group": "g", "node": "n1", "message": "waiting for n1 (40 s)", "seconds": 40}
-    with listening(Output()) as on_event:
-        on_event(event(state="waiting", stage="install", **said, time="2026-01-02T03:04:05+00:00"))
-    assert re.fullmatch(
-        r"\d\d:\d\d:05 g install waiting n1 waiting for n1 \(40 s\)\n", capsys.readouterr().out
-    )
+    with listening(Output(), {GROUP: ["n1"]}) as on_event:
+        on_event(EVENTS[0])
+        monkeypatch.setattr(Output, "say", say)
+        monkeypatch.setattr(progress, "SILENCE", 0)
+        assert told.wait(30)
+    assert f"{GROUP}: building n1: hnswlib 0.8 (" in lines[0]
 
 
 def test_json_is_an_event_a_line_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,46 +83,75 @@ def test_waiting_is_silent_away_from_a_terminal(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr() == ("", "")
     with waiting(Output(verbose=True), "Probing") as on_event:
         on_event(EVENTS[0])
-    assert "started" in capsys.readouterr().out
+    assert "building hnswlib" in capsys.readouterr().out
 
 
-def test_rows_show_step_and_time_left(rendered: Callable[..., str]) -> None:
+@pytest.mark.usefixtures("at_terminal")
+def test_a_wait_names_who_is_awaited_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
+    with waiting(Output(), "Probing 3 nodes", ["n1", "n2", "n3"]) as on_event:
+        on_event(event(stage="probe", state="ok", node="n2", done=1, total=3))
+    shown = capsys.readouterr().out
+    wanted = r"Probing 3 nodes … 1 of 3 answered, waiting for n\[1,3\] \(\d\.\d s\)"
+    assert re.search(wanted, shown)
+    with waiting(Output(), "Resolving") as on_event:
+        on_event(event(stage="plan", message="reading torch"))
+    assert re.search(r"Resolving … reading torch \(\d\.\d s\)", capsys.readouterr().out)
+
+
+def test_a_row_shows_stage_step_time_node_and_the_last_line(rendered: Callable[..., str]) -> None:
     board = Board()
     board.take(EVENTS[0], 0)
     board.take(EVENTS[1], 10)
-    head, row = rendered(rows(board, 30)).splitlines()
-    assert head.split() == ["group", "stage", "step", "nodes", "time", "left"]
+    head, row = rendered(rows(board, 30), 120).splitlines()
+    assert head.split() == ["group", "stage", "step", "time", "left"]
     assert row.split() == [
-        "cpu-avx2-cp311", "build", "[3/9]", "30", "s", "~1", "min", "00", "bindings.cpp",
+        GROUP, "building", "[3/9]", "0:30", "~1", "min", "00", "n1:", "bindings.cpp",
     ]  # fmt: skip
+    assert rows_at(board, 3700, rendered)[0].split()[3] == "1:01:40"
 
 
-def test_a_terminal_hears_of_failures_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+def rows_at(board: Board, now: float, rendered: Callable[..., str], width: int = 80) -> list[str]:
+    return rendered(rows(board, now, width), width).splitlines()[1:]
+
+
+@pytest.mark.usefixtures("at_terminal")
+def test_a_terminal_hears_of_failures_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     out = Output()
     assert out.live
     send(out)
-    with waiting(out, "Probing 2 nodes") as on_event:
-        on_event(event(stage="probe", state="ok", node="n1"))
     shown = capsys.readouterr().out
-    assert "cpu-avx2-cp311 build failed killed" in shown
+    assert f"{GROUP}: hnswlib failed to build: killed" in shown
     assert "fix: add memory" in shown
 
 
-def test_an_event_of_a_node_alone_names_it() -> None:
-    assert line(event(stage="probe", state="unreachable", node="n1", message="no route")) == (
-        "n1 probe unreachable no route"
-    )
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("group", [GROUP, "sm80.sm86.sm90-avx512vnni-cp311-musl"])
+def test_a_row_fits_and_keeps_its_numbers(
+    rendered: Callable[..., str], group: str, width: int
+) -> None:
+    board = Board({group: ["n1"]}, now=0)
+    compiling = event(group=group, node="n1", done=1203, total=5321, message="x" * 500 + "end.o")
+    board.take(event(state="started", group=group, node="n1", nodes=["n1"], package="p"), 0)
+    board.take(compiling, 10)
+    (row,) = rows_at(board, 7300, rendered, width)
+    assert len(row) <= width
+    assert "building" in row
+    assert "[1203/5321]" in row
+    assert "2:01:40" in row
+    if width > 60:
+        assert row.endswith("d.o")
 
 
-def test_a_long_message_does_not_push_the_numbers_out(rendered: Callable[..., str]) -> None:
-    board = Board({"cpu-avx2-cp311": 2}, now=0)
-    board.take(event(group="cpu-avx2-cp311", done=3, total=9, message="x" * 500), 10)
-    for width in (60, 80, 120):
-        _, row = rendered(rows(board, 30, width), width).splitlines()
-        assert row.startswith("cpu-avx2-cp311  build  [3/9]  0/2")
-        assert len(row) <= width
+def test_a_long_line_loses_its_middle() -> None:
+    assert shortened("Building CXX object a/very/long/path.o", 24) == "Building…ery/long/path.o"
+    assert shortened("short", 5) == "short"
+    assert shortened("longer", 5) == "long…"
+
+
+def test_more_groups_than_a_terminal_has_lines(rendered: Callable[..., str]) -> None:
+    board = Board({f"g{number}": [f"n{number}"] for number in range(30)})
+    board.take(event(stage="build", state="failed", group="g0", package="p"), 1)
+    lines = rendered(rows(board, 9, 80, 24), 80).splitlines()
+    assert len(lines) == 23
+    assert lines[1].startswith("g1 ")
+    assert lines[-1] == "and 9 groups: 8 running, 1 failed"

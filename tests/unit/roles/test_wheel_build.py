@@ -297,11 +297,61 @@ def test_an_archive_that_is_damaged_inside_is_a_failure_with_its_reason(build: A
     assert status["seconds"] >= 0
 
 
-def test_the_compilers_words_come_before_pips(wheel_build: ModuleType, tmp_path: Path) -> None:
+PIPS_NOISE = """\
+error: command '/usr/bin/g++' failed with exit code 1
+RuntimeError: Error compiling objects for extension
+error: subprocess-exited-with-error
+| Building wheel for torch (pyproject.toml) did not run successfully.
+│ exit code: 1
+╰─> See above for output.
+note: This error originates from a subprocess, and is likely not a problem with pip.
+error: metadata-generation-failed
+"""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "a.c:5:2: error: #error no",
+        "third_party/a.cc:12:3: fatal error: x.h: No such file or directory",
+        "x.cu(12): error: identifier is undefined",
+        "b.obj : error LNK2019: unresolved external symbol",
+        "/usr/bin/ld: a.o: undefined reference to `f'",
+        "CMake Error at CMakeLists.txt:12 (message):",
+        "error[E0425]: cannot find value",
+        "nvcc fatal   : Unsupported gpu architecture 'compute_35'",
+    ],
+)
+def test_the_compilers_first_errors_are_told_and_pips_words_are_not(
+    wheel_build: ModuleType, tmp_path: Path, error: str
+) -> None:
     log = tmp_path / "log"
-    log.write_text("ok\na.c:5:2: error: #error no\nerror: subprocess-exited-with-error\n")
-    assert wheel_build.last_errors(str(log)) == ["a.c:5:2: error: #error no"]
-    assert wheel_build.last_errors(str(tmp_path / "none")) == []
+    follows = "".join(f"b.cc:{number}: error: it follows from the first\n" for number in range(9))
+    log.write_text(f"z.c:1: error: before\n# {wheel_build.ANOTHER_ATTEMPT} with one job.\n")
+    with log.open("a") as file:
+        file.write(f"[1/9] g++ -Werror -c a.c\n  {error}\n{follows}{follows}{PIPS_NOISE}")
+    first, *rest = wheel_build.errors_in(str(log))
+    assert first == error
+    assert rest == [f"b.cc:{number}: error: it follows from the first" for number in range(4)]
+
+
+def test_without_a_compilers_error_the_last_lines_are_told(
+    wheel_build: ModuleType, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"all well\n{PIPS_NOISE}")
+    assert wheel_build.errors_in(str(log)) == [
+        "error: command '/usr/bin/g++' failed with exit code 1",
+        "RuntimeError: Error compiling objects for extension",
+    ]
+    assert wheel_build.errors_in(str(tmp_path / "none")) == []
+
+
+def test_what_an_earlier_build_printed_is_not_the_reason(build: Any) -> None:
+    build.params["requirements"] = [{"file": "gone.whl", "sha256": "0" * 64}]
+    Path(build.log).write_text("a.c:1: error: of yesterday\n")
+    build.run()
+    assert build.status()["errors"] == []
 
 
 def test_another_patch_starts_clean(build: Any) -> None:

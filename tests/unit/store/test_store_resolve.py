@@ -11,7 +11,7 @@ from fleetbuild.models import TargetLibc
 from fleetbuild.planning import LockRequest
 from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.store import IndexSettings, index_settings
-from fleetbuild.store.resolve import newest_version, resolve, resolve_all
+from fleetbuild.store.resolve import locate, newest_version, resolve, resolve_all
 from fleetbuild.wheel_tags import best_wheel
 from tests.factories.files import make_sdist, make_wheel, only
 
@@ -57,33 +57,75 @@ def settings(files, tmp_path):
     ],
 )
 def test_each_target_gets_its_best_wheel(settings, files, arch, libc, tag):
-    request = request_for("pkg==1.0", sources=("pkg",), arch=arch, libc=libc)
-    answer = resolve(request, settings)
+    answer = resolve(request_for("dep", arch=arch, libc=libc), settings)
     assert answer.problem is None
     assert [file.file for file in answer.wheels] == [f"dep-2.0-cp311-cp311-{tag}.whl"]
     assert answer.wheels[0].url == (files / answer.wheels[0].file).as_uri()
     assert len(answer.wheels[0].sha256) == 64
-    assert [file.file for file in answer.sources] == ["pkg-1.0.tar.gz"]
 
 
-def test_a_local_source(settings, files):
-    uri = (files / "pkg-1.1.tar.gz").as_uri()
-    answer = resolve(request_for(f"pkg @ {uri}", sources=("pkg",)), settings)
-    assert answer.sources[0].url == uri
-    assert answer.wheels[0].name == "dep"
+def test_a_source_is_located_without_its_dependencies(settings, files):
+    answer = locate(request_for("pkg==1.1", sources=("pkg",)), settings)
+    assert answer.sources[0].url == (files / "pkg-1.1.tar.gz").as_uri()
+    assert answer.wheels == ()
+
+
+def test_a_source_whose_requirements_are_not_known_is_not_resolved(settings):
+    answer = resolve(request_for("pkg==1.0", sources=("pkg",)), settings)
+    assert answer.problem == "What pkg requires at run time is not known."
+    assert "recipe" in answer.fix
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "evil @ file:///tmp/evil-1.0.tar.gz",
+        "evil @ git+https://host.invalid/evil",
+        "-e /tmp/evil",
+        "--index-url https://host.invalid/simple",
+        "-r /etc/passwd",
+        "dep\n--index-url https://host.invalid/simple",
+        "dep\n",
+        "/tmp/evil",
+    ],
+)
+def test_a_requirement_that_names_an_address_or_an_option_is_refused(settings, text, monkeypatch):
+    def run(*_, **__):
+        raise AssertionError("uv was started")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    static = StaticMetadata(name="mine", version="1.0", requires=(text,))
+    for request in (request_for(text),
+                    request_for().model_copy(update={"static_metadata": (static,)})):  # fmt: skip
+        answer = resolve(request, settings)
+        assert "not a valid requirement" in answer.problem or "from an address" in answer.problem
+        assert "fleetbuild.yml" in answer.fix
+
+
+def test_extras_and_the_python_of_static_metadata_count(settings):
+    static = StaticMetadata(
+        name="base", version="1.0", requires=("dep ; extra == 'more'",), requires_python=">=3.9"
+    )
+    question = request_for().model_copy(update={"static_metadata": (static,)})
+    assert resolve(question, settings).wheels == ()
+    user = StaticMetadata(name="user", version="1.0", requires=("base[more]",))
+    both = question.model_copy(update={"static_metadata": (static, user)})
+    assert [file.name for file in resolve(both, settings).wheels] == ["dep"]
+    new = static.model_copy(update={"requires_python": ">=3.12"})
+    refused = resolve(question.model_copy(update={"static_metadata": (new,)}), settings)
+    assert "3.12" in refused.problem
 
 
 def test_static_metadata_is_used_for_resolving_and_left_out_of_the_result(settings, files):
-    make_sdist(files, "vision", requires='["torch==2.13.0"]')
     make_wheel(files, "torch", "2.13.0", requires="wheelonly")  # the index's own is not taken
-    question = request_for("vision==1.0", sources=("vision",))
+    vision = StaticMetadata(name="vision", version="1.0", requires=("torch==2.13.0",))
+    question = request_for()
     static = StaticMetadata(name="torch", version="2.13.0", requires=("dep",))
-    answer = resolve(question.model_copy(update={"static_metadata": (static,)}), settings)
+    answer = resolve(question.model_copy(update={"static_metadata": (static, vision)}), settings)
     assert answer.problem is None
     assert [file.name for file in answer.wheels] == ["dep"]
-    assert [file.name for file in answer.sources] == ["vision"]
     other = static.model_copy(update={"version": "2.12.0"})
-    refused = resolve(question.model_copy(update={"static_metadata": (other,)}), settings)
+    refused = resolve(question.model_copy(update={"static_metadata": (other, vision)}), settings)
     assert "torch==2.13.0" in refused.problem
 
 
@@ -106,11 +148,11 @@ def test_several_questions_at_once(settings):
 
 def test_what_the_index_does_not_have(settings):
     with pytest.raises(ResolutionError, match=r"pkg 9.9 is not on the index; the newest is 1.1"):
-        resolve(request_for("pkg==9.9", sources=("pkg",)), settings)
+        locate(request_for("pkg==9.9", sources=("pkg",)), settings)
     with pytest.raises(ResolutionError, match="package absent is not on the index"):
-        resolve(request_for("absent==1", sources=("absent",)), settings)
+        locate(request_for("absent==1", sources=("absent",)), settings)
     with pytest.raises(ResolutionError, match="wheelonly has no sdist"):
-        resolve(request_for("wheelonly==1.0", sources=("wheelonly",)), settings)
+        locate(request_for("wheelonly==1.0", sources=("wheelonly",)), settings)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +210,8 @@ def test_wheels_are_ranked_as_installers_do():
 @pytest.mark.network
 def test_the_real_index_knows_hnswlib():
     settings = index_settings()
-    answer = resolve(request_for("hnswlib==0.8.0", sources=("hnswlib",)), settings)
+    answer = locate(request_for("hnswlib==0.8.0", sources=("hnswlib",)), settings)
     assert answer.problem is None, answer.problem
     assert answer.sources[0].file == "hnswlib-0.8.0.tar.gz"
-    assert "numpy" in {file.name for file in answer.wheels}
     with pytest.raises(ResolutionError, match=r"hnswlib 9\.9\.9 is not on the index; the newest"):
-        resolve(request_for("hnswlib==9.9.9", sources=("hnswlib",)), settings)
+        locate(request_for("hnswlib==9.9.9", sources=("hnswlib",)), settings)

@@ -9,7 +9,7 @@ from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.verify import Checks, failure_reason, verify_task
 from tests.factories.fleets import facts
-from tests.factories.runs import answer, ended, event
+from tests.factories.runs import LOG, answer, ended, event
 
 MANIFEST = Manifest(
     release="default", id="r1", group="cpu-avx-cp311", python="/usr/bin/python3", wheels=()
@@ -43,6 +43,7 @@ class Fleet:
                 answer(on_event, host, reply, "install" if name == "rollback.yml" else "verify")
                 if not reply["ok"]:
                     on_event(event(host, "Stop", {"fix": "?"}, "failed", "Stopped."))
+                    hosts[host] = ended("failed")
         return hosts
 
     def run(self, task: FleetTask) -> Result:
@@ -90,7 +91,11 @@ def test_verifies_what_serves(tmp_path: Path) -> None:
         "imports": ["hnswlib"],
         "checks": ["import hnswlib"],
     }
-    assert [event.state for event in fleet.told] == ["ok", "failed", "unreachable", "failed"]
+    states = [event.state for event in fleet.told]
+    assert states == ["started", "ok", "failed", "unreachable", "failed"]
+    assert fleet.told[0].nodes == ("good", "bad", "away", "mute")
+    failed = {node.node for node in result.nodes if node.log == LOG}
+    assert failed == {"bad", "away", "mute"}
 
 
 def test_a_release_without_checks_is_skipped_and_not_called_verified(tmp_path: Path) -> None:

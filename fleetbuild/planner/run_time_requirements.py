@@ -1,0 +1,72 @@
+"""Find out what a package requires at run time, without running its code as this user.
+
+In: a package with its source. Out: `StaticMetadata`, or a `Resolution` that says what to write into
+a recipe. A build runs on a node; here its backend is asked inside a sandbox, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fleetbuild.planning import LockRequest, Package, Resolution, Source
+from fleetbuild.planning.resolution import StaticMetadata
+from fleetbuild.store import Store
+from fleetbuild.store.backend import ask_backend
+from fleetbuild.store.resolve import find_wheels
+from fleetbuild.store.sandbox import SandboxError
+from fleetbuild.store.sources import read_source
+from fleetbuild.store.wheel_metadata import metadata_of_wheel
+
+
+def find_requirements(
+    package: Package, source: Source, requests: Iterable[LockRequest], store: Store
+) -> StaticMetadata | Resolution:
+    """Return what a package requires, or the problem and its fix.
+
+    Asked in this order: the source's static metadata, the published wheels of the same version for
+    the machines in `requests`, and the build backend inside a sandbox.
+    """
+    assert source.file  # of a package that is to be built and was fetched  # noqa: S101
+    metadata = read_source(store.path_of(source.file))
+    if metadata.requires is not None:
+        return StaticMetadata(
+            name=package.name,
+            version=package.version,
+            requires=metadata.requires,
+            requires_python=metadata.requires_python,
+        )
+    of_index = source.path is None and package.recipe.source is None
+    if of_index and (known := _of_published_wheels(package, requests, store)):
+        return known
+    try:
+        return ask_backend(source.file, source.build_requirements, store)
+    except SandboxError as problem:
+        return Resolution(
+            problem=f"{package.name} {package.version} states what it requires at run time only "
+            "when its build runs, and this controller runs no code of a package as its user. "
+            f"Asking it inside a sandbox failed: {problem}.",
+            fix=f"State it in a recipe, recipes/{package.name}.yml beside fleetbuild.yml: "
+            f"'extends: {package.recipe.name}', 'name: {package.name}', "
+            f"'packages: [{package.name}]' and 'requires: [NAME, ...]' ([] if it requires "
+            "nothing). If bubblewrap is not installed here, installing it may be enough.",
+        )
+
+
+def _of_published_wheels(
+    package: Package, requests: Iterable[LockRequest], store: Store
+) -> StaticMetadata | None:
+    """Return what the wheels of this version require, if every machine has one and all agree."""
+    pinned = f"{package.name}=={package.version}"
+    distinct = {
+        request.model_copy(update={"requirements": (pinned,), "sources": ()})
+        for request in requests
+    }
+    answers = find_wheels(sorted(distinct, key=repr), store.settings).values()
+    files = {file.url: file for answer in answers for file in answer.wheels}
+    if not all(answer.wheels for answer in answers):
+        return None
+    if any(file.version != package.version for file in files.values()):
+        return None  # a variant, such as 1.0+cu118, may require other packages
+    found = [metadata_of_wheel(file, store.settings) for file in files.values()]
+    first = found[0] if found else None
+    return first if all(each == first for each in found) else None

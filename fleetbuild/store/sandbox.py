@@ -1,0 +1,97 @@
+"""Run a program that is not trusted, inside bubblewrap.
+
+In: a command and the files that it reads. Out: what it printed, or `SandboxError`. It has no
+network, no home, no environment of this process, no other process, and writes only to memory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+PYTHON = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+_NOBODY = "65534"
+_MEMORY = str(2 << 30)  # of its own folder
+_SECONDS = 150
+_MAX_ANSWER = 4 << 20
+# Programs and libraries of the system, where they are.
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives")
+
+
+class SandboxError(Exception):
+    """The sandbox does not work here, or its program failed; the text says why."""
+
+
+def run_confined(command: Sequence[str], readable: Mapping[str, Path]) -> str:
+    """Run a command in the sandbox and return its standard output.
+
+    `readable` names the files and folders that it sees, by their path inside.
+    """
+    if problem := why_unavailable():
+        raise SandboxError(problem)
+    return _run([*_bubblewrap(readable), *command])
+
+
+@cache
+def why_unavailable() -> str | None:
+    """Return why no program can be confined on this machine; None if it can."""
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed on this machine"
+    try:
+        _run([*_bubblewrap({}), str(PYTHON), "-I", "-S", "-c", ""])
+    except SandboxError as problem:
+        return f"bubblewrap does not work on this machine: {problem}"
+    return None
+
+
+def _bubblewrap(readable: Mapping[str, Path]) -> list[str]:
+    words = [
+        "bwrap", "--unshare-all", "--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY,
+        "--die-with-parent", "--new-session", "--clearenv",
+        "--setenv", "PATH", "/env/bin:/usr/bin:/bin", "--setenv", "HOME", "/work",
+        "--setenv", "LANG", "C.UTF-8", "--setenv", "PYTHONPATH", "/env",
+        "--setenv", "PYTHONDONTWRITEBYTECODE", "1",
+    ]  # fmt: skip
+    for path in map(Path, _SYSTEM):
+        if path.is_symlink():
+            words += ["--symlink", str(path.readlink()), str(path)]
+        elif path.exists():
+            words += ["--ro-bind", str(path), str(path)]
+    if not Path(sys.base_prefix).is_relative_to("/usr"):
+        words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    words += ["--proc", "/proc", "--dev", "/dev", "--size", _MEMORY, "--tmpfs", "/work"]
+    words += ["--symlink", "work", "/tmp"]  # noqa: S108  (inside)
+    for inside, path in readable.items():
+        words += ["--ro-bind", str(path), inside]
+    return [*words, "--chdir", "/work"]
+
+
+def _run(command: Sequence[str]) -> str:
+    # Files, and no pipes: the program bounds what it writes by RLIMIT_FSIZE.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        try:
+            code = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
+                timeout=_SECONDS,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise SandboxError(f"it did not end within {_SECONDS} s") from None
+        except OSError as problem:
+            raise SandboxError(f"{problem.strerror}") from None
+        if code != 0:
+            size = errors.seek(0, 2)
+            errors.seek(max(0, size - 2000))
+            said = errors.read().decode("utf-8", "replace").strip().splitlines()
+            raise SandboxError(said[-1] if said else f"it ended with code {code}")
+        out.seek(0)
+        return out.read(_MAX_ANSWER).decode("utf-8", "replace")

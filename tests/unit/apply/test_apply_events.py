@@ -1,0 +1,79 @@
+"""What an apply tells while it runs: who works on what, how far it is, and what failed."""
+
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.apply.stages import carry_out
+from fleetbuild.models import Event
+from tests.factories.fleets import facts
+from tests.factories.runs import LOG, FakeFleet, FakeStore, group, plan
+
+PLAN = plan(group("avx", ["avx-1", "avx-2"]), group("avx2", ["avx2-1", "avx2-2"]))
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FakeFleet:
+    (tmp_path / "store").mkdir()
+    nodes = {name: facts(each.target.isa) for each in PLAN.groups for name in each.nodes}
+    return FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
+
+
+def test_events_name_who_works_and_what_failed(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["install.yml", "avx-2"] = "install"
+    shared = group("avx2", ["avx2-1", "avx2-2"])
+    other = shared.model_copy(update={"name": "cpu-avx512-cp311", "nodes": ("avx512-1",)})
+    fleet.facts["avx512-1"] = facts("avx512")
+    fleet.trouble["build.yml", "avx2-1"] = "failed"
+    told: list[Event] = []
+    carry_out(fleet.run(plan(group("avx", ["avx-1", "avx-2"]), shared, other), tmp_path, told))
+    builds = [event for event in told if event.stage == "build"]
+    started = {event.node for event in builds if event.package and event.state == "started"}
+    assert started == {"avx-1", "avx2-1"}
+    awaited = [event for event in builds if event.group == other.name]
+    assert [event.state for event in awaited] == ["progress", "failed"]
+    assert awaited[0].message == "waits for hnswlib, built on avx2-1"
+    waves_told = [(e.state, e.nodes) for e in told if e.stage == "install" and e.nodes is not None]
+    assert ("started", ("avx-1",)) in waves_told
+    lost = next(event for event in told if event.node == "avx-2" and event.state == "failed")
+    assert lost.log == LOG
+
+
+def test_a_build_that_stops_without_a_reply_is_told(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "unreachable"
+    told: list[Event] = []
+    result = carry_out(fleet.run(PLAN, tmp_path, told))
+    (failed,) = [event for event in told if event.package and event.state == "failed"]
+    assert (failed.group, failed.node, failed.log) == ("cpu-avx-cp311", "avx-1", LOG)
+    assert failed.message == result.wheels[0].reason
+    assert result.wheels[0].log == LOG
+
+
+def test_a_failed_build_names_the_log_that_arrived(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "failed"
+    run = fleet.run(PLAN, tmp_path, told := [])
+    log = run.state.incoming / str(PLAN.groups[0].wheels[0].artifact_key) / "build.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("a.c:1: error\n")
+    result = carry_out(run)
+    (failed,) = [event for event in told if event.package and event.state == "failed"]
+    assert failed.log == result.wheels[0].log == str(log.resolve())
+
+
+def test_the_nodes_that_a_stopped_group_does_not_reach_are_told(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["install.yml", "avx-1"] = "install"
+    told: list[Event] = []
+    carry_out(fleet.run(PLAN, tmp_path, told))
+    (held,) = [event for event in told if event.state == "skipped" and event.stage == "install"]
+    assert (held.group, held.nodes) == ("cpu-avx-cp311", ("avx-2",))
+    assert held.message == "avx-1, a canary of this group, failed."
+
+
+def test_a_fetch_tells_which_file_it_waits_for(fleet: FakeFleet, tmp_path: Path) -> None:
+    told: list[Event] = []
+    carry_out(fleet.run(PLAN, tmp_path, told))
+    going = [event for event in told if event.stage == "fetch" and event.state == "progress"]
+    assert [(event.done, event.total) for event in going] == [(0, 3), (1, 3), (2, 3)]
+    assert all(event.message.endswith((".whl", ".tar.gz")) for event in going)
