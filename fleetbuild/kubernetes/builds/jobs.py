@@ -141,7 +141,7 @@ def _job(plan: Plan, order: BuildOrder) -> str:
     waiting = _waiting(plan, order.wheel)
     about = {
         "key": order.key,
-        "bases": list(order.wheel.built_against),
+        "bases": [base.artifact_key for base in bases_in_claim(plan, order.wheel)],
         "patience": waiting,
         "downloads": list(order.downloads),
         "jobs": _jobs(plan, order.wheel),
@@ -171,10 +171,18 @@ def _job(plan: Plan, order: BuildOrder) -> str:
 
 
 def _waiting(plan: Plan, wheel: PlannedWheel) -> int:
-    """The seconds that what it is built against may take, one after the other."""
-    wheels = plan.wheels_by_key
-    bases = [wheels[key] for key in wheel.built_against]
+    """Return the seconds that the builds of its bases may take, one after the other."""
+    bases = [base for base in bases_in_claim(plan, wheel) if base.action == "build"]
     return max((base.timeout_seconds + _waiting(plan, base) for base in bases), default=0)
+
+
+def bases_in_claim(plan: Plan, wheel: PlannedWheel) -> list[PlannedWheel]:
+    """Return the wheels that it is built against and finds in the claim, where Jobs leave wheels.
+
+    A published wheel is downloaded instead.
+    """
+    bases = (plan.wheels_by_key[key] for key in wheel.built_against)
+    return [base for base in bases if not base.published]
 
 
 def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
