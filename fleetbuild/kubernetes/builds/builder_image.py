@@ -1,4 +1,4 @@
-"""The image that builds run in, where there is no SSH: what it says of Python and C library."""
+"""The image for builds in a cluster: its Python, C library and compilers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BuilderImage:
     toolchain: tuple[tuple[str, str], ...] = ()
 
     def python(self, arch: str) -> Python:
-        """Its interpreter, on a node of this architecture."""
+        """Return its interpreter, on a node of this architecture."""
         tail = "linux-gnu" if self.libc.family == "glibc" else "linux-musl"
         return Python(
             path=self.path,
@@ -42,7 +42,10 @@ class BuilderImage:
 
 
 def builder_image(build: Build, python: str | None) -> BuilderImage:
-    """What build.image is; of one that its name does not tell, what the configuration says."""
+    """Return the image that build.image names.
+
+    The configuration describes one whose name does not.
+    """
     if build.image is None:
         raise ConfigError(
             "Nodes do not tell the cluster which Python and C library pods will have: the image"

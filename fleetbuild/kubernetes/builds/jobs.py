@@ -1,4 +1,7 @@
-"""Builds in the cluster: each wheel of a plan as a Job, pinned to the nodes that may build it."""
+"""Builds in the cluster: a Job for each wheel of a plan, on the nodes that may build it.
+
+In: a plan and its build orders. Out: file names and texts.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ _WHEELS_VOLUME = {"name": "wheels", "persistentVolumeClaim": {"claimName": _WHEE
 
 
 class BuildOrder(Frozen):
-    """A wheel to be built in the cluster, and all that its build is given."""
+    """A wheel to build in the cluster, with all inputs of its build."""
 
     wheel: PlannedWheel
     key: str
@@ -105,7 +108,10 @@ def _shelf(plan: Plan) -> dict[str, Any]:
 
 
 def _name(plan: Plan, order: BuildOrder) -> str:
-    """A Job cannot be changed: with another pod, such as one for other builders, it is another."""
+    """Return the Job's name.
+
+    It ends in a hash of the pod, because a Job's pod cannot be changed.
+    """
     pod = hashlib.sha256(dump(_pod(plan, order, "")).encode()).hexdigest()[:6]
     return f"fleetbuild-build-{dns_label(order.wheel.package, 26)}-{order.key[:12]}-{pod}"
 
@@ -201,7 +207,7 @@ def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
 
 
 def _jobs(plan: Plan, wheel: PlannedWheel) -> dict[str, int]:
-    """The Kubernetes nodes that may build, in order, and how many compilers each has room for."""
+    """Return {Kubernetes node: number of compilers that fit} of the possible builders, in order."""
     return {
         plan.nodes[name].kubernetes_node or name: wheel.build_jobs.get(name, wheel.jobs)
         for name in builders(plan, wheel)
@@ -209,13 +215,16 @@ def _jobs(plan: Plan, wheel: PlannedWheel) -> dict[str, int]:
 
 
 def builders(plan: Plan, wheel: PlannedWheel) -> tuple[str, ...]:
-    """The plan's nodes that a pod which builds this wheel may run on, in order."""
+    """Return the plan's nodes on which a pod may build this wheel, in order."""
     planned = (*filter(None, [wheel.built_on]), *wheel.fallbacks)
     return tuple(name for name in planned if not plan.nodes[name].taints)
 
 
 def _one_of(nodes: Sequence[str]) -> dict[str, Any]:
-    """A field takes one value: a term for each node, any of which will do."""
+    """Return an affinity for any of these nodes.
+
+    A match field takes one value, so each has a term.
+    """
     terms = [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         for node in nodes

@@ -1,5 +1,7 @@
-"""Libraries that a group's wheels are linked with and no wheel of the release brings: what runs
-them has to have them, and an image is not the node on which they were tried."""
+"""System libraries that a group's wheels need and no wheel of the release contains.
+
+The image of a pod must contain them: it is not the node on which the wheels were tried.
+"""
 
 from __future__ import annotations
 

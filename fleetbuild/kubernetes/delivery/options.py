@@ -1,4 +1,4 @@
-"""How a release gets into a pod: what the user chose, and what a pod needs for it."""
+"""How a release gets into a pod: the options that the user chose, and the parts of a pod."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.\[\]:-]+)(?:/[A-Za-z0-9._~/%-]*
 
 
 class Wheel(NamedTuple):
-    """A file of a release, as pip is told of it."""
+    """A file of a release, as pip needs it."""
 
     name: str
     version: str
@@ -32,7 +32,7 @@ class Wheel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """What the user chose: the way, the kind of workload, and where images and wheels are."""
+    """The user's options: the way, the kind of workload, where images and wheels are."""
 
     way: Way = "hostpath"
     kind: Kind = "deployment"
@@ -63,7 +63,7 @@ class Delivery:
 
     @property
     def repository(self) -> str:
-        """Where the groups' images are pushed to and pulled from."""
+        """Return the repository of the groups' images."""
         if self.image_prefix is None:
             raise UsageError(
                 "the images of the groups have no name yet",
@@ -74,7 +74,7 @@ class Delivery:
 
     @property
     def index(self) -> str:
-        """Where the folder of `store export` is served, without a slash at its end."""
+        """Return the URL of the exported store, without a slash at its end."""
         if self.index_url is None:
             raise UsageError(
                 "an init container needs to know where the wheels are served",
@@ -85,14 +85,14 @@ class Delivery:
 
     @property
     def index_host(self) -> str | None:
-        """The host that pip must be told to trust, for want of https."""
+        """Return the host that pip must trust because the URL is plain http, or None."""
         found = _URL.fullmatch(self.index)
         return found["host"] if found and self.index.startswith("http:") else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodParts:
-    """What a pod needs to run a group's release, in the pieces that the API has for it."""
+    """The parts of a pod that it needs to run a group's release."""
 
     about: str  # how the packages get there, for the reader of the manifest
     selector: Mapping[str, str]
@@ -113,10 +113,10 @@ class PodParts:
 
     @property
     def tolerations(self) -> tuple[Mapping[str, str], ...]:
-        """What a pod must bear to be let onto GPU nodes."""
+        """Return the tolerations of taints on GPU nodes."""
         return (GPU_TOLERATION,) if self.gpu else ()
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """Without a limit a container sees no GPU."""
+        """Return the GPU limit; without one a container sees no GPU."""
         return {GPU: 1} if self.gpu else {}

@@ -1,7 +1,7 @@
-"""The GPUs of Nodes by ResourceSlices, as NVIDIA's DRA driver publishes them. No I/O.
+"""The GPUs of Nodes from ResourceSlices, as NVIDIA's DRA driver publishes them. No I/O.
 
-In: ResourceSlice objects (resource.k8s.io/v1). Out: GPUs for each Node. The objects of a cluster
-are not trusted: whatever has another form is passed over.
+In: ResourceSlice objects (resource.k8s.io/v1). Out: GPUs of each Node. The cluster's objects are
+not trusted: values of another form are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST = 64  # GPUs of a node
 
 
 class Devices(NamedTuple):
-    """What the DRA driver says of a Node: whole GPUs, and its version of NVIDIA's driver."""
+    """The whole GPUs of a Node, and the version of NVIDIA's driver."""
 
     gpus: tuple[Gpu, ...]
     driver: str | None = None
@@ -72,7 +72,7 @@ def _gpu(device: Mapping[str, Any]) -> Gpu:
 
 
 def _value(device: Mapping[str, Any], name: str) -> str:
-    """Return an attribute, which stands with or without the driver's domain."""
+    """Return an attribute, with or without the driver's domain in its name."""
     attributes = _mapping(device.get("attributes"))
     about = _mapping(attributes.get(name, attributes.get(f"{DRIVER}/{name}")))
     return str(about.get("string", about.get("version", "")))

@@ -1,7 +1,7 @@
-"""What a cluster says of a Node, as facts: by NodeFeature objects, else by labels. Pure.
+"""Facts of a Node from NodeFeature objects and ResourceSlices, else from its labels. Pure.
 
-A cluster tells the CPU, the GPUs and the system; Python and C library are the image's. What is
-not told is unknown, and said in a warning.
+The cluster knows the CPU, the GPUs and the system; Python and C library are the image's. A fact
+that the cluster does not have is unknown, with a warning.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def facts_of_node(
     image: BuilderImage,
     devices: Devices | None = None,
 ) -> Facts:
-    """The facts of a Node; `features` are its NodeFeature objects, `devices` its ResourceSlices."""
+    """Return the facts of a Node, from its NodeFeature objects and ResourceSlices."""
     info = _texts(node, "status", "nodeInfo")
     arch = next((ours for ours, theirs in CALLED.items() if theirs == info.get("architecture")), "")
     system = info.get("operatingSystem", "")
@@ -106,7 +106,7 @@ def facts_of_node(
 
 
 def by_node(features: Iterable[Document]) -> dict[str, list[Document]]:
-    """NodeFeature objects by the Node that they tell of."""
+    """Return NodeFeature objects by their Node."""
     found: dict[str, list[Document]] = {}
     for each in features:
         name = _at(each, "metadata", "labels").get(NODE_OF)
@@ -118,7 +118,7 @@ def by_node(features: Iterable[Document]) -> dict[str, list[Document]]:
 def _flags(
     features: Sequence[Document], labels: Mapping[str, str]
 ) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The flags of cpu.cpuid, and a warning where they are not all of them."""
+    """Return the flags of cpu.cpuid, and a warning if some are missing."""
     told = [_at(each, "spec", "features", "flags", "cpu.cpuid", "elements") for each in features]
     flags = frozenset(str(flag) for elements in told for flag in elements)
     if flags:
@@ -179,7 +179,7 @@ def _by_pci(features: Sequence[Document]) -> tuple[Gpu, ...]:
 
 
 def _by_gfd(labels: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """GPU Feature Discovery tells one kind a node: where kinds are mixed, nobody knows which."""
+    """Return GPUs by GPU Feature Discovery, which describes one kind per node."""
     sm = f"{labels.get(GFD_MAJOR)}.{labels.get(GFD_MINOR)}"
     if sm not in SMS:
         return ()
@@ -195,7 +195,7 @@ def _is_gpu_label(key: str) -> bool:
 
 
 def _not_offered(node: Document) -> str | None:
-    """Why no pod can ask for its GPUs: the manifests' limit is nvidia.com/gpu."""
+    """Return why no pod can ask for its GPUs, or None. The manifests' limit is nvidia.com/gpu."""
     offered = _texts(node, "status", "allocatable")
     if _size(offered.get(GPU)):
         return None
@@ -237,7 +237,7 @@ def _not_ready(node: Document) -> str | None:
 
 
 def _taints(node: Document) -> tuple[str, ...]:
-    """The keys of those taints that keep pods away; that of GPU nodes our pods tolerate."""
+    """Return the keys of taints that exclude pods. Our pods tolerate the taint of GPU nodes."""
     taints = _at(node, "spec").get("taints") or ()
     keys = {
         _text(each.get("key"))
@@ -252,7 +252,7 @@ def _taints(node: Document) -> tuple[str, ...]:
 
 
 def _size(text: object) -> int | None:
-    """A quantity of Kubernetes, in ones: 32Gi, 500m (rounded down), 16."""
+    """Return a Kubernetes quantity in units of one: 32Gi, 500m (rounded down), 16."""
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         return None
@@ -261,7 +261,7 @@ def _size(text: object) -> int | None:
 
 
 def _whole(cpus: int | None) -> int | None:
-    """Of less than one there is some, too."""
+    """Return a whole number of CPUs; less than one counts as one."""
     return max(1, cpus) if cpus is not None else None
 
 
@@ -270,19 +270,19 @@ def _gb(size: int | None) -> float | None:
 
 
 def _texts(document: object, *keys: str) -> dict[str, str]:
-    """What lies there, as texts that can be shown."""
+    """Return the mapping at these keys as printable texts."""
     there = _at(document, *keys)
     return {_text(key): _text(value) for key, value in there.items() if value is not None}
 
 
 def _text(value: object) -> str:
-    """What a cluster says may be anything, and goes to terminals, plans and labels."""
+    """Return a bounded, printable text: a cluster's values go to terminals, plans and labels."""
     text = str(value)[:_LONGEST]
     return text if text.isprintable() else "".join(filter(str.isprintable, text))
 
 
 def _at(document: object, *keys: str) -> Document:
-    """What lies at these keys, if it is a mapping; the objects of a cluster are not trusted."""
+    """Return the mapping at these keys, or {}. The cluster's objects are not trusted."""
     for key in keys:
         document = document.get(key) if isinstance(document, Mapping) else None
     return document if isinstance(document, Mapping) else {}

@@ -1,8 +1,8 @@
-"""NodeFeatureRules: Node Feature Discovery gives every node its hardware class by itself.
+"""NodeFeatureRules, by which Node Feature Discovery gives every node its hardware class.
 
-The rules of one object are evaluated in order, and each sees in the feature rule.matched what those
-before it have said. That is what makes the classes exclude each other: they are asked best first,
-and each wants that none was given yet.
+Rules of one object are evaluated in order, and each sees the results of earlier ones in the feature
+rule.matched. The best class comes first, and each rule applies only if no class was set, so a node
+never gets two.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _GFD = "GPUs that the rules above do not know, by what the driver told GPU Featu
 
 
 def node_feature_rule(plan: Plan) -> str:
-    """nodefeaturerule.yaml: the classes of a plan's groups as rules of NFD."""
+    """Return nodefeaturerule.yaml: the classes of a plan's groups as NFD rules."""
     check_domain(plan.label_domain)
     ours = classes(plan)
     name = "fleetbuild-classes"
@@ -69,14 +69,17 @@ def node_feature_rule(plan: Plan) -> str:
 
 
 class _Rules:
-    """The rules for these classes. Variables carry our domain, as the feature is shared by all."""
+    """The rules for these classes.
+
+    Variables carry our domain, because all objects share the feature.
+    """
 
     def __init__(self, plan: Plan, ours: Sequence[HardwareClass]) -> None:
         self.plan, self.ours = plan, ours
         self.sms = sorted({sm for each in ours for sm in each.sms}, key=sm_order)
 
     def all(self) -> Iterator[object]:
-        """All rules, in the order in which they are evaluated."""
+        """Yield all rules, in the order of their evaluation."""
         yield self._start()
         yield self._told()
         if self.sms:
@@ -161,7 +164,7 @@ def _sm(sm: str) -> str:
 
 
 def _device(op: str, ids: Sequence[str], **expressions: object) -> dict[str, object]:
-    """A device of NVIDIA's by its id. The ids are many, so they stand apart."""
+    """Return a matcher for NVIDIA devices by id; the many ids stand on lines of their own."""
     device = {"device": {"op": op, "value": Row(ids)}} if ids else {}
     vendor = {"vendor": Row(_op("In", [_NVIDIA]))}
     return {"feature": "pci.device", "matchExpressions": {**vendor, **expressions, **device}}

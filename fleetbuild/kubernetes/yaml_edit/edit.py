@@ -1,4 +1,7 @@
-"""A workload of the user's own on its way to a variant: what is there, and what is put there."""
+"""A workload of the user while it is changed into a variant.
+
+In: the text of a file. Out: the changed text; every other byte stays.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,17 @@ def pod_templates(document: Mapping[str, Any]) -> list[Path]:
     """Return the places of the pod templates of a workload."""
     kind = str(document.get("kind"))
     if kind == "JobSet":
-        jobs = find_workloads(document, ("spec", "replicatedJobs"))
+        jobs = value_at(document, ("spec", "replicatedJobs"))
         several = range(len(jobs) if isinstance(jobs, list) else 0)
         return [("spec", "replicatedJobs", job, "template", "spec", "template") for job in several]
     if kind == "LeaderWorkerSet":
         both = (("spec", "leaderWorkerTemplate", f"{who}Template") for who in ("leader", "worker"))
-        return [path for path in both if find_workloads(document, path) is not None]
+        return [path for path in both if value_at(document, path) is not None]
     return [_TEMPLATES[kind]]
 
 
 def workloads(name: str, text: str) -> list[int]:
-    """Which documents of a file hold pods. A file without any is refused."""
+    """Return the indexes of the documents with pods; refuse a file without any."""
     try:
         documents = read(text)
     except (yaml.YAMLError, RecursionError) as problem:
@@ -71,7 +74,7 @@ def _unrendered(name: str) -> UsageError:
 
 
 class EditableWorkload:
-    """One workload of a file on its way to a variant."""
+    """One workload of a file while it is changed into a variant."""
 
     def __init__(self, name: str, text: str, index: int, group: PlannedGroup) -> None:
         self.text = text
@@ -93,23 +96,23 @@ class EditableWorkload:
                 raise UsageError(f"{self.title} has no containers", "complete it first")
 
     def turn_to(self, template: Path) -> None:
-        """Change this pod template from now on."""
+        """Select the pod template to change."""
         self.template = template
         self.pod: Path = (*template, "spec")
 
     def get(self, *path: str | int) -> Any:
-        """What is there; None where nothing is."""
-        return find_workloads(read(self.text)[self._index], path)
+        """Return the value at a path, or None."""
+        return value_at(read(self.text)[self._index], path)
 
     def entries(self, *path: str | int) -> dict[str, Any]:
-        """The mapping that is there, if any."""
+        """Return the mapping at a path, or {}."""
         there = self.get(*path)
         if there is None or isinstance(there, dict):
             return there or {}
         raise self._malformed(path, "mapping")
 
     def items(self, *path: str | int) -> list[dict[str, Any]]:
-        """The list of mappings that is there, if any."""
+        """Return the list of mappings at a path, or []."""
         there = self.get(*path)
         if there is None:
             return []
@@ -132,7 +135,7 @@ class EditableWorkload:
             ) from None
 
     def merge(self, path: Path, entries: Mapping[str, Any], why: str) -> None:
-        """Add these entries to a mapping; the caller has seen that none contradicts."""
+        """Add entries to a mapping; the caller has checked that none contradicts."""
         there = self.entries(*path)
         missing = {key: value for key, value in entries.items() if key not in there}
         if missing and self.get(*path) is None:
@@ -143,7 +146,7 @@ class EditableWorkload:
                 self.put((*path, key), value, why if key == first else "")
 
     def append(self, path: Path, item: Mapping[str, Any], key: str = "", why: str = "") -> None:
-        """Add an item to a list that may have no other of its key, where it has one."""
+        """Add an item to a list; refuse a second item with the same key."""
         there = self.items(*path)
         if key and any(each.get(key) == item[key] for each in there):
             raise UsageError(
@@ -156,8 +159,8 @@ class EditableWorkload:
             self.put((*path, len(there)), item, why)
 
 
-def find_workloads(document: Any, path: Sequence[str | int]) -> Any:
-    """What a document has there; None where it has nothing."""
+def value_at(document: Any, path: Sequence[str | int]) -> Any:
+    """Return the value at a path of a document, or None."""
     for step in path:
         if isinstance(step, int) and isinstance(document, list):
             document = document[step]
@@ -167,7 +170,7 @@ def find_workloads(document: Any, path: Sequence[str | int]) -> Any:
 
 
 def plain_name(document: Mapping[str, Any]) -> str:
-    """The name of an object, or what its name begins with."""
+    """Return the name of an object, or the prefix of a generated name."""
     metadata = document.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
     return str(known.get("name") or known.get("generateName") or "without a name")
