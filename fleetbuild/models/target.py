@@ -1,4 +1,4 @@
-"""Targets: what a wheel is built for."""
+"""Targets: the hardware and software that a wheel is built for."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Target(Frozen):
     isa: str  # the rung's name
     features: tuple[str, ...]  # the rung's features, sorted; no code may use others
     sms: tuple[str, ...] = ()  # "8.6"; empty for CPU wheels
+    ptx: str | None = None  # the newest of them, if wheels contain its PTX, too (cuda_ptx)
     python: str  # cp311
     libc: TargetLibc
 

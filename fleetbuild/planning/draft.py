@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fleetbuild.models import Config, Facts, Inventory
+from fleetbuild.models import PYTORCH, Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
-from fleetbuild.planning.compatibility.toolkits import Incompatibility, Toolkit, choose_toolkit
+from fleetbuild.planning.compatibility.toolkits import (
+    Incompatibility,
+    Toolkit,
+    choose_toolkit,
+    pytorch_variant,
+)
 from fleetbuild.planning.eligibility.assess import Eligibility, assess_nodes
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets
 from fleetbuild.planning.merging.costs import toolkit_conflicts
@@ -119,6 +124,7 @@ def source_request(
         python=group.target.python,
         arch=group.target.arch,
         libc=group.target.libc,
+        pytorch=group.pytorch,
     )
 
 
@@ -159,7 +165,8 @@ def choose_toolkits(
         if isinstance(answer, Incompatibility):
             blocked_nodes |= dict.fromkeys(group.nodes, (answer.reason, answer.fix))
         else:
-            buildable.append(group.model_copy(update={"toolkit": answer}))
+            pytorch = pytorch_variant(answer) if PYTORCH in config.index else None
+            buildable.append(group.model_copy(update={"toolkit": answer, "pytorch": pytorch}))
     return tuple(buildable), blocked_nodes
 
 

@@ -32,6 +32,9 @@ class LockRequest(Frozen):
     python: str  # cp311
     arch: str
     libc: TargetLibc
+    # PyTorch's own index, if index: names pytorch: "cpu", "cu130". None: not asked for, or PyTorch
+    # has none for this CUDA.
+    pytorch: str | None = None
 
 
 class Resolution(Frozen):
@@ -57,6 +60,7 @@ class Source(Frozen):
     # suggest it.
     gpu_code: tuple[str, ...] = ()
     gpu_requirements: tuple[str, ...] = ()
+    crates_missing: bool = False  # a build by cargo would download crates
 
     @property
     def sha256(self) -> str | None:

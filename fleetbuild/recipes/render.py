@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 
 from fleetbuild.errors import RecipeError
 from fleetbuild.hardware.cuda import runs_on
+from fleetbuild.hardware.flags import rust_flags
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.nvidia import wheels_for
 from fleetbuild.hardware.pytorch import find_torch
@@ -55,6 +56,7 @@ class Job(Frozen):
             "isa": target.isa,
             "features": target.features,
             "sms": target.sms,
+            "ptx": target.ptx,
             "served": [sm for sm in SMS if any(runs_on(built, sm) for built in target.sms)],
             "cuda": self.cuda,
             "cuda_wheels": wheels_for(self.cuda, target.arch, target.sms, find_torch(self.version)),
@@ -62,6 +64,7 @@ class Job(Frozen):
             "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),
             "libc": target.libc.family,
             "flags": self.flags,
+            "rust_flags": rust_flags(target.features),
             "against": self.against,
             "files": FILES,
             "venv": VENV,

@@ -1,6 +1,6 @@
-"""Emit: render the files for Kubernetes, NFD, containers and builds in the cluster.
+"""Emit: render the files for Kubernetes, NFD, containers, Nix, Flox and builds in the cluster.
 
-In: a plan, what the nodes serve, the delivery options and the store. Out: file names, texts and
+In: a plan, the nodes' releases, the delivery options and the store. Out: file names, texts and
 warnings; nothing is written here.
 """
 
@@ -37,6 +37,7 @@ from fleetbuild.kubernetes.scheduling.flavors import FILE as FLAVORS
 from fleetbuild.kubernetes.scheduling.flavors import resource_flavors
 from fleetbuild.kubernetes.scheduling.node_pools import node_pools
 from fleetbuild.models import Plan
+from fleetbuild.nix import flox_files, flox_warnings, nix_files
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
 from fleetbuild.tasks.export import release_files
@@ -44,9 +45,10 @@ from fleetbuild.tasks.store_fetch import fetch_releases, lacking, way_on
 from fleetbuild.text import fold
 
 What = Literal[
-    "k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds",
+    "k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds", "nix", "flox",
     "dra", "kueue", "nodepools",
 ]  # fmt: skip
+WITH_WHEELS = ("containers", "nix", "flox")  # the wheels are copied beside their files
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class EmittedFiles:
 
     files: Mapping[str, str]
     warnings: tuple[str, ...] = ()
-    paths: tuple[Path, ...] = ()  # where they were written, if they were
+    paths: tuple[Path, ...] = ()  # paths of the written files, if any
 
 
 def read_workload(path: Path) -> tuple[str, str]:
@@ -104,6 +106,8 @@ class Emission:
             "dra": self._device_classes,
             "kueue": self._flavors,
             "nodepools": self._node_pools,
+            "nix": self._nix,
+            "flox": self._flox,
         }[what]()
 
     def _workloads(self) -> EmittedFiles:
@@ -148,22 +152,38 @@ class Emission:
         return EmittedFiles(snippets(self.plan, runtime_class=self.delivery.runtime_class))
 
     def _containers(self) -> EmittedFiles:
+        wheels, messages = self._releases("image")
+        about_indexes = index_warnings(self.plan, self.delivery, wheels)
+        files = containers(self.plan, self.delivery, wheels)
+        return EmittedFiles(files, (*messages, *about_indexes, *self._libraries(wheels)))
+
+    def _nix(self) -> EmittedFiles:
+        wheels, messages = self._releases("Nix expression")
+        return EmittedFiles(nix_files(self.plan, wheels), messages)
+
+    def _flox(self) -> EmittedFiles:
+        wheels, messages = self._releases("Flox environment")
+        return EmittedFiles(flox_files(self.plan, wheels), (*messages, *flox_warnings(self.plan)))
+
+    def _releases(self, made: str) -> tuple[dict[str, tuple[Wheel, ...]], tuple[str, ...]]:
+        """Fetch what can be fetched; return the files of each whole release, and what is missing.
+
+        `made` says what a group without a whole release does not get.
+        """
         fetched = fetch_releases(self.plan, self.store)
         wheels = release_files(self.plan, self.store)
         if not wheels:
             lacks = " ".join(lacking(self.plan, self.store).values())
             raise BlockedError(
-                f"The store holds no group's whole release, so there is no image to make. {lacks}",
+                f"The store has no complete release, so no {made} can be written. {lacks}",
                 f"{way_on(self.plan, self.store)}.",
             )
         left_out = (
-            f"{sentence} It gets no image. {way_on(self.plan, self.store)}."
+            f"{sentence} It gets no {made}. {way_on(self.plan, self.store)}."
             for sentence in lacking(self.plan, self.store).values()
         )
         not_fetched = (f"{each.message} {each.fix or ''}".strip() for each in fetched.problems)
-        messages = (*not_fetched, *left_out, *index_warnings(self.plan, self.delivery, wheels))
-        files = containers(self.plan, self.delivery, wheels)
-        return EmittedFiles(files, (*messages, *self._libraries(wheels)))
+        return wheels, (*not_fetched, *left_out)
 
     def _builds(self) -> EmittedFiles:
         return EmittedFiles(*cluster_builds(self.plan))

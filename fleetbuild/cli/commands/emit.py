@@ -24,6 +24,8 @@ class What(StrEnum):
     KUSTOMIZE = "kustomize"
     CONTAINERS = "containers"
     BUILDS = "builds"
+    NIX = "nix"
+    FLOX = "flox"
     DRA = "dra"
     KUEUE = "kueue"
     NODEPOOLS = "nodepools"
@@ -55,7 +57,8 @@ Written = Annotated[
         "an overlay per group; containers: what the groups' images are built from; builds: "
         "the plan's builds as Jobs in the cluster; dra: a DeviceClass per SM; kueue: a "
         "ResourceFlavor per class; nodepools: Karpenter pools and tags for cluster-autoscaler, per "
-        "class.",
+        "class; nix: Nix expressions that install each group's wheels by hash, or build its target "
+        "from nixpkgs; flox: the same as Flox environments.",
     ),
 ]
 Out = Annotated[
@@ -181,7 +184,7 @@ def emit(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write Kubernetes manifests, or the files that images are built from, for the last plan."""
+    """Write Kubernetes manifests, or files for images, Nix and Flox, for the last plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps

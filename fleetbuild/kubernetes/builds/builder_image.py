@@ -48,8 +48,7 @@ def builder_image(build: Build, python: str | None) -> BuilderImage:
     """
     if build.image is None:
         raise ConfigError(
-            "Nodes do not tell the cluster which Python and C library pods will have: the image"
-            " decides that, and none is named.",
+            "The image decides which Python and C library pods have, and build.image is not set.",
             "Set build.image in fleetbuild.yml, such as python:3.12-bookworm.",
         )
     official = _OFFICIAL.fullmatch(build.image)
@@ -64,9 +63,9 @@ def builder_image(build: Build, python: str | None) -> BuilderImage:
     wanted = _PYTHON.fullmatch(python or "")
     if build.libc is None or wanted is None:
         raise ConfigError(
-            f"What C library and Python {build.image} has is unknown.",
-            'Say it in fleetbuild.yml, as build.libc: glibc 2.28 and python: "3.12", or name an'
-            f" image of which it is known: python:3.12-{', python:3.12-'.join(_table())}.",
+            f"The C library and Python of {build.image} are unknown.",
+            'Set them in fleetbuild.yml, as build.libc: glibc 2.28 and python: "3.12", or name a'
+            f" known image: python:3.12-{', python:3.12-'.join(_table())}.",
         )
     family, version = build.libc.split()
     return BuilderImage(

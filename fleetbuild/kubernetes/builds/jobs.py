@@ -25,29 +25,29 @@ _KUSTOMIZATION = """\
 The plan's builds: kubectl apply -k . -n NAMESPACE
 The namespace must let its pods reach the package index that the plan was locked with."""
 _CLAIM = """\
-Where the wheels go, a folder for each, named after its artifact key. Jobs on several nodes write
-here: the storage class must offer ReadWriteMany, or all of them end up on one node."""
+The Jobs write their wheels here, each into a folder named after its artifact key. Jobs run on
+several nodes, so the storage class must support ReadWriteMany; otherwise all run on one node."""
 _PROGRAM_HEADER = """\
-What builds a wheel on a node that has SSH builds it in a pod: the same programs, byte for byte."""
+The programs that build a wheel on a node over SSH, byte for byte."""
 _JOB_HEADER = """\
 Builds {package} {version}
 for {groups}.
-All that goes into it is fetched by the hash that the plan has for it. Its log is the build's."""
+It downloads every input by the plan's hash. Its log contains the build's log."""
 
 
 _SHELF_HEADER = """\
-An hour in which the wheels can be copied, once the Jobs are done:
+A pod that runs for an hour, to copy the wheels once the Jobs are done:
     kubectl apply -f shelf.yaml -n NAMESPACE
     kubectl wait --for=condition=Ready pod/fleetbuild-shelf -n NAMESPACE
     kubectl cp NAMESPACE/fleetbuild-shelf:/wheels wheels
     kubectl delete -f shelf.yaml -n NAMESPACE
     fleetbuild store add wheels"""
 
-_GPU_NODES = "Nodes with GPUs build, too, and no build asks for a GPU."
+_GPU_NODES = "Nodes with GPUs build too; a build asks for no GPU."
 _REQUESTS = """\
-For one compiler, so that it finds room on each of these nodes, beside what runs there and beside
-builds that wait for this one. It takes the CPU time that others leave, and runs as many compilers
-as job.json has for the node, for which the limit has the memory."""
+Enough for one compiler, so that the pod fits on each of these nodes beside other pods and beside
+builds that wait for this one. It uses the CPU time that is left, and runs as many compilers as
+job.json says for the node; the memory limit covers them."""
 
 _WHEELS_VOLUME = {"name": "wheels", "persistentVolumeClaim": {"claimName": _WHEELS}}
 

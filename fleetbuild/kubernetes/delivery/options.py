@@ -28,6 +28,7 @@ class Wheel(NamedTuple):
     version: str
     sha256: str
     needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
+    file: str = ""  # its file name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class Delivery:
         if self.image_prefix is None:
             raise UsageError(
                 "the images of the groups have no name yet",
-                "say which repository they are pushed to: "
+                "name the repository that they are pushed to: "
                 "--image-prefix registry.example.com/team/fleet",
             )
         return self.image_prefix
@@ -77,8 +78,8 @@ class Delivery:
         """Return the URL of the exported store, without a slash at its end."""
         if self.index_url is None:
             raise UsageError(
-                "an init container needs to know where the wheels are served",
-                "write them with: fleetbuild store export DIR; serve that folder, and say where: "
+                "an init container needs the address of the wheels",
+                "write them with: fleetbuild store export DIR; serve that folder, and name it: "
                 "--index-url http://wheels.example.com:8000",
             )
         return self.index_url.rstrip("/")

@@ -41,11 +41,11 @@ _REQUIRED: Path = (
 
 _HEADER = """\
 Written by fleetbuild from {name}, for the nodes of the group {group}:
-what a pod needs of the group was added, and the workload has a name and a label of its own. All
-else is as it was.
+with the parts that a pod of the group needs, and a name and a label of its own. The rest is
+unchanged.
 
 {about}"""
-_APART = "So that the variants for other groups leave these pods alone."
+_APART = "So that variants for other groups do not select these pods."
 
 
 class DoesNotFit(Exception):
@@ -151,8 +151,8 @@ def _place(draft: EditableWorkload, parts: PodParts) -> None:
     """Add the selector, tolerations and runtime class; raise DoesNotFit if they contradict."""
     if node := draft.get(*draft.pod, "nodeName"):
         raise UsageError(
-            f"{draft.title} names its node ({node}), so no selector has a say",
-            "take nodeName out of it",
+            f"{draft.title} names its node ({node}), so selectors have no effect",
+            "remove nodeName from it",
         )
     wanted = draft.entries(*draft.pod, "nodeSelector")
     for key, value in parts.selector.items():

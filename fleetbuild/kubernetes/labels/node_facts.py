@@ -31,15 +31,16 @@ NODE_OF = "nfd.node.kubernetes.io/node-name"
 # What every CPU has that the architecture is named after.
 _BASELINE = {"x86_64": ("sse", "sse2"), "aarch64": ("asimd", "fp")}
 _BY_LABELS = (
-    "Its CPU is known by labels alone, and Node Feature Discovery hides flags from them; by"
-    " NodeFeature objects a better rung may be found."
+    "Its CPU is known by labels alone, which lack flags that Node Feature Discovery hides; with"
+    " NodeFeature objects the rung may be better."
 )
 _BY_NOTHING = (
-    "Of its CPU nothing but the architecture is known: Node Feature Discovery says nothing of it."
+    "Only the architecture of its CPU is known: Node Feature Discovery has no data about it."
 )
-_KEPT_AWAY = "Only pods that tolerate {keys} run there, so it builds nothing."
+_KEPT_AWAY = "It has taints ({keys}) that build Jobs do not tolerate, so it builds nothing."
 _UNKNOWN_GPU = (
-    "A GPU's compute capability is unknown ({what}), so none is used; GPU Feature Discovery tells."
+    "A GPU's compute capability is unknown ({what}), so no GPU is used. GPU Feature Discovery labels"
+    " nodes with it."
 )
 NOT_PUBLISHED = (
     "Node Feature Discovery does not publish pci.device there (core.noPublishFeatures of"

@@ -24,18 +24,18 @@ from fleetbuild.models import Plan, PlannedGroup, Target
 FIELD_MANAGER = "fleetbuild"
 
 _SCRIPT_HEADER = """\
-Labels the nodes, one line a node: what each is by its hardware (class, isa), and where a verified
-release serves, which, so that pods which mount it are scheduled there and nowhere else. What serves
-is what the node said last. Runs as often as you like; touches no label outside {domain}/. Wants
-kubectl and a login that may label nodes:
+Sets labels, one line per node: its hardware (class, isa), and its release if a verified one serves,
+so that pods which mount the release are scheduled there. Which release serves is the node's last
+answer. It can run any number of times and changes no label outside {domain}/. It needs kubectl and
+a login that may label nodes:
     sh labels.sh
 """
 
 _PATCHES_HEADER = """\
-The same labels as labels.sh, for server-side apply. fleetbuild is the field manager, so a label
-that a later file no longer has goes away, and labels of others stay as they are:
+The same labels as labels.sh, for server-side apply. The field manager is fleetbuild, so a label
+that a later file does not have is removed, and other owners' labels stay:
     kubectl apply --server-side --field-manager={manager} -f nodes.yaml
-All these nodes must have joined already: apply creates a Node object that is not there.
+All these nodes must exist: apply would create a missing Node object.
 """
 
 

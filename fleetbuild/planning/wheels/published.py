@@ -57,6 +57,7 @@ def choose_published(
     torch = versions.get("torch", "") if package.name in ("torch", *COMPANIONS) else ""
     reasons = [
         *_cpu(package, target, code),
+        *_ptx(target, code),
         *(_gpus_of_torch(target, members, file, torch) if torch else _gpus(target, code)),
         *(_companion(file, torch, published_torch) if torch and package.name in COMPANIONS else ()),
     ]
@@ -112,6 +113,11 @@ def _gpus(target: Target, code: Code | None) -> Iterable[str]:
     missing = [sm for sm in target.sms if not any(runs_on(each, sm) for each in held)]
     if missing:
         yield f"it has no code for SM {', '.join(missing)}"
+
+
+def _ptx(target: Target, code: Code | None) -> Iterable[str]:
+    if target.ptx and (code is None or target.ptx not in code.ptx):
+        yield f"it is not known to have PTX for SM {target.ptx} (cuda_ptx)"
 
 
 def _variant(file: LockedFile, torch: str) -> str | None:

@@ -100,7 +100,7 @@ def test_by_labels_only_what_they_show_is_known() -> None:
     assert "by labels alone" in found.warnings[0]
     newer = facts(node({**haswell, f"{CPUID}X86_64_V3": "true"}))
     assert newer.isa == "avx2"
-    assert "nothing but the architecture" in facts(node()).warnings[0]
+    assert "Only the architecture" in facts(node()).warnings[0]
 
 
 GPU = {"allocatable": {"nvidia.com/gpu": "2"}}
@@ -194,7 +194,7 @@ def test_taints_are_told() -> None:
     found = facts(document, feature("n", "AVX"))
     assert found.taints == ("node-role.kubernetes.io/control-plane",)
     (warning,) = found.warnings
-    assert "tolerate node-role.kubernetes.io/control-plane run there, so it builds" in warning
+    assert "taints (node-role.kubernetes.io/control-plane) that build Jobs do not tolerate" in warning
     cordoned = node()
     cordoned["spec"] = {"unschedulable": True}
     assert facts(cordoned).taints == ("node.kubernetes.io/unschedulable",)
@@ -266,7 +266,7 @@ def test_an_image_tells_python_and_libc(
     ("build", "python", "said"),
     [
         ({}, "3.11", "none is named"),
-        ({"image": "mine:1"}, "3.11", "What C library and Python mine:1 has is unknown"),
+        ({"image": "mine:1"}, "3.11", "The C library and Python of mine:1 are unknown"),
         ({"image": "mine:1", "libc": "glibc 2.28"}, None, "is unknown"),
         ({"image": "python:3.11-slim-bookworm"}, None, "is unknown"),
         ({"image": "python:3.11-bookworm"}, "3.12", "has 3.11"),

@@ -153,6 +153,40 @@ def test_gpus_get_the_kernels_that_are_theirs_alone(version: str, sms: str, list
     assert said["TORCH_CUDA_ARCH_LIST"] == listed
 
 
+@pytest.mark.parametrize(
+    ("package", "version", "sms", "listed"),
+    [
+        ("torch", "2.14.1", "8.6 9.0", "8.6;9.0+PTX"),
+        ("torch", "2.14.1", "9.0 12.1", "9.0;12.1a;12.1+PTX"),  # no other SM runs PTX of 12.1a
+        ("torchvision", "0.29.0", "8.6 9.0", "8.6;9.0+PTX"),
+        ("torchaudio", "2.14.0", "8.6", "8.6+PTX"),
+        ("flash-attn", "2.8.3", "8.0 9.0", "8.0;9.0+PTX"),
+    ],
+)
+def test_cuda_ptx_adds_ptx_of_the_newest_sm(
+    package: str, version: str, sms: str, listed: str
+) -> None:
+    recipe, job = asked(package, version, "avx2", cuda="13.0", sms=sms)
+    said = render_environment(recipe, _with_ptx(job))
+    assert said["TORCH_CUDA_ARCH_LIST"] == listed
+
+
+def test_cuda_ptx_reaches_cmake() -> None:
+    recipe, job = asked("llama-cpp-python", "0.3.9", "avx2", cuda="13.0", sms="8.6 9.0")
+    assert "CMAKE_CUDA_ARCHITECTURES='86-real;90-real'" in _cmake(recipe, job)
+    # CMake compiles a number without a suffix to machine code and to PTX.
+    assert "CMAKE_CUDA_ARCHITECTURES='86-real;90'" in _cmake(recipe, _with_ptx(job))
+
+
+def _with_ptx(job: Job) -> Job:
+    target = job.target.model_copy(update={"ptx": job.target.sms[-1]})
+    return job.model_copy(update={"target": target})
+
+
+def _cmake(recipe: Recipe, job: Job) -> str:
+    return render_environment(recipe, job)["CMAKE_ARGS"]
+
+
 def test_torch_without_a_gpu_has_nothing_of_cuda() -> None:
     recipe, job = asked("torch", "2.13.0")
     said = render_environment(recipe, job)

@@ -47,6 +47,22 @@ def settings(files, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("variant", "package"), [("cpu", "torch"), ("cu130", "torchvision"), (None, "torch")]
+)
+def test_torch_is_asked_for_on_pytorchs_index_of_the_request(
+    settings, monkeypatch, variant, package
+):
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    request = request_for(package).model_copy(update={"pytorch": variant})
+    offline = {k: v for k, v in settings.environment.items() if k != "UV_NO_INDEX"}
+    answer = resolve(request, IndexSettings(offline))
+    assert answer.offline
+    address = f"https://download.pytorch.org/whl/{variant}/{package}/"
+    assert (address in answer.problem) is (variant is not None)
+
+
+@pytest.mark.parametrize(
     ("arch", "libc", "tag"),
     [
         ("x86_64", "glibc 2.17", "manylinux_2_17_x86_64"),
