@@ -39,8 +39,8 @@ _BY_NOTHING = (
 )
 _KEPT_AWAY = "It has taints ({keys}) that build Jobs do not tolerate, so it builds nothing."
 _UNKNOWN_GPU = (
-    "A GPU's compute capability is unknown ({what}), so no GPU is used. GPU Feature Discovery labels"
-    " nodes with it."
+    "A GPU's compute capability is unknown ({what}), so no GPU is used. GPU Feature Discovery adds"
+    " a label for it."
 )
 NOT_PUBLISHED = (
     "Node Feature Discovery does not publish pci.device there (core.noPublishFeatures of"
