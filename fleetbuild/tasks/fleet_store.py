@@ -14,6 +14,7 @@ from fleetbuild.tasks.cluster_builds import add_built_wheels
 from fleetbuild.tasks.export import export_indexes
 from fleetbuild.tasks.garbage import collect_garbage
 from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
+from fleetbuild.tasks.variants import write_variants
 
 
 class FleetStore:
@@ -61,6 +62,7 @@ class FleetStore:
     def export(self, folder: Path | str) -> tuple[Path, ...]:
         """Write an index for each group of the last plan, for pip and uv; return their paths.
 
+        `variants.md` and `variants.json` beside them say which wheel is for which machine.
         Locked dependencies are fetched first. If the store lacks what a group needs, the indexes of
         the other groups are written and a BlockedError says what is missing.
         """
@@ -68,6 +70,9 @@ class FleetStore:
         store = open_store(plan, self._state, self._config())
         fetch_all(plan, store)
         written = export_plan(plan, store, Path(folder))
+        if written:
+            names = [index.parent.name for index in written]
+            write_variants(plan, store, names, Path(folder))
         refuse_lacking(plan, store, written)
         return written
 
