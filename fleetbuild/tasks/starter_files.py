@@ -33,6 +33,7 @@ packages:                       # what the release holds, pinned; all of it in o
 #   policy: targeted            # targeted | auto (a published wheel where it fits) | published
 #   builders: representative    # or a host pattern: strong machines that build for others
 #   cache: ccache               # ccache | sccache | none
+#   blas: null                  # mkl | openblas: for torch and numpy, in place of the recipe's
 #   image: null                 # for clusters without SSH: the image that builds run in
 #   libc: null                  # its C library, where its name does not tell: glibc 2.28
 
