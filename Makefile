@@ -88,7 +88,7 @@ test-molecule: test-packages ## every role's Molecule scenario
 	@$(PY) -m pytest tests/molecule $(PYTEST_ARGS)
 
 test-long: test-packages ## the tests that take longer than make test may
-	@.ci/packages qemu-user-static
+	@.ci/packages qemu-user-static cargo patch rustc
 	@.ci/packages $$(apt-cache search --names-only '$(COMPILER_PACKAGES)' | cut -d' ' -f1)
 	@echo "== long tests"
 	@$(PY) -m pytest tests/foreign tests/fleet --long -m long $(PYTEST_ARGS)

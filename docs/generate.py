@@ -33,8 +33,10 @@ def config_page() -> str:
     lines = [
         NOTE,
         "# fleetbuild.yml\n",
-        "Found beside the inventory, or named with `--config`. Every key is optional; an unknown",
-        "one is refused with the nearest right one. `fleetbuild init` writes one to start from.\n",
+        "fleetbuild reads it beside the inventory, or at the path of `--config`. Every key is",
+        "optional.",
+        "For an unknown key, the error names the nearest valid key. `fleetbuild init` writes an",
+        "example to start from.\n",
         "| key | values | default | meaning |",
         "|---|---|---|---|",
         *_keys(Config, ""),
@@ -80,12 +82,12 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-# No exceptions: they are in a Result, and stop nothing else.
+# These are not exceptions: they are in a Result and do not stop the rest of the run.
 _OF_RESULTS = {
     3: "A node did not answer or refused the login.",
     5: "A wheel failed to build.",
     6: "A release failed to install on a node.",
-    7: "A wheel is not what its target promises, or failed its checks on a node.",
+    7: "A wheel does not fit its target, or failed its checks on a node.",
 }
 
 
@@ -107,8 +109,8 @@ def exit_codes_page() -> str:
             [
                 NOTE,
                 "# Exit codes\n",
-                "The same for all commands. If several apply, the one that stopped the most",
-                f"comes first: {order}.\n",
+                "The same for all commands. If several apply, the most serious one counts, in this",
+                f"order: {order}.\n",
                 "| code | meaning |",
                 "|---|---|",
                 *rows,
@@ -172,12 +174,12 @@ def config_schema() -> str:
 def recipe_schema() -> str:
     """The JSON Schema of a recipe file."""
     schema = Recipe.model_json_schema()
-    # A recipe that extends another one takes from it what it leaves out.
+    # A recipe that extends another takes missing values from it.
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
     properties = schema["properties"]
     for rungs in (properties["rungs"], properties["rungs_for"]["additionalProperties"]):
         rungs["items"]["enum"] = list(RUNGS)
-    # The text of a patch is read from the file beside the recipe, and never written there.
+    # The text of a patch comes from the file beside the recipe, not from the recipe.
     del schema["$defs"]["Patch"]["properties"]["text"]
     return _schema(schema, "A recipe: how a package is built for a target")
 
@@ -185,7 +187,7 @@ def recipe_schema() -> str:
 def plan_schema() -> str:
     """The JSON Schema of a saved plan, which is also what `plan --json` prints."""
     schema = Plan.model_json_schema(mode="serialization")
-    return _schema(schema, "A plan: what will be built, moved, installed and removed")
+    return _schema(schema, "A plan: the wheels to build, install and remove, by node and group")
 
 
 def _schema(schema: dict[str, Any], title: str) -> str:

@@ -6,8 +6,8 @@
     plan = fleet.plan(["hnswlib==0.8.0"])
     result = fleet.apply(plan)
 
-Nothing here prints or exits; what goes wrong is a FleetbuildError with a message and a fix. Each
-name is loaded on first use, so that importing the package costs nothing.
+Nothing here prints or exits; an error is a FleetbuildError with a message and a fix. Each name is
+loaded on first use, so that importing the package is fast.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Errors that a user can act on: one class per cause, each with its exit code.
 
 Unreachable nodes, failed builds and failed verifications are not exceptions: they are in the
-`Result`, whose `exit_code` is then 3, 5 or 7, and stop nothing else.
+`Result`, whose `exit_code` is then 3, 5 or 7, and do not stop the rest of the run.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ForbiddenError(FleetbuildError):
 
 
 class BlockedError(FleetbuildError):
-    """The plan, or what was asked for, is blocked."""
+    """The plan, or the requested action, is blocked."""
 
     exit_code = 4
 
@@ -110,7 +110,7 @@ class Interrupted(FleetbuildError):
     exit_code = 130
 
 
-# If several apply, the first of these is the exit code: the one that stopped the most.
+# If several apply, the first of these is the exit code: the most serious one.
 EXIT_PRECEDENCE = (130, 1, 2, 8, 9, 5, 6, 7, 4, 3, 0)
 
 

@@ -1,8 +1,7 @@
 """`Fleet`: everything that fleetbuild does, as calls on one object. Import it from `fleetbuild`.
 
 In: an inventory or a cluster, configuration, state directory, secrets. Out: facts, plans, results
-and files. Nothing here prints or exits; what goes wrong is a FleetbuildError with a message and a
-fix.
+and files. Nothing here prints or exits; an error is a FleetbuildError with a message and a fix.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.store_fetch import open_store
-from fleetbuild.tasks.verify import verify_task
+from fleetbuild.tasks.verify import repair_damaged, verify_task
 from fleetbuild.wiring import (
     FleetAccess,
     apply_tools,
@@ -75,9 +74,9 @@ from fleetbuild.wiring import (
 class Fleet:
     """The nodes of an inventory, with the configuration and the state directory to manage them.
 
-    Nothing is read before it is needed. Without `inventory`, the nodes are those of the last plan.
-    Without `config`, it is fleetbuild.yml beside the inventory, if there is one. `timeout` is each
-    node's deadline in seconds, `forks` the number of nodes asked at once. `on_event` may be
+    Files are read when a call needs them. Without `inventory`, calls use the inventory of the last
+    plan. Without `config`, they use fleetbuild.yml beside the inventory, if there is one. `timeout`
+    is each node's deadline in seconds, `forks` the number of nodes asked at once. `on_event` may be
     replaced between calls.
     """
 
@@ -121,7 +120,7 @@ class Fleet:
     ) -> Fleet:
         """Return a fleet of a cluster's Nodes, to plan for and to emit builds and manifests.
 
-        What the cluster says of its Nodes are the facts; Python and C library are those of
+        The facts come from the cluster's data about its Nodes; Python and C library come from
         `build.image`. Without `config`, fleetbuild.yml in the current directory is read.
         """
         fleet = cls(config=config, state_dir=state_dir, cluster=cluster, on_event=on_event)
@@ -144,7 +143,7 @@ class Fleet:
 
     @cached_property
     def config(self) -> Config:
-        """The configuration: the one given, else fleetbuild.yml beside the inventory, else the
+        """The configuration: the argument, else fleetbuild.yml beside the inventory, else the
         defaults."""
         return self._configuration(self._source)
 
@@ -155,7 +154,7 @@ class Fleet:
 
     @property
     def labelled_by(self) -> LabelsBy:
-        """How the nodes' labels are set: kubernetes.labels of what is installed."""
+        """How nodes are labelled: kubernetes.labels of the installed configuration."""
         return self._installed(self.last_plan()).kubernetes.labels
 
     @property
@@ -185,9 +184,9 @@ class Fleet:
         facts: Mapping[str, Facts] | None = None,
         captures: Path | str | None = None,
     ) -> Plan:
-        """Return what an apply would do. It is not saved: `save_plan` does that.
+        """Return a plan of what an apply would do; `save_plan` saves it.
 
-        `packages` take the place of the configuration's. `facts` are those of an earlier `probe`
+        `packages` replace the packages of the configuration. `facts` come from an earlier `probe`
         with the same `captures`; without them, the nodes are probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
@@ -217,36 +216,43 @@ class Fleet:
         return Path(path)
 
     def last_plan(self) -> Plan | None:
-        """Return the plan that was saved or applied last; None if there is no plan yet."""
+        """Return the plan that was saved or applied last; None if no plan was saved yet."""
         return self._last or last_plan(self._state)
 
     def apply(self, plan: Plan | None = None) -> Result:
-        """Do what a plan says: build, distribute, install, verify, label, write manifests.
+        """Carry out a plan: build, distribute, install, verify, label, write manifests.
 
         The plan, by default the last one, decides everything; only the logins of package indexes
-        come from the configuration. A node or group that fails is in the result and stops no other.
-        A FleetbuildError means that nothing was done: the run lock is held, or the plan is stale or
-        blocked.
+        come from the configuration. The result lists nodes and groups that failed; the others are
+        finished. A FleetbuildError means that nothing was changed: another run holds the run lock,
+        or the plan is stale or blocked.
         """
         plan = plan or self._plan()
         plan.require_ssh()
+        result = self._carry_out(plan)
+        self._last = plan
+        return result
+
+    def _carry_out(self, plan: Plan) -> Result:
         access = self._access(plan.install_path)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)
             run = Run(plan, self.inventory, self._state, tools, journal, self.on_event)
-            result = carry_out(run)
-        self._last = plan
-        return result
+            return carry_out(run)
 
-    def verify(self) -> Result:
-        """Run the checks of each node's current release again."""
+    def verify(self, *, repair: bool = False) -> Result:
+        """Run the checks of each node's current release again.
+
+        `repair` installs releases that are damaged or lost again, from the last plan.
+        """
         plan = self.last_plan()
         config = self._installed(plan)
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
         task = verify_task(config.install.path, config.release, checks)
-        return self._run_task(task, plan, config)
+        result = self._run_task(task, plan, config)
+        return repair_damaged(result, plan, self._state, self._carry_out) if repair else result
 
     def rollback(self) -> Result:
         """Switch each node back to its previous release."""
@@ -255,10 +261,10 @@ class Fleet:
         return self._run_task(rollback_task(config.install.path, config.release), plan, config)
 
     def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
-        """Return what serves on each node, and how that differs from what the last apply left.
+        """Return the release that serves on each node, and how it differs from the last apply's.
 
-        `offline` asks no node and uses the facts of the last probe. Labels are compared with those
-        in the cluster if a cluster was given, or if labels are set by the API.
+        `offline` uses the facts of the last probe instead of probing. If a cluster was given, or if
+        labels are set through the API, the labels in the cluster are compared too.
         """
         plan = self.last_plan()
         config, inventory = self._installed(plan), self.inventory
@@ -281,8 +287,8 @@ class Fleet:
     def explain(
         self, name: str, *, plan: Plan | None = None, captures: Path | str | None = None
     ) -> Explanation:
-        """Explain why a node or group of the last plan is what it is, by captures or by the facts
-        of the last probe."""
+        """Explain why a node or group of the last plan is planned as it is, from captures or from
+        the facts of the last probe."""
         return explain_name(plan or self._plan(), name, self._state, captures)
 
     def emit(
@@ -295,13 +301,13 @@ class Fleet:
         workload: Path | str | None = None,
         out: Path | str | None = None,
     ) -> EmittedFiles:
-        """Return manifests and scripts, with warnings about what is left out.
+        """Return manifests and scripts, with a warning for everything that is left out.
 
-        Labels say what serves on each node: what the node said last, else what `result` or the
-        plan says. `plan` is the last one by default. `delivery` says how a release gets into a
-        pod. `workload` is a manifest of the user's, written once per group. `out` is a folder to
-        write the files to; for "containers", "nix" and "flox", locked dependencies are fetched,
-        and the wheels are copied beside the files.
+        Labels name the release that serves on each node: by the node's last answer, else by
+        `result` or the plan. `plan` is the last one by default. `delivery` says how a release gets
+        into a pod. `workload` is a user's manifest, written once per group. `out` is a folder to
+        write the files to; for "containers", "nix" and "flox", locked dependencies are
+        fetched, and the wheels are copied beside the files.
         """
         plan = plan or self._plan()
         store = Store(self._state.store)
@@ -329,8 +335,8 @@ class Fleet:
     ) -> Labelled:
         """Label the plan's nodes in the cluster by server-side apply, as `emit` would.
 
-        A node of which nobody knows what it serves keeps its release labels. `force` takes over
-        our labels where another manager has set them.
+        A node whose release is unknown keeps its release labels. `force` takes over fleetbuild's
+        labels that another manager has set.
         """
         plan = plan or self._plan()
         serving = serving_now(plan, self._state, result)
@@ -348,7 +354,7 @@ class Fleet:
         )
 
     def doctor(self) -> list[Finding]:
-        """Check whether this machine has what a run needs."""
+        """Check this machine for everything that a run needs."""
         return examine(self._state.root)
 
     @cached_property
@@ -359,12 +365,12 @@ class Fleet:
 
     @property
     def _source(self) -> str:
-        """The inventory's path, without reading it."""
+        """Return the inventory's path, without reading it."""
         return self._named or self._plan().inventory
 
     @property
     def _named(self) -> str | None:
-        """The path of the inventory that was given, if one was."""
+        """Return the path of the inventory argument, if there was one."""
         if self._from_cluster:
             return "."
         if isinstance(self._given, Inventory):
@@ -372,7 +378,7 @@ class Fleet:
         return str(self._given) if self._given is not None else None
 
     def _configuration(self, source: str) -> Config:
-        """Return the configuration given, else fleetbuild.yml beside this inventory."""
+        """Return the `config` argument, else fleetbuild.yml beside this inventory."""
         if isinstance(self._config, Config):
             return self._config
         found = self._config or find_config(source)
@@ -383,8 +389,8 @@ class Fleet:
         return self._last or read_plan(self._state.plan_file)
 
     def _installed(self, plan: Plan | None) -> Config:
-        """Return the configuration of what is installed: the one given, else the last plan's if it
-        was made for this inventory, else fleetbuild.yml's."""
+        """Return the configuration of the installed release: the argument, else the last plan's if
+        it was made for this inventory, else fleetbuild.yml's."""
         if self._config is not None or plan is None or plan.inventory != self._source:
             return self.config
         return Config(

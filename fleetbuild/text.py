@@ -1,4 +1,4 @@
-"""Text that is fit to show: what a node says is not trusted, and lists of names are long."""
+"""Clean and shorten text for display: text from nodes is untrusted, and lists of names are long."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fold(names: Iterable[str], limit: int | None = 300) -> str:
 
 
 def _natural(name: str) -> tuple[object, ...]:
-    """n9 before n10."""
+    """Return a sort key that puts n9 before n10."""
     parts = _DIGITS.split(name)
     return tuple(
         part if number % 2 == 0 else (int(part), part) for number, part in enumerate(parts)
@@ -59,7 +59,7 @@ def _natural(name: str) -> tuple[object, ...]:
 
 
 def _folded(names: Sequence[str]) -> str:
-    """All names, those that differ in one number alone as one."""
+    """Return all names; names that differ in only one number are joined."""
     alike: dict[tuple[str, ...], list[list[str]]] = {}
     for name in names:
         parts = _DIGITS.split(name)
@@ -71,7 +71,7 @@ def _folded(names: Sequence[str]) -> str:
 
 
 def _fold_alike(several: list[list[str]]) -> Iterator[str]:
-    """Names with the same text between their numbers, folded at the last number that varies."""
+    """Fold names with the same text between their numbers, at the last number that varies."""
     numbers = range(1, len(several[0]), 2)
     varying = [at for at in numbers if len({parts[at] for parts in several}) > 1]
     if not varying:

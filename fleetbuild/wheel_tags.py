@@ -1,7 +1,7 @@
 """Wheel tags: which a target supports, and which wheel it prefers.
 
 In: Python, architecture and libc of a target. Out: supported tags with ranks; the best file name.
-The store chooses wheels of an index by them, the audit judges wheels that were built.
+The store uses them to choose a wheel of an index, the audit to check a built wheel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The ways out of this process, as they really are: SSH, Ansible, the store, the audit."""
+"""The real `Tools` of a run: probe by SSH, playbooks by Ansible, store, audit, labels.
+
+In: configuration, state directory, inventory. Out: `Tools` for `apply/` and `tasks/`.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +43,19 @@ from fleetbuild.planner.plan_files import releases_of_last_apply
 from fleetbuild.planning import changes_since_plan
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
-from fleetbuild.store import Store, index_settings
+from fleetbuild.store import Store
+from fleetbuild.store.index_config import settings_of
 from fleetbuild.tasks.export import release_files
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.verify import Checks
 
-# A node at work answers later than an idle one: so many times the deadline of a probe.
+# A busy node answers later than an idle one: it gets this many times a probe's deadline.
 _SILENCE_FACTOR = 2
 
 
 @dataclass
 class FleetAccess:
-    """Access to the nodes by SSH and Ansible. What they say is kept in the state directory."""
+    """Access to the nodes by SSH and Ansible. Their answers are saved in the state directory."""
 
     inventory: Inventory
     state: StateDir
@@ -59,7 +63,7 @@ class FleetAccess:
     timeout: float
     forks: int
     install_path: str
-    # Set when one thread is interrupted: the others start no further playbook.
+    # Set when one thread is interrupted: then the other threads start no more playbooks.
     stopping: threading.Event = field(default_factory=threading.Event)
     # Node -> the interpreter for Ansible's modules, as the last probe found it.
     _interpreters: dict[str, str] = field(default_factory=dict, init=False)
@@ -105,10 +109,12 @@ class FleetAccess:
 
 
 def apply_tools(reach: FleetAccess, config: Config) -> Tools:
-    """Return the tools of an apply. A plan holds no password, so the package indexes and the logins
-    there come from the configuration."""
+    """Return the tools of an apply.
+
+    A plan contains no passwords, so package indexes and their logins come from the configuration.
+    """
     folder = base_folder(config, reach.inventory)
-    indexes = index_settings(config.index, folder, mirrors=config.mirrors)
+    indexes = settings_of(config, folder)
     store = Store(reach.state.store, indexes)
     return Tools(
         probe=reach.probe,
@@ -129,7 +135,7 @@ def open_labeller(
     """Provide the labeller that kubernetes.labels asks for."""
     if cluster is not None and by != "api":
         raise UsageError(
-            f"A cluster was named, and with kubernetes.labels: {by} no cluster is asked.",
+            f"A cluster was named, but kubernetes.labels: {by} does not use one.",
             "Leave out --kubeconfig and --context, or set kubernetes.labels: api in"
             " fleetbuild.yml and plan again.",
         )
@@ -146,7 +152,7 @@ def open_labeller(
 def _manifests(
     store: Store, plan: Plan, groups: Sequence[PlannedGroup], serving: Serving
 ) -> dict[str, str]:
-    """The workloads of these groups, and the labels of all nodes."""
+    """Return the workloads of these groups, and the labels of all nodes."""
     some = plan.model_copy(update={"groups": tuple(groups)})
     wheels = release_files(some, store)
     return {**render(some, serving=serving, wheels=wheels), **render_labels(plan, serving)}
@@ -161,7 +167,7 @@ def run_on_fleet(
     *,
     on_event: OnEvent,
 ) -> Result:
-    """Run a task on the nodes, and keep their labels in line with what serves there."""
+    """Run a task on the nodes, and update their labels to the release that serves there."""
     names = label_targets(reach.inventory, config, made)
     with open_labeller(config.kubernetes.labels, names, reach, cluster) as labels:
         return run_fleet_task(
@@ -180,7 +186,7 @@ def run_on_fleet(
 def checks_by_manifest(
     plan: Plan | None, store: Store, recipe_folders: Sequence[Path]
 ) -> Callable[[Manifest], Checks]:
-    """How a release is verified: as the plan says that made it, else as the recipes say."""
+    """Return a release's checks: from the plan that made it, else from the recipes."""
     recipes = known_recipes(recipe_folders)
     planned = plan.wheels_by_key if plan else {}
 

@@ -44,6 +44,7 @@ class RoleResult(BaseModel):
     cached: bool = False
     active: bool = False
     release_id: str | None = None
+    damaged: bool = False
     output: str = ""
     reason: str = ""
     fix: str = ""

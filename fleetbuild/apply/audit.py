@@ -67,6 +67,8 @@ def audit_findings(path: Path, plan: Plan, wheel: PlannedWheel) -> tuple[str, ..
         wheel_version=wheel.wheel_version,
         libstdcxx=wheel.libstdcxx,
         pins=pins_of(plan, wheel),
+        allowed=wheel.allow_files,
+        top_level=wheel.top_level,
     )
 
 

@@ -258,7 +258,7 @@ def _report_progress(run: Run, assignment: BuildAssignment, event: TaskEvent) ->
     run.tell(
         "build",
         "progress",
-        report.last_line[:200],
+        report.last_line[:2000],
         group=assignment.group,
         node=assignment.node,
         package=assignment.wheel.package,

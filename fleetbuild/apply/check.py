@@ -111,9 +111,9 @@ def _assign_builds(run: Run, progress: Progress) -> Progress:
 def _refuse_gone(run: Run, wheel: PlannedWheel) -> None:
     if wheel.action == "reuse":
         raise StalePlanError(
-            f"The plan reuses {wheel.package} {wheel.wheel_version}, but it is no longer in the"
-            " store.",
-            f"Plan again: fleetbuild plan {run.plan.inventory}",
+            f"The plan reuses {wheel.package} {wheel.wheel_version}, but the store no longer has an"
+            " intact one.",
+            f"Plan again, and it is built: fleetbuild plan {run.plan.inventory}",
         )
 
 

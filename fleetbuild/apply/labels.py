@@ -38,7 +38,7 @@ def withdraw_labels(run: Run, progress: Progress, names: Sequence[str]) -> Progr
 
 
 def publish_labels(run: Run, progress: Progress, installed: Mapping[str, Manifest]) -> Progress:
-    """Label the nodes that were installed; probe the others for the release that serves there."""
+    """Label the installed nodes; probe the other nodes for the release that serves there."""
     states = {name: progress.nodes[name].state for name in installed}
     served = {
         name: manifest.model_copy(update={"verified": True})

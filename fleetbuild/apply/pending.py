@@ -157,6 +157,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "timeout": wheel.timeout_seconds,
             # The CUDA toolkit is not a distribution package; the check stage has looked for it.
             "libraries": [name for name in wheel.requires.libraries if name != "cuda"],
+            "tools": list(wheel.requires.tools),
             "source": place.source,
             "source_sha256": place.source_sha256,
             "requirements": place.requirements,
@@ -261,6 +262,6 @@ def canaries(group: PlannedGroup, facts: Mapping[str, Facts], count: int) -> tup
 
 
 def _strength(facts: Facts) -> tuple[int, tuple[int, ...], float]:
-    # The likeliest cause of failure first: missing instructions, an old libc, too little memory.
+    # The most likely cause of failure first: missing instructions, an old libc, too little memory.
     libc = version_key(facts.libc.version) if facts.libc else ()
     return len(_CODE_FEATURES & set(facts.features)), libc, facts.memory_gb or 0.0

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
-from fleetbuild.apply.wave import wave
+from fleetbuild.apply.wave import install_spec, wave
+from fleetbuild.audit.downloads import shared_files
 from fleetbuild.models import NodeResult, PlannedGroup
 from fleetbuild.text import fold
 
@@ -46,12 +48,33 @@ def rollout(run: Run, progress: Progress) -> Progress:
 
 def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
     before = frozenset(progress.nodes)
+    progress = _refuse_shared_files(run, progress, group)
     progress = _try_canaries(run, progress, group)
     size = run.plan.rollout.batch(len(group.nodes))
     while batch := pending_nodes(group, progress.nodes)[:size]:
         progress = wave(run, progress, group, batch, "node")
         progress = _hold_back(run, progress, group, _over_limit(run, progress, group, before))
     return progress
+
+
+def _refuse_shared_files(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
+    """Fail the group if two of its wheels install the same file: one would replace the other's."""
+    names = pending_nodes(group, progress.nodes)
+    spec = install_spec(run, progress, group, names[0], {}) if names else None
+    problems = shared_files(Path(wheel.path) for wheel in spec.wheels) if spec else ()
+    if not problems:
+        return progress
+    more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+    reason = f"Wheels of this release share files: {'; '.join(problems[:3])}{more}."
+    fix = "Leave out one of these packages, or take versions that do not share files."
+    run.tell("install", "failed", reason, group=group.name, fix=fix)
+    failed = {
+        name: NodeResult(
+            node=name, group=group.name, state="install_failed", reason=reason, fix=fix
+        )
+        for name in names
+    }
+    return replace(progress, nodes={**progress.nodes, **failed})
 
 
 def _try_canaries(run: Run, progress: Progress, group: PlannedGroup) -> Progress:

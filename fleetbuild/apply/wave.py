@@ -1,4 +1,4 @@
-"""One wave of a rollout: install, verify and activate a release on some nodes of a group.
+"""One wave of a rollout: install, verify and activate a release on some nodes of one group.
 
 In: a group, the names of its nodes, the wheels. Out: the progress with a result for each node. A
 node installs the release beside the current one, verifies it with its own interpreter, and only
@@ -53,7 +53,7 @@ def wave(
             limit=sorted(names),
             extravars={
                 "fleetbuild_installs": {
-                    name: _spec(run, progress, group, name, pods.get(name, {})).model_dump(
+                    name: install_spec(run, progress, group, name, pods.get(name, {})).model_dump(
                         mode="json", exclude_unset=True
                     )
                     for name in names
@@ -77,9 +77,10 @@ def wave(
     )
 
 
-def _spec(
+def install_spec(
     run: Run, progress: Progress, group: PlannedGroup, name: str, in_use: Mapping[str, str]
 ) -> InstallSpec:
+    """Return what the install role gets for a node. `in_use` is the releases to keep, and why."""
     return InstallSpec(
         path=run.plan.install_path,
         release=run.plan.release,
@@ -95,6 +96,7 @@ def _spec(
         imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
         checks=tuple(check for wheel in group.wheels for check in wheel.checks),
         features=tuple(group.target.features),
+        files=False,  # the install has just written and recorded them
     )
 
 

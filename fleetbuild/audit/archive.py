@@ -1,14 +1,23 @@
-"""Read the members of a wheel within limits; the only module of the audit that reads files."""
+"""Read the members of a wheel within limits; the only module of the audit that reads files.
+
+In: an open archive. Out: names, texts, hashes, members mapped from a temporary file. A member is
+never held in memory as a whole, and what is suspicious is counted over the whole archive.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import mmap
+import shutil
+import tempfile
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import PurePosixPath
+from typing import cast
 
 MIB = 1024 * 1024
 MAX_MEMBERS = 200_000
@@ -32,7 +41,8 @@ class Archive:
     def __init__(self, file: zipfile.ZipFile) -> None:
         self._file = file
         self._members = {info.filename: info for info in file.infolist() if not info.is_dir()}
-        self.problems = tuple(_problems(file.infolist()))
+        size = file.fp.seek(0, 2) if file.fp else 0
+        self.problems = tuple(_problems(file.infolist(), size))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,9 +67,14 @@ class Archive:
         except BROKEN:
             return b""
 
-    def read(self, name: str) -> bytes:
-        """Return a whole member; raises one of BROKEN if it cannot be read."""
-        return self._file.read(self._members[name])
+    @contextmanager
+    def mapped(self, name: str) -> Iterator[bytes]:
+        """Yield a whole member, as memory that is backed by a file; raises one of BROKEN."""
+        with self._file.open(self._members[name]) as member, tempfile.TemporaryFile() as file:
+            shutil.copyfileobj(member, file, _CHUNK)
+            file.flush()
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                yield cast("bytes", data)  # it is sliced and searched in the same way
 
     def digest(self, name: str, algorithm: str) -> tuple[str, int]:
         """Return a member's hash as in RECORD, and its size; raises one of BROKEN on failure."""
@@ -71,12 +86,17 @@ class Archive:
         return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), size
 
 
-def _problems(members: list[zipfile.ZipInfo]) -> Iterator[str]:
+def _problems(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
     if len(members) > MAX_MEMBERS:
         yield f"it has {len(members)} members; more than {MAX_MEMBERS} are not examined"
     total = sum(info.file_size for info in members)
     if total > MAX_TOTAL:
         yield f"it unpacks to {total // MIB} MiB; more than {MAX_TOTAL // MIB} are not examined"
+    packed = sum(info.compress_size for info in members)
+    if total > SUSPICIOUS_SIZE and total > packed * SUSPICIOUS_RATIO:
+        yield f"it unpacks {packed} bytes to {total}"
+    if packed > size:  # members that share bytes unpack them again and again
+        yield f"its members have {packed} packed bytes, more than the {size} of the file"
     for name, times in Counter(info.filename for info in members).items():
         if times > 1:
             yield f"{name!r} is in it {times} times"

@@ -6,7 +6,7 @@ In: a wheel's audit and a target. Out: a sentence for each problem.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -37,13 +37,15 @@ def check_wheel(
     wheel_version: str,
     libstdcxx: str | None = None,
     pins: Iterable[str] = (),
+    allowed: Iterable[str] = (),
+    top_level: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Return the problems of a wheel on nodes of a target; empty if it fits.
 
     `libstdcxx` is the oldest GLIBCXX of the nodes, if known; `pins` are the exact versions of the
-    packages that the wheel is built against.
+    packages that the wheel is built against. `allowed` and `top_level` come from its recipe.
     """
-    audit = audit_wheel(path)
+    audit = audit_wheel(path, allowed=allowed, top_level=top_level)
     return (
         *(f"{audit.file}: {problem}" for problem in audit.problems),
         *_identity(audit, package, wheel_version),

@@ -15,6 +15,7 @@ from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.models import WheelAudit
 
 _UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+_MOST_TAGS = 500
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 
 
@@ -74,7 +75,9 @@ def _tag_problems(text: str | None, audit: WheelAudit) -> Iterator[str]:
         yield "it has no readable WHEEL file"
         return
     lines = HeaderParser().parsestr(text).get_all("Tag") or []
-    tags = {str(tag) for line in lines if line.count("-") == 2 for tag in parse_tag(line)}
+    # A line of many alternatives would multiply to more tags than memory holds.
+    short = [line for line in lines[:_MOST_TAGS] if line.count("-") == 2 and len(line) <= 255]
+    tags = {str(tag) for line in short for tag in parse_tag(line)}
     if audit.tags and tags != set(audit.tags):
         said = ", ".join(sorted(tags)) or "no tags"
         yield f"WHEEL says {said}, its file name says {', '.join(audit.tags)}"

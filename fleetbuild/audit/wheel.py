@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.content import content_problems, tag_problems
 from fleetbuild.audit.elf import MAGIC, BrokenElf, Elf, needed_by, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_code
 from fleetbuild.audit.metadata import Metadata, read_metadata
@@ -26,8 +27,14 @@ _READERS: dict[str, _Reader] = {
 }
 
 
-def audit_wheel(path: Path | str) -> WheelAudit:
-    """Audit a wheel; its defects are in `problems`. Raises only if the file cannot be read."""
+def audit_wheel(
+    path: Path | str, *, allowed: Iterable[str] = (), top_level: Collection[str] = ()
+) -> WheelAudit:
+    """Audit a wheel; its defects are in `problems`. Raises only if the file cannot be read.
+
+    `allowed` are patterns of files that it may hold beyond the rules of content.py, and
+    `top_level` the only names that it may bring.
+    """
     path = Path(path)
     try:
         audit = WheelAudit(file=path.name, sha256=sha256_of(path), **_file_name(path.name))
@@ -37,7 +44,7 @@ def audit_wheel(path: Path | str) -> WheelAudit:
         ) from error
     try:
         with zipfile.ZipFile(path) as file:
-            return _look_into(Archive(file), audit)
+            return _look_into(Archive(file), audit, allowed, top_level)
     except BROKEN as error:
         return audit.model_copy(
             update={"problems": (*audit.problems, f"it is not a zip archive: {error}")}
@@ -58,8 +65,11 @@ def needed_libraries(path: Path) -> tuple[str, ...]:
     try:
         with zipfile.ZipFile(path) as file:
             archive = Archive(file)
-            elfs = (name for name in archive.names if archive.head(name) == MAGIC)
-            needed = {library for name in elfs for library in needed_by(archive.read(name))}
+            needed: set[str] = set()
+            for name in archive.names:
+                if archive.head(name) == MAGIC:
+                    with archive.mapped(name) as data:
+                        needed.update(needed_by(data))
     except (*BROKEN, BrokenElf):
         return ()
     return tuple(sorted(needed - file_names(path)))
@@ -77,11 +87,18 @@ def _file_name(name: str) -> dict[str, object]:
     }
 
 
-def _look_into(archive: Archive, audit: WheelAudit) -> WheelAudit:
+def _look_into(
+    archive: Archive, audit: WheelAudit, allowed: Iterable[str], top_level: Collection[str]
+) -> WheelAudit:
     if archive.problems:  # do not unpack a possibly hostile archive
         return audit.model_copy(update={"problems": (*audit.problems, *archive.problems[:_ENOUGH])})
     metadata: Metadata = read_metadata(archive, audit)
-    problems = [*audit.problems, *metadata.problems]
+    problems = [
+        *audit.problems,
+        *metadata.problems,
+        *tag_problems(audit.tags),
+        *content_problems(archive, metadata.name or "", allowed=allowed, top_level=top_level),
+    ]
     elfs = tuple(_elfs(archive, problems))
     if len(problems) > _ENOUGH:
         problems[_ENOUGH:] = [f"and {len(problems) - _ENOUGH} more problems"]
@@ -101,7 +118,8 @@ def _elfs(archive: Archive, problems: list[str]) -> Iterator[ElfAudit]:
         if archive.head(name) != MAGIC:
             continue
         try:
-            yield audit_elf(name, archive.read(name))
+            with archive.mapped(name) as data:
+                yield audit_elf(name, data)
         except (BrokenElf, BrokenFatbin) as error:
             problems.append(f"{name} is damaged: {error}")
         except BROKEN as error:

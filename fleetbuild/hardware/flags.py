@@ -6,6 +6,7 @@ Only features of rungs count, and unknown flags enable nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 
 from archspec.cpu import TARGETS
@@ -31,6 +32,14 @@ def _features_by_name() -> dict[str, frozenset[str]]:
             if match and match[1] not in _DATA["implied"] and "+" not in match[1]:
                 found[match[1]] = features & found.get(match[1], features)
     return found
+
+
+def rust_flags(features: Iterable[str]) -> str:
+    """Return rustc's flags for exactly these features of a rung, beyond the architecture's own."""
+    names = (_DATA["features"][each] for each in sorted(features))
+    spelled = (row.get("rust", row["option"]) for row in names)
+    listed = ",".join(f"+{name}" for name in spelled if name)
+    return f"-C target-feature={listed}" if listed else ""
 
 
 _OPTIONS = {row["option"]: feature for feature, row in _DATA["features"].items()}

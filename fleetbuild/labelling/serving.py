@@ -15,6 +15,7 @@ from fleetbuild.probe.parsing.facts import releases_of
 from fleetbuild.state.directory import StateDir
 
 _SECTION = "release"
+_FILES = "release-files"
 
 
 def serving_now(
@@ -42,13 +43,15 @@ def note_reply(state: StateDir, name: str, manifest: Manifest) -> None:
     served = {**_releases(state, name), manifest.release: manifest}
     text = "\n".join(each.model_dump_json() for each in served.values())
     save_section(state.facts, name, _SECTION, text + "\n")
+    if manifest.verified:  # damage that a probe found before is repaired
+        save_section(state.facts, name, _FILES, "")
     state.mark_probed(name, now())
 
 
 def _releases(state: StateDir, name: str) -> Mapping[str, Manifest]:
     if not state.facts.is_dir():
         return {}
-    capture = load_captures(state.facts, [name], [_SECTION])[name]
+    capture = load_captures(state.facts, [name], [_SECTION, _FILES])[name]
     return releases_of(capture) if not isinstance(capture, Unreachable) else {}
 
 

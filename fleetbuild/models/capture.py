@@ -1,4 +1,4 @@
-"""Captures: the raw text that a probe reads from a node, or why it could not."""
+"""Captures: the raw text that a probe reads from a node, or the reason why it failed."""
 
 from __future__ import annotations
 

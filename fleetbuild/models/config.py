@@ -37,16 +37,17 @@ class Grouping(Frozen):
 
     rungs: Literal["recipe", "detected"] = Field(
         "recipe",
-        description="recipe: only rungs that matter to the packages; detected: every rung apart",
+        description="recipe: separate only rungs that matter to the packages; detected: separate "
+        "every rung",
     )
     optimize_for: Literal["auto", "compatibility", "fp32", "int8", "bf16"] = Field(
         "auto",
-        description="auto: each group's best rung; compatibility: as few wheel sets as can be, at "
-        "the rung that all have; fp32: a cap costs speed last; int8, bf16: as fp32, and rungs "
-        "that matter to that alone count",
+        description="auto: each group's best rung; compatibility: as few wheel sets as possible, "
+        "at the rung that all nodes have; fp32: a limit gives up CPU speed last; int8, bf16: as "
+        "fp32, and rungs that matter only to this arithmetic count too",
     )
     max_wheel_sets: int | None = Field(
-        None, ge=1, description="a cap: groups are merged down to it at the least cost"
+        None, ge=1, description="the most wheel sets: groups are merged to reach it at least cost"
     )
 
 
@@ -55,7 +56,8 @@ class Build(Frozen):
 
     policy: Literal["targeted", "auto", "published"] = Field(
         "targeted",
-        description="targeted: build for each group; auto: a published wheel where it fits",
+        description="targeted: build for each group; auto: take a published wheel if it fits, else "
+        "build; published: never build",
     )
     builders: str = Field("representative", description="representative, or a host pattern")
     cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")
@@ -67,14 +69,14 @@ class Build(Frozen):
     image: str | None = Field(
         None,
         pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]*$",
-        description="for clusters without SSH: the image that builds run in, which decides the "
-        "Python and the C library, such as python:3.12-bookworm",
+        description="for clusters without SSH: the image that builds run in, such as "
+        "python:3.12-bookworm; it determines the Python and the C library",
     )
     libc: str | None = Field(
         None,
         pattern=r"^(glibc|musl) [0-9]+(\.[0-9]+)+$",
-        description='the C library of that image, such as "glibc 2.28", where its name does not '
-        "tell",
+        description='the C library of that image, such as "glibc 2.28", if its name does not show '
+        "it",
     )
 
 
@@ -95,35 +97,37 @@ class Install(Frozen):
 class Rollout(Frozen):
     """How an apply goes through the nodes of a group."""
 
-    canary: int = Field(1, ge=0, description="nodes that go first, the weakest of the group")
+    canary: int = Field(
+        1, ge=0, description="how many nodes of a group go first; the weakest are chosen"
+    )
     serial: Share = Field(
-        "25%", description="nodes of a group at a time, a number or a percentage of the group"
+        "25%", description="how many nodes of a group go at a time: a number or a percentage"
     )
     max_fail: Share = Field(
-        "10%", description="more failures than this in a group, and the rest of it is left as it is"
+        "10%", description="if more nodes of a group than this fail, the rest are not changed"
     )
     max_unreachable: Share = Field(
         "25%",
-        description="more nodes than this that stop answering during the rollout of a group, and "
-        "the rest of it is left as it is; a percentage stands for one node at least",
+        description="if more nodes of a group than this stop answering during its rollout, the "
+        "rest are not changed; a percentage counts as one node at least",
     )
 
     def batch(self, nodes: int) -> int:
-        """How many of so many nodes go at a time."""
+        """Return how many of this number of nodes go at a time."""
         return max(1, int(_part(self.serial, nodes)))
 
     def failures(self, nodes: int) -> int:
-        """How many of so many nodes may fail before the rest of them is left as it is."""
+        """Return how many of this number of nodes may fail before the rollout stops."""
         return int(_part(self.max_fail, nodes))
 
     def losses(self, nodes: int) -> int:
-        """How many of so many nodes may stop answering before the rest is left as it is."""
+        """Return how many of this number of nodes may stop answering before the rollout stops."""
         if self.max_unreachable in (0, "0%"):
             return 0
         return max(1, int(_part(self.max_unreachable, nodes)))
 
 
-# What install.path holds beside the folders of releases with a name.
+# Names in install.path besides the folders of named releases.
 _LAYOUT = ("current", "history", "releases", "wheels")
 
 
@@ -140,13 +144,14 @@ LabelsBy = Literal["files", "nfd", "api"]
 
 
 class Kubernetes(Frozen):
-    """How nodes are called and labelled in the cluster."""
+    """The names and labels of nodes in the cluster."""
 
     label_domain: str = Field("fleetbuild.dev", description="the prefix of all labels")
     labels: LabelsBy = Field(
         "files",
-        description="who labels nodes in an apply: files: you, with what it wrote; nfd: Node "
-        "Feature Discovery, by a feature file put on each node; api: it does, by your kubeconfig",
+        description="what labels nodes. files: you do, with the files that apply writes; nfd: Node "
+        "Feature Discovery does, from a feature file on each node; api: apply does, by your "
+        "kubeconfig",
     )
     node_name: str = Field(
         "{{ kubernetes_node | default(inventory_hostname) }}",
@@ -173,13 +178,29 @@ class Config(Frozen):
     )
     index: tuple[str, ...] = Field(
         (),
-        description="extra indexes and find-links; pytorch: PyTorch's own index for the CUDA of "
+        description="extra indexes and find-links, asked in this order before the user's own; the "
+        "first index that has a package serves it; pytorch: PyTorch's own index for the CUDA of "
         "each group, for torch and its companions",
+    )
+    package_index: dict[str, str] = Field(
+        {},
+        description="for packages that come from one index alone: a package's name, and its index",
+    )
+    exclude_newer: str | None = Field(
+        None,
+        pattern=r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$",
+        description="ignore files that were uploaded later, such as 2026-01-31; an index that does "
+        "not tell upload times serves nothing then",
+    )
+    allow_files: dict[str, tuple[str, ...]] = Field(
+        {},
+        description="for wheels that others built: a package's name, and patterns of files to "
+        "allow in its wheel though the audit refuses them, such as NAME.pth",
     )
     mirrors: dict[str, str] = Field(
         {},
-        description="for sources in git and other archives: the beginning of an address, and what "
-        "to take in its place",
+        description="for sources in git and archives: the beginning of an address, and its "
+        "replacement",
     )
     cuda: str | None = Field(
         None,

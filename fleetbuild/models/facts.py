@@ -72,6 +72,9 @@ class Facts(Frozen):
     disk_gb: float | None = None
     install_filesystem: str | None = None  # type of the file system that holds the install path
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
-    release: dict[str, Manifest] = {}  # release name -> its current manifest on the node
+    # Release name -> its current manifest on the node. A damaged release is not `verified`.
+    release: dict[str, Manifest] = {}
+    damaged: dict[str, str] = {}  # release name -> what is not as it was installed
+    previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
     warnings: tuple[str, ...] = ()

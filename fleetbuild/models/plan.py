@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from pydantic import Field
+
 from fleetbuild.errors import BlockedError, worst
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.config import LabelsBy, Rollout
@@ -33,6 +35,7 @@ class LockedFile(Frozen):
     file: str
     sha256: str
     url: str  # never with a user or password
+    size: int | None = Field(None, ge=0)  # in bytes; None: the index does not tell
 
     @property
     def commit(self) -> Commit | None:
@@ -57,6 +60,8 @@ class Requires(Frozen):
     disk_gb: float = 1
     memory_gb: float = 1
     libraries: dict[str, str] = {}  # system libraries that every node needs: name -> description
+    # Programs beside compilers: name, with ">=" and an oldest version if there is one -> origin.
+    tools: dict[str, str] = {}
     to_supply: tuple[
         str, ...
     ] = ()  # sentences; with any of them, apply stops before the first build
@@ -101,6 +106,8 @@ class PlannedWheel(Frozen):
     build_dependencies: tuple[LockedFile, ...] = ()
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node
     import_names: tuple[str, ...] = ()
+    top_level: tuple[str, ...] = ()  # the only names that the wheel may bring; (): not limited
+    allow_files: tuple[str, ...] = ()  # patterns of files to allow that wheels may not hold
 
     @property
     def timeout_seconds(self) -> int:

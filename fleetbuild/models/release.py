@@ -8,8 +8,8 @@ from pydantic import Field
 
 from fleetbuild.models._base import Frozen
 
-# A node says what its manifest holds, so each value has its exact form: keys and ids become names
-# of folders, names and versions become labels and are shown to people.
+# A manifest comes from a node and is untrusted, so each value has an exact form: keys and ids
+# become names of folders, names and versions become labels and are printed.
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?"
 _VERSION = r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,127}"
 _FOLDER = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -36,6 +36,8 @@ class Manifest(Frozen):
     wheels: tuple[ManifestWheel, ...] = Field(max_length=1000)
     dependencies: tuple[Dependency, ...] = Field(default=(), max_length=5000)
     verified: bool = False
+    # The hash of the record of its files, beside the manifest; None before fleetbuild kept records.
+    files_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
 
 def release_root(install_path: str, release_name: str) -> str:

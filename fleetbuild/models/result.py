@@ -33,6 +33,7 @@ class NodeResult(Frozen):
     fix: str | None = None
     log: str | None = None  # what Ansible printed in the run that failed
     kept: tuple[KeptRelease, ...] = ()
+    damaged: bool = False  # whether its release is damaged or lost, so that it must be reinstalled
 
 
 class WheelResult(Frozen):
@@ -84,7 +85,7 @@ class Labelled(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """0, or the code of what stopped the most."""
+        """0, or the most serious exit code."""
         return label_code(self.nodes)
 
 
@@ -127,7 +128,7 @@ class Result(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """0, or the code of what stopped the most."""
+        """0, or the most serious exit code."""
         codes = [_NODE_CODES.get(node.state, 0) for node in self.nodes]
         codes += [_WHEEL_CODES.get(wheel.state, 0) for wheel in self.wheels]
         codes += [label_code(self.labels)]

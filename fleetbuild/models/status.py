@@ -6,7 +6,7 @@ from typing import Literal
 
 from fleetbuild.models._base import Frozen
 
-Drift = Literal["none", "missing", "changed", "different"]
+Drift = Literal["none", "missing", "changed", "different", "damaged"]
 
 
 class NodeStatus(Frozen):
@@ -18,6 +18,7 @@ class NodeStatus(Frozen):
     fix: str | None = None  # what to do about it
     group: str | None = None
     release_id: str | None = None  # the current release
+    previous: str | None = None  # the release that a rollback would switch to
     verified: bool = False
     packages: tuple[str, ...] = ()  # name==version of the wheels that were built for it
     drift: Drift | None = None

@@ -1,4 +1,4 @@
-"""Targets: what a wheel is built for."""
+"""Targets: the hardware and software that a wheel is built for."""
 
 from __future__ import annotations
 

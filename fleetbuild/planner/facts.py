@@ -53,8 +53,10 @@ def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
 
 
 def last_facts(state: StateDir, nodes: Sequence[Node]) -> tuple[dict[str, Facts], dict[str, str]]:
-    """The facts that the last probe brought, and when each node was read. One that a run changed
-    without hearing how that ended is not known."""
+    """Return the facts of the last probe, and when each node was read.
+
+    A node is left out if a run changed it later without learning the outcome.
+    """
     ages = {
         node.name: age.isoformat()
         for node in nodes
@@ -65,7 +67,7 @@ def last_facts(state: StateDir, nodes: Sequence[Node]) -> tuple[dict[str, Facts]
 
 
 def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts]:
-    """Return the facts that these captures hold."""
+    """Return the facts in these captures."""
     return {name: _read(capture) for name, capture in captures.items()}
 
 

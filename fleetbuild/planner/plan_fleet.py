@@ -49,7 +49,8 @@ from fleetbuild.planning import (
 )
 from fleetbuild.planning.wheels.published import PublishedChoice
 from fleetbuild.recipes import Recipe, known_recipes
-from fleetbuild.store import Store, index_settings
+from fleetbuild.store import Store
+from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.recipe_source import source_of_recipe
 from fleetbuild.store.resolve import locate, resolve_all
 from fleetbuild.store.sources import read_source
@@ -71,7 +72,7 @@ def plan_fleet(
     config = config or Config()
     folder = base_folder(config, inventory)
     recipes = known_recipes([folder / "recipes"])
-    settings = index_settings(config.index, folder, mirrors=config.mirrors)
+    settings = settings_of(config, folder)
     store = Store(state_dir / "store", settings)
     texts = choose_packages(packages, config, inventory)
     base = Path.cwd() if packages else folder
@@ -124,7 +125,7 @@ def named_builders(
 
 
 class _PlanResolver:
-    """Resolves what one plan needs: published wheels, sources, dependencies, build requirements."""
+    """Resolve everything for one plan: published wheels, sources, dependencies, requirements."""
 
     def __init__(
         self,
@@ -173,6 +174,7 @@ class _PlanResolver:
         for package in built:
             if package.name not in self.sources and package.recipe.source:
                 self._fetch_recipe_source(package)
+        built = [package for package in built if not package.recipe.not_buildable]
         pinned = [package for package in built if package.name not in self.sources]
         if self.unfetched:
             return False
@@ -239,8 +241,11 @@ class _PlanResolver:
         config: Config,
         builders: Sequence[str],
     ) -> PlanDraft:
-        """Lock what each group installs. Members whose old libc alone rules it out are blocked,
-        and the rest is grouped and locked again."""
+        """Lock the dependencies of each group.
+
+        A member is blocked if only its old libc rules them out; then the rest is grouped and locked
+        again.
+        """
         blocked: dict[str, tuple[str, str]] = {}
         known: int | None = None
         while known != len(blocked):
@@ -290,7 +295,7 @@ class _PlanResolver:
         try:
             path = self.store.fetch(file)
         except FleetbuildError as problem:
-            # The plan is shown all the same; without a source the package has no lock.
+            # The plan is still shown; without a source the package has no lock.
             self.unfetched = Resolution(problem=problem.message, fix=problem.fix, offline=True)
             return None
         source = Source(package=package.name, version=package.version, file=file)
@@ -302,7 +307,7 @@ class _PlanResolver:
     def _source_with_declared_requirements(self, package: Package, file: LockedFile) -> Source:
         """Return the source of a package whose recipe states its run-time requirements.
 
-        Only its build requirements are read; if that fails, the recipe's own have to do.
+        Only its build requirements are read; if that fails, the recipe's own are used.
         """
         source = Source(package=package.name, version=package.version, file=file)
         try:

@@ -1,4 +1,4 @@
-"""Find published wheels, and read the machine code of wheels whose needs are not stated.
+"""Find published wheels, and read the machine code of wheels whose requirements are not stated.
 
 In: a draft, packages, the store. Out: a `PublishedChoice` for each package and group.
 """

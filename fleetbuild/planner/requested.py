@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import LockedFile
-from fleetbuild.planner.without_recipe import TORCH_EXTENSION, planned_recipe
+from fleetbuild.planner.without_recipe import planned_recipe
 from fleetbuild.planning import Package, PackageSpec, Source
 from fleetbuild.planning.packages import refuse_duplicates
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
@@ -113,14 +113,16 @@ def recipe_by_source(
 ) -> tuple[Recipe, Source]:
     """Return the recipe for a source, and the source with its signs of GPU code.
 
-    Only a package without a recipe is looked into: a recipe knows what its package is.
+    A recipe knows what its package is; only whether the crates of a Rust package are there is read.
     """
-    if recipe.name != GENERIC:
+    if recipe.name != GENERIC and "cargo" not in recipe.tools:
         return recipe, source
     survey = survey_source(path)
-    chosen = planned_recipe(source.package, recipe, survey, recipes[TORCH_EXTENSION])
-    signs = {"gpu_code": survey.gpu_code, "gpu_requirements": survey.gpu_requirements}
-    return chosen, source.model_copy(update=signs)
+    chosen = planned_recipe(source.package, recipe, survey, recipes)
+    found: dict[str, object] = {"crates_missing": survey.crates_missing and "cargo" in chosen.tools}
+    if recipe.name == GENERIC:
+        found |= {"gpu_code": survey.gpu_code, "gpu_requirements": survey.gpu_requirements}
+    return chosen, source.model_copy(update=found)
 
 
 def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:

@@ -23,8 +23,8 @@ def find_requirements(
 ) -> StaticMetadata | Resolution:
     """Return what a package requires, or the problem and its fix.
 
-    Asked in this order: the source's static metadata, the published wheels of the same version for
-    the machines in `requests`, and the build backend inside a sandbox.
+    They come from the first of these that states them: the source's static metadata, the published
+    wheels of the same version for the machines in `requests`, the build backend inside a sandbox.
     """
     assert source.file  # of a package that is to be built and was fetched  # noqa: S101
     metadata = read_source(store.path_of(source.file))

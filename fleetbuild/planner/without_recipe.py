@@ -1,7 +1,7 @@
-"""Choose how to plan a package that has no recipe, by what its source shows.
+"""Choose how to plan a package that has no recipe, by the files of its source.
 
 In: a package with the generic recipe and the `SourceSurvey` of its source. Out: the package with
-the recipe it is planned with, and the nodes whose GPUs nothing is known to build for.
+the recipe to use, and the nodes for which no recipe can build it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,30 @@ from collections.abc import Mapping
 
 from fleetbuild.models import Facts, Inventory
 from fleetbuild.planning import PlanDraft, Source
+from fleetbuild.planning.wheels.draft import DraftWheel
 from fleetbuild.recipes import GENERIC, Recipe
 from fleetbuild.store.survey import SourceSurvey
 
-TORCH_EXTENSION = "torch-extension"
+_EXTENSION, _RUST = "torch-extension", "rust-extension"
 
 
-def planned_recipe(name: str, recipe: Recipe, survey: SourceSurvey, extension: Recipe) -> Recipe:
-    """Return the recipe for this source: torch-extension if its build imports torch."""
-    if recipe.name != GENERIC or not survey.against_torch:
+def planned_recipe(
+    name: str, recipe: Recipe, survey: SourceSurvey, recipes: Mapping[str, Recipe]
+) -> Recipe:
+    """Return the recipe for this source: torch-extension if its build imports torch,
+    rust-extension if it runs cargo."""
+    if recipe.name != GENERIC:
+        return recipe
+    if survey.built_by_cargo and not survey.against_torch:
+        return recipes[_RUST].model_copy(update={"packages": (name,)})
+    if not survey.against_torch:
         return recipe
     changes = {
         "packages": (name,),
         "requires": survey.requires or (),
         "cuda": bool(survey.gpu_code),
     }
-    return extension.model_copy(update=changes)
+    return recipes[_EXTENSION].model_copy(update=changes)
 
 
 def nodes_to_block(
@@ -34,7 +42,7 @@ def nodes_to_block(
     drafted: PlanDraft,
     sources: Mapping[str, Source],
 ) -> dict[str, tuple[str, str]]:
-    """Return the nodes with GPUs that would get a package whose GPU code no recipe builds."""
+    """Return nodes with GPUs whose code no recipe builds, and nodes whose build lacks crates."""
     gpus = {
         node.name: tuple(facts[node.name].sms if node.sms is None else node.sms)
         for node in inventory.nodes
@@ -45,7 +53,14 @@ def nodes_to_block(
     for wheel in drafted.wheels:
         package, name = wheel.package, wheel.package.name
         source = sources.get(name)
-        if wheel.taken or not source or not source.gpu_code or package.recipe.name != GENERIC:
+        nodes = [node for group in wheel.groups for node in members[group]]
+        if package.recipe.not_buildable and not wheel.taken:
+            blocked |= dict.fromkeys(nodes, _not_buildable(wheel))
+        if wheel.taken or not source:
+            continue
+        if source.crates_missing:
+            blocked |= dict.fromkeys(nodes, _without_crates(wheel, source))
+        if not source.gpu_code or package.recipe.name != GENERIC:
             continue
         reason = (
             f"{name} has GPU code ({'; '.join(source.gpu_code)}) but no recipe, so it is unknown "
@@ -55,6 +70,36 @@ def nodes_to_block(
             f"Write a recipe: fleetbuild init recipe {name}=={package.version} drafts one from "
             "this source. To build for the CPU alone, set fleetbuild_sms: [] for the node."
         )
-        for group in wheel.groups:
-            blocked |= {node: (reason, fix) for node in members[group] if gpus[node]}
+        blocked |= {node: (reason, fix) for node in nodes if gpus[node]}
     return blocked
+
+
+def _published_instead(wheel: DraftWheel) -> str:
+    """Return the fix that takes a published wheel, or why none of them serves."""
+    if wheel.published is None:
+        return "take its published wheel, if it fits the node: build.policy: auto."
+    return f"{wheel.published.why} Leave these nodes out with fleetbuild_skip: true."
+
+
+def _not_buildable(wheel: DraftWheel) -> tuple[str, str]:
+    """Return why the recipe says that nothing builds this package, and the fix."""
+    package, fix = wheel.package, _published_instead(wheel)
+    reason = f"{package.name} cannot be built: {package.recipe.not_buildable}."
+    return reason, fix[0].upper() + fix[1:]
+
+
+def _without_crates(wheel: DraftWheel, source: Source) -> tuple[str, str]:
+    """Return why nothing builds a Rust source without its crates, and the fix."""
+    package = wheel.package
+    reason = (
+        f"The source of {package.name} {package.version} needs crates that it does not contain, "
+        "and a build downloads nothing."
+    )
+    given = source.path or f"{package.name}-{package.version}"
+    fix = (
+        f"Add them: unpack {source.file.file if source.file else given}, run cargo vendor in the "
+        "folder of its Cargo.lock, write what that prints into .cargo/config.toml there, and name "
+        f"the tree: {package.name}=={package.version} @ ./{package.name}-{package.version}. Or: "
+        f"{_published_instead(wheel)}"
+    )
+    return reason, fix

@@ -60,6 +60,7 @@ class Source(Frozen):
     # suggest it.
     gpu_code: tuple[str, ...] = ()
     gpu_requirements: tuple[str, ...] = ()
+    crates_missing: bool = False  # a build by cargo would download crates
 
     @property
     def sha256(self) -> str | None:

@@ -102,6 +102,8 @@ class Recipe(Frozen):
     cuda_from: str | None = Field(None, pattern=r"^\d{1,2}\.\d$")
     libc: tuple[Literal["glibc", "musl"], ...] = Field(("glibc", "musl"), min_length=1)
     sources: tuple[Literal["sdist", "tree"], ...] = Field(("sdist", "tree"), min_length=1)
+    # Why fleetbuild cannot build the package, as a clause; only its published wheels serve then.
+    not_buildable: str = ""
     source: RecipeSource | None = None  # default: the index's sdist, or the user's own tree
     # Run-time requirements, if its source states them only once it is built.
     requires: tuple[Template, ...] | None = None
@@ -112,6 +114,9 @@ class Recipe(Frozen):
     system_libraries: dict[str, Template] = {}
     # BLAS libraries that build.blas may choose from -> the architectures of each.
     blas: dict[Literal["mkl", "openblas"], tuple[str, ...]] = {}
+    # Programs that the build calls beside compilers: name in the role toolchain -> oldest version,
+    # or "" for any.
+    tools: dict[str, str] = {}
     # Packages of the same release whose wheels are in its build environment. Its wheel is pinned
     # to their exact versions.
     built_against: tuple[str, ...] = ()
@@ -131,6 +136,10 @@ class Recipe(Frozen):
     sm_job_memory_gb: float = Field(0.0, ge=0)  # and for each SM
     disk_gb: float = Field(1.0, gt=0)  # of the workspace, while it builds
     cost: Cost = Cost()
+    # The only names that its wheel may bring to site-packages; default: any that is free.
+    top_level: tuple[str, ...] = ()
+    # Patterns of files to allow in its wheel though the audit refuses them, such as NAME.pth.
+    allow_files: tuple[str, ...] = ()
     import_names: tuple[str, ...] = ()  # default: the top-level names of the wheel
     checks: tuple[Template, ...] = ()  # Python snippets that must run on every node
 
@@ -163,6 +172,16 @@ class Recipe(Frozen):
         if oldest and not info.data.get("cuda"):
             raise ValueError("needs cuda: true in the same recipe")
         return oldest
+
+    @field_validator("tools")
+    @classmethod
+    def _versions(cls, tools: dict[str, str]) -> dict[str, str]:
+        for name, oldest in tools.items():
+            if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+                raise ValueError(f"{name!r} is not the name of a program")
+            if not re.fullmatch(r"(\d+(\.\d+)*)?", oldest, re.ASCII):
+                raise ValueError(f"{name}: {oldest!r} is not a version such as 1.63")
+        return tools
 
     @field_validator("rungs_for")
     @classmethod

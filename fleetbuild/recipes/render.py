@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 
 from fleetbuild.errors import RecipeError
 from fleetbuild.hardware.cuda import runs_on
+from fleetbuild.hardware.flags import rust_flags
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.nvidia import wheels_for
 from fleetbuild.hardware.pytorch import find_torch
@@ -64,6 +65,7 @@ class Job(Frozen):
             "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),
             "libc": target.libc.family,
             "flags": self.flags,
+            "rust_flags": rust_flags(target.features),
             "against": self.against,
             "files": FILES,
             "venv": VENV,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # In a larger fleet, nodes in the same state share a row.
 MANY = 40
-STYLES = {"missing": "red", "different": "yellow", "changed": "yellow"}
+STYLES = {"missing": "red", "damaged": "red", "different": "yellow", "changed": "yellow"}
 
 
 def status_document(nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
@@ -64,15 +64,20 @@ def _labels(node: NodeStatus) -> str:
 
 
 def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
-    """Return what a rollback would switch: a line per current release."""
-    serving: dict[str, list[str]] = {}
+    """Return what a rollback would switch: from which release to which, on which nodes."""
+    switches: dict[tuple[str, str | None], list[str]] = {}
     for name, node in nodes.items():
         if node.release_id:
-            serving.setdefault(node.release_id, []).append(name)
+            switches.setdefault((node.release_id, node.previous), []).append(name)
     lines = [
-        f"{fold(names)}: from release {clean(release)} to the one before it"
-        for release, names in serving.items()
+        f"{fold(names)}: from release {clean(now)} to {clean(before)}"
+        if before
+        else f"{fold(names)}: stays at release {clean(now)}: no earlier verified release is there"
+        for (now, before), names in switches.items()
     ]
+    without = [name for name, node in nodes.items() if not node.release_id]
+    if without and lines:
+        lines.append(f"{fold(without)}: no release, or not reached")
     return lines or ["No node serves a release."]
 
 

@@ -27,6 +27,8 @@ from fleetbuild.files import sha256_of
 CancelCheck = Callable[[], None]
 _CHUNK = 1 << 16  # small, so that a slow download stops soon
 _TRIES = 4
+_MAX_BYTES = 16 << 30  # of a file whose size the index does not tell
+_SECONDS, _SLOWEST = 600, 50_000  # a download may take this long, and longer by bytes a second
 _SCHEMES = ("https", "http", "file")
 
 
@@ -39,13 +41,15 @@ def fetch(
     sha256: str,
     dest: Path,
     *,
+    size: int | None = None,
     credentials: Mapping[str, str] | None = None,
     check_cancelled: CancelCheck = lambda: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Path:
-    """The file at `dest`, with this hash. `credentials` are user:password by host.
+    """Return `dest`, with this hash; no more than `size` bytes are read.
 
-    `heed` is called at every chunk; what it raises stops the download.
+    `credentials` are user:password by host. `check_cancelled` is called at every chunk; an
+    exception from it stops the download.
     """
     if dest.is_file() and sha256_of(dest) == sha256:
         return dest
@@ -57,7 +61,7 @@ def fetch(
     dest.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, _TRIES + 1):
         try:
-            _once(_request(url, credentials or {}), sha256, dest, check_cancelled)
+            _once(_request(url, credentials or {}), sha256, dest, size, check_cancelled)
         except _Damaged as problem:
             raise InstallError(
                 f"{dest.name} from {_host(url)} is not the locked file: {problem}.",
@@ -89,14 +93,18 @@ def read_text(url: str, limit: int, credentials: Mapping[str, str]) -> str | Non
 
 
 def _once(
-    request: urllib.request.Request, sha256: str, dest: Path, check_cancelled: CancelCheck
+    request: urllib.request.Request,
+    sha256: str,
+    dest: Path,
+    size: int | None,
+    check_cancelled: CancelCheck,
 ) -> None:
     with (
         urllib.request.urlopen(request, timeout=60, context=_context()) as response,  # noqa: S310
         tempfile.NamedTemporaryFile(dir=dest.parent, prefix=".part-", delete=False) as part,
     ):
         try:
-            digest = _copy(response, part, check_cancelled)
+            digest = _copy(response, part, size, check_cancelled)
             if digest != sha256:
                 raise _Damaged(f"its sha256 is {digest}, not {sha256}")
             part.flush()
@@ -107,15 +115,28 @@ def _once(
             Path(part.name).unlink(missing_ok=True)
 
 
-def _copy(response: http.client.HTTPResponse, part: IO[bytes], check_cancelled: CancelCheck) -> str:
-    size = response.headers.get("Content-Length")
-    total = int(size) if size and size.isdigit() else None
+def _copy(
+    response: http.client.HTTPResponse,
+    part: IO[bytes],
+    size: int | None,
+    check_cancelled: CancelCheck,
+) -> str:
+    told = response.headers.get("Content-Length")
+    total = int(told) if told and told.isdigit() and len(told) < 20 else None
+    limit = _MAX_BYTES if size is None else size
+    if total is not None and total > limit:
+        raise _Damaged(f"it has {total} bytes, more than {limit}")
+    deadline = time.monotonic() + _SECONDS + limit / _SLOWEST
     digest, done = hashlib.sha256(), 0
-    while chunk := response.read(_CHUNK):
+    while chunk := response.read1(_CHUNK):  # so that a trickle is seen
         check_cancelled()
         part.write(chunk)
         digest.update(chunk)
         done += len(chunk)
+        if done > limit:
+            raise _Damaged(f"it has more than {limit} bytes")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"only {done} bytes arrived in time")
     if total is not None and done < total:
         raise http.client.IncompleteRead(b"", total - done)
     return digest.hexdigest()

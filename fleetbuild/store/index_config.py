@@ -2,7 +2,9 @@
 
 In: entries of fleetbuild.yml and the user's settings. Out: environment variables for uv. uv
 reads its own settings; pip's are translated unless uv has its own. They are passed in the
-environment, since an index URL may contain a password and argv is public.
+environment, since an index URL may contain a password and argv is public. The first index that has
+a package serves it: with pip's rule, whoever uploads a higher version of an internal name to a
+public index would be installed.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import unquote, urlsplit
 
+from packaging.utils import canonicalize_name
+
 from fleetbuild.errors import ConfigError
-from fleetbuild.models import PYTORCH
+from fleetbuild.models import PYTORCH, Config
 
 _UV = (
     "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
@@ -38,6 +42,10 @@ class IndexSettings:
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
+    # Packages that come from one index alone: normalised name -> its address, without a login.
+    package_index: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # Files to allow in wheels that others built: normalised name -> patterns.
+    allow_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     # Mirrors of git repositories and archives: prefix of an address -> prefix of the mirror.
     mirrors: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -47,9 +55,30 @@ class IndexSettings:
         return ("--no-index",) if self.environment.get("UV_NO_INDEX") else ()
 
     @property
+    def strategy(self) -> str:
+        """Return uv's rule for a package that several indexes have: the first one serves it.
+
+        A folder on this machine is often a part of an index. Then later indexes are asked as well,
+        but only for a package of which it has no fitting file.
+        """
+        folders = "file://" in self.environment.get("UV_INDEX", "")
+        return "unsafe-first-match" if folders else "first-index"
+
+    @property
     def key(self) -> str:
         """Return the indexes as text, without credentials."""
-        return "; ".join(f"{k}={without_login(v)}" for k, v in sorted(self.environment.items()))
+        known = {**self.environment, **self.package_index}
+        return "; ".join(
+            f"{name}={without_login(value)}"
+            for name, value in sorted(known.items())
+            if not name.endswith(("_USERNAME", "_PASSWORD"))
+        )
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Return name -> address of the indexes that serve named packages alone."""
+        addresses = sorted(set(self.package_index.values()))
+        return {f"own{number}": address for number, address in enumerate(addresses)}
 
 
 def index_settings(
@@ -57,7 +86,10 @@ def index_settings(
     folder: Path | None = None,
     environ: Mapping[str, str] = os.environ,
     home: Path | None = None,
+    *,
     mirrors: Mapping[str, str] = MappingProxyType({}),
+    package_index: Mapping[str, str] = MappingProxyType({}),
+    exclude_newer: str | None = None,
 ) -> IndexSettings:
     """Return the settings from entries of fleetbuild.yml (in `folder`) and from this user."""
     home = home or Path.home()
@@ -75,7 +107,35 @@ def index_settings(
         values["SSL_CERT_FILE"] = cert
     if hosts := pip.get("trusted-host"):
         values.setdefault("UV_INSECURE_HOST", " ".join(hosts.split()))
-    return IndexSettings(values, _credentials((*values.values(), *mirrors.values())), mirrors)
+    if exclude_newer:
+        values["UV_EXCLUDE_NEWER"] = exclude_newer
+    own = {
+        str(canonicalize_name(name)): _one_index(entry, folder or Path.cwd())
+        for name, entry in package_index.items()
+    }
+    logins = _credentials((*values.values(), *mirrors.values(), *own.values()))
+    plain = {name: without_login(address) for name, address in own.items()}
+    settings = IndexSettings(values, logins, plain, mirrors=mirrors)
+    for name, address in settings.sources.items():
+        full = next(each for each in own.values() if without_login(each) == address)
+        parts = urlsplit(full)
+        if parts.username is not None:
+            values[f"UV_INDEX_{name.upper()}_USERNAME"] = unquote(parts.username)
+            values[f"UV_INDEX_{name.upper()}_PASSWORD"] = unquote(parts.password or "")
+    return settings
+
+
+def settings_of(config: Config, folder: Path) -> IndexSettings:
+    """Return the settings of a fleetbuild.yml whose paths are relative to `folder`."""
+    settings = index_settings(
+        config.index,
+        folder,
+        mirrors=config.mirrors,
+        package_index=config.package_index,
+        exclude_newer=config.exclude_newer,
+    )
+    allowed = {str(canonicalize_name(name)): files for name, files in config.allow_files.items()}
+    return replace(settings, allow_files=allowed)
 
 
 def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
@@ -146,8 +206,6 @@ def _translated(pip: Mapping[str, str]) -> dict[str, str]:
         values["UV_DEFAULT_INDEX"] = url
     if urls := pip.get("extra-index-url"):
         values["UV_INDEX"] = " ".join(urls.split())
-        # pip chooses the best version across all indexes.
-        values["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     links = [link for link in pip.get("find-links", "").split() if _is_there(link)]
     if links:
         values["UV_FIND_LINKS"] = ",".join(links)
@@ -182,6 +240,11 @@ def _sorted(entries: Iterable[str], folder: Path) -> tuple[list[str], list[str]]
         else:
             indexes.append(path.absolute().as_uri())
     return indexes, links
+
+
+def _one_index(entry: str, folder: Path) -> str:
+    indexes, links = _sorted([entry], folder)
+    return indexes[0] if indexes else links[0]
 
 
 def _credentials(values: Iterable[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ the requirements of every package that has to come as a source, and takes wheels
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -33,6 +34,8 @@ from fleetbuild.wheel_tags import best_wheel
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
 _DEADLINE = 300
 _AT_ONCE = 4
+_ROUNDS = 5
+_PROJECT = "fleetbuild-requirements"
 _UNASKED = re.compile(
     r"error sending request|Failed to fetch|Could not connect|Network unreachable|timed out"
     r"|the network was disabled|dns error|HTTP status"
@@ -60,10 +63,18 @@ def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
             "every platform that wheels are published for (glibc 2.17).",
             fix="Leave these nodes out with fleetbuild_skip: true, or update their system.",
         )
-    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
-        done = _uv(request, platform, settings, Path(folder))
-        if done.returncode == 0:
-            return _answer(request, tomllib.loads(done.stdout), Path(folder))
+    own: set[str] = set()  # packages of the closure that come from an index of their own
+    for _ in range(_ROUNDS):
+        with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+            done = _uv(request, platform, settings, Path(folder), own)
+            if done.returncode != 0:
+                break
+            lock = tomllib.loads(done.stdout)
+            names = {canonicalize_name(package["name"]) for package in lock.get("packages", ())}
+            found = {str(name) for name in names & settings.package_index.keys()}
+            if found <= own:
+                return _answer(request, lock, Path(folder))
+            own |= found
     return _refused(request, without_login(done.stderr), settings)
 
 
@@ -123,7 +134,11 @@ _QUIETLY = ("--no-header", "--no-annotate", "--color", "never", "-q", "--no-pyth
 
 
 def _uv(
-    request: LockRequest, platform: str, settings: IndexSettings, folder: Path
+    request: LockRequest,
+    platform: str,
+    settings: IndexSettings,
+    folder: Path,
+    own: Iterable[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     command = [
         uv_binary(), "pip", "compile", "-", *_QUIETLY,
@@ -141,6 +156,7 @@ def _uv(
         command += ["--constraints", "constraints.txt"]
     wanted = [
         *request.requirements,
+        *sorted(own),  # an index of its own serves a package only where it is named
         *(_static_metadata_of(each, folder) for each in request.static_metadata),
     ]
     return _run(command, "\n".join(wanted), settings, folder)
@@ -200,12 +216,15 @@ def _static_metadata_of(package: StaticMetadata, folder: Path) -> str:
 def _run(
     command: Sequence[str], text: str, settings: IndexSettings, folder: Path
 ) -> subprocess.CompletedProcess[str]:
+    if settings.package_index:
+        _write_project(text.splitlines(), settings, folder)
+        command = ["pyproject.toml" if word == "-" else word for word in command]
     try:
         return subprocess.run(
             [*command, *settings.arguments],
             input=text + "\n",
             cwd=folder,  # so that no project's uv settings apply
-            env={**os.environ, **settings.environment},
+            env={**os.environ, **settings.environment, "UV_INDEX_STRATEGY": settings.strategy},
             capture_output=True,
             text=True,
             timeout=_DEADLINE,
@@ -213,6 +232,24 @@ def _run(
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"timed out after {_DEADLINE} s")
+
+
+def _write_project(wanted: Sequence[str], settings: IndexSettings, folder: Path) -> None:
+    """Write a project, the only place where uv lets a package have an index of its own."""
+    sources = {address: name for name, address in settings.sources.items()}
+    lines = ["[project]", f'name = "{_PROJECT}"', 'version = "0"']
+    lines += ["dependencies = [", *(f"  {json.dumps(each)}," for each in wanted), "]"]
+    if (about := folder / "uv.toml").exists():  # uv ignores tool.uv beside this file
+        lines += ["[tool.uv]", about.read_text()]
+        about.unlink()
+    lines.append("[tool.uv.sources]")
+    for package, address in settings.package_index.items():
+        lines.append(f"{package} = {{index = {json.dumps(sources[address])}}}")
+    for address, name in sources.items():
+        flat = "://" not in address or address.endswith(".html")
+        lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(address)}"]
+        lines += ["explicit = true", *(['format = "flat"'] if flat else [])]
+    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n")
 
 
 def uv_binary() -> str:
@@ -274,7 +311,15 @@ def _locked(package: dict[str, Any], file: dict[str, Any], folder: Path) -> Lock
         file=_file_name(file),
         sha256=sha256,
         url=without_login(url).split("#")[0],
+        size=_size(file, url),
     )
+
+
+def _size(file: dict[str, Any], url: str) -> int | None:
+    if url.startswith("file://"):
+        return Path(unquote(urlsplit(url).path)).stat().st_size
+    size = file.get("size")
+    return size if isinstance(size, int) and size >= 0 else None
 
 
 def _file_name(file: dict[str, Any]) -> str:
@@ -284,6 +329,7 @@ def _file_name(file: dict[str, Any]) -> str:
 
 def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Resolution:
     said = " ".join(re.sub(r"[^\x00-\x7f]|cause:", " ", stderr).split())
+    said = said.replace(f"{_PROJECT} depends on", "you require")
     if _UNASKED.search(said):
         return Resolution(
             problem=f"No index could be reached: {_short(said)}",
@@ -292,9 +338,14 @@ def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Reso
             offline=True,
         )
     _refuse_unknown(request, said, settings)
+    first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
     return Resolution(
-        problem=f"No set of dependencies fits {_machine(request)}: {_short(said)}",
-        fix="Choose other versions, or have a dependency without a wheel built too: name it under "
+        problem=f"No set of dependencies fits {_machine(request)}: {_short(said)}"
+        + (f" {first[1]} is on {first[2]}, the first index that has it." if first else ""),
+        fix=f"Where {first[1]} is to come from another index, name that in fleetbuild.yml: "
+        f"package_index: {{{first[1]}: ADDRESS}}."
+        if first
+        else "Choose other versions, or have a dependency without a wheel built too: name it under "
         "packages:.",
     )
 

@@ -1,6 +1,6 @@
 """Read from a source, without running any of its code, what a recipe for it has to know.
 
-In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, switches.
+In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, options.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _VARIABLE = re.compile(
 )
 _OPTION = re.compile(r"^\s*option\s*\(\s*([A-Z][A-Z0-9_]{2,60})\b", re.MULTILINE)
 _GPU_REQUIREMENT = re.compile(r"(torch|cupy|nvidia|cuda|triton|pycuda)\b", re.IGNORECASE)
+_CRATES = "registry+"  # in Cargo.lock: a crate of an index
 _TEXTS = ("PKG-INFO", "pyproject.toml", "setup.py", "setup.cfg", "CMakeLists.txt", "Cargo.toml")
+_CARGO = ("Cargo.toml", "Cargo.lock", ".cargo/config.toml", ".cargo/config")
 _MAX_SHOWN = 40
 
 
@@ -59,6 +61,7 @@ class SourceSurvey(Frozen):
     cuda_extension: bool = False  # and names CUDAExtension
     cmake_cuda: bool = False  # CMakeLists.txt asks for CUDA or HIP
     rust: bool = False
+    crates_missing: bool = False  # cargo would download crates that the source does not contain
     native: tuple[str, ...] = ()  # files that ask for the builder's own CPU
     variables: tuple[str, ...] = ()  # environment variables that setup.py reads
     options: tuple[str, ...] = ()  # CMake options
@@ -68,6 +71,12 @@ class SourceSurvey(Frozen):
         """Whether its build imports torch."""
         needed = {_name(each) for each in self.metadata.build_requirements}
         return self.torch_extension or "torch" in needed
+
+    @property
+    def built_by_cargo(self) -> bool:
+        """Whether its build is cargo's."""
+        backend, needed = self.metadata.backend, self.metadata.build_requirements
+        return backend == "maturin" or "setuptools-rust" in map(_name, needed)
 
     @property
     def gpu_code(self) -> tuple[str, ...]:
@@ -96,7 +105,7 @@ def survey_source(path: Path) -> SourceSurvey:
     try:
         for name, read in _files(path):
             names.append(name)
-            if name in _TEXTS or name.endswith("/Cargo.toml"):
+            if name in _TEXTS or name.endswith(_CARGO):
                 texts[name] = read()
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, ValueError) as problem:
         raise ConfigError(
@@ -114,9 +123,19 @@ def survey_source(path: Path) -> SourceSurvey:
         cuda_extension=bool(_CUDA_EXTENSION.search(setup)),
         cmake_cuda=bool(_CMAKE_CUDA.search(_without_comments(cmake))),
         rust=any(name.endswith("Cargo.toml") for name in texts),
+        crates_missing=_crates_missing(texts),
         native=tuple(name for name in _TEXTS if _NATIVE.search(texts.get(name, ""))),
         variables=_shown(_VARIABLE, setup),
         options=_shown(_OPTION, cmake),
+    )
+
+
+def _crates_missing(texts: Mapping[str, str]) -> bool:
+    """Return whether a Cargo.lock names crates of an index and no configuration replaces it."""
+    locks = [text for name, text in texts.items() if name.endswith("Cargo.lock")]
+    settings = [text for name, text in texts.items() if ".cargo/" in name]
+    return any(_CRATES in text for text in locks) and not any(
+        "replace-with" in text for text in settings
     )
 
 
@@ -167,7 +186,7 @@ def _files_of_tree(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
     for count, (folder, folders, files) in enumerate(os.walk(path)):
         if count > MAX_MEMBERS:
             raise ValueError("it contains too many folders for a source")
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(each for each in folders if each == ".cargo" or each[0] != ".")
         for name in files:
             file = Path(folder, name)
             yield str(file.relative_to(path)), partial(_bounded, file)

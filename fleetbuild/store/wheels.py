@@ -17,6 +17,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fleetbuild.audit import needed_libraries
+from fleetbuild.audit.downloads import RULES, audit_download
+from fleetbuild.errors import InstallError
 from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
 from fleetbuild.models._base import Frozen
@@ -27,6 +29,8 @@ from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
 
 _PROVENANCE = "provenance.json"
+_SHORTEST_HASH = 8
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 
 
@@ -110,7 +114,7 @@ class Store:
         return StoredWheel(path=home / path.name, provenance=provenance)
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
-        """Return an intact stored wheel that fits this target, or None."""
+        """Return an intact stored wheel that fits this target, or None. Remove damaged ones."""
         wanted = Floors(wheel.target.libc.floor, wheel.libstdcxx)
         fitting = [
             stored
@@ -118,7 +122,14 @@ class Store:
             if stored.floors.serve(wanted)
         ]
         newest_first = sorted(fitting, key=lambda each: each.provenance.built_at, reverse=True)
-        return next((each for each in newest_first if sha256_of(each.path) == each.sha256), None)
+        return next(filter(self._keep_intact, newest_first), None)
+
+    def _keep_intact(self, stored: StoredWheel) -> bool:
+        """Return whether a wheel has the hash that it was stored with; remove it if not."""
+        if sha256_of(stored.path) == stored.sha256:
+            return True
+        shutil.rmtree(stored.path.parent)
+        return False
 
     def of_key(self, key: str) -> tuple[StoredWheel, ...]:
         """Return the stored wheels of an artifact key; empty for an invalid key."""
@@ -134,9 +145,14 @@ class Store:
         )
 
     def floors(self) -> dict[str, tuple[Floors, ...]]:
-        """Return the floors of the stored wheels by artifact key, for planning."""
+        """Return the floors of the stored wheels by artifact key, for planning.
+
+        A wheel that was written to after it was stored is read first, and removed if it is damaged.
+        """
         found: dict[str, tuple[Floors, ...]] = {}
         for wheel in self.list():
+            if _written_since(wheel) and not self._keep_intact(wheel):
+                continue
             key = wheel.provenance.artifact_key
             found[key] = (*found.get(key, ()), wheel.floors)
         return found
@@ -148,16 +164,40 @@ class Store:
         """
         if file.commit:
             return self._fetch_commit(file, file.commit)
-        return fetch(
+        path = fetch(
             without_login(mirrored(file.url, self.settings.mirrors)),
             file.sha256,
             self.path_of(file),
+            size=file.size,
             credentials=self.settings.credentials,
             check_cancelled=check_cancelled,
         )
+        if file.file.endswith(".whl"):
+            self._audit(path, file)
+        return path
+
+    def _audit(self, path: Path, file: LockedFile) -> None:
+        """Refuse a wheel that holds what it may not; a hash is audited once."""
+        allowed = self.settings.allow_files.get(file.name, ())
+        passed = f"{RULES} {' '.join(allowed)}\n"
+        note = path.with_name(".audited")
+        if note.is_file() and note.read_text("utf-8", "replace") == passed:
+            return
+        if problems := audit_download(path, file.name, file.version, allowed):
+            raise InstallError(
+                f"{file.file} is not used: {'; '.join(problems)}.",
+                "Look into it (fleetbuild audit WHEEL). If the files belong there, allow them in "
+                f"fleetbuild.yml: allow_files: {{{file.name}: [PATTERN]}}, and run this again.",
+            )
+        note.write_text(passed, "utf-8")
 
     def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:
         path = self.path_of(file)
+        known = path.with_name(f"{path.name}.sha256")
+        if path.is_file() and not (
+            known.is_file() and known.read_text("ascii", "replace").strip() == sha256_of(path)
+        ):
+            shutil.rmtree(path.parent)  # damaged, or changed: the commit is packed again
         if not path.is_file():
             with self._whole(path.parent) as part:
                 pack_commit(
@@ -168,6 +208,7 @@ class Store:
                     submodules=commit.submodules,
                     mirrors=self.settings.mirrors,
                 )
+                (part / known.name).write_text(f"{sha256_of(part / path.name)}\n")
         return path
 
     def metadata_of(self, file: LockedFile) -> SourceMetadata:
@@ -192,6 +233,37 @@ class Store:
             with self._whole(self.root / "files" / sha256) as part:
                 made.rename(part / name)
         return self.root / "files" / sha256 / name, sha256
+
+    def check(self) -> tuple[Path, ...]:
+        """Read every wheel and download; remove the damaged ones and return their paths."""
+        wheels = [wheel.path for wheel in self.list() if not self._keep_intact(wheel)]
+        known = {wheel.path.parent for wheel in self.list()}
+        # A folder without a whole wheel and its provenance is never read, and holds nothing.
+        broken = [
+            home for key in self._children("wheels") for home in key.iterdir() if home not in known
+        ]
+        for home in broken:
+            shutil.rmtree(home)
+        downloads = [
+            path
+            for home in self._children("files")
+            for path in (sorted(home.iterdir()) if _SHA256.fullmatch(home.name) else ())
+            if path.is_file() and not path.name.startswith(".") and sha256_of(path) != home.name
+        ]
+        for path in downloads:
+            path.unlink()
+        return (*wheels, *broken, *downloads)
+
+    def remove(self, name: str) -> tuple[Path, ...]:
+        """Remove the wheels of this name; return their paths.
+
+        A name is a package, NAME==VERSION (with the local version), or the first eight or more
+        characters of an artifact key or sha256.
+        """
+        doomed = [wheel for wheel in self.list() if name in _names(wheel) or _begins(wheel, name)]
+        for wheel in doomed:
+            shutil.rmtree(wheel.path.parent)
+        return tuple(wheel.path for wheel in doomed)
 
     def gc(self, keep_keys: Collection[str], keep_files: Collection[str] = ()) -> tuple[Path, ...]:
         """Remove all wheels and downloads except the given keys and hashes; return the paths.
@@ -227,6 +299,26 @@ class Store:
                     raise
                 for file in part.iterdir():
                     os.replace(file, home / file.name)  # noqa: PTH105
+
+
+def _written_since(wheel: StoredWheel) -> bool:
+    """Whether a wheel is younger than its provenance, which is written after it."""
+    try:
+        written = wheel.path.with_name(_PROVENANCE).stat().st_mtime_ns
+        return wheel.path.stat().st_mtime_ns > written
+    except FileNotFoundError:  # removed meanwhile
+        return True
+
+
+def _names(wheel: StoredWheel) -> set[str]:
+    known = wheel.provenance
+    versions = (known.version, known.wheel_version)
+    return {known.package, *(f"{known.package}=={version}" for version in versions)}
+
+
+def _begins(wheel: StoredWheel, name: str) -> bool:
+    hashes = (wheel.provenance.artifact_key, wheel.sha256)
+    return len(name) >= _SHORTEST_HASH and any(each.startswith(name.lower()) for each in hashes)
 
 
 def _stored(key: Path) -> Iterator[StoredWheel]:

@@ -79,7 +79,7 @@ def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResul
     """
     if not folder.exists():
         raise UsageError(
-            f"There is no {folder}.", "Name the folder that the wheels were copied to."
+            f"{folder} does not exist.", "Name the folder that the wheels were copied to."
         )
     wanted = {key_of(wheel): wheel for wheel, _ in _wheels(plan)}
     homes = {each.name: each for each in _children(folder) if each.is_dir()}
@@ -92,7 +92,7 @@ def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResul
     results += [_unwanted(plan, path) for home in strange for path in _wheels_in(home)]
     if not results:
         raise UsageError(
-            f"{folder} holds no wheel that the last plan builds.",
+            f"{folder} has no wheel of the last plan.",
             "Name the folder that the wheels were copied to; one of its folders is "
             + next(iter(wanted), "named after each wheel's artifact key")
             + ".",
@@ -101,7 +101,7 @@ def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResul
 
 
 def _children(folder: Path) -> list[Path]:
-    """Folders and wheels, or the one wheel that was named."""
+    """Return folders and wheels, or the wheel file that the user named."""
     if folder.is_file():
         return [folder]
     return [each for each in sorted(folder.iterdir()) if each.is_dir() or each.suffix == ".whl"]
@@ -115,7 +115,7 @@ def _wheels_in(folder: Path) -> list[Path]:
 
 
 def _loose(plan: Plan, wanted: Iterable[PlannedWheel], path: Path, store: Store) -> WheelResult:
-    """A wheel that lies in no folder of its own: by its name, and by what it is."""
+    """Store a wheel file that is not in a folder of its own, if it is one of the plan's wheels."""
     name, _, rest = path.name.partition("-")
     version = rest.partition("-")[0]
     for wheel in wanted:
@@ -133,8 +133,8 @@ def _unwanted(plan: Plan, path: Path) -> WheelResult:
         wheel_version="",
         artifact_key="",
         state="refused",
-        reason=f"The last plan does not build it; it builds {shown or 'nothing'}",
-        fix="Plan for it first, or leave it out",
+        reason=f"It is not in the last plan, which builds {shown or 'nothing'}",
+        fix="Plan for it first, or remove it from the folder",
     )
 
 

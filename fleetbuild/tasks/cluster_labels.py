@@ -39,7 +39,7 @@ def compare_labels(
     *,
     limited: bool = False,
 ) -> dict[str, NodeStatus]:
-    """Add to each node's status what its labels in the cluster say.
+    """Add to each node's status whether its labels in the cluster are right.
 
     Nodes that are not hosts of the inventory are added if they have labels of this release. With
     `limited` they are left out, because hosts outside the limit are unknown.

@@ -1,6 +1,6 @@
 """Emit: render the files for Kubernetes, NFD, containers, Nix, Flox and builds in the cluster.
 
-In: a plan, what the nodes serve, the delivery options and the store. Out: file names, texts and
+In: a plan, the nodes' releases, the delivery options and the store. Out: file names, texts and
 warnings; nothing is written here.
 """
 
@@ -49,7 +49,7 @@ class EmittedFiles:
 
     files: Mapping[str, str]
     warnings: tuple[str, ...] = ()
-    paths: tuple[Path, ...] = ()  # where they were written, if they were
+    paths: tuple[Path, ...] = ()  # paths of the written files, if any
 
 
 def read_workload(path: Path) -> tuple[str, str]:
@@ -160,8 +160,7 @@ class Emission:
         if not wheels:
             lacks = " ".join(lacking(self.plan, self.store).values())
             raise BlockedError(
-                f"The store holds no group's whole release, so there is no {made} to write. "
-                f"{lacks}",
+                f"The store has no complete release, so no {made} can be written. {lacks}",
                 f"{way_on(self.plan, self.store)}.",
             )
         left_out = (

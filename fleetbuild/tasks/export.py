@@ -16,7 +16,7 @@ from fleetbuild.store import IndexFile, Store, write_index
 
 
 def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
-    """Write an index for each group whose release the store has completely."""
+    """Write an index for each group whose release is complete in the store."""
     whole = release_files(plan, store)
     return tuple(
         write_index(folder / group.name, [held.file for held in _held(group, store)], copy=True)
@@ -36,7 +36,7 @@ def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
 
 
 def _wheels(release: Sequence[_Held]) -> Iterator[Wheel]:
-    """Yield each wheel with the libraries that it needs and no wheel of the release contains."""
+    """Yield each wheel with the libraries that it needs and that no wheel of the release has."""
     wanted = {name for held in release for name in held.needs}
     brought = {name for held in release for name in file_names(held.file.path)} if wanted else set()
     for file, needs in release:

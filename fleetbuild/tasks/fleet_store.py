@@ -1,4 +1,4 @@
-"""`Fleet.store`: list, take in, remove and export the wheels of a state directory."""
+"""`Fleet.store`: list, add, remove and export the wheels of a state directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fleetbuild.tasks.variants import write_variants
 
 
 class FleetStore:
-    """The wheels in a state directory. All but `list` need the last plan."""
+    """The wheels in a state directory. All but `list`, `check` and `remove` need the last plan."""
 
     def __init__(
         self, state: StateDir, last_plan: Callable[[], Plan], config: Callable[[], Config]
@@ -29,31 +29,49 @@ class FleetStore:
         self._store = Store(state.store)
 
     def list(self) -> tuple[StoredWheel, ...]:
-        """Return the wheels that were built or taken in."""
+        """Return the wheels that were built or added."""
         return self._store.list()
 
     def add(self, folder: Path | str) -> tuple[WheelResult, ...]:
-        """Take in the last plan's wheels that Jobs built in a cluster.
+        """Add the last plan's wheels that Jobs built in a cluster.
 
-        Each is audited first, like a wheel that comes from a node.
+        Each is audited first, like a wheel from a node.
         """
         plan = self._last_plan()
         with hold_run_lock(self._state.create().lock_file):
             return add_built_wheels(plan, Path(folder), self._store)
 
     def gc(self) -> tuple[Path, ...]:
-        """Remove wheels that neither the last plan nor a release on a node needs, and what runs
-        left behind more than 30 days ago: journals, output and delivered wheels."""
+        """Remove wheels that neither the last plan nor a release on a node needs, and files of runs
+        more than 30 days ago: journals, output and delivered wheels."""
         plan = self._last_plan()
         with hold_run_lock(self._state.create().lock_file):
             return collect_garbage(plan, self._state)
 
+    def check(self) -> tuple[Path, ...]:
+        """Read every wheel and download, and remove the damaged ones; return their paths.
+
+        The next plan builds removed wheels again, and the next apply fetches removed downloads.
+        """
+        with hold_run_lock(self._state.create().lock_file):
+            return self._store.check()
+
+    def remove(self, name: str) -> tuple[Path, ...]:
+        """Remove wheels by package, NAME==VERSION, artifact key or sha256; return their paths."""
+        with hold_run_lock(self._state.create().lock_file):
+            removed = self._store.remove(name)
+        if not removed:
+            raise UsageError(
+                f"The store has no wheel {name}.",
+                "See the names and keys with: fleetbuild store list",
+            )
+        return removed
+
     def fetch(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Fetch the locked dependencies of the last plan's groups.
 
-        Return the names of the files that came now, and a sentence for each group whose release is
-        not complete, with the next command as the last one. A file that cannot be fetched is an
-        InstallError.
+        Return the names of the new files, a sentence for each group whose release is not complete,
+        and last the next command. Raise InstallError if a file cannot be fetched.
         """
         plan = self._last_plan()
         store = open_store(plan, self._state, self._config())
@@ -63,8 +81,8 @@ class FleetStore:
         """Write an index for each group of the last plan, for pip and uv; return their paths.
 
         `variants.md` and `variants.json` beside them say which wheel is for which machine.
-        Locked dependencies are fetched first. If the store lacks what a group needs, the indexes of
-        the other groups are written and a BlockedError says what is missing.
+        Locked dependencies are fetched first. If the store lacks files of a group, the indexes of
+        the other groups are written and a BlockedError lists the missing files.
         """
         plan = self._last_plan()
         store = open_store(plan, self._state, self._config())

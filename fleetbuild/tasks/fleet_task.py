@@ -42,6 +42,7 @@ from fleetbuild.state.run_lock import hold_run_lock
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
+REPAIR = "Install it again: fleetbuild verify INVENTORY --repair"
 Jobs = Mapping[str, ReleaseSpec]  # by node
 _EVENT_STATES = {
     "unreachable": "unreachable",
@@ -165,12 +166,21 @@ def _without_release(
             results[name] = NodeResult(
                 node=name, state="unreachable", reason=known.reason, fix=known.fix or AGAIN
             )
+        elif known.state == "ok" and release not in known.release and release in known.damaged:
+            results[name] = NodeResult(
+                node=name,
+                state="verify_failed",
+                reason=f"Its release is damaged: {known.damaged[release]}.",
+                fix=REPAIR,
+                damaged=True,
+            )
         elif known.state == "ok" and release not in known.release and name in left:
             results[name] = NodeResult(
                 node=name,
                 state="verify_failed",
                 reason=f"The last apply left release {left[name]}, but none serves there now.",
-                fix="Plan and apply again.",
+                fix=REPAIR,
+                damaged=True,
             )
         elif known.state != "ok" or release not in known.release:
             results[name] = NodeResult(

@@ -1,4 +1,4 @@
-"""`fleetbuild init recipe`: write a draft of a recipe from what a source shows.
+"""`fleetbuild init recipe`: write a draft of a recipe from the files of a source.
 
 In: a package of the index, or a source of the user. Out: a file in recipes/. None of the package's
 code runs.
@@ -97,12 +97,18 @@ def _source(package: str, state_dir: Path) -> tuple[Path, str | None]:
 
 def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:
     """Yield the lines of the draft."""
-    yield f"# A draft from the files of {_comment(source)}, none of which was run. Check every line,"
-    yield "# remove what does not apply, and add checks: docs/recipes.md says what each key does."
+    yield f"# A draft from the files of {_comment(source)}, none of which was run."
+    yield "# Check every line, remove what does not apply, and add checks: docs/recipes.md says"
+    yield "# what each key does."
     yield f"name: {name}"
     yield f"packages: [{name}]"
     if survey.against_torch:
         yield "extends: torch-extension # its build imports torch"
+    elif survey.built_by_cargo:
+        yield "extends: rust-extension # its build runs cargo"
+        if survey.crates_missing:
+            yield "# Its crates are not in this source, and a build downloads nothing: run"
+            yield f"# cargo vendor in a copy of it and name that tree: {name}==VERSION @ ./tree"
     else:
         yield "extends: generic"
     if survey.gpu_code:
@@ -116,7 +122,8 @@ def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:
     if survey.options:
         yield f"# CMakeLists.txt has these options: {', '.join(survey.options)}."
         yield "# Set those that depend on the CPU, the GPU or the builder; for scikit-build-core:"
-        yield "# config_settings: {cmake.define.NAME: \"{{ 'ON' if 'avx2' in features else 'OFF' }}\"}"
+        example = "{{ 'ON' if 'avx2' in features else 'OFF' }}"
+        yield f'# config_settings: {{cmake.define.NAME: "{example}"}}'
     yield "job_memory_gb: 2 # for one compiler process"
     yield "disk_gb: 5"
     yield "# What must run on each node before the release serves, beside its import:"

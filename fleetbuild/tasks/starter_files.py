@@ -11,40 +11,40 @@ from fleetbuild.errors import UsageError
 from fleetbuild.schemas import editor_comment
 
 CONFIG = """\
-# fleetbuild.yml: found beside the inventory, or named with --config.
-# Every key is optional; what is commented out shows its default.
+# fleetbuild.yml: fleetbuild reads it beside the inventory, or where --config says.
+# Every key is optional; commented lines show the defaults.
 
-packages:                       # what the release holds, pinned; all of it in one environment
+packages:                       # the packages of the release, pinned; one environment for all
   - hnswlib==0.8.0
 
-# release: default              # several releases can live on a node side by side
+# release: default              # releases with different names can be installed side by side
 # python: "3.11"                # default: each node's own python3
 # index: []                     # extra package indexes and find-links
-# mirrors: {}                   # where sources are fetched instead: prefix of an address -> prefix
+# mirrors: {}                   # other places for sources: prefix of an address -> replacement
 # cuda: null                    # pin a CUDA toolkit version
 # cuda_ptx: false               # true: add PTX of each group's newest SM, for newer GPUs
 
 # grouping:
-#   rungs: recipe               # recipe: only what matters to the packages | detected: all apart
+#   rungs: recipe               # recipe: only rungs that matter to the packages | detected: all
 #   optimize_for: auto          # auto | compatibility | fp32 | int8 | bf16
-#   max_wheel_sets: null        # a cap on the number of wheel sets
+#   max_wheel_sets: null        # the most wheel sets
 
 # build:
-#   policy: targeted            # targeted | auto (a published wheel where it fits) | published
+#   policy: targeted            # targeted | auto (a published wheel if it fits) | published
 #   builders: representative    # or a host pattern: strong machines that build for others
 #   cache: ccache               # ccache | sccache | none
 #   blas: null                  # mkl | openblas: for torch and numpy, in place of the recipe's
 #   image: null                 # for clusters without SSH: the image that builds run in
-#   libc: null                  # its C library, where its name does not tell: glibc 2.28
+#   libc: null                  # the image's C library, if its name does not show it: glibc 2.28
 
 # install:
 #   path: /opt/fleetbuild       # must be writable by the login user, or become is used
 #   keep: 2                     # releases that stay on a node
 
 # rollout:
-#   canary: 1                   # nodes that go first, the weakest of each group
+#   canary: 1                   # how many nodes of each group go first; the weakest are chosen
 #   serial: "25%"               # nodes at a time
-#   max_fail: "10%"             # more failures than this, and a group's rollout stops
+#   max_fail: "10%"             # if more nodes of a group fail, its rollout stops
 #   max_unreachable: "25%"      # the same for nodes that stop answering
 
 # kubernetes:
@@ -64,14 +64,14 @@ all:
     #   ansible_user: admin
   # vars:
   #   ansible_ssh_common_args: -o ProxyJump=bastion.example.org
-  #   ansible_become: true       # where installing packages or the install path needs root
+  #   ansible_become: true       # if installing packages or writing to the path needs root
 
 # Overrides for a host, as variables:
-#   fleetbuild_isa: avx2         # no higher rung than this
-#   fleetbuild_sms: ["8.6"]      # in place of what was found
+#   fleetbuild_isa: avx2         # the highest rung to use
+#   fleetbuild_sms: ["8.6"]      # replaces the SMs that the probe found
 #   fleetbuild_python: "3.11"
-#   fleetbuild_builder: true     # builds for the others
-#   fleetbuild_skip: true        # left alone
+#   fleetbuild_builder: true     # builds for other nodes
+#   fleetbuild_skip: true        # no command contacts this node
 """
 
 

@@ -1,4 +1,4 @@
-"""`fleetbuild status`: compare what serves on each node with what the last apply left there."""
+"""`fleetbuild status`: compare the release on each node with the one that the last apply left."""
 
 from __future__ import annotations
 
@@ -49,11 +49,14 @@ def _one(
         )
     current = facts.release.get(release)
     drift, sentence = _drift(current, left)
+    if release in facts.damaged:
+        drift, sentence = "damaged", f"Its release is damaged: {facts.damaged[release]}."
     return NodeStatus(
         node=name,
         state="ok",
         group=current.group if current else None,
         release_id=current.id if current else None,
+        previous=facts.previous.get(release),
         verified=current.verified if current else False,
         packages=_packages(current),
         drift=drift,
@@ -146,7 +149,7 @@ def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | N
             f"It serves release {current.id}, but {_by(left).lower()} left {left.release_id}.",
         )
     if not current.verified:
-        return "changed", "Its manifest no longer marks the release as verified."
+        return "changed", "The release is not marked as verified: its last verification failed."
     if current.group != left.group:
         return "changed", f"Its manifest names group {current.group} instead of {left.group}."
     return "none", "It was rolled back to this release." if left.state == "rolled_back" else ""

@@ -1,7 +1,7 @@
-"""A plan's releases in the store, whole: what can be fetched is fetched, what is missing is named.
+"""Fetch the locked files of a plan that the store lacks, and list the files still missing.
 
-In: a plan and the store. Out: the files that were fetched, and what each group still lacks. An
-apply fetches for itself; this is for a plan whose wheels were built in a cluster.
+In: a plan and the store. Out: the fetched files, and the missing files of each group. An apply
+fetches for itself; this serves plans whose wheels were built in a cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from fleetbuild.errors import BlockedError, FleetbuildError, InstallError
 from fleetbuild.kubernetes.labels.node_labels import has_wheels
 from fleetbuild.models import Config, Inventory, LockedFile, Plan, PlannedGroup, PlannedWheel
 from fleetbuild.state.directory import StateDir
-from fleetbuild.store import Store, index_settings
+from fleetbuild.store import Store
+from fleetbuild.store.index_config import settings_of
 from fleetbuild.text import count, fold
 
 _CONNECTIONS = 8
@@ -24,18 +25,18 @@ _CONNECTIONS = 8
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was fetched, and what could not be."""
+    """The fetched files, and the files that could not be fetched."""
 
     files: tuple[LockedFile, ...]
     problems: tuple[FleetbuildError, ...]
 
 
 def fetch_releases(plan: Plan, store: Store) -> Fetched:
-    """Bring every locked dependency and published wheel of the plan's releases into the store."""
+    """Fetch every locked dependency and published wheel of the plan's releases into the store."""
     if plan.lock != "complete":
         raise BlockedError(
             f"The plan has no dependency lock ({plan.lock_problem}), so nothing can be fetched.",
-            "Plan again where a package index can be reached.",
+            "Plan again with access to a package index.",
         )
     wanted = {file.identity: file for file in _wanted(plan, store)}
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
@@ -51,13 +52,13 @@ def fetch_releases(plan: Plan, store: Store) -> Fetched:
 
 
 def still_lacking(plan: Plan, store: Store) -> tuple[str, ...]:
-    """What the store lacks, a sentence for each group; the last one names the next command."""
+    """Return a sentence for each group with missing files; the last one has the next command."""
     missing = lacking(plan, store)
     return (*missing.values(), way_on(plan, store)) if missing else ()
 
 
 def fetch_all(plan: Plan, store: Store) -> tuple[str, ...]:
-    """The same, where nothing may be missing: the files that came now."""
+    """Fetch like `fetch_releases`; raise if a file is missing, else return the new files."""
     fetched = fetch_releases(plan, store)
     if fetched.problems:
         first, more = fetched.problems[0], len(fetched.problems) - 1
@@ -67,25 +68,25 @@ def fetch_all(plan: Plan, store: Store) -> tuple[str, ...]:
 
 
 def refuse_lacking(plan: Plan, store: Store, written: Sequence[Path]) -> None:
-    """Raise where some group's release is not whole, and so has no index."""
+    """Raise if a group's release is incomplete and therefore has no index."""
     if missing := list(lacking(plan, store).values()):
         more = len(missing) - 5
         rest = f" {count(more, 'more group')} as well." if more > 0 else ""
-        indexes = "1 index is" if len(written) == 1 else f"{len(written)} indexes are"
+        indexes = "1 index was" if len(written) == 1 else f"{len(written)} indexes were"
         raise BlockedError(
-            f"{indexes} written, and not one for each group. {' '.join(missing[:5])}{rest}",
+            f"{indexes} written; the other groups are incomplete. {' '.join(missing[:5])}{rest}",
             f"{way_on(plan, store)}.",
         )
 
 
 def open_store(plan: Plan, state: StateDir, config: Config) -> Store:
-    """The store of a state directory, with the indexes and logins of fleetbuild.yml."""
+    """Return the store of a state directory, with the indexes and logins of fleetbuild.yml."""
     folder = base_folder(config, Inventory(source=plan.inventory, nodes=()))
-    return Store(state.store, index_settings(config.index, folder, mirrors=config.mirrors))
+    return Store(state.store, settings_of(config, folder))
 
 
 def lacking(plan: Plan, store: Store) -> dict[str, str]:
-    """The groups of which the store does not hold the whole release, with a sentence each."""
+    """Return a sentence for each group whose release is incomplete in the store, by group."""
     found = {}
     for group in filter(has_wheels, plan.groups):
         files = [file.file for file in group.dependencies or () if not _there(store, file)]
@@ -96,7 +97,7 @@ def lacking(plan: Plan, store: Store) -> dict[str, str]:
 
 
 def way_on(plan: Plan, store: Store) -> str:
-    """The commands that bring what the store lacks."""
+    """Return the commands that complete the store."""
     unbuilt = any(
         not wheel.published and not store.find(wheel)
         for group in filter(has_wheels, plan.groups)
@@ -105,9 +106,7 @@ def way_on(plan: Plan, store: Store) -> str:
     if plan.facts_source != "cluster":
         return "Build and fetch with: fleetbuild apply"
     if unbuilt:
-        return (
-            "Build them with: fleetbuild emit builds; take them in with: fleetbuild store add DIR"
-        )
+        return "Build them with: fleetbuild emit builds; add them with: fleetbuild store add DIR"
     return "Fetch them with: fleetbuild store fetch"
 
 
@@ -125,7 +124,7 @@ def _wanted(plan: Plan, store: Store) -> Iterator[LockedFile]:
 
 
 def _published(plan: Plan, store: Store) -> Iterator[PlannedWheel]:
-    """The wheels that others have built, and that the store does not have yet."""
+    """Yield the published wheels that the store does not have yet."""
     for group in filter(has_wheels, plan.groups):
         yield from (wheel for wheel in group.wheels if wheel.published and not store.find(wheel))
 

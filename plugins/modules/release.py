@@ -6,7 +6,9 @@ module: release
 short_description: Make a release of wheels and switch to it in one atomic step
 description:
   - A release is a virtual environment in C(<root>/releases/<id>) with a C(manifest.json), which is
-    written last. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) names
+    written last, once all files are on the disk. C(manifest.files) records their hashes. A release
+    whose files are not as recorded is made again; if it serves, it serves on under another folder
+    until then. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) names
     the releases that served, the current one last.
 options:
   state:
@@ -35,8 +37,8 @@ options:
     type: dict
     default: {}
   wheels:
-    description: 'The wheels to install, the whole closure: no index
-      is asked. Each has C(file) and C(sha256).'
+    description: 'All wheels to install, dependencies included:
+      no index is used. Each has C(file) and C(sha256).'
     type: list
     elements: dict
     default: []
@@ -46,7 +48,7 @@ options:
     type: path
     default: /usr/bin/python3
   manifest:
-    description: What manifest.json in the release says.
+    description: The content of manifest.json in the release.
     type: dict
     default: {}
   # end of documentation
@@ -90,7 +92,7 @@ root:
   returned: state is query
   type: str
 complete:
-  description: Whether the release is there with exactly these wheels.
+  description: Whether the release is there with exactly this manifest, and every file as installed.
   returned: state is query
   type: bool
 verified:
@@ -137,6 +139,7 @@ fix:
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -144,126 +147,17 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 import time
 
+from ..module_utils import release_files
+from ..module_utils.release_root import ASIDE, Problem, Root, remove
 from ..module_utils.releases_in_use import find_uses
 from ansible.module_utils.basic import AnsibleModule
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
-
-
-class Problem(Exception):
-    """A sentence that says what is wrong, and one that says what to do."""
-
-    def __init__(self, message, fix=""):
-        super().__init__(message)
-        self.fix = fix
-
-
-class Root:
-    """The folder that holds the releases of one name."""
-
-    def __init__(self, path):
-        self.path = path
-        self.releases = os.path.join(path, "releases")
-        self.current = os.path.join(path, "current")
-
-    def check(self, *more):
-        """Refuse folders in which another user could put files or links under our feet."""
-        for path in (self.path, self.releases, os.path.join(self.path, ".lock"), *more):
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                refuse_foreign(path, os.lstat(path))
-
-    def __getitem__(self, release_id):
-        return os.path.join(self.releases, release_id)
-
-    def manifest(self, release_id):
-        """The manifest of a complete release, else None."""
-        try:
-            with open(os.path.join(self[release_id], "manifest.json"), encoding="utf-8") as file:
-                found = json.load(file)
-        except (OSError, ValueError):
-            return None
-        usable = os.path.exists(os.path.join(self[release_id], "bin", "python"))
-        return found if usable and isinstance(found, dict) else None
-
-    def serving(self):
-        """The id of the release that is current, or an empty string."""
-        try:
-            return os.path.basename(os.readlink(self.current))
-        except OSError:
-            return ""
-
-    def history(self):
-        """The releases that served and are still there, the last one last."""
-        try:
-            with open(os.path.join(self.path, "history"), encoding="utf-8") as file:
-                lines = file.read().split()
-        except OSError:
-            lines = []
-        return [line for line in lines if os.path.isdir(self[line])]
-
-    def switch(self, release_id, history):
-        """Let a release serve: a new symlink takes the old one's name."""
-        fresh = self.current + ".new"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(fresh)
-        os.symlink(os.path.join("releases", release_id), fresh)
-        os.replace(fresh, self.current)
-        write(os.path.join(self.path, "history"), "".join(line + "\n" for line in history))
-
-    def outdated(self, keep):
-        """Releases to remove: all but the last that served or were made.
-
-        The current release stays, and the one that a rollback would return to.
-        """
-        there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
-        there.sort(key=lambda name: os.stat(self[name]).st_mtime)
-        served = self.history()
-        order = [name for name in there if name not in served] + served
-        order = [name for name in order if name != self.serving()] + [self.serving()]
-        stays = {self.serving(), *self.verified_before()[-1:]}
-        return [name for name in order[: -max(keep, 1)] if name not in stays]
-
-    def verified_before(self):
-        """The verified releases that served before the current one, the last one last."""
-        now = self.serving()
-        before = [name for name in self.history() if name != now]
-        return [name for name in before if (self.manifest(name) or {}).get("verified")]
-
-
-def refuse_foreign(path, found):
-    """Raise if a path is a link, belongs to another user than root and us, or others write it."""
-    if stat.S_ISLNK(found.st_mode):
-        raise Problem(
-            f"{path} is a link to {os.readlink(path)}, and another user may have made it.",
-            "Name the folder itself as install.path, or remove the link.",
-        )
-    if found.st_uid not in (0, os.geteuid()):
-        raise Problem(
-            f"{path} belongs to user {found.st_uid}, and this run is user {os.geteuid()}.",
-            f"See that nothing in it is foreign, then: chown -R {os.geteuid()} {path}; or set "
-            "another install path.",
-        )
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise Problem(
-            f"{path} can be written by other users.",
-            f"See that nothing in it is foreign, then: chmod -R go-w {path}",
-        )
-
-
-def write(path, text):
-    """Write a file in one atomic step, never through a link."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path + ".new")
-    with open(path + ".new", "x", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".new", path)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def sha256(path):
@@ -325,7 +219,9 @@ def look(root, params):
     manifest = root.manifest(release_id) if release_id else None
     return {
         "root": root.path,
-        "complete": manifest is not None and hashes(manifest) == hashes(params["manifest"]),
+        "complete": manifest is not None
+        and wanted(manifest) == wanted(params["manifest"])
+        and not root.damage(release_id, True),
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
         "writable": writable(root.path, root.releases, params["staging"] or root.path),
@@ -340,22 +236,38 @@ def hashes(manifest):
     return sorted(str(wheel.get("sha256")) for wheel in manifest.get("wheels", []))
 
 
+def wanted(manifest):
+    """A manifest without what is found on the node: the same for all nodes of a group."""
+    return {
+        key: value for key, value in manifest.items() if key not in ("verified", "files_sha256")
+    }
+
+
 def make(root, params, check):
     """The release, complete. True where something was to be done."""
-    release_id, wanted = params["release_id"], params["manifest"]
+    release_id, manifest = params["release_id"], params["manifest"]
     with contextlib.ExitStack() as stack:
         if not check:
             stack.enter_context(locked(root))
         there = root.manifest(release_id)
-        if there is not None and hashes(there) == hashes(wanted):
-            return False
-        if there is not None and root.serving() == release_id:
-            raise Problem(
-                f"Release {release_id} serves already, with other wheels.",
-                "Give the new wheels another release id.",
-            )
+        if there is not None and not root.damage(release_id, True):
+            if wanted(there) == wanted(manifest):
+                return False
+            if hashes(there) == hashes(manifest):
+                if not check:
+                    seal(root[release_id], manifest)
+                    remove_staged(params)
+                return True
+            if root.serves(release_id):
+                raise Problem(
+                    f"Release {release_id} serves already, with other wheels.",
+                    "Give the new wheels another release id.",
+                )
         if not check:
+            if root.serves(release_id):
+                root.put_aside(release_id)
             assemble(root[release_id], params)
+            remove_staged(params)
     return True
 
 
@@ -368,7 +280,7 @@ def assemble(path, params):
                 "{} arrived damaged: its sha256 is not the plan's.".format(wheel["file"]),
                 "Run again: it is copied anew.",
             )
-    shutil.rmtree(path, ignore_errors=True)  # what an interrupted run left
+    remove(path)  # what an interrupted run left, or what is damaged
     python = os.path.join(path, "bin", "python")
     files = [staged(params, wheel) for wheel in params["wheels"]]
     pip = [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
@@ -377,15 +289,29 @@ def assemble(path, params):
         run([params["python"], "-I", "-m", "venv", path], venv_fix(params["python"]))
         if files:
             run(pip + offline + files, "Plan again: the wheels do not fit this Python.")
-        text = json.dumps(params["manifest"], indent=2, sort_keys=True) + "\n"
-        write(os.path.join(path, "manifest.json"), text)
-    except Problem:
+        seal(path, params["manifest"])
+    except (Problem, OSError):
         shutil.rmtree(path, ignore_errors=True)
         raise
+
+
+def remove_staged(params):
+    """Remove the wheels that were copied for this release."""
     for wheel in params["wheels"]:
         shutil.rmtree(os.path.dirname(staged(params, wheel)), ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(params["staging"])
+
+
+def seal(path, manifest):
+    """Record the files, bring them to the disk, and only then say that the release is complete."""
+    files = release_files.record(path)
+    release_files.write(os.path.join(path, release_files.RECORD), files)
+    release_files.persist(path)
+    manifest = dict(manifest, files_sha256=release_files.digest(files))
+    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    release_files.write(os.path.join(path, "manifest.json"), text)
+    release_files.persist_names(os.path.dirname(path))
 
 
 def venv_fix(python):
@@ -420,8 +346,11 @@ def run(command, fix):
         said.seek(0)
         lines = said.read().decode("utf-8", "replace").strip().splitlines()
     if code != 0:
+        for number in FULL:
+            if any(os.strerror(number) in line for line in lines):
+                raise OSError(number, os.strerror(number))
         errors = [line for line in lines if "error" in line.lower()] or lines
-        raise Problem(" ".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
+        raise Problem("\n".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
 
 
 def end(child):
@@ -434,6 +363,7 @@ def end(child):
 def activate(root, params, check):
     """Let the release serve, then remove what is too old."""
     release_id, before = params["release_id"], root.serving()
+    previous = before[len(ASIDE) :] if before.startswith(ASIDE) else before
     if not check and root.manifest(release_id) is None:
         raise Problem(
             f"Release {release_id} is not complete in {root.releases}.",
@@ -441,7 +371,7 @@ def activate(root, params, check):
         )
     switched = before != release_id
     if check:
-        return {"changed": switched, "previous": before, "pruned": [], "kept": []}
+        return {"changed": switched, "previous": previous, "pruned": [], "kept": []}
     pruned, kept = [], []
     if switched or root.outdated(params["keep"]):
         with locked(root):
@@ -450,7 +380,7 @@ def activate(root, params, check):
                 root.switch(release_id, [*served, release_id])
             pruned, kept = remove_unused(root, root.outdated(params["keep"]), params["in_use"])
     changed = switched or bool(pruned)
-    return {"changed": changed, "previous": before, "pruned": pruned, "kept": kept}
+    return {"changed": changed, "previous": previous, "pruned": pruned, "kept": kept}
 
 
 def remove_unused(root, outdated, in_use):
@@ -462,7 +392,7 @@ def remove_unused(root, outdated, in_use):
     ]
     pruned = [name for name in outdated if root[name] not in uses]
     for name in pruned:
-        shutil.rmtree(root[name])
+        remove(root[name])
     return pruned, kept
 
 
@@ -472,17 +402,23 @@ def go_back(root, check):
     now = root.serving()
     while served and served[-1] == now:
         served.pop()
-    while served and not (root.manifest(served[-1]) or {}).get("verified"):
+    while served and not works(root, served[-1]):
         served.pop()
     if not served:
         raise Problem(
-            f"There is no earlier verified release in {root.releases}.",
+            f"There is no earlier verified and undamaged release in {root.releases}.",
             "Apply a plan with the versions that you want back.",
         )
     if not check:
         with locked(root):
             root.switch(served[-1], served)
     return {"changed": True, "release_id": served[-1], "previous": now}
+
+
+def works(root, release_id):
+    """Was the release verified, and are its files as they were then, by size and time?"""
+    verified = (root.manifest(release_id) or {}).get("verified")
+    return bool(verified) and not root.damage(release_id, False)
 
 
 def main():
@@ -524,10 +460,21 @@ def main():
     except Problem as problem:
         module.fail_json(msg=str(problem), fix=problem.fix)
     except OSError as error:
-        module.fail_json(
-            msg=f"{error.filename or root.path}: {error.strerror or error}.",
-            fix="Let the user write there, let Ansible become root, or set another install path.",
-        )
+        module.fail_json(msg=failure(root, error), fix=way_out(root, error))
+
+
+def failure(root, error):
+    """What the system refused, as a sentence."""
+    if error.errno in FULL:
+        return f"The disk of {root.path} is full ({error.strerror})."
+    return f"{error.filename or root.path}: {error.strerror or error}."
+
+
+def way_out(root, error):
+    """What to do about it."""
+    if error.errno in FULL:
+        return f"Free space there (df -h {root.path}) or set another install path; then run again."
+    return "Let the user write there, let Ansible become root, or set another install path."
 
 
 if __name__ == "__main__":

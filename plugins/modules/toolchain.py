@@ -24,7 +24,11 @@ options:
     choices: [ccache, sccache, none]
     type: str
     default: ccache
-  tools: {description: Other programs to find., type: list, elements: str, default: []}
+  tools:
+    description: Other programs to find, each with the oldest version if it matters (cargo>=1.63).
+    type: list
+    elements: str
+    default: []
   libraries:
     description: Libraries to find, with their headers.
     type: list
@@ -179,6 +183,13 @@ def main():
             installed += wanted
     facts["found"], missing = look(**wanted_of(module))
     lacking = [need for need in missing if need != "cache"]
+    old = [need for need in lacking if need.partition(">=")[0] in facts["found"]]
+    if old:
+        module.fail_json(
+            msg=f"This distribution's newest is too old: {', '.join(old)} is needed. Install it "
+            "for all users, in /usr/local/bin, or let another node build (build.builders).",
+            **facts,
+        )
     if lacking:
         module.fail_json(
             msg=f"The packages are there, and {', '.join(lacking)} for {python} still is not.",
@@ -207,14 +218,15 @@ def wanted_of(module):
 
 def look(python, cache, tools, gccs, libraries=()):
     """({tool: version}, [needs that are not met])."""
-    all_of_them = [*(tool for pair in COMPILERS for tool in pair), "make", *tools, cache]
+    others = [tool.partition(">=")[0] for tool in tools]
+    all_of_them = [*(tool for pair in COMPILERS for tool in pair), "make", *others, cache]
     found = {tool: version(tool) for tool in all_of_them if shutil.which(tool)}
     missing = []
     if "make" not in found or not any(set(pair) <= set(found) for pair in COMPILERS):
         missing.append("compiler")
     if cache != "none" and cache not in found:
         missing.append("cache")
-    missing += [tool for tool in tools if tool not in found]
+    missing += [tool for tool in tools if not suits(tool, found)]
     missing += [name for name in libraries if not any(map(glob.glob, places(name)))]
     found.update({f"gcc-{major}": gcc_of(major) for major in gccs if gcc_of(major)})
     missing += [f"gcc-{major}" for major in gccs if f"gcc-{major}" not in found]
@@ -222,6 +234,16 @@ def look(python, cache, tools, gccs, libraries=()):
     if said:
         found["python"] = said[0]
     return found, missing + [need for need in ("venv", "headers") if need not in said]
+
+
+def suits(tool, found):
+    """Whether cargo, or cargo>=1.63, is among the programs found."""
+    name, _, oldest = tool.partition(">=")
+    return name in found and numbers(found[name]) >= numbers(oldest)
+
+
+def numbers(text):
+    return [int(part) for part in re.findall(r"\d+", text)]
 
 
 def places(library):
@@ -242,8 +264,8 @@ def gcc_of(major):
 def version(tool):
     """The first thing in a tool's words that looks like a version."""
     lines = output([tool, "--version"]).split("\n")
-    numbers = re.findall(r"\d+\.\d+(?:\.\d+)?", lines[0])
-    return numbers[-1] if numbers else "unknown"
+    said = re.findall(r"\d+\.\d+(?:\.\d+)?", lines[0])
+    return said[-1] if said else "unknown"
 
 
 def output(command):
@@ -271,7 +293,7 @@ def names(table, missing, python, found):
     fill = {"version": version_ or "3", "prefix": prefix, "flat": prefix.replace(".", "")}
     named = {}
     for need in missing:
-        kind, major = need.partition("-")[::2]  # gcc-11 is a gcc
+        kind, major = need.partition(">=")[0].partition("-")[::2]  # gcc-11 is a gcc
         if table.get(kind):
             named[need] = [package.format(major=major, **fill) for package in table[kind]]
     return named

@@ -7,6 +7,7 @@ short_description: Verify a release by importing and running
 description:
   - Runs the release's own python, isolated, in an empty folder and a clean environment, so that
     a check can use the release alone. A crash is noticed and explained.
+  - Before that, with O(files), reads every file and compares it with the record of the install.
 options:
   root: {description: The folder that holds the releases of one name., type: path, required: true}
   release_id: {description: The release. Empty for the current one., type: str, default: ""}
@@ -21,6 +22,10 @@ options:
     description:
       - Run nothing. Write into the manifest that the release is verified, and write
         C(bin/fleetbuild-sanity).
+    type: bool
+    default: false
+  unmark:
+    description: Run nothing. Write into the manifest that the release is not verified.
     type: bool
     default: false
   # generated: documentation, by make docs
@@ -45,6 +50,11 @@ options:
     type: list
     elements: str
     default: []
+  files:
+    description: Whether to read every file first and compare it
+      with the record of the install.
+    type: bool
+    default: true
   # end of documentation
 author: The fleetbuild authors (!UNKNOWN)
 """
@@ -69,42 +79,46 @@ EXAMPLES = r"""
 RETURN = r"""
 ok:
   description: Whether everything ran.
-  returned: mark is false
+  returned: mark and unmark are false
   type: bool
 present:
   description: Whether there is such a release.
-  returned: mark is false
+  returned: mark and unmark are false
   type: bool
 release_id:
   description: The release that was verified.
-  returned: mark is false
+  returned: mark and unmark are false
   type: str
 reason:
   description: Why a check failed, in a sentence. Empty if all passed.
-  returned: mark is false
+  returned: mark and unmark are false
   type: str
 fix:
   description: What to do about it.
-  returned: mark is false
+  returned: mark and unmark are false
   type: str
 output:
   description: The end of what the failed check printed.
-  returned: mark is false
+  returned: mark and unmark are false
   type: str
+damaged:
+  description: Whether files are not as they were installed. The release must be installed again.
+  returned: mark and unmark are false
+  type: bool
 marked:
   description: Whether the release was marked as verified before.
-  returned: mark is false and the release is there
+  returned: mark and unmark are false and the release is there
   type: bool
 writable:
   description: Whether this user can mark it, or root is needed.
-  returned: mark is false and the release is there
+  returned: mark and unmark are false and the release is there
   type: bool
 """
 
 import json
 import os
 
-from ..module_utils import release_checks
+from ..module_utils import release_checks, release_files
 from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.release_checks import manifest, sanity_script, try_release
 
@@ -117,11 +131,13 @@ def main():
             "ailments": {"type": "list", "elements": "dict", "default": []},
             "node": {"type": "str", "default": "this node"},
             "mark": {"type": "bool", "default": False},
+            "unmark": {"type": "bool", "default": False},
             # generated: arguments, by make docs
             "imports": {"type": "list", "elements": "str", "default": []},
             "checks": {"type": "list", "elements": "str", "default": []},
             "timeout": {"type": "int", "default": 300},
             "features": {"type": "list", "elements": "str", "default": []},
+            "files": {"type": "bool", "default": True},
             # end of arguments
         },
         supports_check_mode=True,
@@ -133,18 +149,23 @@ def main():
     }
     if params["mark"]:
         module.exit_json(changed=mark(release, about, module.check_mode))
+    if params["unmark"]:
+        module.exit_json(changed=unmark(release, module.check_mode))
     if not release:
         missing = params["release_id"] or "current"
         reason = "There is no release {} in {}.".format(missing, params["root"])
         module.exit_json(changed=False, ok=False, present=False, reason=reason, fix="Install it.",
-                         output="", release_id=params["release_id"])  # fmt: skip
+                         output="", release_id=params["release_id"], damaged=False)  # fmt: skip
+    said = manifest_or_nothing(release)
+    damage = damage_of(release, said) if params["files"] or not said else ""
     module.exit_json(
         changed=False,
         present=True,
-        release_id=os.path.basename(release),
-        marked=bool(manifest(release).get("verified")),
+        release_id=str(said.get("id") or os.path.basename(release)),
+        marked=bool(said.get("verified")),
         writable=os.access(release, os.W_OK),
-        **try_release(release, about, params["node"]),
+        damaged=bool(damage),
+        **(damaged(damage) if damage else try_release(release, about, params["node"])),
     )
 
 
@@ -157,6 +178,51 @@ def find(root, release_id):
     return path if os.path.exists(os.path.join(path, "manifest.json")) else None
 
 
+def manifest_or_nothing(release):
+    """What manifest.json says; nothing if it is damaged."""
+    try:
+        found = manifest(release)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def damage_of(release, said):
+    """Which files are not as the install recorded them; empty if all are, or none was recorded."""
+    if not said:
+        return "its manifest.json is damaged"
+    if not os.path.exists(os.path.join(release, "bin", "python")):
+        return "its Python (bin/python) is missing"
+    expected = said.get("files_sha256")
+    return release_files.damage(release, expected, True) if expected else ""
+
+
+def damaged(what):
+    """The verdict about a release with such damage."""
+    return {
+        "ok": False,
+        "reason": f"Damaged since it was installed: {what}.",
+        "fix": "Install it again: fleetbuild verify INVENTORY --repair",
+        "output": "",
+    }
+
+
+def unmark(release, check):
+    """Write into the manifest that the release is not verified."""
+    found = manifest_or_nothing(release)
+    if not found.get("verified"):
+        return False
+    if not check:
+        save(release, dict(found, verified=False))
+    return True
+
+
+def save(release, found):
+    """Write the manifest."""
+    text = json.dumps(found, indent=2, sort_keys=True) + "\n"
+    release_files.write(os.path.join(release, "manifest.json"), text)
+
+
 def mark(release, about, check):
     """Write verified into the manifest, and beside it what tries the release without Ansible."""
     found = manifest(release)
@@ -165,20 +231,10 @@ def mark(release, about, check):
     if not check:
         source = release_checks.__loader__.get_source(release_checks.__name__)
         script = sanity_script(source, about, found.get("python", ""))
-        write(os.path.join(release, "bin", "fleetbuild-sanity"), script, 0o755)
-        text = json.dumps(dict(found, verified=True), indent=2, sort_keys=True) + "\n"
-        write(os.path.join(release, "manifest.json"), text, 0o644)
+        path = os.path.join(release, "bin", "fleetbuild-sanity")
+        release_files.write(path, script, 0o755)
+        save(release, dict(found, verified=True))
     return True
-
-
-def write(path, text, mode):
-    """Write a file in one atomic step."""
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        os.chmod(path + ".new", mode)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".new", path)
 
 
 if __name__ == "__main__":

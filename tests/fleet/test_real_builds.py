@@ -7,6 +7,9 @@ its release, which is the case of every extension of torch.
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 import urllib.request
 import zipfile
 from collections.abc import Callable
@@ -56,6 +59,8 @@ RELEASES = [
     Release("torch-scatter", "torch-scatter==2.1.2", beside=("torch==2.13.0",)),
     Release("numpy", "numpy==2.3.5"),
     Release("llama-cpp-python", "llama-cpp-python==0.3.16"),
+    # Its sdist has its crates, and Debian 12's Rust (1.63) still compiles this version.
+    Release("orjson", "orjson==3.9.7"),
 ]
 
 
@@ -93,10 +98,41 @@ def answers(index: str) -> bool:
         return False
 
 
+# Debian's Rust and patch, found on every node in /usr/local/bin with the libraries that they are
+# linked with: the lab's nodes reach no mirror.
+RUST = """
+for program in cargo rustc patch; do
+  printf '#!/bin/sh\\nLD_LIBRARY_PATH=/opt/rust/lib exec /opt/rust/bin/%s "$@"\\n' $program \\
+    > /usr/local/bin/$program
+  chmod 755 /usr/local/bin/$program
+done
+"""
+
+
+def rust(folder: Path) -> Path | None:
+    """A copy of the cargo, rustc and patch of this machine's Debian; None if one is missing."""
+    programs = [Path("/usr/bin", name) for name in ("cargo", "rustc", "patch")]
+    if not all(program.exists() for program in programs):
+        return None
+    (folder / "bin").mkdir(parents=True)
+    (folder / "lib").mkdir()
+    for program in programs:
+        shutil.copy(program, folder / "bin")
+        linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        for library in re.findall(r"=> (/\S+)", linked):
+            # Every node has the C library, which must be of one piece.
+            if not re.search(r"/(libc|libm|libdl|libpthread|librt)\.so", library):
+                shutil.copy(library, folder / "lib")
+    shutil.copytree("/usr/lib/rustlib", folder / "lib/rustlib", ignore_dangling_symlinks=True)
+    return folder
+
+
 @pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
+def lab(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    with_rust = rust(tmp_path_factory.mktemp("rust") / "rust")
+    more = {"volumes": [f"{with_rust}:/opt/rust:ro"], "setup": RUST} if with_rust else {}
     return make_lab(
-        {"nodes": {name: {"hardware": rung, "gpu": False} for name, rung in NODES.items()}}
+        {"nodes": {name: {"hardware": rung, "gpu": False, **more} for name, rung in NODES.items()}}
     )
 
 
@@ -105,6 +141,8 @@ def made(
     request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory
 ) -> Made:
     release: Release = request.param
+    if release.name == "orjson" and lab.exec("ivy", "command -v cargo", check=False).returncode:
+        pytest.skip("Debian's cargo, rustc and patch are not installed here")
     state = tmp_path_factory.mktemp(release.name) / "state"
     inventory, config = fleetbuild.read_inventory(lab.inventory), release.config
     fleet = fleetbuild.Fleet(inventory, config=config, state_dir=state)

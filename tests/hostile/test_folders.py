@@ -17,6 +17,8 @@ from fleetbuild.state.run_lock import hold_run_lock
 from tests.factories.role_modules import plugin
 
 release = plugin("modules.release")
+release_root = plugin("module_utils.release_root")
+release_files = plugin("module_utils.release_files")
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_a_state_directory_that_others_write_is_refused(tmp_path, mode):
 
 def test_a_state_directory_of_another_user_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    with pytest.raises(UsageError, match="belongs to .*, and this is user 4242") as caught:
+    with pytest.raises(UsageError, match=r"belongs to .*, and this is user 4242") as caught:
         StateDir(tmp_path).create()
     assert "--state-dir" in caught.value.fix
 
@@ -58,14 +60,14 @@ def test_a_lock_and_a_journal_are_not_opened_through_a_link(tmp_path, victim):
     with pytest.raises(UsageError, match="cannot be opened"), hold_run_lock(tmp_path / "lock"):
         pass
     (tmp_path / "a.jsonl").symlink_to(victim)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="symbolic links"):
         Journal(tmp_path / "a.jsonl").note("build started")
     assert victim.read_text() == "as it was"
 
 
 @pytest.fixture
 def root(tmp_path):
-    made = release.Root(str(tmp_path / "fb"))
+    made = release_root.Root(str(tmp_path / "fb"))
     Path(made.releases).mkdir(parents=True)
     made.check()
     return made
@@ -77,7 +79,7 @@ def test_a_link_on_a_node_is_refused(root, victim, name):
     if path.is_dir():
         path.rename(victim.with_name("elsewhere"))
     path.symlink_to(victim)
-    with pytest.raises(release.Problem, match="is a link to"):
+    with pytest.raises(release_root.Problem, match="is a link to"):
         root.check(root["r1"])
     assert victim.read_text() == "as it was"
 
@@ -88,25 +90,25 @@ def test_a_folder_on_a_node_that_others_write_is_refused(root, name, mode):
     path = Path(root.path, name)
     path.mkdir(exist_ok=True)
     path.chmod(mode)
-    with pytest.raises(release.Problem, match="can be written by other users") as caught:
+    with pytest.raises(release_root.Problem, match="can be written by other users") as caught:
         root.check(root["r1"])
     assert f"chmod -R go-w {path}" in caught.value.fix
 
 
 def test_a_folder_of_another_user_on_a_node_is_refused():
     found = SimpleNamespace(st_mode=stat.S_IFDIR | 0o755, st_uid=4242)
-    with pytest.raises(release.Problem, match="belongs to user 4242") as caught:
-        release.refuse_foreign("/opt/fleetbuild", found)
+    with pytest.raises(release_root.Problem, match="belongs to user 4242") as caught:
+        release_root.refuse_foreign("/opt/fleetbuild", found)
     assert f"chown -R {os.geteuid()} /opt/fleetbuild" in caught.value.fix
     found.st_uid = 0  # root's, read by a login that is not root
-    release.refuse_foreign("/opt/fleetbuild", found)
+    release_root.refuse_foreign("/opt/fleetbuild", found)
 
 
 def test_every_state_of_the_module_is_checked_and_none_writes_through_a_link(root, victim):
     Path(root.path, ".lock").symlink_to(victim)
-    with pytest.raises(release.Problem, match="is a link to"), release.locked(root):
+    with pytest.raises(release_root.Problem, match="is a link to"), release.locked(root):
         pass
     Path(root.path, "history.new").symlink_to(victim)
-    release.write(os.path.join(root.path, "history"), "r1\n")
+    release_files.write(f"{root.path}/history", "r1\n")
     assert victim.read_text() == "as it was"
     assert not Path(root.path, "history").is_symlink()

@@ -20,6 +20,12 @@ Built = Annotated[
     Path,
     typer.Argument(metavar="DIR", help="The wheels of the Jobs, one folder per wheel, or a wheel."),
 ]
+Wheel = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHEEL", help="A package, NAME==VERSION, or the start of a key or sha256."
+    ),
+]
 
 
 @app.command(name="list")
@@ -41,6 +47,45 @@ def list_wheels(
             if wheels:
                 run.out.show(report.store_table(wheels))
             run.out.say(report.store_ending(wheels))
+
+
+@app.command()
+def check(
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+) -> None:
+    """Read every wheel and download, and remove the damaged ones (exit code 7)."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
+
+        removed = [str(path) for path in fleetbuild.Fleet(state_dir=state_dir).store.check()]
+        if json:
+            run.out.document({"format_version": "1.0", "removed": removed})
+        elif removed:
+            run.out.say(*(f"Damaged and removed: {path}" for path in removed))
+            run.out.say("Next: fleetbuild plan INVENTORY; what is needed is built or fetched again")
+        else:
+            run.out.say("Every wheel and download is intact.")
+        run.exit_code = 7 if removed else 0
+
+
+@app.command()
+def rm(
+    wheel: Wheel,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+) -> None:
+    """Remove wheels; a plan that reuses them must be made again."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
+
+        removed = [str(path) for path in fleetbuild.Fleet(state_dir=state_dir).store.remove(wheel)]
+        if json:
+            run.out.document({"format_version": "1.0", "removed": removed})
+        else:
+            run.out.say(*(f"Removed {path}" for path in removed))
 
 
 @app.command()

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session, secrets
+
+Repair = Annotated[
+    bool,
+    typer.Option("--repair", help="Install releases that are damaged or lost again."),
+]
 
 
 def verify(
     inventory: options.Source,
+    repair: Repair = False,
     limit: options.Limit = None,
     config: options.Config = None,
     timeout: options.Timeout = None,
@@ -35,4 +45,4 @@ def verify(
             config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
         )
         fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
-        steps.run_task(run, fleet, fleet.verify)
+        steps.run_task(run, fleet, lambda: fleet.verify(repair=repair))

@@ -1,7 +1,7 @@
 """Whether a node still is what the plan was made for.
 
 In: a node's facts, then and now. Out: the facts that decide its target, and sentences that name
-what changed. Checked by `apply` before anything is built.
+what changed, among them which release serves. Checked by `apply` before anything is built.
 """
 
 from __future__ import annotations
@@ -49,6 +49,25 @@ def changes_since_plan(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
             sentences.append(f"{name}: {now.reason}")
         elif now is not None and now.state != "unreachable":
             sentences += _differences(name, planned, now)
+    return sentences + _overtaken(plan, facts)
+
+
+def _overtaken(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
+    """Return a sentence for each node that serves a release which this plan knows nothing of.
+
+    A node that serves nothing any more is no reason: what the plan installs there is missing.
+    """
+    sentences = []
+    for name, group in sorted(plan.groups_by_node.items()):
+        now = facts[name].release.get(plan.release) if name in facts else None
+        before = plan.nodes[name].current
+        unknown = before is None and plan.facts_source == "captures"
+        if now is not None and now.id not in (before, group.release_id) and not unknown:
+            then = f"release {before}" if before else "no release"
+            sentences.append(
+                f"{name}: it served {then} when the plan was made and serves release {now.id} now,"
+                " which another apply or a rollback activated."
+            )
     return sentences
 
 

@@ -176,10 +176,18 @@ def requires_of(
             memory_gb=job_memory(recipe, target),
             libraries=dict(libraries),
             to_supply=_disk_shortage(recipe, builder, facts),
-            in_image=tuple(_in_image(image, need, facts, toolkit)),
+            in_image=(
+                *_in_image(image, need, facts, toolkit),
+                *(
+                    f"{image} must contain {name} {oldest}".rstrip()
+                    + (" or newer." if oldest else ".")
+                    for name, oldest in sorted(recipe.tools.items())
+                ),
+            ),
         )
     return Requires(
         compiler=required_compiler(need, facts),
+        tools=_tools(recipe, facts),
         cuda=_cuda(builder, toolkit),
         disk_gb=recipe.disk_gb,
         memory_gb=job_memory(recipe, target),
@@ -187,9 +195,33 @@ def requires_of(
         to_supply=(
             *missing_compiler(need, builder, facts, toolkit.alternatives if toolkit else ()),
             *_missing_toolkit(builder, toolkit, target),
+            *_old_tools(recipe, builder, facts),
             *_disk_shortage(recipe, builder, facts),
         ),
     )
+
+
+def _tools(recipe: Recipe, facts: Facts) -> dict[str, str]:
+    """Return the programs that a build calls, each with where it comes from."""
+    return {
+        f"{name}>={oldest}" if oldest else name: (
+            f"{there[0]} (present)"
+            if (there := facts.toolchain.get(name))
+            else "to be installed by the toolchain role"
+        )
+        for name, oldest in sorted(recipe.tools.items())
+    }
+
+
+def _old_tools(recipe: Recipe, builder: str, facts: Facts) -> Iterator[str]:
+    for name, oldest in sorted(recipe.tools.items()):
+        for version in facts.toolchain.get(name, ())[:1]:
+            if oldest and version_key(version) < version_key(oldest):
+                yield (
+                    f"{builder} has {name} {version}, but the recipe {recipe.name} needs {oldest} "
+                    f"or newer: install that for all users there (in /usr/local/bin), or let "
+                    "another node build (build.builders)."
+                )
 
 
 def _cuda(builder: str, toolkit: Toolkit | None) -> str | None:

@@ -131,6 +131,8 @@ def plan_wheel(
         build_dependencies=requirements or (),
         checks=render_checks(recipe, job),
         import_names=recipe.import_names,
+        top_level=recipe.top_level,
+        allow_files=recipe.allow_files,
     )
 
 
@@ -152,6 +154,8 @@ def _taken_wheel(wheel: DraftWheel, file: LockedFile, blocked: str | None) -> Pl
         published=file,
         checks=render_checks(recipe, job),
         import_names=recipe.import_names,
+        top_level=recipe.top_level,
+        allow_files=recipe.allow_files,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fleetbuild.models import Capture, Facts, Libc, Manifest, Os, Python
 from fleetbuild.probe.parsing.cpu import Cpu, read_cpu
 from fleetbuild.probe.parsing.gpu import read_gpus
-from fleetbuild.probe.parsing.release import read_release
+from fleetbuild.probe.parsing.release import read_previous, read_release
 from fleetbuild.probe.parsing.text import lines, short, too_long
 
 MAX_WARNINGS = 32
@@ -42,7 +42,7 @@ def facts_of(capture: Capture) -> Facts:
     """Return the facts in a capture; missing or malformed values are unknown."""
     cpu = read_cpu(capture)
     gpus = read_gpus(capture)
-    release, damaged = read_release(capture)
+    releases = read_release(capture)
     pythons, foreign = _pythons(capture, cpu)
     free, file_system = _disk(capture)
     return Facts(
@@ -66,20 +66,22 @@ def facts_of(capture: Capture) -> Facts:
         disk_gb=free,
         install_filesystem=file_system,
         toolchain=_toolchain(capture),
-        release=release,
+        release=releases.manifests,
+        damaged=releases.damaged,
+        previous=read_previous(capture),
         warnings=(
             *too_long(capture),
             *cpu.warnings,
             *gpus.warnings,
             *foreign,
-            *damaged,
+            *releases.warnings,
         )[:MAX_WARNINGS],
     )
 
 
 def releases_of(capture: Capture) -> Mapping[str, Manifest]:
     """Return the manifests of a node's current releases, by release name."""
-    return read_release(capture)[0]
+    return read_release(capture).manifests
 
 
 def unreachable(reason: str, fix: str = "") -> Facts:

@@ -8,8 +8,9 @@ from fleetbuild.models import Capture
 
 SECTIONS = (
     "uname", "cpuinfo", "os-release", "libc", "libstdcxx", "meminfo", "nproc", "disk", "python",
-    "nvidia-smi", "lspci", "toolchain", "release",
+    "nvidia-smi", "lspci", "toolchain", "release", "release-files",
     "sve", "device-tree", "mig",  # only on nodes with such hardware
+    "previous",  # only on nodes that had a release before
 )  # fmt: skip
 _MAX_MARKS = 8 * len(SECTIONS)  # script.sh prints two a section
 _LONGEST_MARK = 64  # characters after the nonce

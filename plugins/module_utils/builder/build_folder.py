@@ -10,6 +10,7 @@ from .source_tree import sha256
 
 STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
 COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
+CONTEXT = re.compile(r"\s*(?:\d+ )?(?:\|.*)?$")  # the code that a compiler quotes; an empty line
 COMPILER_ERROR = re.compile(
     r"[:)] (?:fatal )?error(?: [A-Z]*\d+)?:|\bundefined reference to\b|^CMake Error\b"
     r"|^error\[E\d+\]:|^(?:nvcc|ptxas) (?:fatal|error)\b"
@@ -100,14 +101,15 @@ class Folder:
         """How far the compiler is, by the log."""
         data = tail(self.log, 1 << 22)
         steps = STEPS.findall(data)
-        lines = data[-2000:].decode("utf-8", "replace").split("\n")
+        lines = data[-8000:].decode("utf-8", "replace").split("\n")
+        told = (line.strip() for line in reversed(lines) if not CONTEXT.match(line))
         seconds = status.get("seconds") or time.time() - status.get("started", time.time())
         return {
             "done": int(steps[-1][0]) if steps else None,
             "total": int(steps[-1][1]) if steps else None,
             "steps": len(COMPILED.findall(data)),
             "seconds": round(seconds, 1),
-            "last_line": next((line.strip() for line in reversed(lines) if line.strip()), "")[:200],
+            "last_line": next(told, "")[:2000],
         }
 
 

@@ -102,13 +102,13 @@ def test_rollback_asks_at_a_terminal(
         calls.append("rollback")
         return back
 
-    serving = NodeStatus(node="a", state="ok", release_id="r2")
+    serving = NodeStatus(node="a", state="ok", release_id="r2", previous="r1")
     monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {"a": serving})
     monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", rollback)
     monkeypatch.setattr("fleetbuild.cli.commands.rollback.at_terminal", lambda: True)
     result = run("rollback", FLEET, stdin=answer)
     assert result.exit_code == 0, result.output
-    assert "a: from release r2 to the one before it" in result.stdout
+    assert "\na: from release r2 to r1\n" in f"\n{result.stdout}"
     assert bool(calls) is went
     assert ("rolled back: a: from release r2 to r1" in result.stdout) is went
     assert ("Nothing was changed." in result.stdout) is not went

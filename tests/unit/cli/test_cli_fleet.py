@@ -8,6 +8,9 @@ import pytest
 from typer.testing import Result
 
 from fleetbuild.models import Facts
+from fleetbuild.store import Store
+from tests.factories import plans
+from tests.factories.files import make_wheel
 
 DATA = Path(__file__).parents[1] / "data"
 FLEET = DATA / "fleet.yml"
@@ -101,3 +104,22 @@ def test_status_of_nodes_that_were_never_probed(run: Run) -> None:
 def test_an_empty_store(run: Run) -> None:
     assert run("store", "list").stdout == "0 wheels, 0 B.\n"
     assert json.loads(run("store", "list", "--json").stdout)["wheels"] == []
+    assert run("store", "check").stdout == "Every wheel and download is intact.\n"
+    refused = run("store", "rm", "torch")
+    assert refused.exit_code == 2
+    assert "The store has no wheel torch." in refused.stderr
+
+
+def test_a_damaged_wheel_is_named_and_removed(run: Run, here: Path, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "built", "pkg", "1.0+cpu.avx2", "cp311-cp311-linux_x86_64")
+    planned = plans.make_wheel("pkg", "1.0+cpu.avx2", plans.make_target(), artifact_key="a" * 32)
+    store = Store(here / ".fleetbuild" / "store")
+    stored = store.add(wheel, planned, built_on="a", seconds=1)
+    stored.path.write_bytes(b"x" + stored.path.read_bytes()[1:])
+    checked = run("store", "check")
+    assert checked.exit_code == 7
+    assert f"Damaged and removed: {stored.path}" in checked.stdout.replace("\n", "")
+    assert run("store", "check", "--json").exit_code == 0
+    store.add(wheel, planned, built_on="a", seconds=1)
+    assert "Removed" in run("store", "rm", "pkg").stdout
+    assert store.list() == ()

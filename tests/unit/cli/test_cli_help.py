@@ -9,6 +9,7 @@ from typer.testing import Result
 COMMANDS = (
     "init", "doctor", "facts", "plan", "apply", "status", "verify", "rollback", "explain", "audit",
     "emit", "store list", "store gc", "store export",
+    "store check", "store rm",
 )  # fmt: skip
 Run = Callable[..., Result]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
 
-from fleetbuild.hardware.flags import features_of_flags
+from fleetbuild.hardware.flags import features_of_flags, rust_flags
 from fleetbuild.hardware.rungs import RUNGS, flags
 
 
@@ -65,3 +68,29 @@ def test_flags_of_a_rung_turn_on_nothing_beyond_it(
     known = RUNGS[str(rung)]
     for features in features_of_flags(flags(known, compiler, version)).values():
         assert features <= known.features
+
+
+@pytest.mark.parametrize(
+    ("rung", "flags"),
+    [
+        ("x86-64", ""),
+        ("avx", "+avx,+cmpxchg16b,+sse3,+popcnt,+sse4.1,+sse4.2,+ssse3"),
+        ("armv8.2", "+neon,+dotprod,+fp16,+lse"),
+    ],
+)
+def test_rustc_is_told_exactly_the_features_of_a_rung(rung: str, flags: str) -> None:
+    expected = f"-C target-feature={flags}" if flags else ""
+    assert rust_flags(RUNGS[rung].features) == expected
+
+
+@pytest.mark.parametrize("rung", [name for name, rung in RUNGS.items() if rung.arch == "x86_64"])
+def test_rustc_knows_every_feature_that_it_is_told(rung: str) -> None:
+    if shutil.which("rustc") is None:
+        pytest.skip("no rustc here")
+    listed = ["rustc", "--target", "x86_64-unknown-linux-gnu", "--print", "target-features"]
+    said = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    known = {line.split()[0] for line in said.splitlines() if line.startswith("    ")}
+    if "amx-tile" not in known:
+        pytest.skip("rustc is older than 1.89, which lists no unstable features")
+    told = rust_flags(RUNGS[rung].features).partition("=")[2].replace("+", "").split(",")
+    assert {name for name in told if name} <= known

@@ -174,6 +174,42 @@ def test_an_extension_without_a_recipe_is_built_against_torch(site):
     assert "planned with the recipe torch-extension: built against torch, for CPUs and GPUs" in told
 
 
+def test_what_cannot_be_built_is_blocked_with_its_reason(site):
+    made = plan({"a": facts()}, "onnxruntime==1.0")  # no index has it
+    assert made.nodes["a"].state == "blocked"
+    assert made.nodes["a"].reason.startswith("onnxruntime cannot be built: it has no sdist")
+    assert "build.policy: auto" in made.nodes["a"].fix
+    config = Config.model_validate({"build": {"policy": "auto"}})
+    tried = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
+    assert tried.nodes["a"].fix.startswith("No wheel of it is published for these nodes.")
+    make_wheel(site / "files", "onnxruntime", tag="cp311-cp311-manylinux_2_17_x86_64")
+    taken = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
+    assert taken.groups[0].wheels[0].action == "published"
+
+
+def test_a_rust_package_gets_the_features_of_its_rung(site):
+    make_wheel(site / "files", "setuptools_rust", "1.0")
+    lock = '[[package]]\nname = "libc"\nsource = "registry+https://index.example.org"\n'
+    files = {"Cargo.lock": lock, ".cargo/config.toml": "[source.x]\nreplace-with = 'y'"}
+    make_sdist(site / "files", "crab", build='["setuptools-rust"]', files=files)
+    made = plan({"a": facts("avx2", toolchain={"gcc": ("12.2.0",)})}, "crab==1.0")
+    (wheel,) = made.groups[0].wheels
+    assert "+avx2" in wheel.environment["RUSTFLAGS"]
+    assert wheel.environment["CARGO_NET_OFFLINE"] == "true"
+    assert wheel.requires.tools == {"cargo>=1.63": "to be installed by the toolchain role"}
+    old = facts("avx2", toolchain={"gcc": ("12.2.0",), "cargo": ("1.48.0",)})
+    (wheel,) = plan({"a": old}, "crab==1.0").groups[0].wheels
+    (told,) = wheel.requires.to_supply
+    assert told.startswith("a has cargo 1.48.0, but the recipe rust-extension needs 1.63 or newer")
+    make_sdist(
+        site / "files", "crab", "2.0", build='["setuptools-rust"]', files={"Cargo.lock": lock}
+    )
+    made = plan({"a": facts("avx2")}, "crab==2.0")
+    assert made.nodes["a"].state == "blocked"
+    assert "needs crates that it does not contain" in made.nodes["a"].reason
+    assert "cargo vendor" in made.nodes["a"].fix
+
+
 def test_a_tree_that_does_not_say_its_version(site):
     tree = site / "tree"
     tree.mkdir()

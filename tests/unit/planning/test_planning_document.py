@@ -72,13 +72,35 @@ def test_a_plan_with_a_right_digest_and_unknown_fields():
 
 
 def test_the_same_fleet_is_not_stale():
-    fleet = {"a": facts(release={"default": manifest("0" * 16)}, memory_gb=1.0, cpus=1),
+    installed = {"default": manifest(PLAN.groups_by_node["a"].release_id)}
+    fleet = {"a": facts(release=installed, memory_gb=1.0, cpus=1),
              "b": facts("avx512", warnings=("new",))}  # fmt: skip
     assert changes_since_plan(PLAN, fleet) == []
     assert changes_since_plan(PLAN, {"a": Facts(state="unreachable")}) == []
     assert changes_since_plan(PLAN, {}) == []
     more = (*facts().features, "a_flag_that_no_rung_asks_about")
     assert changes_since_plan(PLAN, {"a": facts(features=more)}) == []
+
+
+def test_a_plan_that_was_overtaken_is_stale():
+    """Another controller installed something newer, which an apply would replace."""
+    before, newer = manifest("1" * 16), manifest("2" * 16)
+    plan = planned({"a": facts(release={"default": before}), "b": facts("avx512")})
+    assert plan.nodes["a"].current == before.id
+    installed = manifest(plan.groups_by_node["a"].release_id)
+    for serving in ({"default": before}, {"default": installed}, {}, {"other": newer}):
+        assert changes_since_plan(plan, {"a": facts(release=serving)}) == []
+    overtaken = {"a": facts(release={"default": newer}), "b": facts("avx512")}
+    (sentence,) = changes_since_plan(plan, overtaken)
+    assert sentence == (
+        f"a: it served release {before.id} when the plan was made and serves release {newer.id}"
+        " now, which another apply or a rollback activated."
+    )
+    overtaken = {"b": facts("avx512", release={"default": newer})}
+    assert "it served no release" in changes_since_plan(plan, overtaken)[0]
+    # Captures need not say what served.
+    captured = plan.model_copy(update={"facts_source": "captures"})
+    assert changes_since_plan(captured, overtaken) == []
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,8 @@ GOOD = CPU | {
     "lspci": "0000:03:00.0 3D controller [0302]: NVIDIA Device [10de:2503] (rev a1)\n",
     "toolchain": "gcc 12.2.0\n",
     "release": json.dumps(MANIFEST),
+    "previous": "default r1\n",
+    "release-files": f"release default\nrecord {'0' * 64}\ndiffers 1 2 ./lib/a.so\n",
     "sve": "32\n",
     "device-tree": "model: NVIDIA Jetson Orin\ncompatible: nvidia,tegra234\n",
     "mig": "0, A100, Enabled\nGPU 0: A100\n  MIG 1g.10gb     Device  0: (UUID: MIG-0)\n",
@@ -312,3 +314,9 @@ json_values = st.recursive(
 def test_no_value_in_a_manifest_is_an_error(key: str, value: object) -> None:
     facts = read(release=json.dumps(MANIFEST | {key: value}))
     assert len(facts.release) + len(facts.warnings) == 1
+
+
+def test_the_release_before_is_read_as_an_id_alone() -> None:
+    text = "default 5a83\nother r1\n../etc passwd\nrm -rf\nx\n"
+    assert read(previous=text).previous == {"default": "5a83", "other": "r1"}
+    assert read().previous == {}

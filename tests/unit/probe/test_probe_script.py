@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -376,3 +377,22 @@ def test_the_current_releases(tmp_path: Path) -> None:
     text = run(tmp_path)["release"]
     assert text == '{"of": "current"}\n{"of": "nightly/current"}\n'
     assert "release" not in run(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_release_that_a_rollback_would_switch_to(shell: str, tmp_path: Path) -> None:
+    if not shutil.which(shell.split(maxsplit=1)[0]):
+        pytest.skip(f"no {shell} here")
+    assert "previous" not in run(tmp_path, shell)
+    ids = {"r0": True, "r1": True, "r2": False, "gone": None, "r4": True}
+    for root in (tmp_path, tmp_path / "side"):
+        for name, verified in ids.items():
+            if verified is not None:
+                (root / "releases" / name).mkdir(parents=True)
+                program(root / "releases" / name / "bin", "python", "")
+                manifest = json.dumps({"id": name, "verified": verified}, indent=2)
+                (root / "releases" / name / "manifest.json").write_text(manifest)
+        (root / "current").symlink_to("releases/r4")
+        (root / "history").write_text("".join(f"{name}\n" for name in ids))
+    (tmp_path / "side" / "history").write_text("r4\n")
+    assert run(tmp_path, shell)["previous"] == "default r1\n"

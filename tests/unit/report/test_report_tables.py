@@ -8,7 +8,7 @@ from fleetbuild.models import Facts, Gpu, Libc, NodeStatus, Os, Python
 from fleetbuild.report import Output
 from fleetbuild.report.doctor import document, ending, table
 from fleetbuild.report.facts import facts_document, facts_ending, facts_table
-from fleetbuild.report.status import status_document, status_ending, status_table
+from fleetbuild.report.status import going_back, status_document, status_ending, status_table
 from fleetbuild.tasks.doctor import Finding
 
 GOOD = Facts(
@@ -119,3 +119,17 @@ def test_yes_and_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
         assert Output().ask("Go?") is meaning
     assert capsys.readouterr().out.startswith("Go? [y/N] ")
+
+
+def test_a_rollback_is_asked_about_by_release_and_nodes() -> None:
+    nodes = {
+        name: NodeStatus(node=name, state="ok", release_id=now, previous=before)
+        for name, now, before in (("n1", "r3", "r2"), ("n2", "r3", "r2"), ("n3", "r3", None))
+    }
+    nodes["n4"] = NodeStatus(node="n4", state="unreachable")
+    assert going_back(nodes) == [
+        "n[1-2]: from release r3 to r2",
+        "n3: stays at release r3: no earlier verified release is there",
+        "n4: no release, or not reached",
+    ]
+    assert going_back({"n4": nodes["n4"]}) == ["No node serves a release."]

@@ -59,3 +59,24 @@ def test_every_family_has_a_package_for_openblas(toolchain: ModuleType) -> None:
     for family in toolchain.FAMILIES:
         named = toolchain.names(packages["toolchain_packages"][family], ["openblas"], "", {})
         assert "openblas" in named["openblas"][0]
+
+
+def test_a_tool_is_there_if_it_is_new_enough(
+    toolchain: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(toolchain, "version", lambda name: "1.65.0" if name == "cargo" else "9.9")
+
+    def missing(tool: str) -> bool:
+        return tool in toolchain.look("/none", "none", [tool], [])[1]
+
+    assert not missing("cargo")
+    assert not missing("cargo>=1.63")
+    assert missing("cargo>=1.70")
+
+
+def test_every_family_has_a_package_for_cargo(toolchain: ModuleType) -> None:
+    packages = yaml.safe_load((ROLES / "toolchain/defaults/main.yml").read_text())
+    for family in toolchain.FAMILIES:
+        named = toolchain.names(packages["toolchain_packages"][family], ["cargo>=1.63"], "", {})
+        assert named == {"cargo>=1.63": ["cargo"]}

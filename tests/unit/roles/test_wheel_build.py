@@ -109,7 +109,10 @@ def test_unreadable_status_is_none(build: Any) -> None:
 
 
 def test_progress_reads_steps_and_compiler_calls(build: Any) -> None:
-    Path(build.log).write_text("gcc -O2 -c a.c\n  [3/12] Building CXX object b.o\nlast words\n\n")
+    quoted = "   12 | int main()\n      |     ^~~~\n\n"  # by a compiler, from its source
+    Path(build.log).write_text(
+        f"gcc -O2 -c a.c\n  [3/12] Building CXX object b.o\nlast words\n{quoted}"
+    )
     progress = build.progress({"seconds": 7})
     assert progress == {
         "done": 3,

@@ -10,6 +10,7 @@ import tarfile
 import pytest
 
 from fleetbuild.errors import InstallError, RecipeError, ResolutionError
+from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.recipes import parse_recipe
 from fleetbuild.store import IndexSettings, Store
@@ -198,8 +199,13 @@ def test_the_store_keeps_a_commit(forge, tmp_path):
     path = store.fetch(file)
     assert path == tmp_path / "store" / "files" / f"git-{commit}" / "pkg-1.0.tar.gz"
     assert "pkg-1.0/third_party/lib/lib.c" in names(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"more")
+    assert store.fetch(file).read_bytes() == whole  # hashed again, and packed again
     (forge / "pkg").rename(tmp_path / "away")
     assert store.fetch(file) == path
+    hashed = path.with_name(f"{path.name}.sha256")
+    assert hashed.read_text().strip() == sha256_of(path)
     flat = file.model_copy(update={"url": file.url + "#flat"})
     assert flat.identity == f"git-{commit}-flat"
     with pytest.raises(InstallError):

@@ -45,7 +45,6 @@ def test_pips_variables_are_translated(tmp_path):
     assert made.environment == {
         "UV_DEFAULT_INDEX": "https://me:pass%40word@index.example.org/simple",
         "UV_INDEX": "https://a.example.org https://b.example.org",
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_FIND_LINKS": f"{tmp_path},https://c.example.org/links.html",
         "SSL_CERT_FILE": "/ca.pem",
         "UV_INSECURE_HOST": "d.example.org",

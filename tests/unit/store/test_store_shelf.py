@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,11 +81,64 @@ def test_damaged_wheels_are_as_good_as_absent(store, wheel):
     content = added.path.read_bytes()
     added.path.write_bytes(b"x" * len(content))
     assert store.find(planned_wheel()) is None
+    store.add(wheel, planned_wheel(), built_on="a", seconds=1)
     added.path.write_bytes(b"short")
     assert store.list() == ()
     store.add(wheel, planned_wheel(), built_on="a", seconds=1)
     assert store.find(planned_wheel()) is not None
     (added.path.parent / "provenance.json").write_text("{}")
+    assert store.list() == ()
+
+
+def flip(path):
+    content = path.read_bytes()
+    path.write_bytes(b"x" + content[1:])
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime + 5))
+
+
+def test_a_damaged_wheel_is_removed_when_an_apply_finds_it(store, wheel):
+    added = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    old = added.path.stat()
+    flip(added.path)
+    os.utime(added.path, (old.st_atime, old.st_mtime))  # as a disk does it
+    assert store.floors() == {KEY: (Floors("2.28"),)}  # a plan reads no wheel that looks as stored
+    assert store.find(planned_wheel()) is None
+    assert store.floors() == {}  # so the next plan builds it
+    assert not added.path.exists()
+    store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    assert store.find(planned_wheel())
+
+
+def test_a_plan_does_not_reuse_a_wheel_that_was_changed(store, wheel):
+    added = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    os.utime(added.path, (0, added.path.stat().st_mtime + 5))
+    assert store.floors() == {KEY: (Floors("2.28"),)}  # touched, not changed
+    flip(added.path)
+    assert store.floors() == {}
+    assert store.list() == ()
+
+
+def test_a_check_reads_everything_and_removes_what_is_damaged(store, wheel):
+    good = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    bad = store.add(wheel, planned_wheel(key="f" * 32), built_on="a", seconds=1)
+    short = store.add(wheel, planned_wheel(key="e" * 32), built_on="a", seconds=1)
+    file, _ = store.add_file(lambda path: path.write_bytes(b"content"), "x.tar.gz")
+    kept, _ = store.add_file(lambda path: path.write_bytes(b"other"), "y.tar.gz")
+    assert store.check() == ()
+    flip(bad.path)
+    short.path.write_bytes(b"short")
+    flip(file)
+    assert set(store.check()) == {bad.path, short.path.parent, file}
+    assert store.check() == ()
+    assert store.list() == (good,)
+    assert kept.exists()
+
+
+@pytest.mark.parametrize("name", ["pkg", "pkg==1.0+cpu.avx2", KEY, KEY[:8], KEY[:8].upper()])
+def test_wheels_are_removed_by_name_version_or_hash(store, wheel, name):
+    added = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    assert store.remove("pkg==9") == store.remove(KEY[:7]) == store.remove("") == ()
+    assert store.remove(name) == (added.path,)
     assert store.list() == ()
 
 
@@ -100,14 +154,14 @@ def test_only_what_is_kept_survives_gc(store, wheel):
 
 
 def test_files_are_fetched_once_by_hash(store, tmp_path):
-    source = tmp_path / "there.whl"
+    source = tmp_path / "there.zip"
     source.write_bytes(b"wheel")
     sha = hashlib.sha256(b"wheel").hexdigest()
     locked = LockedFile(
-        name="x", version="1", file="../../there.whl", sha256=sha, url=source.as_uri()
+        name="x", version="1", file="../../there.zip", sha256=sha, url=source.as_uri()
     )
     path = store.fetch(locked)
-    assert path == store.root / "files" / sha / "there.whl"
+    assert path == store.root / "files" / sha / "there.zip"
     source.unlink()
     assert store.fetch(locked) == path
 

@@ -88,3 +88,26 @@ def test_what_is_not_an_archive_is_told(tmp_path):
     (tmp_path / "x.tar.gz").write_text("no archive")
     with pytest.raises(ConfigError, match="cannot be read as a source archive"):
         survey_source(tmp_path / "x.tar.gz")
+
+
+LOCK = '[[package]]\nname = "libc"\nsource = "registry+https://index.example.org"\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        ({"Cargo.lock": LOCK}, True),
+        ({"python/Cargo.lock": LOCK}, True),
+        (
+            {"Cargo.lock": LOCK, ".cargo/config.toml": "[source.crates-io]\nreplace-with = 'v'"},
+            False,
+        ),
+        ({"Cargo.lock": LOCK, ".cargo/config.toml": "[build]\nrustflags = []"}, True),
+        ({"Cargo.lock": '[[package]]\nname = "own"\n'}, False),
+    ],
+)
+def test_a_build_by_cargo_and_whether_its_crates_are_there(tmp_path, files, missing):
+    build = '["maturin>=1", "setuptools-rust"]'
+    survey = survey_source(make_sdist(tmp_path, "crab", build=build, files=files))
+    assert survey.built_by_cargo
+    assert survey.crates_missing is missing

@@ -3,12 +3,23 @@ from typing import Any
 
 from fleetbuild.ansible.role_results import RoleResult
 from fleetbuild.labelling.labeller import Labeller, ManualLabels
-from fleetbuild.models import Event, Facts, Inventory, Login, Manifest, Node, Result
+from fleetbuild.models import (
+    Event,
+    Facts,
+    Inventory,
+    Login,
+    Manifest,
+    Node,
+    NodeResult,
+    Plan,
+    Result,
+)
 from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.rollback import rollback_task
-from fleetbuild.tasks.verify import Checks, failure_reason, verify_task
+from fleetbuild.tasks.verify import Checks, failure_reason, repair_damaged, verify_task
 from tests.factories.fleets import facts
+from tests.factories.plans import reused_plan
 from tests.factories.runs import LOG, answer, ended, event
 
 MANIFEST = Manifest(
@@ -136,3 +147,42 @@ def test_the_end_of_a_traceback_is_shown_once() -> None:
         "d. AssertionError: too big"
     )
     assert failure_reason(RoleResult(of="verify", ok=False, reason="It failed.")) == "It failed."
+
+
+def test_only_damaged_nodes_of_the_same_release_are_repaired(tmp_path: Path) -> None:
+    plan = reused_plan("a", "b", "c")
+    group = plan.groups[0]
+    state, release = StateDir(tmp_path), str(group.release_id)
+    names = group.nodes
+    old = NodeResult(node="other", state="installed", release_id="r9")
+    state.save_result(
+        Result(plan_digest=plan.digest, nodes=(
+            old, *(NodeResult(node=name, state="installed", release_id=release) for name in names),
+        )), started="2026-01-01",
+    )  # fmt: skip
+    bad = {"state": "verify_failed", "damaged": True}
+    verified = Result(plan_digest="", nodes=(
+        NodeResult(node=names[0], release_id=release, **bad),  # type: ignore[arg-type]
+        NodeResult(node=names[1], release_id="another", **bad),  # type: ignore[arg-type]
+        old,
+    ))  # fmt: skip
+    asked: list[Plan] = []
+
+    def carry_out(part: Plan) -> Result:
+        asked.append(part)
+        mended = NodeResult(node=names[0], state="installed", release_id=release)
+        result = Result(plan_digest=part.digest, nodes=(mended,), changed=True)
+        state.save_result(result, started="2026-02-02")
+        return result
+
+    result = repair_damaged(verified, plan, state, carry_out)
+    (part,) = asked
+    assert (list(part.nodes), part.groups[0].nodes) == ([names[0]], (names[0],))
+    assert [node.state for node in result.nodes] == ["installed", "verify_failed", "installed"]
+    last = state.last_result()
+    assert last
+    assert last.result.plan_digest == plan.digest
+    assert {node.node for node in last.result.nodes} == {"other", *names}
+    assert "Plan and apply" in str(result.nodes[1].fix)
+    assert repair_damaged(verified, None, state, carry_out).nodes[0].state == "verify_failed"
+    assert len(asked) == 1

@@ -1,0 +1,159 @@
+"""The record of a release's files: what was installed, to tell later what is damaged.
+
+A line of `manifest.files` is `SHA256 SIZE MTIME ./PATH`; a link's hash is the hash of its
+destination's path. The manifest holds the hash of the record. The probe (script.sh)
+compares all but the hashes, in the same form; `damage` with `thorough` reads every byte.
+
+Standard library alone, Python 3.6 or newer.
+"""
+
+import contextlib
+import hashlib
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+try:
+    import ctypes
+except ImportError:  # a Python that was built without it
+    ctypes = None
+
+RECORD = "manifest.files"
+HASH = 65  # characters before the size
+READERS = 4
+# What is written beside the installed files, by the modules release and verify.
+OWN = (b"./manifest.json", b"./" + RECORD.encode("ascii"), b"./bin/fleetbuild-sanity")
+
+
+def record(release):
+    """The text of a release's record."""
+    release = os.fsencode(release)
+    paths = list(_files(release))
+    with ThreadPoolExecutor(READERS) as readers:  # a hash is computed without Python's lock
+        hashes = list(readers.map(lambda path: _sha256(os.path.join(release, path)), paths))
+    lines = [
+        found + b" " + _glance(os.path.join(release, path), path)
+        for found, path in zip(hashes, paths)
+    ]
+    return b"".join(line + b"\n" for line in sorted(lines, key=lambda line: line[HASH:]))
+
+
+def digest(text):
+    """The hash of a record, which the manifest holds."""
+    return hashlib.sha256(text).hexdigest()
+
+
+def damage(release, expected, thorough):
+    """Which files are not as they were installed: a sentence's end, empty if all are.
+
+    `expected` is the record's hash by the manifest. Without `thorough`, size and time are compared.
+    """
+    release = os.fsencode(release)
+    try:
+        with open(os.path.join(release, os.fsencode(RECORD)), "rb") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return f"{RECORD} is missing"
+    if digest(text) != expected:
+        return f"{RECORD} is not the one that was written at the install"
+    known = {line[HASH:].split(b" ", 2)[2]: line for line in text.splitlines()}
+    there = list(_files(release))
+    found = [(path, "missing") for path in set(known).difference(there)]
+    found += [
+        (path, "added") for path in there if path not in known and b"/__pycache__/" not in path
+    ]
+
+    def differs(path):
+        full, line = os.path.join(release, path), known[path]
+        try:
+            if thorough:
+                return _sha256(full) != line[: HASH - 1]
+            return b"/__pycache__/" not in path and _glance(full, path) != line[HASH:]
+        except OSError:
+            return True  # the disk does not give it back
+
+    same = [path for path in there if path in known]
+    with ThreadPoolExecutor(READERS) as readers:
+        found += [
+            (path, "changed") for path, other in zip(same, readers.map(differs, same)) if other
+        ]
+    return told(found)
+
+
+def told(found):
+    """The first files by name, and how many more there are."""
+    named = [f"{os.fsdecode(path)[2:202]} ({how})" for path, how in sorted(found)[:3]]
+    if len(found) > 3:
+        named.append(f"and {len(found) - 3} more")
+    return ", ".join(named)
+
+
+def persist(release):
+    """Bring a release's files to the disk: one call of syncfs, or of sync where that is missing."""
+    try:
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        os.sync()
+        return
+    folder = os.open(release, os.O_RDONLY)
+    try:
+        if syncfs(folder):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), release)
+    finally:
+        os.close(folder)
+
+
+def persist_names(folder):
+    """Bring to the disk which names a folder holds."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write(path, content, mode=0o644):
+    """Write a file in one atomic step that a loss of power does not undo, never through a link."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + ".new")
+    with open(path + ".new", "xb") as file:
+        os.chmod(path + ".new", mode)
+        file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+    persist_names(os.path.dirname(path))
+
+
+def _files(release):
+    """The paths of files and links, as `find .` writes them; without names that break a line."""
+    release = os.fsencode(release)
+    for folder, folders, names in os.walk(release):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        below = folder[len(release) :]
+        for name in names + links:
+            path = b"." + below + b"/" + name
+            if not path.startswith(OWN) and b"\n" not in path:
+                mode = 0
+                with contextlib.suppress(OSError):
+                    mode = os.lstat(os.path.join(folder, name)).st_mode
+                if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                    yield path
+
+
+def _glance(full, path):
+    about = os.lstat(full)
+    return b"%d %d %s" % (about.st_size, int(about.st_mtime_ns // 10**9), path)
+
+
+def _sha256(path):
+    """The hash of a file's bytes or of a link's path, in hexadecimal."""
+    found = hashlib.sha256()
+    if os.path.islink(path):
+        found.update(os.readlink(path))
+    else:
+        with open(path, "rb") as file:
+            for chunk in iter(lambda: file.read(1 << 20), b""):
+                found.update(chunk)
+    return found.hexdigest().encode("ascii")
