@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fleetbuild.errors import UsageError
@@ -90,7 +91,8 @@ class FleetStore:
         written = export_plan(plan, store, Path(folder))
         if written:
             names = [index.parent.name for index in written]
-            write_variants(plan, store, names, Path(folder))
+            with _writing(Path(folder)):
+                write_variants(plan, store, names, Path(folder))
         refuse_lacking(plan, store, written)
         return written
 
@@ -100,8 +102,14 @@ def export_plan(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
 
     A folder that cannot be written is a usage error.
     """
-    try:
+    with _writing(folder):
         return export_indexes(plan, store, folder)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(
             f"{error.filename or folder} cannot be written: {error.strerror}.",

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
+from fleetbuild.errors import UsageError
 from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Plan, PlannedGroup, Target
+from fleetbuild.models._base import Frozen
 from fleetbuild.store import Store
 
 _HEAD = """\
@@ -32,50 +33,81 @@ Replace HERE with the address of this folder, such as `https://wheels.example.co
 """
 
 
+class Variant(Frozen):
+    """A built wheel of an export: its file, what it is built for, and the machines it is for."""
+
+    group: str  # the folder with its index
+    package: str
+    version: str
+    file: str  # its path in the export
+    sha256: str
+    size: int
+    cuda: str | None
+    target: Target
+    machine: Target  # the group's target
+
+
 def write_variants(plan: Plan, store: Store, groups: Iterable[str], folder: Path) -> Path:
-    """Write the table of the built wheels of these groups; return the path of the text."""
+    """Write the table of the built wheels of these groups; return the path of the text.
+
+    Rows of other groups that earlier exports left in this folder stay in the table.
+    """
     names = set(groups)
-    wanted = [group for group in plan.groups if group.name in names]
-    rows = [row for group in wanted for row in _rows(group, store)]
-    document = {"format_version": "1.0", "variants": rows}
+    exported = [group for group in plan.groups if group.name in names]
+    rows = [row for group in exported for row in _rows(group, store)]
+    rows += [row for row in _earlier(folder / "variants.json") if row.group not in names]
+    rows.sort(key=lambda row: (row.group, row.package))
+    document = {"format_version": "1.0", "variants": [row.model_dump(mode="json") for row in rows]}
     (folder / "variants.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     path = folder / "variants.md"
-    path.write_text(_text(wanted, rows), encoding="utf-8")
+    path.write_text(_text(rows), encoding="utf-8")
     return path
 
 
-def _rows(group: PlannedGroup, store: Store) -> Iterable[dict[str, Any]]:
+def _earlier(path: Path) -> list[Variant]:
+    """Return the rows of an earlier export whose wheels are still there."""
+    if not path.exists():
+        return []
+    try:
+        rows = [Variant.model_validate(row) for row in json.loads(path.read_bytes())["variants"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise UsageError(
+            f"{path} is not a table that fleetbuild wrote.", "Name another folder, or remove it."
+        ) from None
+    return [row for row in rows if (path.parent / row.file).is_file()]
+
+
+def _rows(group: PlannedGroup, store: Store) -> Iterable[Variant]:
     for wheel in group.wheels:
         if stored := store.find(wheel):
-            yield {
-                "group": group.name,
-                "package": wheel.package,
-                "version": wheel.wheel_version,
-                "file": f"{group.name}/files/{stored.path.name}",
-                "sha256": stored.sha256,
-                "size": stored.path.stat().st_size,
-                "cuda": wheel.cuda,
-                "ptx": wheel.target.ptx,
-                "target": wheel.target.model_dump(mode="json", exclude={"ptx", "blas"}),
-                "requirement": f"{wheel.package}=={wheel.wheel_version}",
-            }
+            yield Variant(
+                group=group.name,
+                package=wheel.package,
+                version=wheel.wheel_version,
+                file=f"{group.name}/files/{stored.path.name}",
+                sha256=stored.sha256,
+                size=stored.path.stat().st_size,
+                cuda=wheel.cuda,
+                target=wheel.target,
+                machine=group.target,
+            )
 
 
-def _text(groups: Sequence[PlannedGroup], rows: Sequence[dict[str, Any]]) -> str:
+def _text(rows: Sequence[Variant]) -> str:
     lines = ["| folder | package | CUDA | size | sha256 |", "|---|---|---|---|---|"]
     lines += [
-        f"| `{row['group']}` | {row['package']} {row['version']} | {row['cuda'] or '-'} | "
-        f"{row['size'] / 1e6:.1f} MB | `{row['sha256']}` |"
+        f"| `{row.group}` | {row.package} {row.version} | {row.cuda or '-'} | "
+        f"{row.size / 1e6:.1f} MB | `{row.sha256}` |"
         for row in rows
     ]
+    machines = {row.group: row.machine for row in rows}
     needs = ["", "| folder | Python | C library | CPU | GPU |", "|---|---|---|---|---|"]
-    needs += [f"| `{group.name}` | {_machine(group)} |" for group in groups]
-    commands = [_commands(group, rows) for group in groups]
+    needs += [f"| `{group}` | {_machine(machine)} |" for group, machine in machines.items()]
+    commands = [_commands(group, rows) for group in machines]
     return _HEAD + "\n".join((*lines, *needs)) + "\n" + _INSTALL + "\n".join(commands)
 
 
-def _machine(group: PlannedGroup) -> str:
-    target = group.target
+def _machine(target: Target) -> str:
     libc = f"{target.libc.family} {target.libc.floor} or newer"
     sms = f"SM {', '.join(target.sms)}" if target.sms else "-"
     return f"{python_of(target.python)} | {libc} | {_cpu(target)} | {sms}"
@@ -91,7 +123,7 @@ def _baseline(arch: str) -> frozenset[str]:
     return frozenset.intersection(*(rung.features for rung in RUNGS.values() if rung.arch == arch))
 
 
-def _commands(group: PlannedGroup, rows: Sequence[dict[str, Any]]) -> str:
-    wanted = " ".join(f"'{row['requirement']}'" for row in rows if row["group"] == group.name)
-    index = f"--index-url HERE/{group.name}/simple/"
+def _commands(group: str, rows: Sequence[Variant]) -> str:
+    wanted = " ".join(f"'{row.package}=={row.version}'" for row in rows if row.group == group)
+    index = f"--index-url HERE/{group}/simple/"
     return f"```\npip install {index} {wanted}\nuv pip install {index} {wanted}\n```\n"

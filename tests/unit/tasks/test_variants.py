@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from fleetbuild.errors import UsageError
 from fleetbuild.fleet import Fleet
 from fleetbuild.planning.document.serialize import with_digest
-from fleetbuild.store import Store
 from fleetbuild.tasks.variants import write_variants
 from tests.factories.files import stocked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
@@ -75,10 +75,34 @@ def test_a_row_names_cuda_sms_and_ptx(tmp_path: Path) -> None:
     wheel = make_wheel("hnswlib", "0.8.0+cu130.sm89.ptx.avx512", target, cuda="13.0")
     plan = make_plan((make_group(("gpu",), target, (wheel,)),))
     store = stocked(tmp_path, plan)
-    assert isinstance(store, Store)
     (tmp_path / "out").mkdir()
     text = write_variants(plan, store, ["sm89-avx512-cp311"], tmp_path / "out").read_text()
     assert "| hnswlib 0.8.0+cu130.sm89.ptx.avx512 | 13.0 |" in text
     assert text.count("| SM 8.9 |") == 1
     (row,) = json.loads((tmp_path / "out" / "variants.json").read_text())["variants"]
-    assert (row["ptx"], row["target"]["sms"]) == ("8.9", ["8.9"])
+    assert (row["target"]["ptx"], row["target"]["sms"]) == ("8.9", ["8.9"])
+
+
+def test_a_second_export_keeps_the_rows_of_other_groups(tmp_path: Path) -> None:
+    folder = exported(tmp_path)
+    avx = make_target("avx")
+    wheel = make_wheel("hnswlib", "0.8.0+cpu.avx", avx)
+    plan = make_plan((make_group(("old",), avx, (wheel,)),))
+    store = stocked(tmp_path / "more", plan)
+    write_variants(plan, store, ["cpu-avx-cp311"], folder)
+    rows = json.loads((folder / "variants.json").read_text())["variants"]
+    assert [row["group"] for row in rows] == ["cpu-avx-cp311", "cpu-avx2-cp311"]
+    assert (folder / "variants.md").read_text().count("pip install --index-url") == 4
+    # A row whose wheel somebody has removed goes, too.
+    (folder / rows[1]["file"]).unlink()
+    text = write_variants(plan, store, ["cpu-avx-cp311"], folder).read_text()
+    assert "cpu-avx2-cp311" not in text
+
+
+def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    plan = make_plan()
+    store = stocked(tmp_path, plan)
+    (tmp_path / "variants.json").write_text('{"mine": 1}')
+    with pytest.raises(UsageError, match="not a table that fleetbuild wrote"):
+        write_variants(plan, store, ["cpu-avx2-cp311"], tmp_path)
+    assert (tmp_path / "variants.json").read_text() == '{"mine": 1}'
