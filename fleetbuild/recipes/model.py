@@ -103,7 +103,7 @@ class Recipe(Frozen):
     libc: tuple[Literal["glibc", "musl"], ...] = Field(("glibc", "musl"), min_length=1)
     sources: tuple[Literal["sdist", "tree"], ...] = Field(("sdist", "tree"), min_length=1)
     # Why fleetbuild cannot build the package, as a clause; only its published wheels serve then.
-    not_buildable: str = ""
+    not_buildable: Template = ""
     source: RecipeSource | None = None  # default: the index's sdist, or the user's own tree
     # Run-time requirements, if its source states them only once it is built.
     requires: tuple[Template, ...] | None = None

@@ -105,6 +105,11 @@ def render_requires(recipe: Recipe, job: Job) -> tuple[str, ...] | None:
     return _render_list(recipe, "requires", recipe.requires, job)
 
 
+def render_not_buildable(recipe: Recipe, job: Job) -> str:
+    """Return why this wheel cannot be built, as a clause; "" if it can."""
+    return _render(recipe, "not_buildable", recipe.not_buildable, job)
+
+
 def render_libraries(recipe: Recipe, job: Job) -> dict[str, str]:
     """Return name -> description of the system libraries that builder and nodes must have."""
     return _render_all(recipe, "system_libraries", recipe.system_libraries, job)

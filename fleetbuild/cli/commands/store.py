@@ -94,7 +94,7 @@ def gc(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove wheels that no release and not the last plan needs, and logs older than 30 days."""
+    """Remove wheels that neither a release nor the last plan needs, and logs of over 30 days."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 

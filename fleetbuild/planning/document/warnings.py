@@ -1,4 +1,4 @@
-"""Warnings of a plan: it can be applied, but the user should know these things.
+"""Warnings of a plan that can be applied.
 
 In: draft wheels, planned groups, facts, packages. Out: sentences. Called when a plan is assembled.
 """
