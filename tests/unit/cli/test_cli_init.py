@@ -45,7 +45,7 @@ def test_init_says_where_it_cannot_write(run: Run, here: Path) -> None:
 
 
 def test_the_commented_file_has_every_key_and_its_default() -> None:
-    uncommented = re.sub(r"^# (?=[a-z]+:|  )", "", CONFIG.split("\n\n", 1)[1], flags=re.M)
+    uncommented = re.sub(r"^# (?=[a-z_]+:|  )", "", CONFIG.split("\n\n", 1)[1], flags=re.M)
     written = yaml.safe_load(uncommented.replace('python: "3.11"', "python: null"))
     expected = Config(packages=("hnswlib==0.8.0",)).model_dump(mode="json")
     assert written == expected
