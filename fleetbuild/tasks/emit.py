@@ -40,7 +40,7 @@ from fleetbuild.models import Plan
 from fleetbuild.nix import flox_files, flox_warnings, nix_files
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
-from fleetbuild.tasks.export import release_files
+from fleetbuild.tasks.publish.export import release_files
 from fleetbuild.tasks.store_fetch import fetch_releases, lacking, way_on
 from fleetbuild.text import fold
 

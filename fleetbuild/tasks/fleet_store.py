@@ -12,10 +12,10 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store, StoredWheel
 from fleetbuild.tasks.cluster_builds import add_built_wheels
-from fleetbuild.tasks.export import export_indexes
 from fleetbuild.tasks.garbage import collect_garbage
+from fleetbuild.tasks.publish.export import export_indexes
+from fleetbuild.tasks.publish.variants import write_variants
 from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
-from fleetbuild.tasks.variants import write_variants
 
 
 class FleetStore:

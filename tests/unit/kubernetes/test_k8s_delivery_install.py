@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fleetbuild.kubernetes import Delivery, Wheel, render
-from fleetbuild.tasks.export import export_indexes, release_files
+from fleetbuild.tasks.publish.export import export_indexes, release_files
 from tests.factories.files import stocked
 from tests.factories.plans import make_plan
 

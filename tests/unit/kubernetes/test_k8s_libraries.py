@@ -9,7 +9,7 @@ from fleetbuild.kubernetes.delivery.libraries import library_warnings
 from fleetbuild.models import Config, Inventory, LockedFile, TargetLibc
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
-from fleetbuild.tasks.export import release_files
+from fleetbuild.tasks.publish.export import release_files
 from fleetbuild.wiring import FleetAccess, apply_tools
 from tests.factories.elf import make_elf
 from tests.factories.files import make_wheel as wheel_file

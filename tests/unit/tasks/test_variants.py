@@ -14,7 +14,7 @@ from uv import find_uv_bin
 from fleetbuild.errors import UsageError
 from fleetbuild.fleet import Fleet
 from fleetbuild.planning.document.serialize import with_digest
-from fleetbuild.tasks.variants import write_variants
+from fleetbuild.tasks.publish.variants import write_variants
 from tests.factories.files import stocked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 

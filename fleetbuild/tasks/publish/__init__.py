@@ -1,0 +1,1 @@
+"""What leaves the store for others: indexes of the groups, and a table of their wheels."""
