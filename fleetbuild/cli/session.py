@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -55,6 +56,16 @@ class Session:
             self.exit_code = problem.exit_code
             if self.out.verbose:
                 self.out.warn("".join(traceback.format_exception(problem)).rstrip())
+        elif isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = problem.filename or self.state_dir
+            self.out.error(
+                FleetbuildError(
+                    f"The disk of this machine is full: {where} was not written.",
+                    f"Free space (df -h {self.state_dir}) or name another --state-dir, then run the"
+                    " same command again; finished work is kept.",
+                )
+            )
+            self.exit_code = FleetbuildError.exit_code
         elif problem is not None:
             self._unexpected(problem)
             self.exit_code = 1
