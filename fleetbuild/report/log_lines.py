@@ -140,13 +140,10 @@ def still_running(board: Board, at: float) -> list[str]:
     for row in board.rows():
         if row.state == "running" and row.stage:
             who = f"{row.name}: " if row.name != "all" else ""
-            words = (
-                DOING.get(row.stage, row.stage),
-                row.step(),
-                ": ".join(filter(None, row.said(at))),
-            )
-            took = f"({duration(row.elapsed(at))} so far)"
-            lines.append(stamped(who + " ".join(filter(None, (*words, took)))))
+            doing = f"{who}still {DOING.get(row.stage, row.stage)} {row.step()}".rstrip()
+            said = shortened(": ".join(filter(None, row.said(at))), _LONGEST)
+            took = f" ({duration(row.elapsed(at))} so far)"
+            lines.append(stamped(": ".join(filter(None, (doing, said))) + took))
     return lines
 
 

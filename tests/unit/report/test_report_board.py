@@ -83,6 +83,9 @@ def test_a_stage_of_the_run_is_the_stage_of_every_group_that_goes_on() -> None:
     board.take(event("probe", "ok", node="n9", done=2, total=3), 0)
     a, b = board.rows()
     assert (a.stage, a.step()) == (b.stage, b.step()) == ("probe", "[2/3]")
+    lost = event("probe", "unreachable", node="n8", message="no route", done=3, total=3)
+    board.take(lost, 0)
+    assert (a.step(), a.said(0)) == ("[3/3]", ("", ""))  # n8 may be of another group
     board.take(event("build", "started"), 1)
     board.take(event("build", "failed", group="b", node="n3"), 2)
     board.take(event("manifests", "started"), 3)

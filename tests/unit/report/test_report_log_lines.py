@@ -168,4 +168,4 @@ def test_a_silent_log_says_what_still_runs() -> None:
     assert still_running(Board(), 1) == []
     log("install", "started", group="g", nodes=("n1", "n2"))
     (said,) = still_running(log.board, 90)
-    assert unstamped(said) == "g: copying [0/200] n[1-2] (1 min 30 so far)"
+    assert unstamped(said) == "g: still copying [0/200]: n[1-2] (1 min 30 so far)"

@@ -65,7 +65,7 @@ def test_a_silent_log_gets_a_line_from_the_clock(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(Output, "say", say)
         monkeypatch.setattr(progress, "SILENCE", 0)
         assert told.wait(30)
-    assert f"{GROUP}: building n1: hnswlib 0.8 (" in lines[0]
+    assert f"{GROUP}: still building: n1: hnswlib 0.8 (" in lines[0]
 
 
 def test_json_is_an_event_a_line_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
