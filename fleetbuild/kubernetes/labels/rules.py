@@ -26,10 +26,10 @@ By these rules Node Feature Discovery gives every node its hardware class, also 
 later. They need NFD 0.14 or newer in its default configuration:
     kubectl apply -f nodefeaturerule.yaml
 
-Each node gets exactly one class, the best that it meets, or none. Rules are evaluated in this order,
-the best class first, and each applies only if no earlier rule set a class. Results of earlier rules
-are variables (rule.matched). The first rule sets all of them, so values of another object are never
-read.
+Each node gets exactly one class, the best that it meets, or none. Rules are evaluated in this
+order, the best class first, and each applies only if no earlier rule set a class. Results of
+earlier rules are variables (rule.matched). The first rule sets all of them, so values of another
+object are never read.
 
 The rules ask for CPUID flags that NFD hides from labels; rules see all flags."""
 

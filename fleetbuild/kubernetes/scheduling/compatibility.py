@@ -6,7 +6,7 @@ validate-node` reads it there; nothing schedules by it yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
@@ -59,6 +59,6 @@ def _rules(group: PlannedGroup) -> Iterator[dict[str, object]]:
         yield {"name": "GPU", "matchFeatures": [_feature("pci.device", gpu)]}
 
 
-def _feature(name: str, expressions: dict[str, dict[str, object]]) -> dict[str, object]:
+def _feature(name: str, expressions: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
     rows = {key: Row(value) for key, value in expressions.items()}
     return {"feature": name, "matchExpressions": rows}
