@@ -49,7 +49,7 @@ class Python(Frozen):
 
 
 class Facts(Frozen):
-    """What is known about a node."""
+    """The facts about a node."""
 
     state: Literal["ok", "unreachable", "unsupported", "skipped"] = "ok"
     reason: str | None = None

@@ -81,7 +81,7 @@ class Labelled(Frozen):
 
     nodes: tuple[LabelResult, ...] = ()
     strangers: tuple[str, ...] = ()  # Nodes that match no host
-    remarks: tuple[str, ...] = ()  # how hosts were told from their names
+    remarks: tuple[str, ...] = ()  # how hosts were matched to Nodes
 
     @property
     def exit_code(self) -> int:

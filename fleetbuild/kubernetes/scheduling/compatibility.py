@@ -60,5 +60,5 @@ def _rules(group: PlannedGroup) -> Iterator[dict[str, object]]:
 
 
 def _feature(name: str, expressions: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    rows = {key: Row(value) for key, value in expressions.items()}
+    rows = {key: Row(dict(value)) for key, value in expressions.items()}
     return {"feature": name, "matchExpressions": rows}

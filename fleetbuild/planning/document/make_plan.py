@@ -50,7 +50,7 @@ _RUNG_FEATURES = frozenset(feature for rung in RUNGS.values() for feature in run
 
 @dataclass(frozen=True)
 class _PlanInputs:
-    """The inputs of a plan, and what follows from them for each group."""
+    """The inputs of a plan, and the values that each group gets from them."""
 
     inventory: Inventory
     facts: Mapping[str, Facts]
@@ -274,7 +274,7 @@ def _nodes(
 
 
 def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
-    """Return what decides a node's class; the inventory's settings override the probe."""
+    """Return the hardware that decides a node's class; the inventory overrides the probe."""
     if facts is None or facts.arch is None:
         return None
     features = frozenset(facts.features) & _RUNG_FEATURES
