@@ -27,15 +27,9 @@ later. They need NFD 0.14 or newer in its default configuration:
     kubectl apply -f nodefeaturerule.yaml
 
 Each node gets exactly one class, the best that it meets, or none. Rules are evaluated in this
-<<<<<<< HEAD
 order, the best class first, and each applies only if no earlier rule set a class. Results of
 earlier rules are variables (rule.matched). The first rule sets all of them, so values of another
 object are never read.
-=======
-order, the best class first, and each applies only if no earlier rule set a class. Results of earlier rules
-are variables (rule.matched). The first rule sets all of them, so values of another object are never
-read.
->>>>>>> main
 
 The rules ask for CPUID flags that NFD hides from labels; rules see all flags."""
 
