@@ -140,7 +140,7 @@ def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iter
 
 
 def _beyond(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
-    promised = f"for SM {', '.join(target.sms)} alone" if target.sms else "for CPUs"
+    promised = f"only for SM {', '.join(target.sms)}" if target.sms else "for CPUs"
     extra = {sm for sm in elf.sms + elf.ptx if _base(sm) not in target.sms}
     if more := extra - _granted(package, target.sms):
         yield f"{elf.path} contains GPU code for SM {_sorted(more)}, but it must be {promised}"

@@ -68,7 +68,7 @@ def nodes_to_block(
         )
         fix = (
             f"Write a recipe: fleetbuild init recipe {name}=={package.version} drafts one from "
-            "this source. To build for the CPU alone, set fleetbuild_sms: [] for the node."
+            "this source. To build only for the CPU, set fleetbuild_sms: [] for the node."
         )
         blocked |= {node: (reason, fix) for node in nodes if gpus[node]}
     return blocked

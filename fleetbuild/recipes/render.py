@@ -57,6 +57,7 @@ class Job(Frozen):
             "features": target.features,
             "sms": target.sms,
             "ptx": target.ptx,
+            "blas": target.blas,
             "served": [sm for sm in SMS if any(runs_on(built, sm) for built in target.sms)],
             "cuda": self.cuda,
             "cuda_wheels": wheels_for(self.cuda, target.arch, target.sms, find_torch(self.version)),

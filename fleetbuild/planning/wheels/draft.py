@@ -28,7 +28,7 @@ from fleetbuild.text import version_key
 
 
 class DraftWheel(Frozen):
-    """A wheel before its build requirements are locked."""
+    """A wheel whose build requirements are not locked yet."""
 
     package: Package
     target: Target

@@ -105,7 +105,7 @@ def test_our_wheels_hold_gpu_code_for_their_target_alone(tmp_path, package, buil
     version = f"1.0+{'cu130.sm86' if sms else 'cpu'}.avx"
     binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
     path = demo_wheel(tmp_path, files={"k.so": binary}, name=package, version=version)
-    promise = f"for SM {', '.join(sms)} alone" if sms else "for CPUs"
+    promise = f"only for SM {', '.join(sms)}" if sms else "for CPUs"
     finding = f"k.so contains GPU code for SM {extra}, but it must be {promise}"
     told = check(path, package=package, wheel_version=version, sms=sms)
     assert told == ((finding,) if extra else ())

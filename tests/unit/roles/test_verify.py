@@ -189,7 +189,7 @@ def test_the_sanity_check_tells_what_there_is(verify: ModuleType, release: Path)
     assert lines[1] == "made for  sm86-avx-cp311: avx, SM 8.6"
     assert lines[2] == "holds     demo 1.0+cu130.sm86.avx, numpy 2.4.0"
     assert lines[3].startswith("CPU       ")
-    assert lines[3].endswith(": has what avx asks for")
+    assert lines[3].endswith(": has all features of avx")
     assert lines[4:] == [
         "GPU 0     NVIDIA GeForce RTX 3060, SM 8.6, driver 550.54.14",
         "ok        import json",
@@ -274,7 +274,7 @@ def test_where_nvidia_smi_knows_no_sms_the_cuda_driver_tells_them(
 
 def test_a_driver_that_tells_no_sms_is_said_to(verify: ModuleType, release: Path) -> None:
     done = sanity(verify, release, about(), says=OLD_DRIVER)
-    assert "GPU 0     RTX 3060, whose SM this driver does not tell, driver 470.2" in done.stdout
+    assert "GPU 0     RTX 3060, SM unknown to this driver, driver 470.2" in done.stdout
     assert done.returncode == 0
 
 

@@ -88,7 +88,7 @@ def test_a_source_is_located_without_its_dependencies(settings, files):
 
 def test_a_source_whose_requirements_are_not_known_is_not_resolved(settings):
     answer = resolve(request_for("pkg==1.0", sources=("pkg",)), settings)
-    assert answer.problem == "What pkg requires at run time is not known."
+    assert answer.problem == "The run-time requirements of pkg are unknown."
     assert "recipe" in answer.fix
 
 
