@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 LIMIT = 64 << 20
 # What builds ask for on that machine, which has torch, triton and nvcc.
 BUILD = ["setuptools<82", "wheel", "ninja", "packaging", "psutil", "pip>=25.1"]
+# 2.21.5 ends the first module of a build with "'UnifiedTaskResult' object is not iterable".
+ANSIBLE = "ansible-core<2.20"
 SOURCES = {"torch-scatter": "2.1.2"}
 RUN = """\
 #!/bin/bash
@@ -50,7 +52,7 @@ def make(file: Path, python: str) -> int:
         platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 28, 34)]
         platforms += ["--platform=manylinux2014_x86_64"]
         target = ["--only-binary=:all:", f"--python-version={python}", *platforms]
-        _run([*pip, "download", "--dest", wheels, *target, fleetbuild, "pytest", *BUILD])
+        _run([*pip, "download", "--dest", wheels, *target, fleetbuild, ANSIBLE, "pytest", *BUILD])
         for name, version in SOURCES.items():
             shutil.copy(_sdist(name, version, python, Path(scratch, "store")), wheels)
         with tarfile.open(file, "w") as tar:
