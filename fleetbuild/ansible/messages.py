@@ -11,7 +11,10 @@ import shlex
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LABEL = re.compile(r"^(?:\[?(?:ERROR|WARNING)\]?:?|ERROR!)\s*")
 _LONGEST = 500
-_REMOVE = re.compile(r"-R \\?[\"']([A-Za-z0-9._:\[\]-]{1,255})\\?[\"']")
+_REMOVE = re.compile(
+    r"(?:-f \\?[\"'](?P<file>/[A-Za-z0-9._/@+-]{1,255})\\?[\"'] )?"
+    r"-R \\?[\"'](?P<name>[A-Za-z0-9._:\[\]-]{1,255})\\?[\"']"
+)
 
 
 def plain(text: str) -> str:
@@ -38,9 +41,10 @@ def unreachable_reason(text: str) -> str:
     if "HOST IDENTIFICATION HAS CHANGED" not in text:
         return text
     known = _REMOVE.search(text)
+    file = f"-f {known['file']} " if known and known["file"] else ""
     return (
         "HOST KEY CHANGED: another machine may be answering. Find out why; only if the node is"
-        f" really new: ssh-keygen -R {shlex.quote(known[1]) if known else 'HOST'}"
+        f" really new: ssh-keygen {file}-R {shlex.quote(known['name']) if known else 'HOST'}"
     )
 
 

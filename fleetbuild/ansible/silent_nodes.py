@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.ansible.role_results import FULL_FIX, RoleResult, is_disk_full
 from fleetbuild.ansible.steps import step_of
 from fleetbuild.models import Event, NodeResult, OnEvent, Stage
 
@@ -61,6 +61,12 @@ def result_without_reply(
 
     `serving` is the release that served before, "" if none did, None if unknown.
     """
+    if host and host.state == "unreachable" and is_disk_full(host.message):
+        # Ansible calls a node unreachable on which it cannot make its temporary folder.
+        reason = f"The disk is full: {host.message}{_release_after_loss(host, serving)}."
+        return NodeResult(
+            node=name, group=group, state="install_failed", reason=reason, fix=FULL_FIX
+        )
     if host and host.state == "unreachable":
         return NodeResult(
             node=name,

@@ -61,6 +61,11 @@ class Build(Frozen):
     )
     builders: str = Field("representative", description="representative, or a host pattern")
     cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")
+    blas: Literal["mkl", "openblas"] | None = Field(
+        None,
+        description="the linear algebra of torch and numpy; default: the recipe's choice (torch: "
+        "mkl on x86-64, openblas on Arm; numpy: openblas)",
+    )
     image: str | None = Field(
         None,
         pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]*$",

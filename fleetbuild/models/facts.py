@@ -77,4 +77,5 @@ class Facts(Frozen):
     damaged: dict[str, str] = {}  # release name -> its damage since the install
     previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
+    instance_type: str | None = None  # the Kubernetes Node's label
     warnings: tuple[str, ...] = ()

@@ -160,6 +160,7 @@ class PlannedNode(Frozen):
     python: str | None = None  # path of the interpreter for the release
     kubernetes_node: str | None = None
     taints: tuple[str, ...] = ()  # of the Kubernetes Node; builds do not run there
+    instance_type: str | None = None  # the Kubernetes Node's label
     current: str | None = None  # id of the release that serves now
     hardware: NodeHardware | None = None  # of a blocked node that was probed
 

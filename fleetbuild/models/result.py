@@ -80,7 +80,7 @@ class Labelled(Frozen):
     """The result of labelling a cluster, and its Nodes that are not hosts of the inventory."""
 
     nodes: tuple[LabelResult, ...] = ()
-    strangers: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()  # Nodes that match no host
     remarks: tuple[str, ...] = ()  # how hosts were matched to Nodes
 
     @property

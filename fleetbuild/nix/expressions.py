@@ -68,8 +68,8 @@ let
       "nixpkgs has ${{name}} ${{package.version}}, and the plan has ${{wanted.version}}."
       (package.overrideAttrs (old: {{
         preConfigure = (old.preConfigure or "") + ''
-          export CFLAGS="${{wanted.cflags}} ''${{CFLAGS-}}"
-          export CXXFLAGS="${{wanted.cxxflags}} ''${{CXXFLAGS-}}"
+          export CFLAGS=${{lib.escapeShellArg wanted.cflags}}" ''${{CFLAGS-}}"
+          export CXXFLAGS=${{lib.escapeShellArg wanted.cxxflags}}" ''${{CXXFLAGS-}}"
         '';
       }}));
   pkgs = import nixpkgs {{

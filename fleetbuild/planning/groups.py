@@ -125,6 +125,9 @@ def _wheel_targets(target: Target, recipes: Sequence[Recipe], config: Config) ->
                 "isa": rung.name,
                 "features": tuple(sorted(rung.features)),
                 "sms": (sms := recipe.sms_of(target.sms)),
+                "blas": config.build.blas
+                if recipe.offers(config.build.blas, target.arch)
+                else None,
                 "ptx": sms[-1] if sms and config.cuda_ptx else None,
             }
         )

@@ -51,6 +51,8 @@ at_most() {
   [ "$paid" -ge "$usable" ] || usable=$paid
 }
 
+own_cgroups=/proc/self/cgroup
+cgroups=/sys/fs/cgroup
 read_nproc() {
   usable=$(allowed_cpus || nproc || getconf _NPROCESSORS_ONLN || grep -c ^processor /proc/cpuinfo)
   [ "$usable" -gt 0 ] || return 1
@@ -67,6 +69,23 @@ read_nproc() {
     done
   done </proc/self/cgroup
   echo "$usable"
+}
+
+# The least bytes of memory that the cgroup of this login, and those above it, may use.
+read_memory_limit() {
+  least=
+  while IFS=: read -r _ controllers group; do
+    case ,$controllers, in ,, | *,memory,*) ;; *) continue ;; esac
+    while :; do
+      for file in "${group%/}/memory.max" "/memory${group%/}/memory.limit_in_bytes"; do
+        read -r limit <"$cgroups$file" || continue
+        case $limit in '' | *[!0-9]* | ????????????????*) continue ;; esac # max, or as good as
+        [ -n "$least" ] && [ "$least" -le "$limit" ] || least=$limit
+      done
+      case $group in /?*) group=${group%/*} ;; *) break ;; esac
+    done
+  done <"$own_cgroups"
+  [ -n "$least" ] && echo "$least"
 }
 
 # Bytes of an SVE register, as programs get them; /proc/cpuinfo does not have them.
@@ -486,7 +505,7 @@ relay() {
 # together NAME...: sections that may take their time, all at once, while the quick ones are read.
 together() {
   if [ $# -eq 0 ]; then
-    for quick in uname cpuinfo os-release libc meminfo nproc; do framed $quick; done
+    for quick in uname cpuinfo os-release libc meminfo memory-limit nproc; do framed $quick; done
     [ -r "$sve" ] && framed sve
     [ -r "$tree/compatible" ] && framed device-tree
     return

@@ -56,7 +56,7 @@ def manifest(release):
 
 
 def try_release(release, about, node):
-    """{ok, reason, fix, output, at}: `about` has imports, checks, timeout and ailments."""
+    """{ok, reason, fix, output, at}: `about` has imports, checks, timeout and known_failures."""
     steps = ["import " + name for name in about["imports"]] + about["checks"]
     text, code = run(os.path.join(release, "bin", "python"), steps, about["timeout"])
     return judge(text, code, steps, about, names(node, manifest(release).get("group", "")))
@@ -121,7 +121,7 @@ def why(output, code, finished, about, known):
             "It did not end within {} s.".format(about["timeout"]),
             "Check the node, or allow more time.",
         )
-    explained = explain(output, ending(code), about["ailments"], known)
+    explained = explain(output, ending(code), about["known_failures"], known)
     if explained:
         return explained
     if code == 0 and not finished:
@@ -136,15 +136,15 @@ def ending(code):
     return next((one.name for one in signal.Signals if one == number), "")
 
 
-def explain(text, ended_by, ailments, known):
-    """(reason, fix) by the first ailment that fits, else None."""
-    for ailment in ailments:
-        matches = (re.search(pattern, text, re.M) for pattern in ailment.get("patterns", ()))
+def explain(text, ended_by, known_failures, known):
+    """(reason, fix) by the first known failure that fits, else None."""
+    for failure in known_failures:
+        matches = (re.search(pattern, text, re.M) for pattern in failure.get("patterns", ()))
         match = next(filter(None, matches), None)
-        if match is None and not (ended_by and ended_by == ailment.get("signal")):
+        if match is None and not (ended_by and ended_by == failure.get("signal")):
             continue
         found = next(filter(None, match.groups()), "") if match else ""
-        return ailment["says"].format("", found, **known), ailment["fix"].format("", found, **known)
+        return failure["says"].format("", found, **known), failure["fix"].format("", found, **known)
     return None
 
 

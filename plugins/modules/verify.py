@@ -11,7 +11,7 @@ description:
 options:
   root: {description: The folder that holds the releases of one name., type: path, required: true}
   release_id: {description: The release. Empty for the current one., type: str, default: ""}
-  ailments:
+  known_failures:
     description:
       - Known failures. Each has C(patterns) (regular expressions), C(says) and C(fix).
     type: list
@@ -128,7 +128,7 @@ def main():
         argument_spec={
             "root": {"type": "path", "required": True},
             "release_id": {"type": "str", "default": ""},
-            "ailments": {"type": "list", "elements": "dict", "default": []},
+            "known_failures": {"type": "list", "elements": "dict", "default": []},
             "node": {"type": "str", "default": "this node"},
             "mark": {"type": "bool", "default": False},
             "unmark": {"type": "bool", "default": False},
@@ -145,7 +145,8 @@ def main():
     params = module.params
     release = find(params["root"], params["release_id"])
     about = {
-        name: params[name] for name in ("imports", "checks", "timeout", "features", "ailments")
+        name: params[name]
+        for name in ("imports", "checks", "timeout", "features", "known_failures")
     }
     if params["mark"]:
         module.exit_json(changed=mark(release, about, module.check_mode))

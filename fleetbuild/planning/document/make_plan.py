@@ -266,6 +266,7 @@ def _nodes(
             python=assessed.python.path if assessed.python and group else None,
             kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
             taints=facts[node.name].taints if node.name in facts else (),
+            instance_type=facts[node.name].instance_type if node.name in facts else None,
             current=current.id if current else None,
             hardware=_hardware(node, facts.get(node.name)) if state == "blocked" else None,
         )

@@ -73,6 +73,7 @@ def artifact_key(
             "features": target.features,
             "sms": target.sms,
             **({"ptx": target.ptx} if target.ptx else {}),
+            **({"blas": target.blas} if target.blas else {}),
             "toolkit": cuda,
             "python": target.python,
             "libc": target.libc.family,

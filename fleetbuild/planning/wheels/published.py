@@ -58,6 +58,7 @@ def choose_published(
     reasons = [
         *_cpu(package, target, code),
         *_ptx(target, code),
+        *((f"it is not known to use {target.blas} (build.blas)",) if target.blas else ()),
         *(_gpus_of_torch(target, members, file, torch) if torch else _gpus(target, code)),
         *(_companion(file, torch, published_torch) if torch and package.name in COMPANIONS else ()),
     ]

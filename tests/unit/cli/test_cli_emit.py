@@ -105,7 +105,7 @@ def test_nix_and_flox_get_the_wheels_beside_their_files(
 def test_nix_needs_wheels(run: Run) -> None:
     refused = run("emit", "nix")
     assert refused.exit_code == 4
-    assert "so there is no Nix expression to write" in refused.stderr
+    assert "so no Nix expression can be written" in refused.stderr
 
 
 def test_an_init_container_installs_what_the_store_holds(run: Run, stocked: Path) -> None:

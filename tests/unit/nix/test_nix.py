@@ -33,6 +33,7 @@ NIXPKGS = """\
 { system, config, overlays ? [ ] }:
 let
   lib = rec {
+    escapeShellArg = text: "'" + builtins.replaceStrings [ "'" ] [ "'\\''" ] text + "'";
     warnIf = condition: message: value: if condition then builtins.trace message value else value;
   };
   package = version: {
@@ -154,11 +155,12 @@ def test_nixpkgs_builds_the_target_of_the_group(
     }
     assert torch["preConfigure"].startswith("echo before\n")
     done = subprocess.run(
-        ["bash", "-c", torch["preConfigure"] + 'printf "%s" "$CFLAGS"'],
+        ["bash", "-c", torch["preConfigure"] + 'printf "%s|%s" "$CFLAGS" "$CXXFLAGS"'],
         env={"PATH": os.environ["PATH"], "CFLAGS": "-g"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout == "before\n-O3 -march=x86-64-v3 -g"
+    flags = FLAGS["CXXFLAGS"] + " "
+    assert done.stdout == f"before\n-O3 -march=x86-64-v3 -g|{flags}"
     assert "trace" not in told
     hnswlib, told = evaluated(tmp_path, f"{expression}.hnswlib.preConfigure")
     assert "-O3 -mavx2" in hnswlib

@@ -393,6 +393,39 @@ def test_a_second_try_finds_the_objects_of_the_first(name: str, version: str) ->
     assert render_settings(recipe, job)["build-dir"] == "build/fleetbuild"
 
 
+def test_build_blas_chooses_openblas_for_torch_on_x86() -> None:
+    recipe, job = _with_blas("torch", "2.13.0", "x86-64-v2", "openblas")
+    said = render_environment(recipe, job)
+    assert said["BLAS"] == "OpenBLAS"
+    assert not {"USE_STATIC_MKL", "INTEL_MKL_DIR"} & said.keys()
+    assert "mkl" not in " ".join(render_requirements(recipe, job))
+    assert "OpenBLAS" in render_libraries(recipe, job)["openblas"]
+    for blas in (None, "mkl"):
+        recipe, job = _with_blas("torch", "2.13.0", "x86-64-v2", blas)
+        assert render_environment(recipe, job)["BLAS"] == "MKL"
+        assert "openblas" not in render_libraries(recipe, job)
+
+
+def test_build_blas_chooses_mkl_for_numpy() -> None:
+    recipe, job = _with_blas("numpy", "2.3.5", "avx2", "mkl")
+    files = render_files(recipe, job)
+    assert "blas = 'mkl-sdl'\nlapack = 'mkl-sdl'\n" in files["target.ini"]
+    assert "scipy-openblas.pc" not in files
+    assert render_requires(recipe, job) == ("mkl<2025,>=2024.2",)
+    needed = render_requirements(recipe, job)
+    assert "mkl<2025,>=2024.2" in needed
+    assert "scipy-openblas32" not in needed
+    said = render_environment(recipe, job)
+    assert said["LDFLAGS"] == "-Wl,-rpath,$ORIGIN/../../../.."
+    assert said["PKG_CONFIG_PATH"] == FILES
+    assert f"-L{VENV}/lib,-l:libmkl_rt.so.2" in files["mkl-sdl.pc"]
+
+
+def _with_blas(package: str, version: str, isa: str, blas: str | None) -> tuple[Recipe, Job]:
+    recipe, job = asked(package, version, isa)
+    return recipe, job.model_copy(update={"target": job.target.model_copy(update={"blas": blas})})
+
+
 def test_numpy_has_its_targets_loops_alone_and_openblas_beside_it() -> None:
     recipe, job = asked("numpy", "2.3.5")
     files = render_files(recipe, job)

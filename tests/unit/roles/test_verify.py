@@ -21,8 +21,10 @@ from fleetbuild.hardware.gpus import SMS
 from tests.factories.role_modules import ROLES, plugin
 
 ROLE = ROLES / "verify_wheel"
-ROWS = yaml.safe_load((ROLE / "vars/main/ailments.yml").read_text())["verify_wheel_ailments"]
-AILMENTS = [row for row in ROWS if "run" in row["during"]]
+ROWS = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())[
+    "verify_wheel_known_failures"
+]
+KNOWN_FAILURES = [row for row in ROWS if "run" in row["during"]]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def verify(checks: ModuleType) -> ModuleType:
 
 def about(*snippets: str, **changes: Any) -> dict[str, Any]:
     told = {"imports": [], "checks": [*snippets], "timeout": 30, "features": []}
-    return {**told, "ailments": AILMENTS, **changes}
+    return {**told, "known_failures": KNOWN_FAILURES, **changes}
 
 
 @pytest.fixture
