@@ -189,8 +189,8 @@ class Config(Frozen):
     exclude_newer: str | None = Field(
         None,
         pattern=r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$",
-        description="ignore files that were uploaded later, such as 2026-01-31; then indexes without "
-        "upload times are not used",
+        description="ignore files that were uploaded later, such as 2026-01-31; then indexes "
+        "without upload times are not used",
     )
     allow_files: dict[str, tuple[str, ...]] = Field(
         {},
@@ -209,8 +209,8 @@ class Config(Frozen):
     )
     cuda_ptx: bool = Field(
         False,
-        description="add PTX of a group's newest SM to its wheels; a newer GPU's driver compiles it, "
-        "so the larger wheels also run on future GPUs",
+        description="add PTX of a group's newest SM to its wheels; a newer GPU's driver compiles "
+        "it, so the larger wheels also run on future GPUs",
     )
     grouping: Grouping = Grouping()
     build: Build = Build()
