@@ -41,7 +41,6 @@ FORMS = {
     "what is": r"\b[Ww]hat (?:is|are|was|were)\b",
     "where there is": r"\b[Ww]here (?:there|one|none|nothing|no|nobody)\b",
     "the one, the other": r"\bthe one\b[^.]{0,60}\bthe other\b",
-    "alone for only": r"(?<!let )(?<!leave )(?<!left )(?<!stand )\balone\b",
     "wants": r"\bwants\b",
     "anew, and its kin": r"\banew\b|\b(?:its|their) kin\b",
 }
