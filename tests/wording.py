@@ -1,8 +1,8 @@
 """Count the forms that the rules of wording exclude (CONTRIBUTING.md, "How fleetbuild speaks").
 
-It reads strings, docstrings and comments of Python, and the whole text of YAML, Markdown, shell and
-Jinja files. `python -m tests.wording` lists every place; `--record` writes the counts to
-tests/wording.yml, provided that no count has risen.
+It reads strings, docstrings and comments of Python, the whole text of YAML, shell and Jinja files,
+and Markdown without inline code. `python -m tests.wording` lists every place; `--record` writes the
+counts to tests/wording.yml, provided that no count has risen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ FORMS = {
     "what is": r"\b[Ww]hat (?:is|are|was|were)\b",
     "where there is": r"\b[Ww]here (?:there|one|none|nothing|no|nobody)\b",
     "the one, the other": r"\bthe one\b[^.]{0,60}\bthe other\b",
-    "alone for only": r"(?<!let )(?<!leave )(?<!left )(?<!stand )\balone\b",
     "wants": r"\bwants\b",
     "anew, and its kin": r"\banew\b|\b(?:its|their) kin\b",
 }
@@ -80,6 +79,8 @@ def _files(root: Path) -> list[Path]:
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
     text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        text = re.sub(r"`[^`\n]*`", "``", text)  # code and names are not prose
     if path.suffix != ".py":
         yield from enumerate(text.splitlines(), 1)
         return

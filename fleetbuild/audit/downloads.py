@@ -17,7 +17,7 @@ from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.content import commands_of, content_problems, installed_path, tag_problems
 from fleetbuild.audit.metadata import same
 
-RULES = 1  # raised with every change of content.py, so that what was remembered is checked again
+RULES = 1  # raised with every change of content.py, so that stored results are checked again
 _ENOUGH = 5
 
 

@@ -178,24 +178,24 @@ class Config(Frozen):
     )
     index: tuple[str, ...] = Field(
         (),
-        description="extra indexes and find-links, asked in this order before the user's own; the "
+        description="extra indexes and find-links, used in this order before the user's own; the "
         "first index that has a package serves it; pytorch: PyTorch's own index for the CUDA of "
         "each group, for torch and its companions",
     )
     package_index: dict[str, str] = Field(
         {},
-        description="for packages that come from one index alone: a package's name, and its index",
+        description="for packages that come only from one index: a package's name, and its index",
     )
     exclude_newer: str | None = Field(
         None,
         pattern=r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$",
-        description="ignore files that were uploaded later, such as 2026-01-31; an index that does "
-        "not tell upload times serves nothing then",
+        description="ignore files that were uploaded later, such as 2026-01-31; then indexes "
+        "without upload times are not used",
     )
     allow_files: dict[str, tuple[str, ...]] = Field(
         {},
         description="for wheels that others built: a package's name, and patterns of files to "
-        "allow in its wheel though the audit refuses them, such as NAME.pth",
+        "allow in its wheel although the audit refuses them, such as NAME.pth",
     )
     mirrors: dict[str, str] = Field(
         {},
@@ -209,8 +209,8 @@ class Config(Frozen):
     )
     cuda_ptx: bool = Field(
         False,
-        description="add PTX of a group's newest SM to its wheels, which the driver of a newer GPU "
-        "compiles for it: larger wheels that also run on GPUs of the years to come",
+        description="add PTX of a group's newest SM to its wheels; a newer GPU's driver compiles "
+        "it, so the larger wheels also run on future GPUs",
     )
     grouping: Grouping = Grouping()
     build: Build = Build()
@@ -218,12 +218,12 @@ class Config(Frozen):
     rollout: Rollout = Rollout()
     kubernetes: Kubernetes = Kubernetes()
 
-    # Where the file lies: paths in it, and the user's recipes, are beside it.
+    # The folder of the file: its paths, and the user's recipes, are relative to it.
     _folder: str | None = PrivateAttr(default=None)
 
     @property
     def folder(self) -> str | None:
-        """The folder of the file that this came from, if it came from one."""
+        """The folder of the file that this was read from, if any."""
         return self._folder
 
     def within(self, folder: str) -> Config:

@@ -74,7 +74,7 @@ class Facts(Frozen):
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     # Release name -> its current manifest on the node. A damaged release is not `verified`.
     release: dict[str, Manifest] = {}
-    damaged: dict[str, str] = {}  # release name -> what is not as it was installed
+    damaged: dict[str, str] = {}  # release name -> its damage since the install
     previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
     instance_type: str | None = None  # the Kubernetes Node's label

@@ -42,7 +42,7 @@ class IndexSettings:
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
-    # Packages that come from one index alone: normalised name -> its address, without a login.
+    # Packages that come only from one index: normalised name -> its address, without a login.
     package_index: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Files to allow in wheels that others built: normalised name -> patterns.
     allow_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
@@ -76,7 +76,7 @@ class IndexSettings:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Return name -> address of the indexes that serve named packages alone."""
+        """Return name -> address of the indexes that serve only named packages."""
         addresses = sorted(set(self.package_index.values()))
         return {f"own{number}": address for number, address in enumerate(addresses)}
 

@@ -166,9 +166,9 @@ class Emission:
         return EmittedFiles(flox_files(self.plan, wheels), (*messages, *flox_warnings(self.plan)))
 
     def _releases(self, made: str) -> tuple[dict[str, tuple[Wheel, ...]], tuple[str, ...]]:
-        """Fetch what can be fetched; return the files of each whole release, and what is missing.
+        """Fetch missing files; return the files of each complete release, and warnings.
 
-        `made` says what a group without a whole release does not get.
+        `made` names the product for the warnings about groups without a complete release.
         """
         fetched = fetch_releases(self.plan, self.store)
         wheels = release_files(self.plan, self.store)

@@ -20,7 +20,7 @@ packages:                       # the packages of the release, pinned; one envir
 # release: default              # releases with different names can be installed side by side
 # python: "3.11"                # default: each node's own python3
 # index: []                     # extra package indexes and find-links, or: pytorch
-# package_index: {}             # packages that come from one index alone: name -> index
+# package_index: {}             # packages that come only from one index: name -> index
 # exclude_newer: null           # ignore files that were uploaded later, such as 2026-01-31
 # allow_files: {}               # published wheels: name -> files to allow though the audit refuses
 # mirrors: {}                   # other places for sources: prefix of an address -> replacement

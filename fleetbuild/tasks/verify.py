@@ -1,4 +1,4 @@
-"""Verify: run the checks of the current release again on every node, and repair what is damaged.
+"""Verify: run the checks of the current release again on every node, and repair damaged ones.
 
 In: the plan that installed the release, and recipes. Out: a result for each node.
 """
@@ -107,7 +107,7 @@ def _repairable(verified: Result, plan: Plan | None, last: SavedResult | None) -
 
 
 def _part_of_plan(plan: Plan, names: Collection[str]) -> Plan:
-    """Return the plan for these nodes alone."""
+    """Return the plan for only these nodes."""
     groups = (
         group.model_copy(update={"nodes": members, "installs": Installs(install=members)})
         for group in plan.groups

@@ -53,7 +53,7 @@ def changes_since_plan(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
 
 
 def _overtaken(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
-    """Return a sentence for each node that serves a release which this plan knows nothing of.
+    """Return a sentence for each node that serves a release unknown to this plan.
 
     A node that serves nothing any more is no reason: what the plan installs there is missing.
     """

@@ -25,7 +25,7 @@ class Releases(NamedTuple):
     """The current releases of a node, by release name. One that is damaged is not `verified`."""
 
     manifests: dict[str, Manifest]
-    damaged: dict[str, str]  # what is damaged, as a sentence's end
+    damaged: dict[str, str]  # the damage, as the end of a sentence
     warnings: list[str]
 
 
@@ -74,7 +74,7 @@ def read_previous(capture: Capture) -> dict[str, str]:
 
 
 def _damaged(capture: Capture, manifests: Mapping[str, Manifest]) -> dict[str, str]:
-    """Return what is damaged by release name, from the section release-files.
+    """Return the damage by release name, from the section release-files.
 
     The section has a line `release NAME` for each current release, and below it what was found:
     `record SHA256` of its record, and a line `differs SIZE TIME PATH` for each version of a file

@@ -33,7 +33,7 @@ from fleetbuild.probe.transport.process import too_much
 if TYPE_CHECKING:
     from paramiko import Channel, PKey
 
-# paramiko logs what it also raises, and Python shows that on stderr where nobody listens.
+# paramiko logs what it also raises, and Python prints that to stderr without a handler.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 # Settings that this module applies itself.
