@@ -13,6 +13,7 @@ from fleetbuild.kubernetes.yaml_edit.dump import Note
 from fleetbuild.kubernetes.yaml_edit.insert import CannotSpliceError, Path, put
 from fleetbuild.kubernetes.yaml_edit.parse import read
 from fleetbuild.models import PlannedGroup
+from fleetbuild.text import is_nested_deeply
 
 # Where the pod stands in each kind of workload.
 TEMPLATES: dict[str, Path] = {
@@ -28,6 +29,10 @@ TEMPLATES: dict[str, Path] = {
 
 def workloads(name: str, text: str) -> list[int]:
     """Which documents of a file hold pods. A file without any is refused."""
+    if is_nested_deeply(text):
+        raise UsageError(
+            f"{name} has more than 100 brackets open at once", "close them, or write blocks"
+        )
     try:
         documents = read(text)
     except (yaml.YAMLError, RecursionError) as problem:

@@ -178,8 +178,11 @@ def requires_of(
             to_supply=_disk_shortage(recipe, builder, facts),
             in_image=(
                 *_in_image(image, need, facts, toolkit),
-                *(f"{image} must contain {name} {oldest}".rstrip() + (" or newer." if oldest else ".")
-                  for name, oldest in sorted(recipe.tools.items())),
+                *(
+                    f"{image} must contain {name} {oldest}".rstrip()
+                    + (" or newer." if oldest else ".")
+                    for name, oldest in sorted(recipe.tools.items())
+                ),
             ),
         )
     return Requires(
