@@ -43,7 +43,7 @@ def section(texts: Mapping[str, str], title: str) -> str:
 
 
 def changelog(before: str, texts: Mapping[str, str], title: str = UNRELEASED) -> str:
-    """Return the whole changelog: released sections stay, unreleased changes are written anew."""
+    """Return the whole changelog: released sections stay, the unreleased section is replaced."""
     released = re.search(r"^## (?!Unreleased)", before, re.M)
     tail = before[released.start() :] if released else ""
     return "\n".join(part for part in (HEAD, section(texts, title) if texts else "", tail) if part)

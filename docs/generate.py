@@ -1,5 +1,5 @@
-"""Write what is generated from the code: docs/reference/, the JSON Schemas of the package, and the
-parameters of roles and modules.
+"""Generate from the code: docs/reference/, the JSON Schemas of the package, and the parameters of
+roles and modules.
 
 `python docs/generate.py` writes, `python docs/generate.py --check` names the files that differ.
 """

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from fleetbuild.ansible import Secrets
 from fleetbuild.apply.context import Run
-from fleetbuild.apply.stages import carry_out
+from fleetbuild.apply.stages import REPAIR_STAGES, STAGES, Stage, carry_out
 from fleetbuild.cluster import Cluster
 from fleetbuild.cluster.read_fleet import read_fleet
 from fleetbuild.config import base_folder, find_config, load_config
@@ -47,7 +47,14 @@ from fleetbuild.state.journal import Journal
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
 from fleetbuild.tasks.doctor import Finding, examine
-from fleetbuild.tasks.emit import Emission, EmittedFiles, What, read_workload, write_files
+from fleetbuild.tasks.emit import (
+    WITH_WHEELS,
+    Emission,
+    EmittedFiles,
+    What,
+    read_workload,
+    write_files,
+)
 from fleetbuild.tasks.explain import Explanation, explain_name
 from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
@@ -226,13 +233,13 @@ class Fleet:
         self._last = plan
         return result
 
-    def _carry_out(self, plan: Plan) -> Result:
+    def _carry_out(self, plan: Plan, stages: Sequence[Stage] = STAGES) -> Result:
         access = self._access(plan.install_path)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)
             run = Run(plan, self.inventory, self._state, tools, journal, self.on_event)
-            return carry_out(run)
+            return carry_out(run, stages)
 
     def verify(self, *, repair: bool = False) -> Result:
         """Run the checks of each node's current release again.
@@ -245,7 +252,10 @@ class Fleet:
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
         task = verify_task(config.install.path, config.release, checks)
         result = self._run_task(task, plan, config)
-        return repair_damaged(result, plan, self._state, self._carry_out) if repair else result
+        if not repair:
+            return result
+        install = partial(self._carry_out, stages=REPAIR_STAGES)
+        return repair_damaged(result, plan, self._state, install)
 
     def rollback(self) -> Result:
         """Switch each node back to its previous release."""
@@ -268,9 +278,8 @@ class Fleet:
             facts = self._access(config.install.path).probe(inventory.nodes, self.on_event)
             ages = dict.fromkeys(names, now())
         last = self._state.last_result()
-        found = compare_releases(
-            names, facts, release=config.release, last=last.result if last else None, probed=ages
-        )
+        left = last.left_there(config.release) if last else {}
+        found = compare_releases(names, facts, release=config.release, left=left, probed=ages)
         if self._cluster is None and config.kubernetes.labels != "api":
             return found
         targets = label_targets(inventory, config, plan)
@@ -299,12 +308,12 @@ class Fleet:
         Labels name the release that serves on each node: by the node's last answer, else by
         `result` or the plan. `plan` is the last one by default. `delivery` says how a release gets
         into a pod. `workload` is a user's manifest, written once per group. `out` is a folder to
-        write the files to; for "containers", locked dependencies are fetched, and the wheels are
-        copied beside the files.
+        write the files to; for "containers", "nix" and "flox", locked dependencies are
+        fetched, and the wheels are copied beside the files.
         """
         plan = plan or self._plan()
         store = Store(self._state.store)
-        if kind == "containers":  # which fetches
+        if kind in WITH_WHEELS:  # which fetches
             store = open_store(
                 plan, self._state, self._configuration(self._named or plan.inventory)
             )
@@ -319,7 +328,7 @@ class Fleet:
         if out is None:
             return emitted
         paths = write_files(emitted.files, Path(out))
-        if kind == "containers":
+        if kind in WITH_WHEELS:
             paths += export_plan(plan, store, Path(out))
         return replace(emitted, paths=paths)
 

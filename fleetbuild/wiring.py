@@ -39,7 +39,6 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.config import LabelsBy
 from fleetbuild.planner.facts import probe_nodes
-from fleetbuild.planner.plan_files import releases_of_last_apply
 from fleetbuild.planning import changes_since_plan
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
@@ -169,12 +168,14 @@ def run_on_fleet(
 ) -> Result:
     """Run a task on the nodes, and update their labels to the release that serves there."""
     names = label_targets(reach.inventory, config, made)
+    last = reach.state.last_result()
+    left = last.left_there(config.release) if last else {}
     with open_labeller(config.kubernetes.labels, names, reach, cluster) as labels:
         return run_fleet_task(
             task,
             reach.inventory,
             release=config.release,
-            left=releases_of_last_apply(reach.state, made, config.release),
+            left={name: str(result.release_id) for name, result in left.items()},
             state=reach.state,
             probe=reach.probe,
             playbook=reach.run_playbook,

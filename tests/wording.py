@@ -37,6 +37,13 @@ FORMS = {
     "rid of, found finished": r"\brid of\b|\bfound finished\b",
     "that of, those that": r"\b(?:that of|those of|those that|those which|one that is)\b",
     "as it may be, what is had": r"\bas it may be\b|\bwhat is had\b",
+    "is told": r"\b(?:is|are|was|were|be) told\b",
+    "what is": r"\b[Ww]hat (?:is|are|was|were)\b",
+    "where there is": r"\b[Ww]here (?:there|one|none|nothing|no|nobody)\b",
+    "the one, the other": r"\bthe one\b[^.]{0,60}\bthe other\b",
+    "alone for only": r"(?<!let )(?<!leave )(?<!left )(?<!stand )\balone\b",
+    "wants": r"\bwants\b",
+    "anew, and its kin": r"\banew\b|\b(?:its|their) kin\b",
 }
 
 

@@ -135,7 +135,7 @@ def stream(
     """
     import ansible_runner  # noqa: PLC0415 (takes 0.1 s, and --help needs none of it)
 
-    # ansible-runner takes its settings from this file alone.
+    # ansible-runner takes its settings only from this file.
     (private / "env").mkdir(mode=0o700)
     (private / "env" / "settings").write_text('{"pexpect_timeout": 0.2}', encoding="utf-8")
 

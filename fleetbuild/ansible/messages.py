@@ -11,7 +11,10 @@ import shlex
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LABEL = re.compile(r"^(?:\[?(?:ERROR|WARNING)\]?:?|ERROR!)\s*")
 _LONGEST = 500
-_REMOVE = re.compile(r"-R \\?[\"']([A-Za-z0-9._:\[\]-]{1,255})\\?[\"']")
+_REMOVE = re.compile(
+    r"(?:-f \\?[\"'](?P<file>/[A-Za-z0-9._/@+-]{1,255})\\?[\"'] )?"
+    r"-R \\?[\"'](?P<name>[A-Za-z0-9._:\[\]-]{1,255})\\?[\"']"
+)
 
 
 def plain(text: str) -> str:
@@ -31,14 +34,17 @@ def messages(text: str) -> list[str]:
 
 
 def unreachable_reason(text: str) -> str:
-    """Why ssh did not reach a node, from what Ansible prints; with the fix for a changed host key,
-    which ssh buries in a banner."""
+    """Return why ssh did not reach a node, from Ansible's output.
+
+    For a changed host key the fix is included, because ssh hides it in a banner.
+    """
     if "HOST IDENTIFICATION HAS CHANGED" not in text:
         return text
     known = _REMOVE.search(text)
+    file = f"-f {known['file']} " if known and known["file"] else ""
     return (
         "HOST KEY CHANGED: another machine may be answering. Find out why; only if the node is"
-        f" really new: ssh-keygen -R {shlex.quote(known[1]) if known else 'HOST'}"
+        f" really new: ssh-keygen {file}-R {shlex.quote(known['name']) if known else 'HOST'}"
     )
 
 

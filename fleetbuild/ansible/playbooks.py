@@ -74,7 +74,7 @@ _UNDER_WAY = {
 
 @dataclass
 class _Awaited:
-    """A host that works on a task: the time of its last sign of life, and what was reported."""
+    """A host that works on a task: the time of its last sign of life, and its reports."""
 
     task: str
     since: float
@@ -164,7 +164,7 @@ def _laid_out(private: Path, name: str) -> Path:
     """Make a folder with our playbooks and our collection beside them; return this playbook.
 
     Ansible looks for collections beside a playbook first. So a run uses the modules and roles of
-    this fleetbuild, not those of another version that is installed, and `collections_path` of the
+    this fleetbuild, even if another version is installed, and `collections_path` of the
     user's configuration keeps its meaning.
     """
     collection, folder = ansible_dir(), private / "playbooks"
@@ -354,7 +354,7 @@ def _interruptible(
 
 
 def _stop(thread: threading.Thread, give_up: threading.Event, private: Path) -> None:
-    """Interrupt Ansible as Ctrl-C does; then kill what is left, also detached workers."""
+    """Interrupt Ansible as Ctrl-C does; then kill remaining processes and detached workers."""
     signal_run(private, signal.SIGINT, children_only=True)
     thread.join(_GRACE)
     give_up.set()

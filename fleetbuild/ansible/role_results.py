@@ -5,6 +5,7 @@ In: task events; their content comes from nodes, so it is validated. Out: `RoleR
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,8 +25,10 @@ _FACTS: dict[str, Literal["build", "install", "verify"]] = {
     "install_wheel_result": "install",
     "verify_wheel_result": "verify",
 }
+_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+FULL_FIX = "Free space on the node (df -h shows where), then run the same command again."
 _TIMED_OUT_FIX = (
-    "Find what blocks it on the node (disk, network file system, memory), then run the same"
+    "Find out what blocks it on the node (disk, network file system, memory), then run the same"
     " command again."
 )
 
@@ -61,13 +64,19 @@ class BuildProgress(BaseModel):
     last_line: str = ""
 
 
+def is_disk_full(text: str) -> bool:
+    """Return whether a node says that its disk or the user's quota is full."""
+    return _FULL.search(text) is not None
+
+
 def role_result_of(event: TaskEvent) -> RoleResult | None:
     """Return the role result or failure in an event, or None."""
     if event.state == "failed":
         fix = _TIMED_OUT_FIX if "timedout" in event.result else event.result.get("fix")
-        return RoleResult(
-            of="failure", ok=False, reason=event.message, fix=fix if isinstance(fix, str) else ""
-        )
+        fix, reason = fix if isinstance(fix, str) else "", event.message
+        if is_disk_full(reason) and not fix:
+            reason, fix = f"The disk is full: {reason}", FULL_FIX
+        return RoleResult(of="failure", ok=False, reason=reason, fix=fix)
     facts: Any = event.result.get("ansible_facts")
     if not isinstance(facts, dict):
         return None

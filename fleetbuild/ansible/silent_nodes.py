@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.ansible.role_results import FULL_FIX, RoleResult, is_disk_full
 from fleetbuild.ansible.steps import step_of
 from fleetbuild.models import Event, NodeResult, OnEvent, Stage
 
@@ -61,6 +61,12 @@ def result_without_reply(
 
     `serving` is the release that served before, "" if none did, None if unknown.
     """
+    if host and host.state == "unreachable" and is_disk_full(host.message):
+        # Ansible calls a node unreachable on which it cannot make its temporary folder.
+        reason = f"The disk is full: {host.message}{_release_after_loss(host, serving)}."
+        return NodeResult(
+            node=name, group=group, state="install_failed", reason=reason, fix=FULL_FIX
+        )
     if host and host.state == "unreachable":
         return NodeResult(
             node=name,
@@ -83,7 +89,7 @@ def result_without_reply(
 
 
 def _release_after_loss(host: HostRun, serving: str | None) -> str:
-    """Return what an unreachable node serves now, as the end of a sentence."""
+    """Return which release an unreachable node serves, as the end of a sentence."""
     if stage_of(host.task, "install") == "activate":
         return "; it serves the release from before the switch or the one from after it"
     if serving is None:

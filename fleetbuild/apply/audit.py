@@ -59,7 +59,7 @@ def _audit(
 
 
 def audit_findings(path: Path, plan: Plan, wheel: PlannedWheel) -> tuple[str, ...]:
-    """Return what is wrong with a file that should be this wheel of the plan."""
+    """Return the problems of a file that should be this wheel of the plan."""
     return check_wheel(
         path,
         target=wheel.target,

@@ -15,7 +15,7 @@ import yaml
 from fleetbuild.ansible import ansible_dir
 from fleetbuild.models import Target
 
-_TABLE = "roles/verify_wheel/vars/main/ailments.yml"
+_TABLE = "roles/verify_wheel/vars/main/known_failures.yml"
 _LONGEST = 1 << 16  # characters from the end: a compiler prints its error last
 
 
@@ -64,5 +64,5 @@ def _known_failures() -> tuple[_KnownFailure, ...]:
             row["says"],
             row["fix"],
         )
-        for row in document["verify_wheel_ailments"]
+        for row in document["verify_wheel_known_failures"]
     )

@@ -5,6 +5,7 @@ In: a `Run` (plan, inventory, tools). Out: a `Result`, saved in the state direct
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -24,6 +25,8 @@ from fleetbuild.apply.write_manifests import emit
 from fleetbuild.errors import FleetbuildError, Interrupted
 from fleetbuild.models import Result, WheelResult
 from fleetbuild.state.run_lock import hold_run_lock
+
+Stage = Callable[[Run, Progress], Progress]
 
 
 def build_and_audit(run: Run, progress: Progress) -> Progress:
@@ -67,14 +70,16 @@ def _skipped(run: Run, assignment: BuildAssignment) -> WheelResult:
 # Each stage gets the progress that the stage before it returned. A stage with nothing to do does
 # nothing, so running an interrupted apply again resumes it.
 STAGES = (check, fetch, build_and_audit, rollout, emit)
+# The plan of a repair holds a few nodes; Kubernetes manifests are about all groups.
+REPAIR_STAGES = STAGES[:-1]
 
 
-def carry_out(run: Run) -> Result:
-    """Run all stages under the run lock; save and return the result."""
+def carry_out(run: Run, stages: Sequence[Stage] = STAGES) -> Result:
+    """Run the stages under the run lock; save and return the result."""
     with hold_run_lock(run.state.create().lock_file):
         run.journal.note("run started", plan=run.plan.digest)
         try:
-            progress = reduce(lambda so_far, stage: stage(run, so_far), STAGES, Progress())
+            progress = reduce(lambda so_far, stage: stage(run, so_far), stages, Progress())
         except FleetbuildError as error:
             run.journal.note("run ended", error=error.message)
             raise
@@ -86,7 +91,7 @@ def carry_out(run: Run) -> Result:
                 "Run the same apply again; it continues from here.",
             ) from None
         result = progress.result(run)
-        run.state.save_result(result, started=run.started)
+        run.state.save_result(result, started=run.started, release=run.plan.release)
         run.journal.note("run ended", exit_code=result.exit_code)
     run.tell("done", "ok" if result.exit_code == 0 else "failed", seconds=result.seconds)
     return result

@@ -131,13 +131,16 @@ def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iter
     for sm in target.sms:
         if not any(_runs(code, sm) for code in (*machine, *(f"{each}+PTX" for each in ptx))):
             yield f"{audit.file} has no code for SM {sm}; it has {_sorted(machine | ptx)}"
+    if target.ptx and target.ptx not in ptx:
+        found = f"only for SM {_sorted(ptx)}" if ptx else "for no SM"
+        yield f"{audit.file} must contain PTX for SM {target.ptx} (cuda_ptx), but has PTX {found}"
     if "." in version.partition("+")[2]:  # built by fleetbuild: its version names its SMs
         for elf in own:
             yield from _beyond(elf, target, package)
 
 
 def _beyond(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
-    promised = f"for SM {', '.join(target.sms)} alone" if target.sms else "for CPUs"
+    promised = f"only for SM {', '.join(target.sms)}" if target.sms else "for CPUs"
     extra = {sm for sm in elf.sms + elf.ptx if _base(sm) not in target.sms}
     if more := extra - _granted(package, target.sms):
         yield f"{elf.path} contains GPU code for SM {_sorted(more)}, but it must be {promised}"

@@ -1,4 +1,4 @@
-"""Audit one wheel file: what it is, what it needs, what is wrong with it."""
+"""Audit one wheel file: its identity, its requirements, its problems."""
 
 from __future__ import annotations
 

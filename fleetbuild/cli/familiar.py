@@ -1,10 +1,16 @@
-"""Options that users of Ansible and Terraform type: taken where they mean the same here, else
-answered with the command to run."""
+"""Options that users of Ansible and Terraform type.
+
+In: the arguments of a command. Out: the same with our names for options that mean the same here;
+for the others, an error with the command to run.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
@@ -18,9 +24,15 @@ _SAME = {
 _INVENTORY = ("-i", "--inventory")
 _TAKE_INVENTORY = ("facts", "plan", "apply", "status", "verify", "rollback")
 _DRY_RUN = "To see what an apply would do without changing any node, run: fleetbuild plan INVENTORY"
+_DRY_RUNS = {
+    "rollback": "At a terminal, fleetbuild rollback INVENTORY shows from which release to which"
+    " each node goes, and asks before it changes any.",
+    "verify": "To see what serves on each node without running its checks, run:"
+    " fleetbuild status INVENTORY",
+}
+_CHECK = ("--check", "-C", "--diff", "-D")
 _VARIABLE = "Set {} in the inventory; fleetbuild reads it as Ansible does."
 _ANSWERS = {
-    **dict.fromkeys(("--check", "-C", "--diff", "-D"), _DRY_RUN),
     **dict.fromkeys(("-b", "--become"), _VARIABLE.format("ansible_become: true")),
     **dict.fromkeys(("-u", "--user"), _VARIABLE.format("ansible_user")),
     **dict.fromkeys(("-e", "--extra-vars"), _VARIABLE.format("the variable")),
@@ -36,11 +48,11 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Translate the arguments, then parse them."""
         own = {name for param in self.params for name in param.opts}
-        takes_inventory = self.name in _TAKE_INVENTORY
-        return super().parse_args(ctx, list(_translated(args, own, takes_inventory)))
+        return super().parse_args(ctx, list(_translated(str(self.name), own, args)))
 
 
-def _translated(args: Sequence[str], own: set[str], takes_inventory: bool) -> Iterator[str]:
+def _translated(command: str, own: set[str], args: Sequence[str]) -> Iterator[str]:
+    answers = _ANSWERS | dict.fromkeys(_CHECK, _DRY_RUNS.get(command, _DRY_RUN))
     rest = iter(args)
     for arg in rest:
         if arg == "--":
@@ -49,17 +61,23 @@ def _translated(args: Sequence[str], own: set[str], takes_inventory: bool) -> It
         name, equals, value = arg.partition("=")
         if name in own:
             yield arg
-        elif takes_inventory and name in _INVENTORY:
+        elif command in _TAKE_INVENTORY and name in _INVENTORY:
             if value := value if equals else next(rest, ""):
                 yield value
         elif _SAME.get(name) in own:
             yield f"{_SAME[name]}{equals}{value}"
-        elif name in _ANSWERS:
-            _answer(name, _ANSWERS[name])
+        elif name in answers:
+            fix = answers[name].replace("INVENTORY", _inventory(args))
+            typer.echo(f"error: fleetbuild {command} has no option {name}.\nfix: {fix}", err=True)
+            raise typer.Exit(2)
         else:
             yield arg
 
 
-def _answer(option: str, fix: str) -> NoReturn:
-    typer.echo(f"error: There is no option {option} here.\nfix: {fix}", err=True)
-    raise typer.Exit(2)
+def _inventory(args: Sequence[str]) -> str:
+    """Return the inventory that these arguments name, to put it into the command to run."""
+    for before, arg in pairwise(("", *args)):
+        is_value = before.startswith("-") and before not in _INVENTORY  # of another option
+        if not is_value and Path(arg).suffix != ".json" and Path(arg).exists():
+            return shlex.quote(arg)
+    return "INVENTORY"

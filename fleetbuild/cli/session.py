@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -55,6 +56,16 @@ class Session:
             self.exit_code = problem.exit_code
             if self.out.verbose:
                 self.out.warn("".join(traceback.format_exception(problem)).rstrip())
+        elif isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = problem.filename or self.state_dir
+            self.out.error(
+                FleetbuildError(
+                    f"The disk of this machine is full: {where} was not written.",
+                    f"Free space (df -h {self.state_dir}) or name another --state-dir, then run the"
+                    " same command again; finished work is kept.",
+                )
+            )
+            self.exit_code = FleetbuildError.exit_code
         elif problem is not None:
             self._unexpected(problem)
             self.exit_code = 1
@@ -123,8 +134,12 @@ def _become_password(ask: bool, file: Path | None) -> str | None:
             return done.stdout.strip("\r\n")
         return file.read_text(encoding="utf-8").strip("\r\n")
     except (OSError, UnicodeDecodeError, subprocess.CalledProcessError) as problem:
+        if isinstance(problem, subprocess.CalledProcessError):
+            why = f"the program ended with exit code {problem.returncode}"
+        else:
+            why = getattr(problem, "strerror", None) or "it is not a text file"
         raise UsageError(
-            f"The become password cannot be read from {file}: {problem}.",
+            f"The become password cannot be read from {file}: {why}.",
             "Name a text file that holds it, or a program that prints it.",
         ) from None
 

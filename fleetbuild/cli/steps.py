@@ -107,7 +107,7 @@ def _probing(run: Session, fleet: Fleet) -> AbstractContextManager[OnEvent]:
 
 
 def refuse_without_ssh(option: str, **given: object) -> None:
-    """Refuse options about SSH beside one that asks no node."""
+    """Refuse options about SSH together with an option that asks no node."""
     for name, value in given.items():
         if value is not None:
             raise fleetbuild.UsageError(
@@ -185,10 +185,11 @@ def run_task(
     fleet: Fleet,
     work: Callable[[], Result],
     groups: Mapping[str, Sequence[str]] | None = None,
+    failed: str = "failed to install",
 ) -> Result:
     """Do the work while its events are shown, then say how it ended."""
     with listening(run.out, groups) as fleet.on_event:
         result = work()
-    run.out.say(*result_report.result_lines(result))
+    run.out.say(*result_report.result_lines(result, failed))
     run.exit_code = result.exit_code
     return result

@@ -13,10 +13,12 @@ from fleetbuild.cluster.client import Client, path_of
 from fleetbuild.cluster.nodes import list_nodes
 from fleetbuild.errors import InventoryError
 from fleetbuild.kubernetes.builds.builder_image import BuilderImage
+from fleetbuild.kubernetes.labels.devices import devices_by_node
 from fleetbuild.kubernetes.labels.node_facts import by_node, facts_of_node
 from fleetbuild.models import Facts, Inventory, Login, Node
 
 _FEATURES = ("apis", "nfd.k8s-sigs.io", "v1alpha1", "nodefeatures")
+_SLICES = ("apis", "resource.k8s.io", "v1", "resourceslices")
 NO_SSH = "none"  # the connection of a node that only the cluster reaches
 
 
@@ -27,10 +29,11 @@ def read_fleet(client: Client, image: BuilderImage) -> tuple[Inventory, dict[str
         raise InventoryError(
             f"{client.access.where} has no Nodes.", "Name another cluster with --context."
         )
-    features, warnings = _features(client)
-    known = by_node(features)
+    features, warnings = _listed(client, _FEATURES)
+    slices, more = _listed(client, _SLICES)
+    known, devices = by_node(features), devices_by_node(slices)
     facts = {
-        name: facts_of_node(nodes[name].document, known.get(name, ()), image)
+        name: facts_of_node(nodes[name].document, known.get(name, ()), image, devices.get(name))
         for name in sorted(nodes)
     }
     inventory = Inventory(
@@ -38,21 +41,26 @@ def read_fleet(client: Client, image: BuilderImage) -> tuple[Inventory, dict[str
         nodes=tuple(
             Node(name=name, login=Login(host=name, connection=NO_SSH)) for name in sorted(nodes)
         ),
-        warnings=warnings,
+        warnings=(*warnings, *more),
     )
     return inventory, facts
 
 
-def _features(client: Client) -> tuple[list[Mapping[str, Any]], tuple[str, ...]]:
-    """Return all NodeFeature objects, and a warning if they may not be listed."""
+def _listed(
+    client: Client, path: tuple[str, ...]
+) -> tuple[list[Mapping[str, Any]], tuple[str, ...]]:
+    """Return all objects of a kind, none if the cluster does not have the kind.
+
+    If they may not be listed, there is a warning: the plan can do without them.
+    """
+    what = f"{path[1]}/{path[3]}"
     try:
-        return list(client.all(path_of(*_FEATURES))), ()
+        return list(client.all(path_of(*path))), ()
     except NoResponse as problem:
-        raise as_error(problem, client.access, "list", "nfd.k8s-sigs.io/nodefeatures") from None
+        raise as_error(problem, client.access, "list", what) from None
     except Refusal as problem:
-        if problem.code == 404:  # no NFD, or one older than these objects
+        if problem.code == 404:
             return [], ()
         if problem.code != 403:
-            raise as_error(problem, client.access, "list", "nfd.k8s-sigs.io/nodefeatures") from None
-        what = "nfd.k8s-sigs.io/nodefeatures"
+            raise as_error(problem, client.access, "list", what) from None
         return [], (" ".join(forbidden(client.access, "list", what, problem.message)),)

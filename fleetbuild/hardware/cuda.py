@@ -92,9 +92,9 @@ def newest_for_driver(driver: str) -> str | None:
 def runs_on(code: str, sm: str) -> bool:
     """Return whether a GPU of this SM runs the code, spelled as in TORCH_CUDA_ARCH_LIST.
 
-    `8.6` is machine code: it runs on its own SM and later ones of the same major version, where
-    neither is a Jetson's. `9.0a` runs on that SM alone, `10.0f` on its family: the same major
-    version from that SM on. `8.0+PTX` is compiled by the driver for every SM from its own on.
+    `8.6` is machine code: it runs on SM 8.6 and later SMs of the same major version, unless one of
+    the two is a Jetson's. `9.0a` runs only on SM 9.0. `10.0f` runs on its family: the same major
+    version from SM 10.0 on. The driver compiles `8.0+PTX` for SM 8.0 and every later SM.
     """
     match = re.fullmatch(r"(\d{1,2}\.\d)([af]?)(\+PTX)?", code, re.ASCII)
     if match is None:

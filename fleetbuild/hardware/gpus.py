@@ -1,4 +1,4 @@
-"""GPUs: the SM (compute capability) of a PCI device, and what an SM means.
+"""GPUs: the SM (compute capability) of a PCI device, and the properties of each SM.
 
 Devices are identified by PCI id or by the driver. Product names are not used.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from fleetbuild.hardware.data import load
 
 _DATA = load("gpus.yml")
-# Vendors whose GPUs are read and not built for: PCI vendor id -> name, what their code needs.
+# Vendors whose GPUs are only named in warnings: PCI vendor id -> name, what their code needs.
 OTHER_VENDORS = {"1002": ("AMD", "ROCm"), "8086": ("Intel", "XPU")}
 _OTHER_DEVICES: dict[str, dict[str, str]] = load("other_gpus.yml")
 

@@ -1,4 +1,4 @@
-"""Names of microarchitectures, from archspec's data. Shown to users; decides nothing.
+"""Names of microarchitectures, from archspec's data. For display only: no decision uses them.
 
 archspec's own host() reads the machine it runs on, so a node's flags are looked up in its data.
 """

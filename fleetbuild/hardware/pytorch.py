@@ -83,9 +83,11 @@ class Torch:
 
     @property
     def cuda_to(self) -> str | None:
-        """The newest toolkit that it may be built with: CUDA breaks its API with major versions
-        alone, so the last one of the newest major version that PyTorch releases it with, and
-        before the first that it is reported not to build with."""
+        """The newest toolkit that it may be built with.
+
+        CUDA breaks its API only with major versions. So this is the last toolkit of the newest
+        major version that PyTorch releases it with, before the first one that is reported to fail.
+        """
         if not self.releases:
             return None
         major = max(version_key(cuda)[0] for cuda in self.releases)
@@ -117,7 +119,7 @@ class Torch:
         return "buildable"
 
     def built_by_others(self, cuda: str, sms: Iterable[str], archs: Collection[str]) -> bool:
-        """Return whether others publish it with this CUDA, with code for all of these SMs."""
+        """Return whether conda-forge or others publish it for this CUDA with code for these SMs."""
         codes = self.built.get(cuda, {})
         return all(any(runs_on(code, sm) for code in codes.get(arch, ()))
                    for arch in archs for sm in sms)  # fmt: skip
@@ -166,7 +168,7 @@ def _release(row: dict[str, Any]) -> Release:
 
 _DATA = load("pytorch.yml")
 TORCHES: dict[str, Torch] = {name: _torch(name, row) for name, row in _DATA["torch"].items()}
-COMPANIONS: dict[str, dict[str, SpecifierSet]] = {  # name -> its version -> the torch it wants
+COMPANIONS: dict[str, dict[str, SpecifierSet]] = {  # name -> its version -> the torch it requires
     name: {version: SpecifierSet(wanted) for version, wanted in table["torch"].items()}
     for name, table in _DATA["companions"].items()
 }

@@ -1,7 +1,7 @@
 """Rungs: named, exact sets of CPU features, and the compiler flags for them.
 
-`a <= b` reads "a node of rung b runs what is built for a". It is a partial order: no rung of one
-architecture is below one of another.
+`a <= b` means that a node of rung b runs code built for a. It is a partial order: rungs of
+different architectures cannot be compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DATA = load("rungs.yml")
 
 @dataclass(frozen=True, eq=False)
 class Rung:
-    """A step of CPU capability. `features` is complete: what its parents have is in it."""
+    """A step of CPU capability. `features` includes the features of its parents."""
 
     name: str
     arch: str

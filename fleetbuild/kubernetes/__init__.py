@@ -1,6 +1,6 @@
-"""What Kubernetes is told about a plan: labels, Node patches, workloads, build Jobs. No I/O.
+"""Kubernetes manifests of a plan: labels, Node patches, workloads, build Jobs. No I/O.
 
-In: a plan and which nodes were verified. Out: file names and texts. Read `render.py` first.
+In: a plan and the release that each node serves. Out: file names and texts. Read `render.py` first.
 """
 
 from fleetbuild.kubernetes.delivery.containerfile import containers

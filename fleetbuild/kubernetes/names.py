@@ -1,7 +1,7 @@
 """Names that the Kubernetes API accepts, made from any text, the same each time.
 
-What had to be changed beyond a `+` or a dot carries a hash of the original, so that two texts do
-not become one.
+A text changed in more than a `+` or a dot gets a hash of the original, so that two texts never get
+one name.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _DNS_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
 
 
 def is_label_value(text: str) -> bool:
-    """Would the API take it as a label's value, or as the name in a label's key?"""
+    """Return whether the API accepts it as a label's value, or as the name in a label's key."""
     return len(text) <= LABEL_LIMIT and _LABEL.fullmatch(text) is not None
 
 
 def is_subdomain(text: str) -> bool:
-    """Would the API take it as a node's name, or as a label's prefix?"""
+    """Return whether the API accepts it as a node's name, or as a label's prefix."""
     return len(text) <= SUBDOMAIN_LIMIT and all(
         len(part) <= LABEL_LIMIT and _DNS_LABEL.fullmatch(part) for part in text.split(".")
     )
 
 
 def label_value(text: str) -> str:
-    """The text as a label value: `0.8.0+cpu.avx2` becomes `0.8.0_cpu.avx2`."""
+    """Return the text as a label value: `0.8.0+cpu.avx2` becomes `0.8.0_cpu.avx2`."""
     # A normalised version has no underscore, so this exchange can be undone.
     value = text.replace("+", "_") if "_" not in text else text
     if is_label_value(value):
@@ -39,15 +39,14 @@ def label_value(text: str) -> str:
 
 
 def label_part(text: str, limit: int) -> str:
-    """The text as the end of a label's name. Two texts never become one, not even where one is what
-    the other would be shortened to."""
+    """Return the text as the end of a label's name. Two texts never get the same one."""
     if len(text) <= limit and is_label_value(text) and not _SHORTENED.fullmatch(text[-9:]):
         return text
     return _shortened(re.sub(r"[^A-Za-z0-9_.-]", "-", text), text, limit)
 
 
 def dns_label(text: str, limit: int = LABEL_LIMIT) -> str:
-    """The text as the name of an object: lower case letters, digits and dashes."""
+    """Return the text as an object's name: lower case letters, digits and dashes."""
     # Dots become dashes without a hash: no two groups differ in that alone.
     name = text.replace(".", "-")
     if len(name) <= limit and _DNS_LABEL.fullmatch(name):

@@ -1,4 +1,7 @@
-"""From a plan to what Kubernetes needs to know: labels, Node patches, workloads. No I/O here."""
+"""Labels, Node patches and workloads of a plan, as files. No I/O.
+
+In: a plan, the release that each host serves, and delivery options. Out: file names and texts.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from fleetbuild.kubernetes.delivery.kustomize import kustomization
 from fleetbuild.kubernetes.delivery.options import Delivery, PodParts, Wheel
 from fleetbuild.kubernetes.delivery.own_workload import (
     DoesNotFit,
-    dangling,
-    running_before,
+    early_init_containers,
+    name_references,
     variant,
     variant_name,
 )
@@ -42,10 +45,11 @@ def render(
     delivery: Delivery | None = None,
     wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> dict[str, str]:
-    """File name to text. `serving` is what each host serves, which its labels say; without it the
-    hosts that the plan found up to date serve its release.
-    `delivery` says by which way the packages come, `wheels` what an init container installs: the
-    files of each group's release.
+    """Return {file name: text}.
+
+    `serving` is the release of each host, for its labels; by default hosts that the plan found up
+    to date serve its release. `delivery` is how packages get into pods; `wheels` are the files of
+    each group's release, for an init container.
     """
     nodes = render_labels(plan, serving)
     delivery = delivery or Delivery()
@@ -70,7 +74,7 @@ def render_kustomize(
     delivery: Delivery,
     wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> dict[str, str]:
-    """The same workloads as a Kustomize base with an overlay for each group."""
+    """Return the same workloads as a Kustomize base with an overlay for each group."""
     check_domain(plan.label_domain)
     delivered = deliveries(plan, delivery, wheels)
     parts = [(group, needs.of(delivery.kind), image) for group, needs, image in delivered]
@@ -86,10 +90,8 @@ def render_workload(
     delivery: Delivery,
     wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The user's own workload in a variant for each group, with the labels that they wait for; and
-    a sentence for each group that has none.
-    """
-    remarks = (*dangling(name, text), *running_before(name, text))
+    """Return the user's own workload as a variant for each group with the labels, and messages."""
+    remarks = (*name_references(name, text), *early_init_containers(name, text))
     told = [*warnings(plan, serving=serving, delivery=delivery, wheels=wheels), *remarks]
     made: dict[str, str] = {}
     refused: list[str] = []
@@ -106,7 +108,7 @@ def render_workload(
 def deliveries(
     plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]] | None = None
 ) -> Iterator[tuple[PlannedGroup, PodParts, str]]:
-    """For each group that can be delivered: what a pod needs, and the image that runs."""
+    """Yield each group that can be delivered, with its pod parts and the image that runs."""
     for group in sorted(plan.groups, key=lambda group: group.name):
         files = (wheels or {}).get(group.name, ())
         if _obstacle(group, delivery, files):
@@ -123,18 +125,18 @@ def warnings(
     delivery: Delivery | None = None,
     wheels: Mapping[str, Sequence[Wheel]] | None = None,
 ) -> tuple[str, ...]:
-    """What `render` had to leave out, a sentence each."""
+    """Return a sentence for everything that `render` leaves out."""
     delivery = delivery or Delivery()
     return (*node_warnings(plan, serving), *_left_out(plan, delivery, wheels or {}))
 
 
 def node_warnings(plan: Plan, serving: Serving | None = None) -> tuple[str, ...]:
-    """Which nodes get no labels, a sentence each."""
+    """Return a sentence for nodes without labels."""
     return (*_bad_names(plan), *_unknown(plan, as_planned(plan) if serving is None else serving))
 
 
 def _unknown(plan: Plan, serving: Serving) -> Iterator[str]:
-    """The nodes of groups of which nobody knows what they serve."""
+    """Yield a warning for nodes whose release is unknown."""
     open_ = [name for group in plan.groups for name in group.nodes if name not in serving]
     if open_:
         it, its = ("it serves", "its") if len(open_) == 1 else ("they serve", "their")
@@ -145,7 +147,7 @@ def _unknown(plan: Plan, serving: Serving) -> Iterator[str]:
 
 
 def render_labels(plan: Plan, serving: Serving | None = None) -> dict[str, str]:
-    """The two files that label nodes, by what each host serves."""
+    """Return the two files that label nodes, by the release of each host."""
     check_domain(plan.label_domain)
     nodes = labels_by_node(plan, serving)
     return {"labels.sh": label_script(plan, nodes), "nodes.yaml": node_patches(plan, nodes)}
@@ -191,7 +193,7 @@ def _left_out(
 def _obstacle(
     group: PlannedGroup, delivery: Delivery, wheels: Sequence[Wheel]
 ) -> tuple[str, str] | None:
-    """What keeps this group from being delivered, and the way out."""
+    """Return why this group cannot be delivered and the fix, or None."""
     libc = group.target.libc
     if not group.release_id:
         return "no release is planned (the lock is missing)", ""

@@ -1,4 +1,4 @@
-"""What our pods and their containers may do: no more than the restricted standard lets them."""
+"""Security settings of our pods and containers: no more than the restricted standard allows."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class ApiLabeller:
             may_label(self._client, there[0], self._labelling)
         return self._label(wanted)
 
-    def strangers(self) -> tuple[str, ...]:
+    def nodes_without_host(self) -> tuple[str, ...]:
         """Return the Nodes that match no host."""
         return tuple(sorted(self._nodes.keys() - set(self._names.nodes.values())))
 

@@ -46,7 +46,7 @@ class LabelTargets:
     hardware: Mapping[str, Labels] = field(default_factory=dict)  # of hosts with known hardware
 
     def kept_while_changing(self, labels: Labels) -> Labels:
-        """Return the labels, of those that a node has, that stay while its release is replaced."""
+        """Return which of a node's labels stay while its release is replaced."""
         group = label_key(self.domain, "group", self.release)
         return {group: labels[group]} if group in labels else {}
 

@@ -1,7 +1,7 @@
 """The data that fleetbuild works with, as frozen pydantic models. No I/O here."""
 
 from fleetbuild.models.capture import Capture, Unreachable
-from fleetbuild.models.config import Config, Install
+from fleetbuild.models.config import PYTORCH, Config, Install
 from fleetbuild.models.event import Event, OnEvent, Stage, ignore, now
 from fleetbuild.models.facts import Facts, Gpu, Libc, Os, Python
 from fleetbuild.models.node import Become, Inventory, Login, Node
@@ -27,6 +27,7 @@ from fleetbuild.models.target import Target, TargetLibc
 
 __all__ = [
     "FORMAT_VERSION",
+    "PYTORCH",
     "Become",
     "Capture",
     "Commit",

@@ -61,6 +61,11 @@ class Build(Frozen):
     )
     builders: str = Field("representative", description="representative, or a host pattern")
     cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")
+    blas: Literal["mkl", "openblas"] | None = Field(
+        None,
+        description="the linear algebra of torch and numpy; default: the recipe's choice (torch: "
+        "mkl on x86-64, openblas on Arm; numpy: openblas)",
+    )
     image: str | None = Field(
         None,
         pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]*$",
@@ -134,6 +139,7 @@ def _free(name: str) -> str:
     return name
 
 
+PYTORCH = "pytorch"  # in `index`: PyTorch's own index for the CUDA of a group
 LabelsBy = Literal["files", "nfd", "api"]
 
 
@@ -173,7 +179,8 @@ class Config(Frozen):
     index: tuple[str, ...] = Field(
         (),
         description="extra indexes and find-links, asked in this order before the user's own; the "
-        "first index that has a package serves it",
+        "first index that has a package serves it; pytorch: PyTorch's own index for the CUDA of "
+        "each group, for torch and its companions",
     )
     package_index: dict[str, str] = Field(
         {},
@@ -199,6 +206,11 @@ class Config(Frozen):
         None,
         pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$",
         description='the CUDA toolkit to build with, such as "12.6"; default: the best one',
+    )
+    cuda_ptx: bool = Field(
+        False,
+        description="add PTX of a group's newest SM to its wheels, which the driver of a newer GPU "
+        "compiles for it: larger wheels that also run on GPUs of the years to come",
     )
     grouping: Grouping = Grouping()
     build: Build = Build()

@@ -49,7 +49,7 @@ class Python(Frozen):
 
 
 class Facts(Frozen):
-    """What is known about a node."""
+    """The facts about a node."""
 
     state: Literal["ok", "unreachable", "unsupported", "skipped"] = "ok"
     reason: str | None = None
@@ -77,4 +77,5 @@ class Facts(Frozen):
     damaged: dict[str, str] = {}  # release name -> what is not as it was installed
     previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
+    instance_type: str | None = None  # the Kubernetes Node's label
     warnings: tuple[str, ...] = ()

@@ -60,7 +60,7 @@ class Requires(Frozen):
     disk_gb: float = 1
     memory_gb: float = 1
     libraries: dict[str, str] = {}  # system libraries that every node needs: name -> description
-    # Programs beside compilers: name, with ">=" and the oldest version if there is one -> where from.
+    # Programs beside compilers: name, with ">=" and an oldest version if there is one -> origin.
     tools: dict[str, str] = {}
     to_supply: tuple[
         str, ...
@@ -143,7 +143,7 @@ class NodeHardware(Frozen):
     """The hardware of a blocked node, which is in no group: it decides its hardware class."""
 
     arch: str
-    features: tuple[str, ...]  # those that rungs ask about, or those of fleetbuild_isa
+    features: tuple[str, ...]  # CPU features that rungs use, or the features of fleetbuild_isa
     sms: tuple[str, ...] = ()
 
 
@@ -160,6 +160,7 @@ class PlannedNode(Frozen):
     python: str | None = None  # path of the interpreter for the release
     kubernetes_node: str | None = None
     taints: tuple[str, ...] = ()  # of the Kubernetes Node; builds do not run there
+    instance_type: str | None = None  # the Kubernetes Node's label
     current: str | None = None  # id of the release that serves now
     hardware: NodeHardware | None = None  # of a blocked node that was probed
 
@@ -193,7 +194,7 @@ class Tradeoff(Frozen):
     chosen: bool  # whether this is the plan
     minutes: float  # to build all their wheels, as the recipes estimate
     size_mb: float  # of all their wheels
-    cost: float  # what is minimized, in minutes of building
+    cost: float  # the cost to minimize, in minutes of building
     exact: bool = True  # whether every combination was compared
     losses: tuple[Loss, ...] = ()
 
@@ -264,7 +265,7 @@ class Plan(Frozen):
 
     @property
     def detailed_exit_code(self) -> int:
-        """The exit code, but 10 where it would be 0 and there is something to do."""
+        """The exit code, but 10 instead of 0 if there is something to do."""
         if self.exit_code == 0 and (self.summary.wheels_to_build or self.summary.nodes_to_change):
             return 10
         return self.exit_code

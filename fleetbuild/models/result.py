@@ -80,8 +80,8 @@ class Labelled(Frozen):
     """The result of labelling a cluster, and its Nodes that are not hosts of the inventory."""
 
     nodes: tuple[LabelResult, ...] = ()
-    strangers: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()  # how hosts were told from their names
+    strangers: tuple[str, ...] = ()  # Nodes that match no host
+    remarks: tuple[str, ...] = ()  # how hosts were matched to Nodes
 
     @property
     def exit_code(self) -> int:

@@ -25,5 +25,5 @@ class NodeStatus(Frozen):
     sentence: str = ""  # the drift as a sentence
     # Its labels in the cluster; None if no cluster was asked, or there is nothing to compare.
     labels: Literal["right", "wrong", "no_node", "no_host"] | None = None
-    labels_sentence: str = ""  # what is wrong with the labels
+    labels_sentence: str = ""  # the problems of the labels
     probed: str | None = None  # when its facts were read: ISO 8601, UTC

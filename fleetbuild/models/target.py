@@ -22,6 +22,8 @@ class Target(Frozen):
     isa: str  # the rung's name
     features: tuple[str, ...]  # the rung's features, sorted; no code may use others
     sms: tuple[str, ...] = ()  # "8.6"; empty for CPU wheels
+    ptx: str | None = None  # the newest of them, if wheels contain its PTX, too (cuda_ptx)
+    blas: Literal["mkl", "openblas"] | None = None  # build.blas, if the recipe offers it
     python: str  # cp311
     libc: TargetLibc
 

@@ -1,4 +1,4 @@
-"""Read and write plan files, and say what the last apply installed on each node."""
+"""Read and write plan files."""
 
 from __future__ import annotations
 
@@ -39,17 +39,3 @@ def save_plan(plan: Plan, path: Path | str) -> None:
 def last_plan(state: StateDir) -> Plan | None:
     """Return the plan in the state directory, if there is one."""
     return read_plan(state.plan_file) if state.plan_file.exists() else None
-
-
-def releases_of_last_apply(state: StateDir, made: Plan | None, release: str) -> dict[str, str]:
-    """Return node -> release id of the last apply, if it applied this plan and this release."""
-    last = state.last_result()
-    if last is None or made is None:
-        return {}
-    if (made.release, made.digest) != (release, last.result.plan_digest):
-        return {}
-    return {
-        node.node: node.release_id
-        for node in last.result.nodes
-        if node.release_id and node.state in ("installed", "up_to_date", "rolled_back")
-    }

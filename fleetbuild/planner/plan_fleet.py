@@ -31,7 +31,7 @@ from fleetbuild.planner.requested import (
     requested_packages,
 )
 from fleetbuild.planner.run_time_requirements import find_requirements
-from fleetbuild.planner.without_recipe import nodes_to_block
+from fleetbuild.planner.without_recipe import nodes_to_block, why_not_buildable
 from fleetbuild.planning import (
     LockRequest,
     Locks,
@@ -161,7 +161,8 @@ class _PlanResolver:
 
     def _is_built(self, package: Package, drafted: PlanDraft) -> bool:
         return any(
-            wheel.package.name == package.name and not wheel.taken for wheel in drafted.wheels
+            wheel.package.name == package.name and not wheel.taken and not why_not_buildable(wheel)
+            for wheel in drafted.wheels
         )
 
     def fetch_sources(self, drafted: PlanDraft, config: Config) -> bool:
@@ -174,7 +175,6 @@ class _PlanResolver:
         for package in built:
             if package.name not in self.sources and package.recipe.source:
                 self._fetch_recipe_source(package)
-        built = [package for package in built if not package.recipe.not_buildable]
         pinned = [package for package in built if package.name not in self.sources]
         if self.unfetched:
             return False

@@ -126,7 +126,7 @@ def recipe_by_source(
 
 
 def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:
-    """Store a local source as one file, so that exactly what was planned is built."""
+    """Store a local source as one file, so that the build uses exactly the planned content."""
     if path.is_dir():
         root = f"{name.replace('-', '_')}-{version}"
         file = f"{name}-{version}.tar.gz"

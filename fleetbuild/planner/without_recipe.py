@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from fleetbuild.models import Facts, Inventory
 from fleetbuild.planning import PlanDraft, Source
-from fleetbuild.planning.wheels.draft import DraftWheel
-from fleetbuild.recipes import GENERIC, Recipe
+from fleetbuild.planning.wheels.draft import DraftWheel, job_of
+from fleetbuild.recipes import GENERIC, Recipe, render_not_buildable
 from fleetbuild.store.survey import SourceSurvey
 
 _EXTENSION, _RUST = "torch-extension", "rust-extension"
@@ -42,7 +42,7 @@ def nodes_to_block(
     drafted: PlanDraft,
     sources: Mapping[str, Source],
 ) -> dict[str, tuple[str, str]]:
-    """Return the nodes with GPUs whose code no recipe builds, and those whose build lacks crates."""
+    """Return the nodes for which a package cannot be built, each with the reason and the fix."""
     gpus = {
         node.name: tuple(facts[node.name].sms if node.sms is None else node.sms)
         for node in inventory.nodes
@@ -54,8 +54,8 @@ def nodes_to_block(
         package, name = wheel.package, wheel.package.name
         source = sources.get(name)
         nodes = [node for group in wheel.groups for node in members[group]]
-        if package.recipe.not_buildable and not wheel.taken:
-            blocked |= dict.fromkeys(nodes, _not_buildable(wheel))
+        if not wheel.taken and (why := why_not_buildable(wheel)):
+            blocked |= dict.fromkeys(nodes, _not_buildable(wheel, why))
         if wheel.taken or not source:
             continue
         if source.crates_missing:
@@ -68,7 +68,7 @@ def nodes_to_block(
         )
         fix = (
             f"Write a recipe: fleetbuild init recipe {name}=={package.version} drafts one from "
-            "this source. To build for the CPU alone, set fleetbuild_sms: [] for the node."
+            "this source. To build only for the CPU, set fleetbuild_sms: [] for the node."
         )
         blocked |= {node: (reason, fix) for node in nodes if gpus[node]}
     return blocked
@@ -81,11 +81,15 @@ def _published_instead(wheel: DraftWheel) -> str:
     return f"{wheel.published.why} Leave these nodes out with fleetbuild_skip: true."
 
 
-def _not_buildable(wheel: DraftWheel) -> tuple[str, str]:
-    """Return why the recipe says that nothing builds this package, and the fix."""
-    package, fix = wheel.package, _published_instead(wheel)
-    reason = f"{package.name} cannot be built: {package.recipe.not_buildable}."
-    return reason, fix[0].upper() + fix[1:]
+def why_not_buildable(wheel: DraftWheel) -> str:
+    """Return why the recipe says that this wheel cannot be built, as a clause; "" if it can."""
+    return render_not_buildable(wheel.package.recipe, job_of(wheel))
+
+
+def _not_buildable(wheel: DraftWheel, why: str) -> tuple[str, str]:
+    fix = _published_instead(wheel)
+    version = f"{wheel.package.name} {wheel.package.version}"
+    return f"{version} cannot be built: {why}.", fix[0].upper() + fix[1:]
 
 
 def _without_crates(wheel: DraftWheel, source: Source) -> tuple[str, str]:

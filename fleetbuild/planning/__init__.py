@@ -1,4 +1,4 @@
-"""Decide what is built where: groups, representatives, wheels and the plan document.
+"""Decide which wheels are built on which nodes: groups, representatives, the plan document.
 
 In: inventory, facts, packages, configuration, locks and the store's contents. Out: a `Plan`. Pure
 functions, without I/O; the package `planner` asks the nodes, the indexes and the store.

@@ -1,4 +1,4 @@
-"""The draft of a plan: eligibility, groups and wheels, before anything is locked.
+"""The draft of a plan: eligibility, groups and wheels, before dependencies are locked.
 
 In: inventory, facts, packages, configuration. Out: a `PlanDraft`, and the `LockRequest`s that have
 to be resolved for it. Comes before `document.make_plan`.
@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fleetbuild.models import Config, Facts, Inventory
+from fleetbuild.models import PYTORCH, Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
-from fleetbuild.planning.compatibility.toolkits import Incompatibility, Toolkit, choose_toolkit
+from fleetbuild.planning.compatibility.toolkits import (
+    Incompatibility,
+    Toolkit,
+    choose_toolkit,
+    pytorch_variant,
+)
 from fleetbuild.planning.eligibility.assess import Eligibility, assess_nodes
 from fleetbuild.planning.groups import DraftGroup, group_nodes, libc_of, node_targets
 from fleetbuild.planning.merging.costs import toolkit_conflicts
@@ -28,9 +33,9 @@ Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
 
 
 class PlanDraft(Frozen):
-    """Eligibility of nodes, groups and wheels, before anything is locked.
+    """Eligibility of nodes, groups and wheels, before dependencies are locked.
 
-    `requests` has, for each group, what to ask an index for.
+    `requests` has each group's request to the resolver.
     """
 
     eligibility: dict[str, Eligibility]
@@ -94,7 +99,7 @@ def _mark_blocked(
 def _lock_request(
     group: DraftGroup, packages: Sequence[Package], eligibility: Mapping[str, Eligibility]
 ) -> LockRequest:
-    """Return the request for everything that a group installs beside its wheels."""
+    """Return the request for a group's dependencies."""
     known = {each.name for each in group.static_metadata}
     known |= {requirement.partition("==")[0] for requirement in group.published}
     asked = [package for package in packages if package.name not in known]
@@ -119,13 +124,14 @@ def source_request(
         python=group.target.python,
         arch=group.target.arch,
         libc=group.target.libc,
+        pytorch=group.pytorch,
     )
 
 
 def nodes_blocking_dependencies(
     drafted: PlanDraft, facts: Mapping[str, Facts], locks: Locks
 ) -> dict[str, tuple[str, str]]:
-    """Return the members whose old libc alone may leave their group without dependencies.
+    """Return members that may be the only reason why their group has no dependencies: old libcs.
 
     The caller blocks them and drafts again, so that the rest of the group is served.
     """
@@ -159,7 +165,8 @@ def choose_toolkits(
         if isinstance(answer, Incompatibility):
             blocked_nodes |= dict.fromkeys(group.nodes, (answer.reason, answer.fix))
         else:
-            buildable.append(group.model_copy(update={"toolkit": answer}))
+            pytorch = pytorch_variant(answer) if PYTORCH in config.index else None
+            buildable.append(group.model_copy(update={"toolkit": answer, "pytorch": pytorch}))
     return tuple(buildable), blocked_nodes
 
 

@@ -1,4 +1,4 @@
-"""Explain a plan: why a node or a group gets what it gets, as lines of text.
+"""Explain a plan: why a node or a group is planned as it is, as lines of text.
 
 In: a saved plan and, if known, the facts of its nodes. Out: the lines that `fleetbuild explain`
 prints.
@@ -21,7 +21,7 @@ from fleetbuild.text import count
 
 
 def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
-    """Return everything that decides what this node gets, as lines."""
+    """Return everything that decides this node's group and release, as lines."""
     node = plan.nodes.get(name)
     if node is None:
         raise UsageError(
@@ -89,7 +89,7 @@ def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
         lines.append(f"  detected rung: {detected.name}: {_features(detected)}")
         lines += [f"  not better: {sentence}" for sentence in _why_not_higher(detected, facts)]
     if facts.hypervisor_masked:
-        machine = "hypervisor" in facts.features  # the flag that a guest sees
+        machine = "hypervisor" in facts.features  # the flag that virtual machines have
         whose = "hypervisor, firmware or kernel" if machine else "firmware or kernel"
         lines.append(
             f"  hidden by its {whose}: {', '.join(facts.hypervisor_masked)} (its model has them)"

@@ -27,6 +27,7 @@ class DraftGroup(Frozen):
     wheel_targets: tuple[Target, ...]  # one for each package, in order
     published: tuple[str, ...] = ()  # packages installed from a published wheel: name==version
     toolkit: Toolkit | None = None  # set if GPU code is built
+    pytorch: str | None = None  # cpu, cu130: PyTorch's own index, if index: names pytorch
     static_metadata: tuple[StaticMetadata, ...] = ()  # packages whose requirements are known
 
     @property
@@ -123,7 +124,11 @@ def _wheel_targets(target: Target, recipes: Sequence[Recipe], config: Config) ->
             update={
                 "isa": rung.name,
                 "features": tuple(sorted(rung.features)),
-                "sms": recipe.sms_of(target.sms),
+                "sms": (sms := recipe.sms_of(target.sms)),
+                "blas": config.build.blas
+                if recipe.offers(config.build.blas, target.arch)
+                else None,
+                "ptx": sms[-1] if sms and config.cuda_ptx else None,
             }
         )
         for recipe, rung in rungs

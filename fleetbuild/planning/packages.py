@@ -109,7 +109,7 @@ def choose_packages(
 
 
 def named_packages(config: Config, inventory: Inventory) -> tuple[str, ...]:
-    """Return the packages that fleetbuild.yml names, else those of the inventory."""
+    """Return the packages of fleetbuild.yml, else of the inventory."""
     return config.packages or _of_inventory(inventory)
 
 

@@ -12,8 +12,10 @@ from fleetbuild.models._base import Frozen
 
 
 class StaticMetadata(Frozen):
-    """A package that fleetbuild builds, with its run-time requirements: the resolver takes these
-    and never sees its source, which it would build for metadata."""
+    """A package that fleetbuild builds, with its run-time requirements.
+
+    The resolver takes these requirements instead of the source, which it would build for metadata.
+    """
 
     name: str
     version: str
@@ -32,6 +34,9 @@ class LockRequest(Frozen):
     python: str  # cp311
     arch: str
     libc: TargetLibc
+    # PyTorch's own index, if index: names pytorch: "cpu", "cu130". None: not asked for, or PyTorch
+    # has none for this CUDA.
+    pytorch: str | None = None
 
 
 class Resolution(Frozen):

@@ -1,4 +1,4 @@
-"""Read what each node is, in one round trip per node.
+"""Read each node's hardware and software, in one round trip per node.
 
 In: nodes of the inventory. Out: each node's capture, or why it could not be reached. Read
 `probing.py` first; `parsing/` turns captures into facts, `transport/` runs the script on nodes.

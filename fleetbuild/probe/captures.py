@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -111,5 +112,7 @@ def _report_os_errors(directory: Path, done: str) -> Iterator[None]:
         where = error.filename or directory
         raise CaptureError(
             f"The captures in {directory} cannot be {done}: {where}: {error.strerror}.",
-            f"Check the owner and permissions of {where}.",
+            f"Free space on the disk of {where}."
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else f"Check the owner and permissions of {where}.",
         ) from error

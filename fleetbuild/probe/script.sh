@@ -1,10 +1,10 @@
 #!/bin/sh
 # shellcheck disable=SC2329 # the read_ functions are called by name
 #
-# The probe: what one node is, in one round trip, in any POSIX sh and with nothing else needed.
+# The probe: prints one node's hardware and software in one round trip. Needs only a POSIX sh.
 #   sh -s -- NONCE INSTALL_PATH WORKSPACE  < script.sh
-# Each section stands between "NONCE begin NAME" and "NONCE end NAME STATUS". One that does not
-# exist on the node prints nothing and ends with a status other than 0. Nothing is written here.
+# Each section is printed between "NONCE begin NAME" and "NONCE end NAME STATUS". A section that does
+# not exist on the node prints nothing and ends with a status other than 0. The script writes nothing.
 
 exec 2>/dev/null
 nonce=$1 install_path=$2 workspace=$3
@@ -20,7 +20,7 @@ have() { command -v "$1" >/dev/null; }
 newline='
 '
 
-# --- What the kernel says ---
+# --- Facts from the kernel ---
 
 read_uname() { uname -srm; }
 
@@ -43,7 +43,7 @@ allowed_cpus() {
   [ "$count" -gt 0 ] && echo "$count"
 }
 
-# at_most QUOTA PERIOD: lowers $usable to what the quota of one cgroup pays for, rounded up.
+# at_most QUOTA PERIOD: lowers $usable to the CPUs of one cgroup's quota, rounded up.
 at_most() {
   case $1$2 in '' | *[!0-9]*) return ;; esac
   [ "$1" -gt 0 ] && [ "$2" -gt 0 ] || return
@@ -51,6 +51,8 @@ at_most() {
   [ "$paid" -ge "$usable" ] || usable=$paid
 }
 
+own_cgroups=/proc/self/cgroup
+cgroups=/sys/fs/cgroup
 read_nproc() {
   usable=$(allowed_cpus || nproc || getconf _NPROCESSORS_ONLN || grep -c ^processor /proc/cpuinfo)
   [ "$usable" -gt 0 ] || return 1
@@ -69,11 +71,28 @@ read_nproc() {
   echo "$usable"
 }
 
-# Bytes of an SVE register, as programs get them; /proc/cpuinfo does not say.
+# The least bytes of memory that the cgroup of this login, and those above it, may use.
+read_memory_limit() {
+  least=
+  while IFS=: read -r _ controllers group; do
+    case ,$controllers, in ,, | *,memory,*) ;; *) continue ;; esac
+    while :; do
+      for file in "${group%/}/memory.max" "/memory${group%/}/memory.limit_in_bytes"; do
+        read -r limit <"$cgroups$file" || continue
+        case $limit in '' | *[!0-9]* | ????????????????*) continue ;; esac # max, or as good as
+        [ -n "$least" ] && [ "$least" -le "$limit" ] || least=$limit
+      done
+      case $group in /?*) group=${group%/*} ;; *) break ;; esac
+    done
+  done <"$own_cgroups"
+  [ -n "$least" ] && echo "$least"
+}
+
+# Bytes of an SVE register, as programs get them; /proc/cpuinfo does not have them.
 sve=/proc/sys/abi/sve_default_vector_length
 read_sve() { read -r length <"$sve" && echo "$length"; }
 
-# What board this is, where the firmware has a device tree: a Jetson's GPU is on no PCI bus.
+# The board, if the firmware has a device tree: a Jetson's GPU is not on a PCI bus.
 tree=/proc/device-tree
 read_device_tree() {
   for key in model compatible; do
@@ -277,7 +296,7 @@ nvidia_smi_csv() {
   within 8 nvidia-smi "--query-gpu=index,name,$1driver_version,memory.total,uuid" --format=csv 2>&1
 }
 
-# Completes nvidia-smi's CSV, from standard input, by what the CUDA driver itself says of each GPU;
+# Completes nvidia-smi's CSV, from standard input, with the CUDA driver's own values for each GPU;
 # writes the whole CSV if the input is empty. For any Python 3.
 cuda='
 import ctypes, os, sys, uuid
@@ -351,14 +370,14 @@ read_nvidia_smi() {
   echo "$text"
 }
 
-# Which GPUs are split into instances. A driver makes that directory where one can be.
+# GPUs that are split into instances. The driver creates that directory if a GPU can be split.
 split=/proc/driver/nvidia/capabilities
 read_mig() {
   within 8 nvidia-smi --query-gpu=index,name,mig.mode.current --format=csv 2>&1
   within 8 nvidia-smi -L 2>&1
 }
 
-# What lspci would print, from /sys: everything of NVIDIA, and the GPUs of AMD and Intel.
+# lspci's output, made from /sys: all devices of NVIDIA, and the GPUs of AMD and Intel.
 pci_devices() {
   for device in /sys/bus/pci/devices/*; do
     read -r vendor <"$device/vendor" || continue
@@ -447,9 +466,9 @@ read_toolchain() {
   return 0
 }
 
-# --- All of it ---
+# --- All sections ---
 
-# framed NAME: what that section's function prints, between its marks.
+# framed NAME: the output of that section's function, between its marks.
 framed() {
   echo "$nonce begin $1"
   answer "$1"
@@ -486,7 +505,7 @@ relay() {
 # together NAME...: sections that may take their time, all at once, while the quick ones are read.
 together() {
   if [ $# -eq 0 ]; then
-    for quick in uname cpuinfo os-release libc meminfo nproc; do framed $quick; done
+    for quick in uname cpuinfo os-release libc meminfo memory-limit nproc; do framed $quick; done
     [ -r "$sve" ] && framed sve
     [ -r "$tree/compatible" ] && framed device-tree
     return

@@ -103,7 +103,7 @@ class Recipe(Frozen):
     libc: tuple[Literal["glibc", "musl"], ...] = Field(("glibc", "musl"), min_length=1)
     sources: tuple[Literal["sdist", "tree"], ...] = Field(("sdist", "tree"), min_length=1)
     # Why fleetbuild cannot build the package, as a clause; only its published wheels serve then.
-    not_buildable: str = ""
+    not_buildable: Template = ""
     source: RecipeSource | None = None  # default: the index's sdist, or the user's own tree
     # Run-time requirements, if its source states them only once it is built.
     requires: tuple[Template, ...] | None = None
@@ -112,6 +112,8 @@ class Recipe(Frozen):
     # System libraries that no wheel brings, by their name in the role toolchain (cuda: part of the
     # toolkit). The builder needs them with headers; every node needs them.
     system_libraries: dict[str, Template] = {}
+    # BLAS libraries that build.blas may choose from -> the architectures of each.
+    blas: dict[Literal["mkl", "openblas"], tuple[str, ...]] = {}
     # Programs that the build calls beside compilers: name in the role toolchain -> oldest version,
     # or "" for any.
     tools: dict[str, str] = {}
@@ -150,6 +152,10 @@ class Recipe(Frozen):
         """Return the SMs of a node that its wheel has code for."""
         oldest = sm_order(self.min_sm or "0.0")
         return tuple(sm for sm in sms if self.cuda and sm_order(sm) >= oldest)
+
+    def offers(self, blas: str | None, arch: str) -> bool:
+        """Return whether it can build with this BLAS library on this architecture."""
+        return any(blas == name and arch in archs for name, archs in self.blas.items())
 
     def serves(self, package: str) -> bool:
         """Return whether the recipe builds this package."""

@@ -56,6 +56,8 @@ class Job(Frozen):
             "isa": target.isa,
             "features": target.features,
             "sms": target.sms,
+            "ptx": target.ptx,
+            "blas": target.blas,
             "served": [sm for sm in SMS if any(runs_on(built, sm) for built in target.sms)],
             "cuda": self.cuda,
             "cuda_wheels": wheels_for(self.cuda, target.arch, target.sms, find_torch(self.version)),
@@ -101,6 +103,11 @@ def render_requires(recipe: Recipe, job: Job) -> tuple[str, ...] | None:
     if recipe.requires is None:
         return None
     return _render_list(recipe, "requires", recipe.requires, job)
+
+
+def render_not_buildable(recipe: Recipe, job: Job) -> str:
+    """Return why this wheel cannot be built, as a clause; "" if it can."""
+    return _render(recipe, "not_buildable", recipe.not_buildable, job)
 
 
 def render_libraries(recipe: Recipe, job: Job) -> dict[str, str]:

@@ -22,6 +22,7 @@ OF_THE_GROUP = ("toolchain", "build", "fetch", "audit")
 _NEXT: dict[Stage, Stage] = {"distribute": "install", "install": "verify", "verify": "activate"}
 _ORDER = ("distribute", "install", "verify", "activate")
 _ENDED = ("ok", "failed", "skipped", "unreachable")
+_OWN_CALL = "# $ "  # as the role build_wheel notes its own steps in the log
 _NUMBER = re.compile(r"^\s*\[\s*\d+/\d+\]\s*")
 _COMPILER = re.compile(
     r"^\S*(?:cc|\+\+|clang|nvcc|gfortran)(?:-[\d.]+)? (?:.* )?-c (?:-c )?([^-\s]\S*)"
@@ -119,6 +120,8 @@ class Board:
 def brief(line: str) -> str:
     """Return a build's line without [n/m], which has a place of its own; a call as its source."""
     line = _NUMBER.sub("", line)
+    if line.startswith(_OWN_CALL):
+        return line.replace(_OWN_CALL, "running ", 1)
     call = _COMPILER.match(line)
     return f"compiling {call[1]}" if call else line
 

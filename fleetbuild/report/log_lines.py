@@ -10,9 +10,19 @@ from datetime import datetime
 
 from fleetbuild.models import Event, Stage, now
 from fleetbuild.report.board import Board, Row, brief
-from fleetbuild.report.text import Trouble, clean, count, duration, fold, quoted, troubles
+from fleetbuild.report.text import (
+    Trouble,
+    clean,
+    count,
+    duration,
+    fold,
+    quoted,
+    shortened,
+    troubles,
+)
 
-PACE = 30.0
+PACE = 30.0  # seconds
+_LONGEST = 160  # characters of a compiler's line
 DOING: dict[str, str] = {
     "inventory": "reading the inventory",
     "probe": "probing",
@@ -25,7 +35,7 @@ DOING: dict[str, str] = {
     "distribute": "copying",
     "install": "installing",
     "verify": "verifying",
-    "activate": "switching",
+    "activate": "switching the release",
     "label": "labelling",
     "manifests": "writing manifests",
 }
@@ -168,7 +178,9 @@ def _ended(event: Event, row: Row, said: str) -> str:
     elif event.package:
         words = f"{event.package} {said} on {event.node}" if event.node else f"{said} audited"
     elif event.node:
-        of = f", {row.step()} nodes" if event.stage in ("activate", row.wave) and row.nodes else ""
+        of = ""
+        if event.stage in ("activate", row.wave) and row.nodes:
+            of = f", {row.step()[1:-1].replace('/', ' of ')} nodes"
         words = f"{event.node} {said or done}{of}"
     elif event.nodes is not None:
         words = f"{done} on {fold(event.nodes)}"
@@ -182,8 +194,8 @@ def _going_on(event: Event, row: Row, said: str) -> str:
         return said
     what = " ".join(filter(None, (DOING.get(event.stage, event.stage), event.package)))
     where = f" on {event.node}" if event.node else ""
-    step = f" {row.step()}" if row.step() else ""
-    return f"{what}{where}{step}{': ' if said else ''}{brief(said)}"
+    step = f"{' ' if row.total else ', '}{row.step()}" if row.step() else ""
+    return f"{what}{where}{step}{': ' if said else ''}{shortened(brief(said), _LONGEST)}"
 
 
 def _waiting(event: Event, _: Row, __: str) -> str:

@@ -28,11 +28,11 @@ STYLES = {"+": "green", "=": "dim", "!": "red"}
 
 
 def heading(plan: Plan, seconds: float | None = None, resolving: float | None = None) -> str:
-    """14 nodes probed in 1.6 s, planned in 12 s · torch 2.13.0, torchvision 0.28.0."""
+    """Return the first line: 14 nodes probed in 1.6 s, resolved and planned in 12 s · torch 2."""
     how = _SOURCES.get(plan.facts_source, "probed")
     took = "" if seconds is None or how != "probed" else f" in {duration(seconds)}"
     packages = ", ".join(clean(package).replace("==", " ") for package in plan.packages)
-    planned = f", planned in {duration(resolving)}" if resolving is not None else ""
+    planned = f", resolved and planned in {duration(resolving)}" if resolving is not None else ""
     return f"{count(len(plan.nodes), 'node')} {how}{took}{planned} · {packages}"
 
 
@@ -67,7 +67,7 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
 
 
 def rollout_line(plan: Plan) -> str:
-    """Rollout: 1 canary in each group, then 25% of it at a time. A group stops …"""
+    """Return the rollout as sentences: the canaries, the batches, and when a group stops."""
     rollout = plan.rollout
     first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
     return (
@@ -82,7 +82,7 @@ def _share(share: int | str) -> str:
 
 
 def summary_line(plan: Plan) -> str:
-    """Plan: 2 wheels to build, 1 reused. 7 nodes to change, 2 up to date."""
+    """Return the count: Plan: 2 wheels to build, 1 reused. 7 nodes to change, 2 up to date."""
     summary = plan.summary
     wheels = [f"{count(summary.wheels_to_build, 'wheel')} to build"]
     if summary.wheels_reused:
@@ -188,7 +188,7 @@ def _lead(group: PlannedGroup) -> PlannedWheel:
 
 
 def _about(group: PlannedGroup) -> str:
-    """How long its builds may take, one after the other as they are built against each other."""
+    """Return how long the group's builds may take, one after another, if that was measured."""
     built = [wheel for wheel in group.wheels if wheel.action == "build"]
     minutes = sum(wheel.minutes or 0 for wheel in built)
     return _roughly(minutes) if minutes and all(wheel.measured for wheel in built) else ""
@@ -234,7 +234,7 @@ def _file(wheel: PlannedWheel) -> str:
 
 
 def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
-    """The evidence that this CUDA builds it; `explain` says it in full."""
+    """Yield the evidence that this CUDA builds the wheel; `explain` gives it in full."""
     if wheel.evidence and wheel.action != "blocked":
         said = EVIDENCE.get(wheel.evidence, wheel.evidence)
         yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}"
@@ -273,7 +273,7 @@ def _not_planned_for(plan: Plan) -> list[str]:
 
 
 def _in_image(plan: Plan) -> list[str]:
-    """What the image of builds in pods has to hold, each sentence once."""
+    """Return what the image of builds in pods must contain, each sentence once."""
     told = (
         sentence
         for group in plan.groups

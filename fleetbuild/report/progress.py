@@ -16,7 +16,7 @@ from fleetbuild.models import Event, OnEvent, ignore
 from fleetbuild.report.board import Board, Row
 from fleetbuild.report.log_lines import DOING, LogLines, stamped, still_running
 from fleetbuild.report.output import Output
-from fleetbuild.report.text import clean, count, duration, fold
+from fleetbuild.report.text import clean, count, duration, fold, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -230,7 +230,14 @@ def _cells(row: Row, now: float, *, wide: bool, width: int) -> list[str]:
     return cells
 
 
-_STAGES = {**DOING, "check": "checking", "toolchain": "preparing", "manifests": "writing"}  # short
+# Where one word is enough, since the group and the node stand beside it.
+_STAGES = {
+    **DOING,
+    "check": "checking",
+    "toolchain": "preparing",
+    "activate": "switching",
+    "manifests": "writing",
+}
 
 
 def _clock(seconds: float) -> str:
@@ -239,13 +246,3 @@ def _clock(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes}:{rest:02d}"
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
-
-
-def shortened(text: str, room: int) -> str:
-    """Return text that fits, with its middle left out: a path's end says more than its start."""
-    if len(text) <= room:
-        return text
-    if room < 12:
-        return text[: max(0, room - 1)] + "…"[: max(0, room)]
-    head = room // 3
-    return f"{text[:head]}…{text[head + 1 - room :]}"

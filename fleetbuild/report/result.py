@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
@@ -28,13 +28,17 @@ BAD = {
 }
 
 
-def result_lines(result: Result) -> list[str]:
-    """Return wheels, then problems with their nodes, then the count: the worst is read last."""
+def result_lines(result: Result, failed: str = BAD["install_failed"]) -> list[str]:
+    """Return wheels, then problems with their nodes, then the count: the worst is read last.
+
+    `failed` says what nodes failed to do.
+    """
+    words = {**GOOD, **BAD, "install_failed": failed}
     lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
-    lines += _troubles(_untold(result))
+    lines += _troubles(_untold(result), words)
     lines += _kept_releases(result)
     lines += label_troubles(result.labels)
-    return [*lines, result_summary(result)]
+    return [*lines, result_summary(result, words)]
 
 
 def _kept_releases(result: Result) -> Iterator[str]:
@@ -85,11 +89,13 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
     again = gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
     command = f"{'apply' if again else f'plan {source}'}{state_option(state_dir)}"
-    return f"Next: fix the errors above, then run: fleetbuild {command}"
+    told = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
+    word = "error" if len(told) == 1 else "errors"
+    return f"Next: fix the {word} above, then run {'again: ' if again else ''}fleetbuild {command}"
 
 
 def _untold(result: Result) -> Iterator[NodeResult]:
-    """Yield the nodes to report. A failed build is explained once, with its wheel."""
+    """Yield the nodes to report. The reason of a failed build is reported once, with its wheel."""
     for node in result.nodes:
         if node.state == "build_failed" and result.wheels:
             yield node.model_copy(update={"reason": None, "fix": None})
@@ -97,11 +103,10 @@ def _untold(result: Result) -> Iterator[NodeResult]:
             yield node
 
 
-def result_summary(result: Result) -> str:
-    """Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
+def result_summary(result: Result, words: Mapping[str, str]) -> str:
+    """Return the count: Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
     built = sum(wheel.state == "built" for wheel in result.wheels)
     states = [node.state for node in result.nodes]
-    words = {**GOOD, **BAD}
     nodes = [f"{states.count(state)} {word}" for state, word in words.items() if state in states]
     if nodes:
         number, word = nodes[0].split(" ", 1)
@@ -173,10 +178,7 @@ def _wheel(wheel: WheelResult) -> list[str]:
     return [f"built: {name}{where}{took}"]
 
 
-def _troubles(nodes: Iterable[NodeResult]) -> list[str]:
+def _troubles(nodes: Iterable[NodeResult], words: Mapping[str, str]) -> list[str]:
     return troubles(
-        {
-            node.node: ({**GOOD, **BAD}[node.state], node.reason, node.fix, node.log)
-            for node in nodes
-        }
+        {node.node: (words[node.state], node.reason, node.fix, node.log) for node in nodes}
     )

@@ -57,7 +57,7 @@ def _cells(node: NodeStatus) -> tuple[str, ...]:
 
 
 def _labels(node: NodeStatus) -> str:
-    """With NODE for its name, so that nodes that are alike share a row."""
+    """Return what is wrong with the labels, with NODE for the name: like nodes share a row."""
     if node.labels != "no_host":
         return node.labels_sentence
     return node.labels_sentence.replace(f" {node.node} ", " NODE ")

@@ -19,6 +19,7 @@ __all__ = [
     "duration",
     "fold",
     "quoted",
+    "shortened",
     "size",
     "state_option",
     "troubles",
@@ -71,6 +72,16 @@ def _without_name(text: str | None, name: str) -> str | None:
 def _with_names(text: str, names: Sequence[str]) -> str:
     """Put the names back, as Ansible's --limit takes them; NODE where that would be too long."""
     return text.replace(_NAME, ",".join(names) if len(names) <= _MOST_NAMES else "NODE")
+
+
+def shortened(text: str, room: int) -> str:
+    """Return text that fits, with its middle left out: a path's end says more than its start."""
+    if len(text) <= room:
+        return text
+    if room < 12:
+        return text[: max(0, room - 1)] + "…"[: max(0, room)]
+    head = room // 3
+    return f"{text[:head]}…{text[head + 1 - room :]}"
 
 
 def state_option(state_dir: Path) -> str:

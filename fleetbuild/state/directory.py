@@ -5,6 +5,7 @@ In: results and notes of a run. Out: the same for the next run.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -21,6 +22,7 @@ from fleetbuild.errors import UsageError
 from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
 
+_LEFT_THERE = ("installed", "up_to_date", "rolled_back")
 _CHANGING = ".changing"  # beside a node's stored facts
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -31,6 +33,15 @@ class SavedResult(Frozen):
     started: str
     finished: str
     result: Result
+    # Release name -> node -> the last result that left a release there, by whatever apply.
+    left: dict[str, dict[str, NodeResult]] = {}
+
+    def left_there(self, release: str) -> dict[str, NodeResult]:
+        """Return the results that left a release of this name on nodes.
+
+        A file from before there was `left` knows the nodes of the last apply alone.
+        """
+        return self.left.get(release, {}) if self.left else _serving(self.result)
 
 
 @dataclass(frozen=True)
@@ -123,29 +134,45 @@ class StateDir:
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise self._not_writable(error.strerror) from None
+            raise self._not_writable(error.strerror, error.errno) from None
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._not_writable("permission denied")
         return self
 
-    def _not_writable(self, why: str | None) -> UsageError:
+    def _not_writable(self, why: str | None, number: int | None = None) -> UsageError:
+        full = number in (errno.ENOSPC, errno.EDQUOT)
         return UsageError(
             f"The state directory {self.root} cannot be written: {why}.",
-            "Run in a directory that you own, or name another with --state-dir.",
+            f"{'Free space there' if full else 'Run in a directory that you own'}, or name another"
+            " with --state-dir.",
         )
 
-    def save_result(self, result: Result, *, started: str) -> None:
-        """Save the result of an apply for `status`."""
-        saved = SavedResult(started=started, finished=now(), result=result)
+    def save_result(self, result: Result, *, started: str, release: str | None = None) -> None:
+        """Save the result of an apply for `status`; `release` is the name of what it left."""
+        before = self.last_result()
+        left = dict(before.left) if before else {}
+        if release:
+            left[release] = {**left.get(release, {}), **_serving(result)}
+        self._save(result, started=started, left=left)
+
+    def _save(
+        self, result: Result, *, started: str, left: dict[str, dict[str, NodeResult]]
+    ) -> None:
+        saved = SavedResult(started=started, finished=now(), result=result, left=left)
         write_atomically(self.result_file, saved.model_dump_json(indent=2) + "\n")
 
-    def amend_result(self, nodes: Mapping[str, NodeResult], *, started: str) -> None:
+    def amend_result(
+        self, nodes: Mapping[str, NodeResult], *, started: str, release: str | None = None
+    ) -> None:
         """Update the last result, which `status` reads, with the nodes that a rollback changed."""
         last = self.last_result()
         result = last.result if last else Result(plan_digest="")
         known = {node.node: node for node in result.nodes}
         amended = result.model_copy(update={"nodes": tuple({**known, **nodes}.values())})
-        self.save_result(amended, started=last.started if last else started)
+        left = dict(last.left) if last else {}
+        if release:
+            left[release] = {**left.get(release, {}), **nodes}
+        self._save(amended, started=last.started if last else started, left=left)
 
     def last_result(self) -> SavedResult | None:
         """Return the result of the last apply; None if it is missing or damaged."""
@@ -182,6 +209,11 @@ class StateDir:
             return datetime.fromisoformat(text)
         except (OSError, ValueError):  # or the name is not valid for a folder
             return None
+
+
+def _serving(result: Result) -> dict[str, NodeResult]:
+    """Return the results that left a release on their node."""
+    return {node.node: node for node in result.nodes if node.state in _LEFT_THERE}
 
 
 def _user(uid: int) -> str:

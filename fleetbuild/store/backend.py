@@ -1,7 +1,7 @@
 """Ask the build backend of a source for its run-time requirements, inside a sandbox.
 
-In: a stored source and what its build needs. Out: `StaticMetadata`, or `SandboxError`. The build
-requirements are locked by hash, as for a build; the answer is kept beside the source.
+In: a stored source and its build requirements. Out: `StaticMetadata`, or `SandboxError`. The build
+requirements are locked by hash, as for a build; the answer is stored beside the source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ask a build backend for the metadata of a source. Runs alone in a sandbox, without fleetbuild.
+"""Ask a build backend for the metadata of a source. Runs in a sandbox, without fleetbuild.
 
 In: the archive, the backend and its path, as arguments. Out: one JSON document on standard output.
 """
@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 def main(archive: str, backend: str, backend_path: str) -> None:
-    """Print what the hooks return, or why they failed."""
+    """Print the answers of the hooks, or why they failed."""
     out = os.dup(1)
     os.dup2(2, 1)  # away from what a backend prints
     site.setquit()  # -S left out exit(), which setup.py files call

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.models import Config
+from fleetbuild.models import PYTORCH, Config
 
 _UV = (
     "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
@@ -224,6 +224,8 @@ def _sorted(entries: Iterable[str], folder: Path) -> tuple[list[str], list[str]]
     indexes: list[str] = []
     links: list[str] = []
     for entry in entries:
+        if entry == PYTORCH:  # each request names its variant
+            continue
         if "://" in entry and not entry.startswith("file://"):
             (links if entry.endswith(".html") else indexes).append(entry)
             continue

@@ -1,7 +1,7 @@
 """Resolve dependencies of a target or a build with uv, for another machine's platform.
 
-In: a `LockRequest`. Out: a `Resolution` from uv's lock (PEP 751). uv builds nothing: it is told
-the requirements of every package that has to come as a source, and takes wheels of all others.
+In: a `LockRequest`. Out: a `Resolution` from uv's lock (PEP 751). uv builds nothing: it gets the
+requirements of every package that comes as a source, and takes wheels of all other packages.
 """
 
 from __future__ import annotations
@@ -148,6 +148,7 @@ def _uv(
         "--only-binary", ":all:",
         "--format", "pylock.toml",
     ]  # fmt: skip
+    command += _pytorch_index(request)
     for name in request.sources:
         command += ["--no-binary", name]
     if request.constraints:
@@ -162,7 +163,7 @@ def _uv(
 
 
 def _problem_of_texts(request: LockRequest) -> Resolution | None:
-    """Return what is wrong with requirements that packages state.
+    """Return the problem of requirements that packages state, or None.
 
     They become lines of a requirements file, where an option could name another index and an
     address could name a source that uv would have to build.
@@ -170,7 +171,7 @@ def _problem_of_texts(request: LockRequest) -> Resolution | None:
     if request.sources:
         names = ", ".join(request.sources)
         return Resolution(
-            problem=f"What {names} requires at run time is not known.",
+            problem=f"The run-time requirements of {names} are unknown.",
             fix=f"State it in a recipe for {names} beside fleetbuild.yml, with requires: [...].",
         )
     texts: list[tuple[str | None, str]] = [(None, each) for each in request.requirements]
@@ -191,6 +192,11 @@ def _problem_of_texts(request: LockRequest) -> Resolution | None:
                 "the index that has it under index:.",
             )
     return None
+
+
+def _pytorch_index(request: LockRequest) -> tuple[str, ...]:
+    """Return the option to take torch and its companions from PyTorch's index for this CUDA."""
+    return ("--torch-backend", request.pytorch) if request.pytorch else ()
 
 
 def _static_metadata_of(package: StaticMetadata, folder: Path) -> str:

@@ -1,7 +1,8 @@
-"""Run a program that is not trusted, inside bubblewrap.
+"""Run an untrusted program inside bubblewrap.
 
-In: a command and the files that it reads. Out: what it printed, or `SandboxError`. It has no
-network, no home, no environment of this process, no other process, and writes only to memory.
+In: a command and the files that it reads. Out: its output, or `SandboxError`. The program has no
+network, no home and no environment of this process, sees no other process, and writes only to
+memory.
 """
 
 from __future__ import annotations

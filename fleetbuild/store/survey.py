@@ -1,4 +1,4 @@
-"""Read from a source, without running any of its code, what a recipe for it has to know.
+"""Read the facts that a recipe needs from a source, without running any of its code.
 
 In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, options.
 """
@@ -51,7 +51,7 @@ _MAX_SHOWN = 40
 
 
 class SourceSurvey(Frozen):
-    """What the files of a source show about its build."""
+    """The facts about a build that the files of its source show."""
 
     metadata: SourceMetadata
     requires: tuple[str, ...] | None = None  # run-time requirements; None: known only to its build
@@ -99,7 +99,7 @@ class SourceSurvey(Frozen):
 
 
 def survey_source(path: Path) -> SourceSurvey:
-    """Return what the files of an sdist, archive or tree show. None of them is run."""
+    """Return the facts that the files of an sdist, archive or tree show, without running them."""
     names: list[str] = []
     texts: dict[str, str] = {}
     try:
@@ -169,7 +169,7 @@ def _requires(texts: Mapping[str, str], source: str) -> tuple[str, ...] | None:
 
 
 def _valid(requirements: Iterable[object]) -> tuple[str, ...]:
-    """Return the valid requirements, without those of extras. A recipe would render braces."""
+    """Return the valid requirements, without extras. A recipe would render braces."""
     texts = [text for text in map(str, requirements) if _name(text) and "{" not in text]
     valid = map(Requirement, texts)
     return tuple(sorted(str(each) for each in valid if "extra" not in str(each.marker)))

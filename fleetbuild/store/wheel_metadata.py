@@ -1,4 +1,4 @@
-"""Read the requirements of a published wheel from its METADATA alone.
+"""Read the requirements of a published wheel from its METADATA, without the whole file.
 
 In: a locked wheel. Out: `StaticMetadata`, or None. An index serves METADATA beside the wheel
 (PEP 658); of a file on this machine it is read from the archive.

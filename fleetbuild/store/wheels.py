@@ -212,7 +212,7 @@ class Store:
         return path
 
     def metadata_of(self, file: LockedFile) -> SourceMetadata:
-        """Return a source's metadata; of a commit not fetched yet, only those files are read."""
+        """Return a source's metadata; of an unfetched commit only the metadata files are read."""
         commit = file.commit
         if commit is None or self.path_of(file).is_file():
             return read_source(self.fetch(file))

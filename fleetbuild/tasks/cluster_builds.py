@@ -6,7 +6,7 @@ warnings; later a result for each wheel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from fleetbuild.ansible.role_results import Seconds
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.pending import BuildPlace, build_spec, key_of, source_of, wheel_identity
 from fleetbuild.errors import BlockedError, UsageError
-from fleetbuild.kubernetes.builds.jobs import BuildOrder, build_jobs, builders
+from fleetbuild.kubernetes.builds.jobs import BuildOrder, bases_in_claim, build_jobs, builders
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.role_parameters import Requirement
@@ -69,7 +69,20 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
         if name != "cuda"  # part of the toolkit
     )
     tools = dict.fromkeys(each for order in orders for each in order.wheel.requires.in_image)
-    return build_jobs(plan, orders, programs), (*warnings, *library_warnings, *tools)
+    bases = _unbuilt_bases(plan, orders)
+    return build_jobs(plan, orders, programs), (*warnings, *bases, *library_warnings, *tools)
+
+
+def _unbuilt_bases(plan: Plan, orders: Sequence[BuildOrder]) -> Iterator[str]:
+    """Yield a warning for each wheel that a Job needs and no Job of this plan builds."""
+    for order in orders:
+        for base in bases_in_claim(plan, order.wheel):
+            if base.action != "build":
+                yield (
+                    f"{order.wheel.package} is built against {base.package} {base.wheel_version},"
+                    " which an earlier plan built. The claim fleetbuild-wheels must still have it"
+                    f" in its folder {base.artifact_key}, else copy it there from the store."
+                )
 
 
 def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:
@@ -165,7 +178,7 @@ def _problem(plan: Plan, wheel: PlannedWheel) -> _Problem | None:
             " can build it",
             "Remove the taint during the build, and plan again",
         )
-    for file in (source_of(wheel), *wheel.build_dependencies):
+    for file in _files(plan, wheel):
         if not file.url.startswith(("https://", "http://")) or not file.sha256:
             return _Problem(
                 f"{name}: pods cannot fetch {file.file} from {file.url}",
@@ -175,23 +188,32 @@ def _problem(plan: Plan, wheel: PlannedWheel) -> _Problem | None:
     return None
 
 
+def _published_bases(plan: Plan, wheel: PlannedWheel) -> tuple[LockedFile, ...]:
+    """Return the published wheels that it is built against."""
+    bases = (plan.wheels_by_key[key] for key in wheel.built_against)
+    return tuple(base.published for base in bases if base.published)
+
+
+def _files(plan: Plan, wheel: PlannedWheel) -> tuple[LockedFile, ...]:
+    """Return the files that a pod downloads to build a wheel, its source first."""
+    return (source_of(wheel), *_published_bases(plan, wheel), *wheel.build_dependencies)
+
+
 def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrder:
-    source = source_of(wheel)
+    source, *required = _files(plan, wheel)
     place = BuildPlace(
         node=wheel.built_on,
         python=next(iter(wheel.build_pythons.values()), "python3"),
         cache="none",
         source=source.file,
         source_sha256=source.sha256,
-        requirements=tuple(
-            Requirement(path=file.file, sha256=file.sha256) for file in wheel.build_dependencies
-        ),
+        requirements=tuple(Requirement(path=file.file, sha256=file.sha256) for file in required),
     )
     return BuildOrder(
         wheel=wheel,
         key=key_of(wheel),
         groups=groups,
-        downloads=tuple(_download(file) for file in (source, *wheel.build_dependencies)),
+        downloads=tuple(_download(file) for file in (source, *required)),
         params=build_spec(plan, wheel, place).module_options(),
     )
 

@@ -60,8 +60,8 @@ def compare_labels(
             sentence = f"{compared[name].labels_sentence} {ALIAS}".strip()
             compared[name] = compared[name].model_copy(update={"labels_sentence": sentence})
     hosts = {names.in_cluster(name) for name in found}
-    strangers = () if limited else sorted(nodes.keys() - hosts)
-    statuses = (status_without_host(name, nodes[name].labels, names) for name in strangers)
+    others = () if limited else sorted(nodes.keys() - hosts)
+    statuses = (status_without_host(name, nodes[name].labels, names) for name in others)
     return compared | {f"node/{each.node}": each for each in statuses if each}
 
 
@@ -75,7 +75,7 @@ def label_cluster(
         api = ApiLabeller(names, client, force=force, state=state)
         return Labelled(
             nodes=tuple(api.settle(release).values()),
-            strangers=api.strangers(),
+            strangers=api.nodes_without_host(),
             remarks=api.remarks(),
         )
 

@@ -1,4 +1,4 @@
-"""Emit: render the files for Kubernetes, NFD, containers and builds in the cluster.
+"""Emit: render the files for Kubernetes, NFD, containers, Nix, Flox and builds in the cluster.
 
 In: a plan, the nodes' releases, the delivery options and the store. Out: file names, texts and
 warnings; nothing is written here.
@@ -29,14 +29,26 @@ from fleetbuild.kubernetes import (
 )
 from fleetbuild.kubernetes.delivery.containerfile import index_warnings
 from fleetbuild.kubernetes.delivery.libraries import library_warnings
+from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED
 from fleetbuild.kubernetes.labels.rules import FILE as RULES
+from fleetbuild.kubernetes.scheduling.device_classes import FILE as DEVICE_CLASSES
+from fleetbuild.kubernetes.scheduling.device_classes import device_classes
+from fleetbuild.kubernetes.scheduling.flavors import FILE as FLAVORS
+from fleetbuild.kubernetes.scheduling.flavors import resource_flavors
+from fleetbuild.kubernetes.scheduling.node_pools import node_pools
 from fleetbuild.models import Plan
+from fleetbuild.nix import flox_files, flox_warnings, nix_files
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
 from fleetbuild.tasks.export import release_files
 from fleetbuild.tasks.store_fetch import fetch_releases, lacking, way_on
+from fleetbuild.text import fold
 
-What = Literal["k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds"]
+What = Literal[
+    "k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds", "nix", "flox",
+    "dra", "kueue", "nodepools",
+]  # fmt: skip
+WITH_WHEELS = ("containers", "nix", "flox")  # the wheels are copied beside their files
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,11 @@ class Emission:
             "kustomize": self._kustomize,
             "containers": self._containers,
             "builds": self._builds,
+            "dra": self._device_classes,
+            "kueue": self._flavors,
+            "nodepools": self._node_pools,
+            "nix": self._nix,
+            "flox": self._flox,
         }[what]()
 
     def _workloads(self) -> EmittedFiles:
@@ -124,32 +141,65 @@ class Emission:
     def _for_nfd(self) -> EmittedFiles:
         """Return the feature files for nfd-worker and the rules for nfd-master."""
         files = feature_files(self.plan, self.serving)
-        messages = node_warnings(self.plan, self.serving)
+        messages = (*node_warnings(self.plan, self.serving), *self._not_published())
         return EmittedFiles({**files, RULES: node_feature_rule(self.plan)}, messages)
+
+    def _not_published(self) -> tuple[str, ...]:
+        hidden = [name for name, node in self.plan.nodes.items() if NOT_PUBLISHED in node.warnings]
+        return (f"{fold(hidden)}: {NOT_PUBLISHED}",) if hidden else ()
 
     def _affinity(self) -> EmittedFiles:
         return EmittedFiles(snippets(self.plan, runtime_class=self.delivery.runtime_class))
 
     def _containers(self) -> EmittedFiles:
+        wheels, messages = self._releases("image")
+        about_indexes = index_warnings(self.plan, self.delivery, wheels)
+        files = containers(self.plan, self.delivery, wheels)
+        return EmittedFiles(files, (*messages, *about_indexes, *self._libraries(wheels)))
+
+    def _nix(self) -> EmittedFiles:
+        wheels, messages = self._releases("Nix expression")
+        return EmittedFiles(nix_files(self.plan, wheels), messages)
+
+    def _flox(self) -> EmittedFiles:
+        wheels, messages = self._releases("Flox environment")
+        return EmittedFiles(flox_files(self.plan, wheels), (*messages, *flox_warnings(self.plan)))
+
+    def _releases(self, made: str) -> tuple[dict[str, tuple[Wheel, ...]], tuple[str, ...]]:
+        """Fetch what can be fetched; return the files of each whole release, and what is missing.
+
+        `made` says what a group without a whole release does not get.
+        """
         fetched = fetch_releases(self.plan, self.store)
         wheels = release_files(self.plan, self.store)
         if not wheels:
             lacks = " ".join(lacking(self.plan, self.store).values())
             raise BlockedError(
-                f"The store has no complete release, so no image can be built. {lacks}",
+                f"The store has no complete release, so no {made} can be written. {lacks}",
                 f"{way_on(self.plan, self.store)}.",
             )
         left_out = (
-            f"{sentence} It gets no image. {way_on(self.plan, self.store)}."
+            f"{sentence} It gets no {made}. {way_on(self.plan, self.store)}."
             for sentence in lacking(self.plan, self.store).values()
         )
         not_fetched = (f"{each.message} {each.fix or ''}".strip() for each in fetched.problems)
-        messages = (*not_fetched, *left_out, *index_warnings(self.plan, self.delivery, wheels))
-        files = containers(self.plan, self.delivery, wheels)
-        return EmittedFiles(files, (*messages, *self._libraries(wheels)))
+        return wheels, (*not_fetched, *left_out)
 
     def _builds(self) -> EmittedFiles:
         return EmittedFiles(*cluster_builds(self.plan))
+
+    def _device_classes(self) -> EmittedFiles:
+        if text := device_classes(self.plan):
+            return EmittedFiles({DEVICE_CLASSES: text})
+        return EmittedFiles({}, ("No group of the plan uses a GPU, so no DeviceClass is written.",))
+
+    def _flavors(self) -> EmittedFiles:
+        if text := resource_flavors(self.plan):
+            return EmittedFiles({FLAVORS: text})
+        return EmittedFiles({}, ("No group of the plan has wheels, so no flavor is written.",))
+
+    def _node_pools(self) -> EmittedFiles:
+        return EmittedFiles(*node_pools(self.plan, self.delivery.node_class))
 
     def _libraries(self, wheels: Mapping[str, Sequence[Wheel]]) -> tuple[str, ...]:
         """Return warnings about libraries that the image lacks; with --image a comment says so."""

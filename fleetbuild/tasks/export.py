@@ -42,7 +42,7 @@ def _wheels(release: Sequence[_Held]) -> Iterator[Wheel]:
     for file, needs in release:
         version = file.path.name.split("-")[1]
         left = tuple(name for name in needs if name not in brought)
-        yield Wheel(file.name, version, file.sha256, left)
+        yield Wheel(file.name, version, file.sha256, left, file.path.name)
 
 
 class _Held(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fleetbuild.errors import UsageError
@@ -14,6 +15,7 @@ from fleetbuild.tasks.cluster_builds import add_built_wheels
 from fleetbuild.tasks.export import export_indexes
 from fleetbuild.tasks.garbage import collect_garbage
 from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
+from fleetbuild.tasks.variants import write_variants
 
 
 class FleetStore:
@@ -79,6 +81,7 @@ class FleetStore:
     def export(self, folder: Path | str) -> tuple[Path, ...]:
         """Write an index for each group of the last plan, for pip and uv; return their paths.
 
+        `variants.md` and `variants.json` beside them say which wheel is for which machine.
         Locked dependencies are fetched first. If the store lacks files of a group, the indexes of
         the other groups are written and a BlockedError lists the missing files.
         """
@@ -86,6 +89,10 @@ class FleetStore:
         store = open_store(plan, self._state, self._config())
         fetch_all(plan, store)
         written = export_plan(plan, store, Path(folder))
+        if written:
+            names = [index.parent.name for index in written]
+            with _writing(Path(folder)):
+                write_variants(plan, store, names, Path(folder))
         refuse_lacking(plan, store, written)
         return written
 
@@ -95,8 +102,14 @@ def export_plan(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
 
     A folder that cannot be written is a usage error.
     """
-    try:
+    with _writing(folder):
         return export_indexes(plan, store, folder)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(
             f"{error.filename or folder} cannot be written: {error.strerror}.",

@@ -107,7 +107,7 @@ def run_fleet_task(
             facts_now = probe([node for node in inventory.nodes if node.name in jobs], ignore)
             nodes = _with_current_group(nodes, facts_now, release)
             done = {name: each for name, each in nodes.items() if each.state == "rolled_back"}
-            state.amend_result(done, started=started)
+            state.amend_result(done, started=started, release=release)
             if label_results:
                 again = labels.publish(verified_releases(facts_now, release))
                 report_labels(on_event, again, groups)

@@ -97,9 +97,9 @@ def _source(package: str, state_dir: Path) -> tuple[Path, str | None]:
 
 def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:
     """Yield the lines of the draft."""
-    yield f"# A draft from the files of {_comment(source)}, none of which was run."
-    yield "# Check every line, remove what does not apply, and add checks: docs/recipes.md says"
-    yield "# what each key does."
+    yield f"# A draft from the files of {_comment(source)}; none of them was run."
+    yield "# Check each line, remove lines that do not apply, and add checks. docs/recipes.md"
+    yield "# explains each key."
     yield f"name: {name}"
     yield f"packages: [{name}]"
     if survey.against_torch:
@@ -107,8 +107,8 @@ def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:
     elif survey.built_by_cargo:
         yield "extends: rust-extension # its build runs cargo"
         if survey.crates_missing:
-            yield "# Its crates are not in this source, and a build downloads nothing: run cargo vendor"
-            yield f"# in a copy of it and name that tree: {name}==VERSION @ ./tree"
+            yield "# Its crates are not in this source, and a build downloads nothing: run"
+            yield f"# cargo vendor in a copy of it and name that tree: {name}==VERSION @ ./tree"
     else:
         yield "extends: generic"
     if survey.gpu_code:
@@ -126,7 +126,7 @@ def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:
         yield f'# config_settings: {{cmake.define.NAME: "{example}"}}'
     yield "job_memory_gb: 2 # for one compiler process"
     yield "disk_gb: 5"
-    yield "# What must run on each node before the release serves, beside its import:"
+    yield "# Python code that must run on each node before the release serves, after its import:"
     yield "# checks:"
     yield "#   - |"
     yield f"#     import {name.replace('-', '_')}"

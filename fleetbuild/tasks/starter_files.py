@@ -19,9 +19,13 @@ packages:                       # the packages of the release, pinned; one envir
 
 # release: default              # releases with different names can be installed side by side
 # python: "3.11"                # default: each node's own python3
-# index: []                     # extra package indexes and find-links
+# index: []                     # extra package indexes and find-links, or: pytorch
+# package_index: {}             # packages that come from one index alone: name -> index
+# exclude_newer: null           # ignore files that were uploaded later, such as 2026-01-31
+# allow_files: {}               # published wheels: name -> files to allow though the audit refuses
 # mirrors: {}                   # other places for sources: prefix of an address -> replacement
 # cuda: null                    # pin a CUDA toolkit version
+# cuda_ptx: false               # true: add PTX of each group's newest SM, for newer GPUs
 
 # grouping:
 #   rungs: recipe               # recipe: only rungs that matter to the packages | detected: all
@@ -32,6 +36,7 @@ packages:                       # the packages of the release, pinned; one envir
 #   policy: targeted            # targeted | auto (a published wheel if it fits) | published
 #   builders: representative    # or a host pattern: strong machines that build for others
 #   cache: ccache               # ccache | sccache | none
+#   blas: null                  # mkl | openblas: for torch and numpy, in place of the recipe's
 #   image: null                 # for clusters without SSH: the image that builds run in
 #   libc: null                  # the image's C library, if its name does not show it: glibc 2.28
 

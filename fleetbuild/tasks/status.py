@@ -10,10 +10,8 @@ from fleetbuild.kubernetes.labels.release_labels import (
     served_labels,
 )
 from fleetbuild.labelling.labeller import LabelTargets
-from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus, Result
+from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus
 from fleetbuild.models.status import Drift
-
-_LEFT_THERE = ("installed", "up_to_date", "rolled_back")
 
 
 def compare_releases(
@@ -21,15 +19,13 @@ def compare_releases(
     facts: Mapping[str, Facts],
     *,
     release: str,
-    last: Result | None,
+    left: Mapping[str, NodeResult],
     probed: Mapping[str, str],
 ) -> dict[str, NodeStatus]:
-    """Return the status of each node. `probed` maps nodes to the time of their facts."""
-    left = {
-        result.node: result
-        for result in (last.nodes if last else ())
-        if result.state in _LEFT_THERE
-    }
+    """Return the status of each node.
+
+    `left` maps nodes to what an apply or rollback left there, `probed` to the time of their facts.
+    """
     return {
         name: _one(name, facts.get(name), release, left.get(name), probed.get(name))
         for name in names

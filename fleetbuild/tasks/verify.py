@@ -69,12 +69,12 @@ def repair_damaged(
         return verified
     repaired = carry_out(_part_of_plan(plan, names))
     if last is not None:  # `status` compares with the last apply, which was about more nodes
-        state.save_result(_with(last.result, repaired.nodes), started=last.started)
+        result = _with(last.result, repaired.nodes)
+        state.save_result(result, started=last.started, release=plan.release)
     labels = {label.node: label for label in (*verified.labels, *repaired.labels)}
     return _with(verified, repaired.nodes).model_copy(
         update={
             "wheels": repaired.wheels,
-            "manifests": repaired.manifests,
             "labels": tuple(labels.values()),
             "changed": repaired.changed,
             "seconds": round(verified.seconds + repaired.seconds, 3),
@@ -94,14 +94,15 @@ def _repairable(verified: Result, plan: Plan | None, last: SavedResult | None) -
     """
     if plan is None:
         return []
-    left = {node.node: node.release_id for node in last.result.nodes} if last else {}
+    left = last.left_there(plan.release) if last else {}
     planned = {name: group.release_id for name, group in plan.groups_by_node.items()}
     return [
         node.node
         for node in verified.nodes
         if node.damaged
         and node.node in planned
-        and planned[node.node] == (node.release_id or left.get(node.node))
+        and planned[node.node]
+        == (node.release_id or (left[node.node].release_id if node.node in left else None))
     ]
 
 

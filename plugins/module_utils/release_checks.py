@@ -1,7 +1,7 @@
-"""Tries a release: imports and checks in a child process, and a sentence where they fail.
+"""Test a release: run imports and checks in a child process, and explain a failure.
 
-Standard library alone, Python 3.6 or newer: it also lies in every release, as its program
-bin/fleetbuild-sanity, for whoever wants to know what is wrong without fleetbuild and Ansible.
+Standard library only, Python 3.6 or newer: every release contains this module as its program
+bin/fleetbuild-sanity, which works without fleetbuild and Ansible.
 """
 
 import json
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-# Runs the steps one by one and says which one it is at, so that a crash can be blamed.
+# Runs the steps one by one and prints the number of each, so that a crash shows its step.
 DRIVER = """
 import json, sys
 for number, step in enumerate(json.load(sys.stdin)):
@@ -44,26 +44,26 @@ for index in range(ask("cuDeviceGetCount")):
     print("%d.%d, %s" % (*sm, name.value.decode("ascii", "replace").replace(",", " ")))
 """
 JETSONS = ("5.3", "6.2", "7.2", "8.7", "10.1", "11.0")  # SMs of Jetson modules
-OUTPUT = 4000  # characters of it that count
+OUTPUT = 4000  # characters of the output that are kept
 GROUP = re.compile(r"(?P<sms>cpu|sm[0-9sm.]+)-(?P<isa>.+)-cp[0-9]+t?(?:-musl)?\Z")
 FAILED = 7  # the exit code of a release that does not work
 
 
 def manifest(release):
-    """What manifest.json says."""
+    """Return the content of manifest.json."""
     with open(os.path.join(release, "manifest.json"), encoding="utf-8") as file:
         return json.load(file)
 
 
 def try_release(release, about, node):
-    """{ok, reason, fix, output, at}: `about` has imports, checks, timeout and ailments."""
+    """{ok, reason, fix, output, at}: `about` has imports, checks, timeout and known_failures."""
     steps = ["import " + name for name in about["imports"]] + about["checks"]
     text, code = run(os.path.join(release, "bin", "python"), steps, about["timeout"])
     return judge(text, code, steps, about, names(node, manifest(release).get("group", "")))
 
 
 def run(python, steps, timeout):
-    """What a child says that runs the steps, isolated in an empty folder, and how it ends."""
+    """Run the steps in an isolated child in an empty folder; return its output and exit code."""
     home = tempfile.mkdtemp(prefix="fleetbuild-verify-")
     clean = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -88,7 +88,7 @@ def run(python, steps, timeout):
             os.killpg(child.pid, signal.SIGKILL)
             raw = child.communicate()[0]
             code = None
-    except OSError as error:  # there is no such python, or it cannot be started
+    except OSError as error:  # the python is missing or cannot be started
         raw, code = str(error).encode("utf-8"), 1
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -96,7 +96,7 @@ def run(python, steps, timeout):
 
 
 def judge(text, code, steps, about, known):
-    """What the child's end and output mean."""
+    """Return the result for the child's exit code and output."""
     at = re.findall("\x1e([0-9]+)\n", text)
     at = int(at[-1]) if at else None
     finished = "\x1edone" in text
@@ -110,46 +110,46 @@ def judge(text, code, steps, about, known):
 
 
 def title(step):
-    """A step's first line, which may be a comment that says what it is about."""
+    """Return a step's first line, which may be a comment with its purpose."""
     return step.strip().splitlines()[0].lstrip("# ")
 
 
 def why(output, code, finished, about, known):
-    """(reason, fix) of a failure."""
+    """Return (reason, fix) of a failure."""
     if code is None:
         return (
             "It did not end within {} s.".format(about["timeout"]),
-            "Look at the node, or allow more time.",
+            "Check the node, or allow more time.",
         )
-    explained = explain(output, ending(code), about["ailments"], known)
+    explained = explain(output, ending(code), about["known_failures"], known)
     if explained:
         return explained
     if code == 0 and not finished:
         return "The process ended itself before the end.", "A check must not call exit."
     last = output.splitlines()[-1] if output else f"The process ended with {code}."
-    return last, "Mend the package, or the check where it asks too much."
+    return last, "Correct the package, or the check if it is too strict."
 
 
 def ending(code):
-    """The signal that ended a process, also where a shell in between says so; or nothing."""
+    """Return the signal that ended a process, also if a shell reports it; else nothing."""
     number = -code if code < 0 else code - 128
     return next((one.name for one in signal.Signals if one == number), "")
 
 
-def explain(text, ended_by, ailments, known):
-    """(reason, fix) by the first ailment that fits, else None."""
-    for ailment in ailments:
-        matches = (re.search(pattern, text, re.M) for pattern in ailment.get("patterns", ()))
+def explain(text, ended_by, known_failures, known):
+    """(reason, fix) by the first known failure that fits, else None."""
+    for failure in known_failures:
+        matches = (re.search(pattern, text, re.M) for pattern in failure.get("patterns", ()))
         match = next(filter(None, matches), None)
-        if match is None and not (ended_by and ended_by == ailment.get("signal")):
+        if match is None and not (ended_by and ended_by == failure.get("signal")):
             continue
         found = next(filter(None, match.groups()), "") if match else ""
-        return ailment["says"].format("", found, **known), ailment["fix"].format("", found, **known)
+        return failure["says"].format("", found, **known), failure["fix"].format("", found, **known)
     return None
 
 
 def names(node, group):
-    """What a sentence may name: the node, its group, and what that was built for."""
+    """Return the names for sentences: the node, its group, and the group's target."""
     parts = GROUP.match(group)
     sms = re.findall(r"sm(\d+)(\d)", parts.group("sms")) if parts else []
     return {
@@ -164,7 +164,7 @@ def names(node, group):
 
 
 def sanity_script(source, about, python):
-    """This module as a program that knows what its release is tried with."""
+    """Return this module as a program with the release's checks."""
     interpreter = python if re.match(r"/[!-~]{1,120}\Z", python) else "/usr/bin/env python3"
     return "\n".join(
         [
@@ -182,7 +182,7 @@ def sanity_script(source, about, python):
 
 
 def sanity(release, about):
-    """Say what the release is for and what this machine has, run the checks, explain failures."""
+    """Print the release's target and this machine's hardware, run the checks, explain failures."""
     said, node = manifest(release), socket.gethostname()
     known = names(node, said.get("group", ""))
     tell("release", "{} in {}".format(said["id"], release))
@@ -201,7 +201,7 @@ def sanity(release, about):
 
 
 def tell(what, *lines):
-    """A line of the report, and what belongs below it."""
+    """Print a line of the report, and its details below."""
     for line in lines:
         sys.stdout.write(f"{what:<10}{line}\n")
         what = ""
@@ -209,19 +209,19 @@ def tell(what, *lines):
 
 
 def cpu_fits(features, known):
-    """Has this CPU all that the release's code may use?"""
+    """Check that this CPU has all features that the release's code may use."""
     model, flags = cpu("/proc/cpuinfo")
     missing = [feature for feature in features if feature not in flags]
     if missing:
         lacks = "{}: lacks {}, which the wheels use".format(model, " ".join(missing))
         tell("CPU", lacks, "Plan again: {node} does not belong to {group}.".format(**known))
     else:
-        tell("CPU", "{}: has what {isa} asks for".format(model, **known))
+        tell("CPU", "{}: has all features of {isa}".format(model, **known))
     return not missing
 
 
 def cpu(path):
-    """The model's name, and the features that all processors have."""
+    """Return the model's name, and the features that all processors have."""
     with open(path, encoding="utf-8", errors="replace") as file:
         pairs = [line.partition(":")[::2] for line in file]
     values = [(key.strip(), value.strip()) for key, value in pairs]
@@ -231,7 +231,7 @@ def cpu(path):
 
 
 def gpus_fit(known):
-    """Is there code for a GPU that the driver shows? Others are said to be left out."""
+    """Check that the release has code for a GPU of the driver; name GPUs without code."""
     built = re.findall(r"\d+\.\d", known["sms"])
     shown = gpus() if built else []
     fit = not shown
@@ -239,7 +239,7 @@ def gpus_fit(known):
         served = not sm or any(runs_on(one, sm) for one in built)
         fit = fit or served
         note = "" if served else ": no code for it, the wheels have {}".format(known["sms"])
-        said = f"SM {sm}" if sm else "whose SM this driver does not tell"
+        said = f"SM {sm}" if sm else "SM unknown to this driver"
         tell(f"GPU {number}", f"{name}, {said}, driver {driver}{note}")
     if built and not shown:
         tell("GPU", "none that nvidia-smi or the CUDA driver shows")
@@ -247,7 +247,7 @@ def gpus_fit(known):
 
 
 def runs_on(code, sm):
-    """Does machine code for one SM run on another? A Jetson's and that of others do not."""
+    """Return whether machine code for one SM runs on another; Jetsons run only their own."""
     (major, minor), (its_major, its_minor) = (
         [int(part) for part in each.split(".")] for each in (code, sm)
     )
@@ -256,8 +256,11 @@ def runs_on(code, sm):
 
 
 def gpus():
-    """Each GPU's name, SM and driver, as nvidia-smi says. One of driver 470 or older knows nothing
-    of SMs, and one of a Jetson little: there the CUDA driver is asked. "" where neither tells."""
+    """Return each GPU's name, SM and driver, from nvidia-smi.
+
+    The nvidia-smi of driver 470 and older shows no SM, and a Jetson's shows little: then the CUDA
+    driver is asked. A value that neither shows is empty.
+    """
     rows = nvidia_smi("name,compute_cap,driver_version")
     if not rows:
         rows = [(name, "", driver) for name, driver in nvidia_smi("name,driver_version")]
@@ -271,14 +274,14 @@ def gpus():
 
 
 def nvidia_smi(columns):
-    """A row for each GPU; none where nvidia-smi has nothing to say."""
+    """Return a row for each GPU; empty if nvidia-smi shows nothing."""
     lines = output(["nvidia-smi", "--query-gpu=" + columns, "--format=csv,noheader"])
     rows = [tuple(line.split(", ")) for line in lines]
     return [row for row in rows if len(row) == columns.count(",") + 1]
 
 
 def output(command):
-    """What a command prints, by lines; nothing where it fails."""
+    """Return the lines that a command prints; empty if it fails."""
     try:
         return subprocess.check_output(
             command, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=30

@@ -1,10 +1,10 @@
-"""The record of a release's files: what was installed, to tell later what is damaged.
+"""The record of a release's installed files, to find damaged ones later.
 
 A line of `manifest.files` is `SHA256 SIZE MTIME ./PATH`; a link's hash is the hash of its
 destination's path. The manifest holds the hash of the record. The probe (script.sh)
 compares all but the hashes, in the same form; `damage` with `thorough` reads every byte.
 
-Standard library alone, Python 3.6 or newer.
+Standard library only, Python 3.6 or newer.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ except ImportError:  # a Python that was built without it
 RECORD = "manifest.files"
 HASH = 65  # characters before the size
 READERS = 4
-# What is written beside the installed files, by the modules release and verify.
+# Files that the modules release and verify write beside the installed files.
 OWN = (b"./manifest.json", b"./" + RECORD.encode("ascii"), b"./bin/fleetbuild-sanity")
 
 
 def record(release):
-    """The text of a release's record."""
+    """Return the text of a release's record."""
     release = os.fsencode(release)
     paths = list(_files(release))
     with ThreadPoolExecutor(READERS) as readers:  # a hash is computed without Python's lock
@@ -39,12 +39,12 @@ def record(release):
 
 
 def digest(text):
-    """The hash of a record, which the manifest holds."""
+    """Return the hash of a record, which the manifest contains."""
     return hashlib.sha256(text).hexdigest()
 
 
 def damage(release, expected, thorough):
-    """Which files are not as they were installed: a sentence's end, empty if all are.
+    """Return the files that have changed since the install, as the end of a sentence, or empty.
 
     `expected` is the record's hash by the manifest. Without `thorough`, size and time are compared.
     """
@@ -81,7 +81,7 @@ def damage(release, expected, thorough):
 
 
 def told(found):
-    """The first files by name, and how many more there are."""
+    """Return the first files by name, and the number of further ones."""
     named = [f"{os.fsdecode(path)[2:202]} ({how})" for path, how in sorted(found)[:3]]
     if len(found) > 3:
         named.append(f"and {len(found) - 3} more")
@@ -89,7 +89,7 @@ def told(found):
 
 
 def persist(release):
-    """Bring a release's files to the disk: one call of syncfs, or of sync where that is missing."""
+    """Write a release's files to the disk: by one call of syncfs, or sync if that is missing."""
     try:
         syncfs = ctypes.CDLL(None, use_errno=True).syncfs
     except (OSError, AttributeError):
@@ -105,7 +105,7 @@ def persist(release):
 
 
 def persist_names(folder):
-    """Bring to the disk which names a folder holds."""
+    """Write a folder's names to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -114,7 +114,7 @@ def persist_names(folder):
 
 
 def write(path, content, mode=0o644):
-    """Write a file in one atomic step that a loss of power does not undo, never through a link."""
+    """Write a file in one atomic step that survives a loss of power, never through a link."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path + ".new")
     with open(path + ".new", "xb") as file:
@@ -127,7 +127,7 @@ def write(path, content, mode=0o644):
 
 
 def _files(release):
-    """The paths of files and links, as `find .` writes them; without names that break a line."""
+    """Yield paths of files and links as `find .` prints them, without names that break a line."""
     release = os.fsencode(release)
     for folder, folders, names in os.walk(release):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
@@ -148,7 +148,7 @@ def _glance(full, path):
 
 
 def _sha256(path):
-    """The hash of a file's bytes or of a link's path, in hexadecimal."""
+    """Return the hash of a file's bytes or of a link's path, in hexadecimal."""
     found = hashlib.sha256()
     if os.path.islink(path):
         found.update(os.readlink(path))

@@ -1,6 +1,6 @@
-"""The folder of a node's releases: what serves, what served, and the switch between them.
+"""The folder of a node's releases: the current one, earlier ones, and the switch between them.
 
-Standard library alone, Python 3.6 or newer.
+Standard library only, Python 3.6 or newer.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ HERE = -100  # of renameat2: paths are as for any other call
 
 
 class Problem(Exception):
-    """A sentence that says what is wrong, and one that says what to do."""
+    """A problem with a release: a sentence with the reason, and one with the fix."""
 
     def __init__(self, message, fix=""):
         super().__init__(message)
@@ -38,7 +38,7 @@ class Root:
         self.current = os.path.join(path, "current")
 
     def check(self, *more):
-        """Refuse folders in which another user could put files or links under our feet."""
+        """Refuse folders in which another user could replace files or links."""
         for path in (self.path, self.releases, os.path.join(self.path, ".lock"), *more):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(path)
@@ -50,7 +50,7 @@ class Root:
         return os.path.join(self.releases, release_id)
 
     def manifest(self, release_id):
-        """The manifest of a complete release, else None."""
+        """Return the manifest of a complete release, else None."""
         try:
             with open(os.path.join(self[release_id], "manifest.json"), encoding="utf-8") as file:
                 found = json.load(file)
@@ -60,7 +60,7 @@ class Root:
         return found if usable and isinstance(found, dict) else None
 
     def damage(self, release_id, thorough):
-        """What is not as it was installed, as a sentence's end; empty if nothing is.
+        """Return the damage of a release as the end of a sentence; empty if it is undamaged.
 
         A release of an older version of this module has no record of its files: it counts as
         undamaged if it was verified.
@@ -74,19 +74,19 @@ class Root:
         return release_files.damage(self[release_id], expected, thorough)
 
     def serves(self, release_id):
-        """Does `current` lead to this folder, by whatever name?"""
+        """Return whether `current` leads to this folder, by any name."""
         there = os.path.realpath(self[release_id])
         return os.path.isdir(there) and os.path.realpath(self.current) == there
 
     def serving(self):
-        """The id of the release that is current, or an empty string."""
+        """Return the id of the current release, or an empty string."""
         try:
             return os.path.basename(os.readlink(self.current))
         except OSError:
             return ""
 
     def history(self):
-        """The releases that served and are still there, the last one last."""
+        """Return the existing releases that have served, the latest last."""
         try:
             with open(os.path.join(self.path, "history"), encoding="utf-8") as file:
                 lines = file.read().split()
@@ -95,13 +95,13 @@ class Root:
         return [line for line in lines if os.path.isdir(self[line])]
 
     def switch(self, release_id, history):
-        """Let a release serve: a new symlink takes the old one's name."""
+        """Switch to a release: rename a new symlink over the old one."""
         self.point_to(release_id)
         lines = "".join(line + "\n" for line in history)
         release_files.write(os.path.join(self.path, "history"), lines)
 
     def point_to(self, name):
-        """Let `current` lead to a folder, in one step."""
+        """Point `current` to a folder, in one atomic step."""
         fresh = self.current + ".new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(fresh)
@@ -110,9 +110,9 @@ class Root:
         release_files.persist_names(self.path)
 
     def put_aside(self, release_id):
-        """Rename the folder of a release that serves, which serves on.
+        """Rename the folder of the current release, which keeps serving.
 
-        `current` first leads there by way of a link, which then changes places with the folder.
+        `current` first points to a link to the folder; then link and folder are exchanged.
         """
         here, aside = self[release_id], self[ASIDE + release_id]
         if not os.path.islink(aside):
@@ -127,9 +127,9 @@ class Root:
         release_files.persist_names(self.releases)
 
     def outdated(self, keep):
-        """Releases to remove: all but the last that served or were made.
+        """Return the releases to remove: all but the last `keep` that served or were created.
 
-        The current release stays, and the one that a rollback would return to.
+        The current release stays, and the release that a rollback would return to.
         """
         there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
         aside = [name for name in there if name.startswith(ASIDE) and name != self.serving()]
@@ -142,14 +142,14 @@ class Root:
         return aside + [name for name in order[: -max(keep, 1)] if name not in stays]
 
     def verified_before(self):
-        """The verified releases that served before the current one, the last one last."""
+        """Return the verified releases that served before the current one, the latest last."""
         now = self.serving()
         before = [name for name in self.history() if name != now]
         return [name for name in before if (self.manifest(name) or {}).get("verified")]
 
 
 def refuse_foreign(path, found):
-    """Raise if a path is a link, belongs to another user than root and us, or others write it."""
+    """Raise if a path is a link, has another owner than root or this user, or is shared."""
     if stat.S_ISLNK(found.st_mode):
         raise Problem(
             f"{path} is a link to {os.readlink(path)}, and another user may have made it.",
@@ -158,18 +158,18 @@ def refuse_foreign(path, found):
     if found.st_uid not in (0, os.geteuid()):
         raise Problem(
             f"{path} belongs to user {found.st_uid}, and this run is user {os.geteuid()}.",
-            f"See that nothing in it is foreign, then: chown -R {os.geteuid()} {path}; or set "
+            f"Check its files, then run: chown -R {os.geteuid()} {path}; or set "
             "another install path.",
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Problem(
             f"{path} can be written by other users.",
-            f"See that nothing in it is foreign, then: chmod -R go-w {path}",
+            f"Check its files, then run: chmod -R go-w {path}",
         )
 
 
 def exchanged(one, other):
-    """Let two names change places in one step. False if this system cannot."""
+    """Exchange two names in one step; return False if this system cannot."""
     try:
         rename = ctypes.CDLL(None).renameat2
     except (OSError, AttributeError):  # an old libc, or none that ctypes finds
@@ -178,7 +178,7 @@ def exchanged(one, other):
 
 
 def remove(path):
-    """Remove a folder with all in it, or a link, if it is there."""
+    """Remove a folder with its content, or a link, if it exists."""
     if os.path.islink(path):
         os.unlink(path)
     elif os.path.isdir(path):

@@ -1,27 +1,27 @@
 #!/usr/bin/python
-"""Build one wheel in a stable folder. The build goes on if the controller goes away."""
+"""Build one wheel in a stable folder. The build continues if the connection is lost."""
 
 DOCUMENTATION = r"""
 module: build
 short_description: Build a wheel from an sdist or a source tree, without an index
 description:
-  - Builds in a folder of its own, in a fresh virtual environment that holds exactly the build
-    requirements, and gives the wheel its local version.
-  - The folder holds C(in) (what was copied there), C(src), C(venv), C(out), C(build.log) and
+  - Builds in a folder of its own, in a fresh virtual environment with exactly the build
+    requirements, and writes the local version into the wheel.
+  - The folder contains C(in) (the inputs), C(src), C(venv), C(out), C(build.log) and
     C(status.json).
   - The role C(fleetbuild.core.build_wheel) copies the inputs, runs the build and fetches the wheel.
 options:
   state:
     description:
-      - C(prepared) makes the folder and returns what an earlier run left there.
+      - C(prepared) creates the folder and returns the state of an earlier build there.
       - C(built) builds. Use it in an async task.
-      - C(waited) waits for the end of the build, O(poll) seconds at most, and returns its progress.
+      - C(waited) waits until the build ends, at most O(poll) seconds, and returns its progress.
     type: str
     required: true
     choices: [prepared, built, waited]
   dir: {description: The build's folder., type: path, required: true}
   cache_dir: {description: The folder of the compiler cache., type: path}
-  poll: {description: Seconds that C(waited) waits at most., type: int, default: 5}
+  poll: {description: The most seconds that C(waited) waits., type: int, default: 5}
   # generated: documentation, by make docs
   wheel_version:
     description: The version that the wheel gets, with its local
@@ -153,7 +153,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: Where the build stands, one of C(absent), C(running), C(failed) and C(done).
+  description: The state of the build, one of C(absent), C(running), C(failed) and C(done).
   returned: always
   type: str
   sample: done
@@ -180,12 +180,12 @@ fix:
   returned: always
   type: str
 errors:
-  description: The lines of the log that say what went wrong.
+  description: The lines of the log that show the error.
   returned: always
   type: list
   elements: str
 progress:
-  description: How far the build is, by its log.
+  description: The progress of the build, read from its log.
   returned: always
   type: dict
   contains:
@@ -260,7 +260,7 @@ def main():
 
 
 def wait(build, poll):
-    """The build's status once it has ended, or after `poll` seconds."""
+    """Return the build's status once it has ended, or after `poll` seconds."""
     began = time.monotonic()
     while True:
         status = build.status()
@@ -273,8 +273,8 @@ def wait(build, poll):
     if status["state"] == "absent":
         status.update(
             state="failed",
-            reason="The build did not start, or was ended from outside (restart, lack of memory).",
-            fix="Run again; the compiler cache has what was done.",
+            reason="The build did not start, or was killed (restart, lack of memory).",
+            fix="Run again; the compiler cache keeps finished work.",
         )
     return status
 

@@ -1,20 +1,20 @@
 #!/usr/bin/python
-"""Releases on a node: query, make, switch to one, go back."""
+"""Releases on a node: query, create, switch, roll back."""
 
 DOCUMENTATION = r"""
 module: release
-short_description: Make a release of wheels and switch to it in one atomic step
+short_description: Create a release from wheels and switch to it in one atomic step
 description:
   - A release is a virtual environment in C(<root>/releases/<id>) with a C(manifest.json), which is
     written last, once all files are on the disk. C(manifest.files) records their hashes. A release
-    whose files are not as recorded is made again; if it serves, it serves on under another folder
-    until then. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) names
+    with changed files is created again; until then, if it is current, it serves from another
+    folder. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) lists
     the releases that served, the current one last.
 options:
   state:
     description:
-      - C(query) returns which releases there are, and changes nothing.
-      - C(present) makes the release beside the current one.
+      - C(query) returns the state of the release and of the current one, and changes nothing.
+      - C(present) creates the release beside the current one.
       - C(active) switches to the release and removes old ones.
       - C(previous) switches back to the verified release that served before.
     choices: [query, present, active, previous]
@@ -92,7 +92,7 @@ root:
   returned: state is query
   type: str
 complete:
-  description: Whether the release is there with exactly this manifest, and every file as installed.
+  description: Whether the release exists with exactly this manifest and all files as installed.
   returned: state is query
   type: bool
 verified:
@@ -100,11 +100,11 @@ verified:
   returned: state is query
   type: bool
 serving:
-  description: The id of the release that is current. Empty if there is none.
+  description: The id of the current release. Empty if no release is current.
   returned: state is query
   type: str
 writable:
-  description: Whether this user can write there, or root is needed.
+  description: Whether this user can write there. If not, root is needed.
   returned: state is query
   type: bool
 missing:
@@ -161,7 +161,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def sha256(path):
-    """The hash of a file."""
+    """Return the hash of a file."""
     found = hashlib.sha256()
     with open(path, "rb") as file:
         for chunk in iter(lambda: file.read(1 << 20), b""):
@@ -170,7 +170,7 @@ def sha256(path):
 
 
 def writable(*paths):
-    """May we write there, or make the folder that is not there yet?"""
+    """Return whether this user can write there, or create the missing folder."""
     for path in paths:
         existing = path
         while not os.path.lexists(existing):
@@ -182,7 +182,7 @@ def writable(*paths):
 
 @contextlib.contextmanager
 def locked(root):
-    """One at a time; a second one waits, though not for ever."""
+    """Hold the lock of these releases; wait for another run, but not forever."""
     os.makedirs(root.releases, mode=0o755, exist_ok=True)
     root.check()
     path = os.path.join(root.path, ".lock")
@@ -193,14 +193,14 @@ def locked(root):
             if time.monotonic() - began > PATIENCE:
                 raise Problem(
                     f"Another run has held {path} for {PATIENCE} s.",
-                    f"See what it waits for (fuser {path}), and run again.",
+                    f"Find out what it waits for (fuser {path}), then run again.",
                 )
             time.sleep(0.5)
         yield
 
 
 def taken(lock):
-    """Is the lock ours now?"""
+    """Return whether this process holds the lock now."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -209,12 +209,12 @@ def taken(lock):
 
 
 def staged(params, wheel):
-    """Where a wheel was copied to."""
+    """Return the path that a wheel was copied to."""
     return os.path.join(params["staging"], wheel["sha256"], wheel["file"])
 
 
 def look(root, params):
-    """What is there, without changing anything."""
+    """Return the state of a release, without changing anything."""
     release_id = params["release_id"]
     manifest = root.manifest(release_id) if release_id else None
     return {
@@ -232,19 +232,19 @@ def look(root, params):
 
 
 def hashes(manifest):
-    """The wheels that a manifest names, by hash."""
+    """Return the wheels that a manifest names, by hash."""
     return sorted(str(wheel.get("sha256")) for wheel in manifest.get("wheels", []))
 
 
 def wanted(manifest):
-    """A manifest without what is found on the node: the same for all nodes of a group."""
+    """Return a manifest without the values that differ between nodes of a group."""
     return {
         key: value for key, value in manifest.items() if key not in ("verified", "files_sha256")
     }
 
 
 def make(root, params, check):
-    """The release, complete. True where something was to be done."""
+    """Create the release unless it is complete; return whether something changed."""
     release_id, manifest = params["release_id"], params["manifest"]
     with contextlib.ExitStack() as stack:
         if not check:
@@ -272,15 +272,15 @@ def make(root, params, check):
 
 
 def assemble(path, params):
-    """Make the environment at its final path, its manifest last."""
+    """Create the environment at its final path, and its manifest last."""
     for wheel in params["wheels"]:
         if sha256(staged(params, wheel)) != wheel["sha256"]:
             os.unlink(staged(params, wheel))
             raise Problem(
                 "{} arrived damaged: its sha256 is not the plan's.".format(wheel["file"]),
-                "Run again: it is copied anew.",
+                "Run again; it is copied again.",
             )
-    remove(path)  # what an interrupted run left, or what is damaged
+    remove(path)  # left by an interrupted run, or damaged
     python = os.path.join(path, "bin", "python")
     files = [staged(params, wheel) for wheel in params["wheels"]]
     pip = [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
@@ -304,7 +304,7 @@ def remove_staged(params):
 
 
 def seal(path, manifest):
-    """Record the files, bring them to the disk, and only then say that the release is complete."""
+    """Record the files, write them to the disk, and only then mark the release as complete."""
     files = release_files.record(path)
     release_files.write(os.path.join(path, release_files.RECORD), files)
     release_files.persist(path)
@@ -315,12 +315,12 @@ def seal(path, manifest):
 
 
 def venv_fix(python):
-    """What to do where no virtual environment can be made."""
+    """Return the fix if no virtual environment can be created."""
     return f"Install the venv module of {python} (Debian and Ubuntu: its -venv package)."
 
 
 def run(command, fix):
-    """Run a command in a clean environment; its last words are the problem."""
+    """Run a command in a clean environment; if it fails, raise with its last lines."""
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
     with tempfile.TemporaryFile() as said:
         try:
@@ -341,7 +341,7 @@ def run(command, fix):
             end(child)
             raise Problem(
                 "{} did not end within {} s.".format(" ".join(command[:4]), PATIENCE),
-                "See what holds it up there, such as its disk, and run again.",
+                "Find out what blocks it, such as the disk, then run again.",
             ) from None
         said.seek(0)
         lines = said.read().decode("utf-8", "replace").strip().splitlines()
@@ -354,14 +354,14 @@ def run(command, fix):
 
 
 def end(child):
-    """End a program with all that it started. One that the kernel holds on to is left behind."""
+    """Kill a program and its children. A process that is stuck in the kernel stays behind."""
     os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(10)
 
 
 def activate(root, params, check):
-    """Let the release serve, then remove what is too old."""
+    """Switch to the release, then remove old ones."""
     release_id, before = params["release_id"], root.serving()
     previous = before[len(ASIDE) :] if before.startswith(ASIDE) else before
     if not check and root.manifest(release_id) is None:
@@ -384,7 +384,7 @@ def activate(root, params, check):
 
 
 def remove_unused(root, outdated, in_use):
-    """Remove old releases, but none that is mounted or in use. Return what went and what stayed."""
+    """Remove old releases, except those in use; return the removed and the kept ones."""
     uses = {root[name]: reason for name, reason in in_use.items()}
     uses.update(find_uses([root[name] for name in outdated if root[name] not in uses]))
     kept = [
@@ -397,7 +397,7 @@ def remove_unused(root, outdated, in_use):
 
 
 def go_back(root, check):
-    """Let the verified release serve that served before."""
+    """Switch to the verified release that served before."""
     served = root.history()
     now = root.serving()
     while served and served[-1] == now:
@@ -406,8 +406,8 @@ def go_back(root, check):
         served.pop()
     if not served:
         raise Problem(
-            f"There is no earlier verified and undamaged release in {root.releases}.",
-            "Apply a plan with the versions that you want back.",
+            f"{root.releases} has no earlier release that is verified and undamaged.",
+            "Apply a plan with the versions that you want.",
         )
     if not check:
         with locked(root):
@@ -416,7 +416,7 @@ def go_back(root, check):
 
 
 def works(root, release_id):
-    """Was the release verified, and are its files as they were then, by size and time?"""
+    """Return whether the release was verified and its files have not changed in size and time."""
     verified = (root.manifest(release_id) or {}).get("verified")
     return bool(verified) and not root.damage(release_id, False)
 
@@ -442,7 +442,7 @@ def main():
         ],
         supports_check_mode=True,
     )
-    os.umask(0o022)  # other users and pods read what is made here
+    os.umask(0o022)  # other users and pods read the files of a release
     params, check = module.params, module.check_mode
     if params["release_id"] and not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z", params["release_id"]):
         module.fail_json(msg="{!r} is not a release id.".format(params["release_id"]))
@@ -464,14 +464,14 @@ def main():
 
 
 def failure(root, error):
-    """What the system refused, as a sentence."""
+    """Return an error of the system as a sentence."""
     if error.errno in FULL:
         return f"The disk of {root.path} is full ({error.strerror})."
     return f"{error.filename or root.path}: {error.strerror or error}."
 
 
 def way_out(root, error):
-    """What to do about it."""
+    """Return the fix for an error of the system."""
     if error.errno in FULL:
         return f"Free space there (df -h {root.path}) or set another install path; then run again."
     return "Let the user write there, let Ansible become root, or set another install path."

@@ -1,21 +1,21 @@
 #!/usr/bin/python
-"""Find what a builder needs, and install what is missing."""
+"""Find the tools of a builder, and install the missing ones."""
 
 DOCUMENTATION = r"""
 module: toolchain
 short_description: Find and install compilers, Python headers and a compiler cache
 description:
-  - Packages are installed by the distribution's own command, so no bindings for Python are needed.
+  - Installs packages with the distribution's own command, so it needs no Python bindings for it.
 options:
   state:
-    description: Look, or install what is missing.
+    description: C(query) only looks; C(present) installs missing packages.
     choices: [query, present]
     type: str
     default: query
   packages:
     description:
-      - The packages for each family of distributions (debian, redhat, amazon, suse, alpine) and
-        need (compiler, gcc, patch, cache, venv, headers, or a library's name).
+      - The packages by family of distributions (debian, redhat, amazon, suse, alpine) and by need
+        (compiler, gcc, patch, cache, venv, headers, or a library's name).
     type: dict
     required: true
   python: {description: The interpreter to build for., type: path, required: true}
@@ -39,7 +39,7 @@ author: The fleetbuild authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: See what a builder lacks
+- name: Look for missing packages
   fleetbuild.core.toolchain:
     python: /usr/bin/python3.11
     packages: &packages
@@ -50,7 +50,7 @@ EXAMPLES = r"""
         headers: ["python{version}-dev"]
   register: toolchain
 
-- name: Install it
+- name: Install missing packages
   fleetbuild.core.toolchain:
     state: present
     python: /usr/bin/python3.11
@@ -65,7 +65,7 @@ found:
   type: dict
   sample: {gcc: 12.2.0, make: "4.3", python: "3.11"}
 needed:
-  description: Packages that a build cannot do without.
+  description: Packages that a build needs.
   returned: always
   type: list
   elements: str
@@ -84,7 +84,7 @@ root:
   returned: always
   type: bool
 command:
-  description: The command that installs what is missing.
+  description: The command that installs the missing packages.
   returned: always
   type: str
 installed:
@@ -178,7 +178,7 @@ def main():
         if problem and must:
             module.fail_json(msg=problem, **facts)
         if problem:
-            notes.append("No {}: {}".format(", ".join(wanted), problem))
+            notes.append("{} is not installed: {}".format(", ".join(wanted), problem))
         else:
             installed += wanted
     facts["found"], missing = look(**wanted_of(module))
@@ -192,14 +192,14 @@ def main():
         )
     if lacking:
         module.fail_json(
-            msg=f"The packages are there, and {', '.join(lacking)} for {python} still is not.",
+            msg=f"The packages are installed, but {', '.join(lacking)} for {python} is missing.",
             **facts,
         )
     module.exit_json(changed=bool(installed), installed=installed, notes=notes, **facts)
 
 
 def os_family():
-    """debian, redhat, suse, alpine, by os-release; an empty string for others."""
+    """Return the distribution's family by os-release; an empty string if it is unknown."""
     words = []
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         if os.path.exists(path):
@@ -212,12 +212,12 @@ def os_family():
 
 
 def wanted_of(module):
-    """What is asked for, as look() takes it."""
+    """Return the module's parameters for look()."""
     return {name: module.params[name] for name in ("python", "cache", "tools", "gccs", "libraries")}
 
 
 def look(python, cache, tools, gccs, libraries=()):
-    """({tool: version}, [needs that are not met])."""
+    """Return ({tool: version}, [missing needs])."""
     others = [tool.partition(">=")[0] for tool in tools]
     all_of_them = [*(tool for pair in COMPILERS for tool in pair), "make", *others, cache]
     found = {tool: version(tool) for tool in all_of_them if shutil.which(tool)}
@@ -247,12 +247,12 @@ def numbers(text):
 
 
 def places(library):
-    """Where the linker looks for it: the name without a version comes with the headers."""
+    """Return where the linker looks for a library. Headers bring the name without a version."""
     return [f"{folder}/lib{library}.so" for folder in LIBRARIES]
 
 
 def gcc_of(major):
-    """The version of a gcc of this major version that has its g++; nothing where none is here."""
+    """Return the version of an installed gcc of this major version with its g++, else empty."""
     for gcc in ("gcc", f"gcc-{major}", f"gcc{major}-gcc", TOOLSET.format(major)):
         if shutil.which(gcc) and shutil.which("g++".join(gcc.rsplit("gcc", 1))):
             found = version(gcc)
@@ -262,14 +262,14 @@ def gcc_of(major):
 
 
 def version(tool):
-    """The first thing in a tool's words that looks like a version."""
+    """Return the version in the first line that a tool prints."""
     lines = output([tool, "--version"]).split("\n")
     said = re.findall(r"\d+\.\d+(?:\.\d+)?", lines[0])
     return said[-1] if said else "unknown"
 
 
 def output(command):
-    """What a command prints; nothing where it fails."""
+    """Return the output of a command; empty if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -285,10 +285,10 @@ def output(command):
 
 
 def names(table, missing, python, found):
-    """need -> packages, with the interpreter's version put in."""
+    """Return need -> packages, with the interpreter's version filled in."""
     version_ = found.get("python") or re.sub(r"^.*/python", "", python)
     system = os.path.basename(os.path.realpath("/usr/bin/python3"))[len("python") :]
-    # Enterprise Linux calls the packages of its own Python python3-…, those of others python3.11-…
+    # Enterprise Linux: packages of its own Python are python3-…, of other Pythons python3.11-…
     prefix = "python3" if version_ in ("", "3", system) else "python" + version_
     fill = {"version": version_ or "3", "prefix": prefix, "flat": prefix.replace(".", "")}
     named = {}
@@ -300,7 +300,7 @@ def names(table, missing, python, found):
 
 
 def install(family, packages):
-    """Install them; None, or what went wrong in the words of the package manager."""
+    """Install packages; return None, or the package manager's error."""
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive", LANG="C.UTF-8")
     commands = [
         command for command in (REFRESH.get(family), [*INSTALL[family], *packages]) if command
@@ -313,14 +313,14 @@ def install(family, packages):
         except OSError as error:
             return f"{command[0]}: {error.strerror}."
         if code is None:
-            return f"{command[0]} did not end within {PATIENCE} s: see what holds it up there."
+            return f"{command[0]} did not end within {PATIENCE} s: find out what blocks it."
         if code != 0 and command not in REFRESH.values():
             return " ".join(lines[-2:])
     return None
 
 
 def ended(command, environment):
-    """(Exit code, lines) of a command; the code is None where it had to be ended."""
+    """Return (exit code, lines) of a command; the code is None if it was killed after PATIENCE."""
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(
             command,
@@ -336,7 +336,7 @@ def ended(command, environment):
             os.killpg(child.pid, signal.SIGKILL)  # with all that it started
             code = None
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(10)  # one that the kernel holds on to is left behind
+                child.wait(10)  # a process that is stuck in the kernel stays behind
         said.seek(0)
         return code, said.read().decode("utf-8", "replace").strip().splitlines()
 

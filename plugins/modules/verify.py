@@ -5,13 +5,13 @@ DOCUMENTATION = r"""
 module: verify
 short_description: Verify a release by importing and running
 description:
-  - Runs the release's own python, isolated, in an empty folder and a clean environment, so that
-    a check can use the release alone. A crash is noticed and explained.
+  - Runs the release's own python, isolated, in an empty folder and a clean environment, so that a
+    check can use only the release. A crash is detected and explained.
   - Before that, with O(files), reads every file and compares it with the record of the install.
 options:
   root: {description: The folder that holds the releases of one name., type: path, required: true}
   release_id: {description: The release. Empty for the current one., type: str, default: ""}
-  ailments:
+  known_failures:
     description:
       - Known failures. Each has C(patterns) (regular expressions), C(says) and C(fix).
     type: list
@@ -82,7 +82,7 @@ ok:
   returned: mark and unmark are false
   type: bool
 present:
-  description: Whether there is such a release.
+  description: Whether the release exists.
   returned: mark and unmark are false
   type: bool
 release_id:
@@ -90,7 +90,7 @@ release_id:
   returned: mark and unmark are false
   type: str
 reason:
-  description: Why a check failed, in a sentence. Empty if all passed.
+  description: Why a check failed, as a sentence. Empty if all passed.
   returned: mark and unmark are false
   type: str
 fix:
@@ -110,7 +110,7 @@ marked:
   returned: mark and unmark are false and the release is there
   type: bool
 writable:
-  description: Whether this user can mark it, or root is needed.
+  description: Whether this user can mark it. If not, root is needed.
   returned: mark and unmark are false and the release is there
   type: bool
 """
@@ -128,7 +128,7 @@ def main():
         argument_spec={
             "root": {"type": "path", "required": True},
             "release_id": {"type": "str", "default": ""},
-            "ailments": {"type": "list", "elements": "dict", "default": []},
+            "known_failures": {"type": "list", "elements": "dict", "default": []},
             "node": {"type": "str", "default": "this node"},
             "mark": {"type": "bool", "default": False},
             "unmark": {"type": "bool", "default": False},
@@ -145,7 +145,8 @@ def main():
     params = module.params
     release = find(params["root"], params["release_id"])
     about = {
-        name: params[name] for name in ("imports", "checks", "timeout", "features", "ailments")
+        name: params[name]
+        for name in ("imports", "checks", "timeout", "features", "known_failures")
     }
     if params["mark"]:
         module.exit_json(changed=mark(release, about, module.check_mode))
@@ -153,7 +154,7 @@ def main():
         module.exit_json(changed=unmark(release, module.check_mode))
     if not release:
         missing = params["release_id"] or "current"
-        reason = "There is no release {} in {}.".format(missing, params["root"])
+        reason = "Release {} does not exist in {}.".format(missing, params["root"])
         module.exit_json(changed=False, ok=False, present=False, reason=reason, fix="Install it.",
                          output="", release_id=params["release_id"], damaged=False)  # fmt: skip
     said = manifest_or_nothing(release)
@@ -170,7 +171,7 @@ def main():
 
 
 def find(root, release_id):
-    """The folder of a complete release, else None. Seen as its final path, without symlinks."""
+    """Return the folder of a complete release, without symlinks in its path, else None."""
     path = (
         os.path.join(root, "releases", release_id) if release_id else os.path.join(root, "current")
     )
@@ -179,7 +180,7 @@ def find(root, release_id):
 
 
 def manifest_or_nothing(release):
-    """What manifest.json says; nothing if it is damaged."""
+    """Return the content of manifest.json; empty if it is damaged."""
     try:
         found = manifest(release)
     except ValueError:
@@ -188,7 +189,7 @@ def manifest_or_nothing(release):
 
 
 def damage_of(release, said):
-    """Which files are not as the install recorded them; empty if all are, or none was recorded."""
+    """Return the files that differ from the install's record; empty if all match or none exists."""
     if not said:
         return "its manifest.json is damaged"
     if not os.path.exists(os.path.join(release, "bin", "python")):
@@ -198,7 +199,7 @@ def damage_of(release, said):
 
 
 def damaged(what):
-    """The verdict about a release with such damage."""
+    """Return the result for a damaged release."""
     return {
         "ok": False,
         "reason": f"Damaged since it was installed: {what}.",
@@ -208,7 +209,7 @@ def damaged(what):
 
 
 def unmark(release, check):
-    """Write into the manifest that the release is not verified."""
+    """Mark the manifest as not verified."""
     found = manifest_or_nothing(release)
     if not found.get("verified"):
         return False
@@ -224,7 +225,7 @@ def save(release, found):
 
 
 def mark(release, about, check):
-    """Write verified into the manifest, and beside it what tries the release without Ansible."""
+    """Mark the manifest as verified, and write bin/fleetbuild-sanity into the release."""
     found = manifest(release)
     if found.get("verified"):
         return False

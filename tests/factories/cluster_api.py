@@ -91,6 +91,7 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.nodes: dict[str, FakeNode] = {}
+        self.slices: list[dict[str, Any]] | None = None  # ResourceSlices; None: no such API
         self.pods: list[dict[str, Any]] = []
         self.features: list[dict[str, Any]] | None = None  # NodeFeatures; None: no such API
         self.asked: list[Asked] = []
@@ -163,6 +164,9 @@ class FakeApi:
                 case "GET", ["apis", "nfd.k8s-sigs.io", "v1alpha1", "nodefeatures"]:
                     if self.features is not None:
                         return 200, self._page(self.features, asked.query)
+                case "GET", ["apis", "resource.k8s.io", "v1", "resourceslices"]:
+                    if self.slices is not None:
+                        return 200, self._page(self.slices, asked.query)
                 case "PATCH", ["api", "v1", "nodes", name]:
                     return self._patch(name, asked)
         raise Say(404, "the server could not find the requested resource", "NotFound")

@@ -33,14 +33,15 @@ def labels_of(objects, features):
     matched = {}
     for each in sorted(objects, key=lambda each: each["metadata"]["name"]):
         for rule in each["spec"]["rules"]:
-            if _matches(rule, features):
+            if matches(rule, features):
                 labels |= rule.get("labels", {})
                 matched |= {**rule.get("labels", {}), **rule.get("vars", {})}
             features.attributes["rule.matched"] = matched  # from the first rule on, matched or not
     return labels
 
 
-def _matches(rule, features):
+def matches(rule, features):
+    """Does this rule match a node with these features?"""
     any_of, all_of = rule.get("matchAny", []), rule.get("matchFeatures", [])
     return (
         not any_of or any(_terms(each["matchFeatures"], features) for each in any_of)

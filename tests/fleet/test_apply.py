@@ -316,4 +316,4 @@ def test_rollback_goes_back_to_what_served_before(fleet: Fleet, tmp_path: Path) 
     back = calls.rollback()
     assert states(back) == {name: "rolled_back"}, reasons(back)
     found = calls.status()[name]
-    assert (found.release_id, found.drift) == (before, "different")
+    assert (found.release_id, found.drift) == (before, "none")

@@ -43,12 +43,14 @@ def release(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     manifest = {"id": "r1", "group": "cpu-avx2-cp311", "wheels": [], "dependencies": []}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    rows = yaml.safe_load((ROLE / "vars/main/ailments.yml").read_text())["verify_wheel_ailments"]
-    ailments = [row for row in rows if "run" in row["during"]]
+    rows = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())[
+        "verify_wheel_known_failures"
+    ]
+    known_failures = [row for row in rows if "run" in row["during"]]
     source = (PLUGINS / "module_utils/release_checks.py").read_text()
     module = plugin("module_utils.release_checks")
     about = {"imports": ["json"], "checks": [CHECK.format(library)], "timeout": 60, "features": []}
-    script = module.sanity_script(source, {**about, "ailments": ailments}, "")
+    script = module.sanity_script(source, {**about, "known_failures": known_failures}, "")
     (tmp_path / "bin/fleetbuild-sanity").write_text(script)
     return tmp_path
 

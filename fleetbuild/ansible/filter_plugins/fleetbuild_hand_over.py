@@ -1,4 +1,4 @@
-"""A filter that hands a value to the controller past every log. Runs inside ansible-playbook."""
+"""A filter that passes a value to the controller without logging. Runs inside ansible-playbook."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def hand_over(text: str, host: str, kind: str) -> str:
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
         """The filters of this file by name."""

@@ -109,11 +109,11 @@ def _packages_of_last_plan(run: Session, fleet: Fleet, *, yes: bool) -> list[str
     if not yes and not at_terminal():
         raise UsageError(
             "No package is named.",
-            f"Name those of the last plan, or others: fleetbuild apply {last.inventory} {named}",
+            f"To take the packages of the last plan: fleetbuild apply {last.inventory} {named}",
         )
     packages = ", ".join(last.packages)
-    run.out.say(f"No package is named. Those of the last plan: {packages}")
-    if not yes and not run.out.ask("Take these?"):
+    run.out.say(f"No package is named. The packages of the last plan: {packages}")
+    if not yes and not run.out.ask("Take these packages?"):
         raise UsageError("No package is named.", f"Name packages, such as: {named}")
     return list(last.packages)
 
@@ -123,7 +123,7 @@ def _agreed(run: Session, nodes_to_change: int, *, yes: bool) -> bool:
         return True
     if not at_terminal():
         raise UsageError(
-            "Whether to apply this plan cannot be asked: standard input is not a terminal.",
+            "apply INVENTORY asks before it changes nodes, and standard input is not a terminal.",
             "Add --yes, or apply the saved plan: fleetbuild apply",
         )
     return run.out.ask("Apply this plan?")

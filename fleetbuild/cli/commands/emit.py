@@ -24,6 +24,11 @@ class What(StrEnum):
     KUSTOMIZE = "kustomize"
     CONTAINERS = "containers"
     BUILDS = "builds"
+    NIX = "nix"
+    FLOX = "flox"
+    DRA = "dra"
+    KUEUE = "kueue"
+    NODEPOOLS = "nodepools"
 
 
 class Way(StrEnum):
@@ -50,7 +55,10 @@ Written = Annotated[
         help="k8s: labels and workloads; nfd: feature files and NodeFeatureRules; labels: labels "
         "alone; affinity: selectors and affinity for manifests of your own; kustomize: a base with "
         "an overlay per group; containers: what the groups' images are built from; builds: "
-        "the plan's builds as Jobs in the cluster.",
+        "the plan's builds as Jobs in the cluster; dra: a DeviceClass per SM; kueue: a "
+        "ResourceFlavor per class; nodepools: Karpenter pools and tags for cluster-autoscaler, per "
+        "class; nix: Nix expressions that install each group's wheels by hash, or build its target "
+        "from nixpkgs; flox: the same as Flox environments.",
     ),
 ]
 Out = Annotated[
@@ -104,6 +112,14 @@ RuntimeClass = Annotated[
         help="The RuntimeClass of pods with GPUs, where NVIDIA's is not the cluster's default.",
     ),
 ]
+NodeClass = Annotated[
+    str | None,
+    typer.Option(
+        "--node-class",
+        metavar="GROUP/KIND/NAME",
+        help="The node class of Karpenter's pools, as karpenter.k8s.aws/EC2NodeClass/default.",
+    ),
+]
 Apply = Annotated[
     bool,
     typer.Option("--apply", help="Label the cluster's nodes too, by server-side apply."),
@@ -144,6 +160,7 @@ _GOES_WITH = {
     ),
     "--index-url": tuple(f"{what} --way init" for what in ("k8s", "kustomize", "k8s --workload")),
     "--runtime-class": ("k8s", "kustomize", "affinity"),
+    "--node-class": ("nodepools",),
 }
 
 
@@ -157,6 +174,7 @@ def emit(
     image_prefix: ImagePrefix = None,
     index_url: IndexUrl = None,
     runtime_class: RuntimeClass = None,
+    node_class: NodeClass = None,
     apply: Apply = False,
     remove: Remove = False,
     force_conflicts: ForceConflicts = False,
@@ -166,7 +184,7 @@ def emit(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write Kubernetes manifests, or the files that images are built from, for the last plan."""
+    """Write Kubernetes manifests, or files for images, Nix and Flox, for the last plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps
@@ -185,6 +203,7 @@ def emit(
                 "--image-prefix": image_prefix,
                 "--index-url": index_url,
                 "--runtime-class": runtime_class,
+                "--node-class": node_class,
             },
         )
         if not (apply or remove):
@@ -196,6 +215,7 @@ def emit(
             image_prefix=image_prefix,
             index_url=index_url,
             runtime_class=runtime_class,
+            node_class=node_class,
         )
         fleet = fleetbuild.Fleet(
             state_dir=state_dir, **steps.fleet_options(kubeconfig=kubeconfig, context=context)

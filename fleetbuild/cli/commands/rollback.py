@@ -43,4 +43,4 @@ def rollback(
             if not run.out.ask("Roll back?"):
                 run.out.say("Nothing was changed.")
                 return
-        steps.run_task(run, fleet, fleet.rollback)
+        steps.run_task(run, fleet, fleet.rollback, failed="failed to roll back")

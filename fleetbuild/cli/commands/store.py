@@ -94,7 +94,7 @@ def gc(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove wheels that no release and not the last plan needs, and logs older than 30 days."""
+    """Remove wheels that neither a release nor the last plan needs, and logs of over 30 days."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -132,7 +132,7 @@ def export(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write an index for each group of the last plan, which pip and uv can read."""
+    """Write an index for each group of the last plan, for pip and uv, and a table of the wheels."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -142,6 +142,8 @@ def export(
             run.out.document({"format_version": "1.0", "indexes": written})
         else:
             run.out.say(*(f"Wrote {path}" for path in written))
+            if written:
+                run.out.say(f"Which wheel is for which machine: {folder / 'variants.md'}")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The image that builds run in, where there is no SSH: what it says of Python and C library."""
+"""The image for builds in a cluster: its Python, C library and compilers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BuilderImage:
     toolchain: tuple[tuple[str, str], ...] = ()
 
     def python(self, arch: str) -> Python:
-        """Its interpreter, on a node of this architecture."""
+        """Return its interpreter, on a node of this architecture."""
         tail = "linux-gnu" if self.libc.family == "glibc" else "linux-musl"
         return Python(
             path=self.path,
@@ -42,11 +42,13 @@ class BuilderImage:
 
 
 def builder_image(build: Build, python: str | None) -> BuilderImage:
-    """What build.image is; of one that its name does not tell, what the configuration says."""
+    """Return the image that build.image names.
+
+    The configuration describes one whose name does not.
+    """
     if build.image is None:
         raise ConfigError(
-            "Nodes do not tell the cluster which Python and C library pods will have: the image"
-            " decides that, and none is named.",
+            "The image decides which Python and C library pods have, and build.image is not set.",
             "Set build.image in fleetbuild.yml, such as python:3.12-bookworm.",
         )
     official = _OFFICIAL.fullmatch(build.image)
@@ -61,9 +63,9 @@ def builder_image(build: Build, python: str | None) -> BuilderImage:
     wanted = _PYTHON.fullmatch(python or "")
     if build.libc is None or wanted is None:
         raise ConfigError(
-            f"What C library and Python {build.image} has is unknown.",
-            'Say it in fleetbuild.yml, as build.libc: glibc 2.28 and python: "3.12", or name an'
-            f" image of which it is known: python:3.12-{', python:3.12-'.join(_table())}.",
+            f"The C library and Python of {build.image} are unknown.",
+            'Set them in fleetbuild.yml, as build.libc: glibc 2.28 and python: "3.12", or name a'
+            f" known image: python:3.12-{', python:3.12-'.join(_table())}.",
         )
     family, version = build.libc.split()
     return BuilderImage(

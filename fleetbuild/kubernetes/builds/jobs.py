@@ -1,4 +1,7 @@
-"""Builds in the cluster: each wheel of a plan as a Job, pinned to the nodes that may build it."""
+"""Builds in the cluster: a Job for each wheel of a plan, on the nodes that may build it.
+
+In: a plan and its build orders. Out: file names and texts.
+"""
 
 from __future__ import annotations
 
@@ -22,35 +25,35 @@ _KUSTOMIZATION = """\
 The plan's builds: kubectl apply -k . -n NAMESPACE
 The namespace must let its pods reach the package index that the plan was locked with."""
 _CLAIM = """\
-Where the wheels go, a folder for each, named after its artifact key. Jobs on several nodes write
-here: the storage class must offer ReadWriteMany, or all of them end up on one node."""
+The Jobs write their wheels here, each into a folder named after its artifact key. Jobs run on
+several nodes, so the storage class must support ReadWriteMany; otherwise all run on one node."""
 _PROGRAM_HEADER = """\
-What builds a wheel on a node that has SSH builds it in a pod: the same programs, byte for byte."""
+The programs that build a wheel on a node over SSH, byte for byte."""
 _JOB_HEADER = """\
 Builds {package} {version}
 for {groups}.
-All that goes into it is fetched by the hash that the plan has for it. Its log is the build's."""
+It downloads every input by the plan's hash. Its log contains the build's log."""
 
 
 _SHELF_HEADER = """\
-An hour in which the wheels can be copied, once the Jobs are done:
+A pod that runs for an hour, to copy the wheels once the Jobs are done:
     kubectl apply -f shelf.yaml -n NAMESPACE
     kubectl wait --for=condition=Ready pod/fleetbuild-shelf -n NAMESPACE
     kubectl cp NAMESPACE/fleetbuild-shelf:/wheels wheels
     kubectl delete -f shelf.yaml -n NAMESPACE
     fleetbuild store add wheels"""
 
-_GPU_NODES = "Nodes with GPUs build, too, and no build asks for a GPU."
+_GPU_NODES = "Nodes with GPUs build too; a build asks for no GPU."
 _REQUESTS = """\
-For one compiler, so that it finds room on each of these nodes, beside what runs there and beside
-builds that wait for this one. It takes the CPU time that others leave, and runs as many compilers
-as job.json has for the node, for which the limit has the memory."""
+Enough for one compiler, so that the pod fits on each of these nodes beside other pods and beside
+builds that wait for this one. It uses the CPU time that is left, and runs as many compilers as
+job.json says for the node; the memory limit covers them."""
 
 _WHEELS_VOLUME = {"name": "wheels", "persistentVolumeClaim": {"claimName": _WHEELS}}
 
 
 class BuildOrder(Frozen):
-    """A wheel to be built in the cluster, and all that its build is given."""
+    """A wheel to build in the cluster, with all inputs of its build."""
 
     wheel: PlannedWheel
     key: str
@@ -105,7 +108,10 @@ def _shelf(plan: Plan) -> dict[str, Any]:
 
 
 def _name(plan: Plan, order: BuildOrder) -> str:
-    """A Job cannot be changed: with another pod, such as one for other builders, it is another."""
+    """Return the Job's name.
+
+    It ends in a hash of the pod, because a Job's pod cannot be changed.
+    """
     pod = hashlib.sha256(dump(_pod(plan, order, "")).encode()).hexdigest()[:6]
     return f"fleetbuild-build-{dns_label(order.wheel.package, 26)}-{order.key[:12]}-{pod}"
 
@@ -141,7 +147,7 @@ def _job(plan: Plan, order: BuildOrder) -> str:
     waiting = _waiting(plan, order.wheel)
     about = {
         "key": order.key,
-        "bases": list(order.wheel.built_against),
+        "bases": [base.artifact_key for base in bases_in_claim(plan, order.wheel)],
         "patience": waiting,
         "downloads": list(order.downloads),
         "jobs": _jobs(plan, order.wheel),
@@ -171,10 +177,18 @@ def _job(plan: Plan, order: BuildOrder) -> str:
 
 
 def _waiting(plan: Plan, wheel: PlannedWheel) -> int:
-    """The seconds that what it is built against may take, one after the other."""
-    wheels = plan.wheels_by_key
-    bases = [wheels[key] for key in wheel.built_against]
+    """Return the seconds that the builds of its bases may take, one after the other."""
+    bases = [base for base in bases_in_claim(plan, wheel) if base.action == "build"]
     return max((base.timeout_seconds + _waiting(plan, base) for base in bases), default=0)
+
+
+def bases_in_claim(plan: Plan, wheel: PlannedWheel) -> list[PlannedWheel]:
+    """Return the wheels that it is built against and finds in the claim, where Jobs leave wheels.
+
+    A published wheel is downloaded instead.
+    """
+    bases = (plan.wheels_by_key[key] for key in wheel.built_against)
+    return [base for base in bases if not base.published]
 
 
 def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
@@ -193,7 +207,7 @@ def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
 
 
 def _jobs(plan: Plan, wheel: PlannedWheel) -> dict[str, int]:
-    """The Kubernetes nodes that may build, in order, and how many compilers each has room for."""
+    """Return {Kubernetes node: number of compilers that fit} of the possible builders, in order."""
     return {
         plan.nodes[name].kubernetes_node or name: wheel.build_jobs.get(name, wheel.jobs)
         for name in builders(plan, wheel)
@@ -201,13 +215,16 @@ def _jobs(plan: Plan, wheel: PlannedWheel) -> dict[str, int]:
 
 
 def builders(plan: Plan, wheel: PlannedWheel) -> tuple[str, ...]:
-    """The plan's nodes that a pod which builds this wheel may run on, in order."""
+    """Return the plan's nodes on which a pod may build this wheel, in order."""
     planned = (*filter(None, [wheel.built_on]), *wheel.fallbacks)
     return tuple(name for name in planned if not plan.nodes[name].taints)
 
 
 def _one_of(nodes: Sequence[str]) -> dict[str, Any]:
-    """A field takes one value: a term for each node, any of which will do."""
+    """Return an affinity for any of these nodes.
+
+    A match field takes one value, so each has a term.
+    """
     terms = [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         for node in nodes

@@ -1,5 +1,7 @@
-"""Builds one wheel of a plan in a pod: what the plan names is fetched by hash, built as on any
-node, and handed over whole. Standard library only; fleetbuild's docs/kubernetes.md has more."""
+"""Build one wheel of a plan in a pod: fetch its files by hash, build, and store it whole.
+
+Standard library only; see docs/kubernetes.md of fleetbuild.
+"""
 
 import json
 import os
@@ -17,7 +19,7 @@ builder: Any = import_module("builder.wheel_build")
 
 
 def main(job_file: str, work: str, wheels: str) -> int:
-    """Build, unless it was built before; 0 where the wheel is there in the end."""
+    """Build the wheel, unless it is already in the claim; return 0 if it is there at the end."""
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     home = Path(wheels, job["key"])
     if wheel := built(home):
@@ -44,7 +46,7 @@ def main(job_file: str, work: str, wheels: str) -> int:
 
 
 def fetch(item: dict[str, str], path: Path) -> None:
-    """Get a file, and doubt it until its hash is right."""
+    """Download a file and compare its hash."""
     print(f"Fetching {item['url']}", flush=True)
     for wait in (5, 15, None):
         try:
@@ -60,13 +62,13 @@ def fetch(item: dict[str, str], path: Path) -> None:
 
 
 def built(home: Path) -> "Path | None":
-    """The one wheel in a folder that was handed over."""
+    """Return the one wheel in a finished folder, or None."""
     found = list(home.glob("*.whl"))
     return found[0] if len(found) == 1 else None
 
 
 def wait_for(home: Path, patience: float) -> Path:
-    """The wheel that another Job builds, which this one is built against."""
+    """Return a wheel that another Job builds; wait until it is there."""
     deadline = time.time() + patience
     while not (wheel := built(home)):
         if time.time() > deadline:
@@ -76,13 +78,13 @@ def wait_for(home: Path, patience: float) -> Path:
 
 
 def copied(wheel: Path, inbox: Path) -> dict[str, str]:
-    """A wheel as a build requirement."""
+    """Return a copy of a wheel as a build requirement."""
     shutil.copy(wheel, inbox)
     return {"file": wheel.name, "sha256": builder.sha256(str(wheel))}
 
 
 def hand_over(wheel: Path, home: Path, seconds: float) -> None:
-    """The wheel and what is known of its build, all at once."""
+    """Move the wheel and the facts of its build into the claim in one step."""
     part = home.with_name(f"{home.name}.{os.getpid()}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)

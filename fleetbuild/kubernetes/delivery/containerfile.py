@@ -1,4 +1,7 @@
-"""A Containerfile for each group, and the script that builds, pushes and indexes the images."""
+"""A Containerfile for each group, and a script that builds, pushes and indexes the images.
+
+In: a plan, delivery options and the wheels of each group. Out: file names and texts.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from fleetbuild.kubernetes.delivery.libraries import library_note
 from fleetbuild.kubernetes.delivery.options import Delivery, Wheel
 from fleetbuild.kubernetes.delivery.pod_parts import PACKAGES, python_of, requirements
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
+from fleetbuild.kubernetes.scheduling.compatibility import ARTIFACT, SPEC, image_compatibility
+from fleetbuild.kubernetes.scheduling.compatibility import FILE as COMPATIBILITY
 from fleetbuild.kubernetes.security import NOBODY
 from fleetbuild.kubernetes.yaml_edit.dump import comment
 from fleetbuild.models import Plan, PlannedGroup
@@ -73,7 +78,18 @@ done
 # build FOLDER PLATFORM TARGET IMAGE
 build() {
   "$engine" build --platform "$2" --target "$3" --tag "$4" --file "$1/Containerfile" "$1"
-  [ -z "$push" ] || "$engine" push "$4"
+  [ -n "$push" ] || return 0
+  "$engine" push "$4"
+  describe "$1/@FILE@" "$4"
+}
+
+# describe FILE IMAGE: says beside the pushed image what a node must have, in NFD's form
+describe() {
+  if command -v oras >/dev/null; then
+    oras attach --artifact-type @ARTIFACT@ "$2" "$1:@SPEC@"
+  else
+    echo "oras is not installed, so $1 is not attached to $2" >&2
+  fi
 }
 
 # index NAME IMAGE...: one name for images of several architectures
@@ -101,13 +117,14 @@ index() {
 def containers(
     plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]]
 ) -> dict[str, str]:
-    """File name to text: build.sh, and a Containerfile and its requirements for each group."""
+    """Return {file name: text}: build.sh, and for each group the inputs of its image."""
     files: dict[str, str] = {}
     built = _built(plan, delivery, wheels)
     for group in built:
         base = delivery.image or default_image(group.target) or ""
         note = library_note(group, wheels[group.name], delivery.image)
         files[f"{group.name}/Containerfile"] = _containerfile(plan, group, base, note)
+        files[f"{group.name}/{COMPATIBILITY}"] = image_compatibility(group)
         files[f"{group.name}/requirements.txt"] = requirements(wheels[group.name])
     return dict(sorted({**files, "build.sh": _script(plan, delivery, built)}.items()))
 
@@ -115,7 +132,7 @@ def containers(
 def index_warnings(
     plan: Plan, delivery: Delivery, wheels: Mapping[str, Sequence[Wheel]]
 ) -> tuple[str, ...]:
-    """Which indexes build.sh does not make, a sentence each."""
+    """Return a sentence for each index that build.sh does not make."""
     made = indexes(_built(plan, delivery, wheels), plan.groups)
     return tuple(each.says for each in made if not each.members)
 
@@ -157,7 +174,9 @@ def _script(plan: Plan, delivery: Delivery, groups: Sequence[PlannedGroup]) -> s
     names = ", ".join(group.name for group in groups) or "no group"
     header = comment(_SCRIPT_HEADER.format(groups=names))
     calls = [*_builds(delivery, groups), *_indexes(delivery, indexes(groups, plan.groups))]
-    return "\n".join(["#!/bin/sh", *header]) + "\n" + _SCRIPT + "".join(calls)
+    script = _SCRIPT.replace("@FILE@", COMPATIBILITY)
+    script = script.replace("@ARTIFACT@", ARTIFACT).replace("@SPEC@", SPEC)
+    return "\n".join(["#!/bin/sh", *header]) + "\n" + script + "".join(calls)
 
 
 def _builds(delivery: Delivery, groups: Sequence[PlannedGroup]) -> Iterator[str]:
@@ -198,8 +217,9 @@ class Index:
 
 
 def indexes(built: Sequence[PlannedGroup], fleet: Sequence[PlannedGroup]) -> Iterator[Index]:
-    """One for each Python ABI that was built for several architectures. A pod asks for a GPU or it
-    does not, so groups with GPUs have one of their own.
+    """Yield an index for each Python ABI that was built for several architectures.
+
+    Groups with GPUs have their own, because a pod either asks for a GPU or does not.
     """
     for abi, gpu in sorted({(one.target.python, bool(one.target.sms)) for one in built}):
         some = [one for one in built if (one.target.python, bool(one.target.sms)) == (abi, gpu)]
@@ -229,19 +249,22 @@ def _index(
 
 
 def least_demanding(groups: Sequence[PlannedGroup]) -> PlannedGroup | None:
-    """Of one architecture's groups that whose wheels run wherever those of the others do."""
-    fits = [one for one in groups if all(_asks_no_more(one, other) for other in groups)]
+    """Return the group whose wheels run on the nodes of all these groups, or None."""
+    fits = [one for one in groups if all(_needs_no_more(one, other) for other in groups)]
     return min(fits, key=lambda group: group.name, default=None)
 
 
 def _runs_there(members: Sequence[PlannedGroup], node: PlannedGroup) -> bool:
-    """Do nodes of this group run their architecture's member, where there is one?"""
+    """Return whether nodes of this group run the member of their architecture."""
     mine = [one for one in members if one.target.arch == node.target.arch]
-    return all(_asks_no_more(one, node) for one in mine)
+    return all(_needs_no_more(one, node) for one in mine)
 
 
-def _asks_no_more(one: PlannedGroup, other: PlannedGroup) -> bool:
-    """Without SMs a wheel uses the CPU alone; with them it wants one of these GPUs."""
+def _needs_no_more(one: PlannedGroup, other: PlannedGroup) -> bool:
+    """Return whether the wheels of `one` run on the nodes of `other`.
+
+    Without SMs wheels use only the CPU; with SMs they need one of these GPUs.
+    """
     sms = set(one.target.sms)
     fits_gpus = not sms or bool(other.target.sms and set(other.target.sms) <= sms)
     return fits_gpus and set(one.target.features) <= set(other.target.features)

@@ -1,4 +1,4 @@
-"""Images: the official Python ones that a group's wheels run in, and the names of its own."""
+"""Images: the official Python image for a group's wheels, and the names of its own images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN_PYTHON = "libpython3."  # the image's Python brings its own
 
 
 def default_image(target: Target) -> str | None:
-    """The official Python image that a target's wheels run in, None where none is known."""
+    """Return the official Python image that a target's wheels run in, or None if none is known."""
     abi = _ABI.fullmatch(target.python)
     if abi is None:  # free-threaded or not CPython: there is no official image
         return None
@@ -43,13 +43,16 @@ def lacking(target: Target, wheels: Sequence[Wheel], *, official: bool) -> tuple
 
 
 def image_name(repository: str, group: PlannedGroup, what: str = "") -> str:
-    """A group's own image. A tag never moves: another release is another tag."""
+    """Return the name of a group's own image.
+
+    Each release has another tag, so a tag never moves.
+    """
     # A tag may be longer than a label's value, and takes the same letters.
     return f"{repository}:{label_value(group.name)}-{group.release_id}{what and '-' + what}"
 
 
 def index_name(repository: str, groups: Sequence[PlannedGroup]) -> str:
-    """One name for the images of several architectures; other members make another name."""
+    """Return one name for the images of several architectures. Other members make another name."""
     members = " ".join(sorted(f"{group.name}-{group.release_id}" for group in groups))
     return f"{repository}:any-{hashlib.sha256(members.encode()).hexdigest()[:16]}"
 

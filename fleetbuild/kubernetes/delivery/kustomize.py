@@ -1,4 +1,7 @@
-"""A Kustomize base, which is the same for all groups, and an overlay with what is a group's own."""
+"""A Kustomize base for all groups, and an overlay for each group.
+
+In: a plan and the pod parts of each group. Out: file names and texts.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from fleetbuild.kubernetes.delivery.workload import (
     CONTAINER,
     KINDS,
     bare_pod,
-    edition,
     group_name,
     imports,
+    job_suffix,
     object_name,
     python_path,
     readiness,
@@ -44,14 +47,14 @@ What the group {group} has of its own.
 
 
 def kustomization(plan: Plan, kind: Kind, delivered: Sequence[Delivered]) -> dict[str, str]:
-    """File name to text: base/, overlays/GROUP/, and all overlays at once."""
+    """Return {file name: text}: base/, overlays/GROUP/, and a kustomization of all overlays."""
     overlays = {f"overlays/{label_value(group.name)}": (group, needs, image)
                 for group, needs, image in delivered}  # fmt: skip
     files = {"kustomization.yaml": _kustomization(list(overlays), _ALL)}
     if delivered:
         files |= _base(plan, kind, delivered[0])
     for folder, (group, needs, image) in overlays.items():
-        ending = edition(group, kind, needs, image)
+        ending = job_suffix(group, kind, needs, image)
         files[f"{folder}/kustomization.yaml"] = _overlay(plan, group, ending)
         files[f"{folder}/patch.yaml"] = _patch(plan, kind, group, needs, image)
     return dict(sorted(files.items()))
@@ -101,7 +104,7 @@ def _patch(plan: Plan, kind: Kind, group: PlannedGroup, parts: PodParts, image: 
 
 
 def _pod(kind: Kind, group: PlannedGroup, parts: PodParts, image: str) -> dict[str, Any]:
-    """What differs from the base: lists of named things are merged by their names."""
+    """Return the part of the pod that differs from the base. Kustomize merges lists by name."""
     container: dict[str, Any] = {"name": CONTAINER, "image": image, "args": imports(group)}
     if kind != "job":
         container["readinessProbe"] = {"exec": readiness(imports(group))}

@@ -1,5 +1,7 @@
-"""Libraries that a group's wheels are linked with and no wheel of the release brings: what runs
-them has to have them, and an image is not the node on which they were tried."""
+"""System libraries that a group's wheels need and no wheel of the release contains.
+
+The image of a pod must contain them: it is not the node on which the wheels were tried.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,16 @@ from fleetbuild.kubernetes.delivery.options import Wheel
 from fleetbuild.models import Plan, PlannedGroup
 
 _LACKING = """\
-The wheels are linked with libraries that neither they nor {image} bring:
+The wheels are linked with libraries that neither they nor {image} contain:
 {libraries}
-Add them to the image that runs, or have the wheels bring them (libraries: bundle in the recipe)."""
+Add them to the image that runs, or bundle them (libraries: bundle in the recipe)."""
 _WANTED = """\
-The wheels are linked with libraries that they do not bring, and {image} has to have:
+The wheels are linked with libraries that they do not contain, so {image} must contain:
 {libraries}"""
 
 
 def library_note(group: PlannedGroup, wheels: Sequence[Wheel], own: str | None) -> str:
-    """For the comment of what runs in `own`, or in the official image where that is None: with a
-    blank line before it, and nothing where nothing is missing."""
+    """Return a comment about missing libraries in `own`, else in the official image, or ""."""
     found = lacking(group.target, wheels, official=own is None)
     if not found:
         return ""
@@ -32,8 +33,7 @@ def library_note(group: PlannedGroup, wheels: Sequence[Wheel], own: str | None) 
 def library_warnings(
     plan: Plan, wheels: Mapping[str, Sequence[Wheel]], *, official: bool
 ) -> tuple[str, ...]:
-    """A sentence for each group whose wheels want what the official image lacks, or for what the
-    user's own workload has to have in its image."""
+    """Return a sentence for each group whose wheels need libraries that the image lacks."""
     return tuple(
         _sentence(group, found, official)
         for group in plan.groups
@@ -44,7 +44,7 @@ def library_warnings(
 def _sentence(group: PlannedGroup, libraries: Sequence[str], official: bool) -> str:
     said = f"{group.name}: its wheels are linked with {', '.join(libraries)}, which"
     if not official:
-        return f"{said} the image of the workload has to have."
+        return f"{said} the workload's image must contain."
     return (
         f"{said} {default_image(group.target)} lacks; name an image that has them with --image, or"
         " set libraries: bundle in the recipe."

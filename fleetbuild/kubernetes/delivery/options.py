@@ -1,4 +1,4 @@
-"""How a release gets into a pod: what the user chose, and what a pod needs for it."""
+"""How a release gets into a pod: the options that the user chose, and the parts of a pod."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ _URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.\[\]:-]+)(?:/[A-Za-z0-9._~/%-]*
 
 
 class Wheel(NamedTuple):
-    """A file of a release, as pip is told of it."""
+    """A file of a release, as pip needs it."""
 
     name: str
     version: str
     sha256: str
     needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
+    file: str = ""  # its file name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """What the user chose: the way, the kind of workload, and where images and wheels are."""
+    """The user's options: the way, the kind of workload, where images and wheels are."""
 
     way: Way = "hostpath"
     kind: Kind = "deployment"
@@ -40,6 +41,7 @@ class Delivery:
     image_prefix: str | None = None  # the repository of the groups' own images
     index_url: str | None = None  # where an export of the store is served
     runtime_class: str | None = None  # of pods with GPUs, where their runtime is not the default
+    node_class: str | None = None  # what Karpenter's pools start nodes with: GROUP/KIND/NAME
 
     def __post_init__(self) -> None:
         if self.image_prefix is not None and not _REPOSITORY.fullmatch(self.image_prefix):
@@ -62,36 +64,36 @@ class Delivery:
 
     @property
     def repository(self) -> str:
-        """Where the groups' images are pushed to and pulled from."""
+        """Return the repository of the groups' images."""
         if self.image_prefix is None:
             raise UsageError(
                 "the images of the groups have no name yet",
-                "say which repository they are pushed to: "
+                "name the repository that they are pushed to: "
                 "--image-prefix registry.example.com/team/fleet",
             )
         return self.image_prefix
 
     @property
     def index(self) -> str:
-        """Where the folder of `store export` is served, without a slash at its end."""
+        """Return the URL of the exported store, without a slash at its end."""
         if self.index_url is None:
             raise UsageError(
-                "an init container needs to know where the wheels are served",
-                "write them with: fleetbuild store export DIR; serve that folder, and say where: "
+                "an init container needs the address of the wheels",
+                "write them with: fleetbuild store export DIR; serve that folder, and name it: "
                 "--index-url http://wheels.example.com:8000",
             )
         return self.index_url.rstrip("/")
 
     @property
     def index_host(self) -> str | None:
-        """The host that pip must be told to trust, for want of https."""
+        """Return the host that pip must trust because the URL is plain http, or None."""
         found = _URL.fullmatch(self.index)
         return found["host"] if found and self.index.startswith("http:") else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodParts:
-    """What a pod needs to run a group's release, in the pieces that the API has for it."""
+    """The parts of a pod that it needs to run a group's release."""
 
     about: str  # how the packages get there, for the reader of the manifest
     selector: Mapping[str, str]
@@ -112,10 +114,10 @@ class PodParts:
 
     @property
     def tolerations(self) -> tuple[Mapping[str, str], ...]:
-        """What a pod must bear to be let onto GPU nodes."""
+        """Return the tolerations of taints on GPU nodes."""
         return (GPU_TOLERATION,) if self.gpu else ()
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """Without a limit a container sees no GPU."""
+        """Return the GPU limit; without one a container sees no GPU."""
         return {GPU: 1} if self.gpu else {}

@@ -1,4 +1,7 @@
-"""The user's own workload, a variant for each group: what a pod needs is added, the rest stays."""
+"""The user's own workload as a variant for each group: add what a pod needs, keep the rest.
+
+In: the file's name and text, a plan, a group and its pod parts. Out: the changed text.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from fleetbuild.kubernetes.labels.node_labels import label_key
 from fleetbuild.kubernetes.names import dns_label, label_value
 from fleetbuild.kubernetes.yaml_edit.dump import comment, flow
 from fleetbuild.kubernetes.yaml_edit.edit import (
-    TEMPLATES,
     EditableWorkload,
-    find_workloads,
     plain_name,
+    pod_templates,
+    value_at,
     workloads,
 )
 from fleetbuild.kubernetes.yaml_edit.insert import Path
@@ -26,7 +29,9 @@ from fleetbuild.models import Plan, PlannedGroup
 _SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 # A CronJob adds eleven characters to the names of its Jobs, a StatefulSet to its pods' label of the
 # revision.
-_LONGEST = {"CronJob": 52, "StatefulSet": 52}
+# A LeaderWorkerSet makes a StatefulSet for each group, whose names end in its index.
+_LONGEST = {"CronJob": 52, "StatefulSet": 52, "LeaderWorkerSet": 45}
+_UNCHANGEABLE = ("Job", "JobSet")  # their pods cannot be changed
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _GPU = "nvidia.com/"
 _REQUIRED: Path = (
@@ -36,33 +41,36 @@ _REQUIRED: Path = (
 
 _HEADER = """\
 Written by fleetbuild from {name}, for the nodes of the group {group}:
-what a pod needs of the group was added, and the workload has a name and a label of its own. All
-else is as it was.
+with the parts that a pod of the group needs, and a name and a label of its own. The rest is
+unchanged.
 
 {about}"""
-_APART = "So that the variants for other groups leave these pods alone."
+_APART = "So that variants for other groups do not select these pods."
 
 
 class DoesNotFit(Exception):
-    """Why a workload gets no variant for a group, in a sentence."""
+    """The workload gets no variant for a group; the message says why."""
 
 
 def variant_name(name: str, group: PlannedGroup) -> str:
-    """The file of a group's variant."""
+    """Return the file name of a group's variant."""
     path = PurePath(name)
     return f"{path.stem}-{label_value(group.name)}{path.suffix or '.yaml'}"
 
 
 def variant(name: str, text: str, plan: Plan, group: PlannedGroup, parts: PodParts) -> str:
-    """The file with each workload in it made the group's own; raises DoesNotFit."""
+    """Return the file with each workload in it changed for the group; raises DoesNotFit."""
     changed, about = text, parts.about
     for index in workloads(name, text):
         draft = EditableWorkload(name, changed, index, group)
         needs = parts.of(draft.kind)
-        _tell_apart(draft, plan)
-        _place(draft, needs)
-        _equip(draft, needs)
-        _furnish(draft, needs)
+        _name_and_select(draft, plan)
+        for template in draft.templates:
+            draft.turn_to(template)
+            _mark(draft, plan)
+            _place(draft, needs)
+            _change_container(draft, needs, plan.label_domain)
+            _add_volume(draft, needs)
         about = needs.about
         changed = draft.text
     mark = "\ufeff" if changed.startswith("\ufeff") else ""
@@ -72,8 +80,8 @@ def variant(name: str, text: str, plan: Plan, group: PlannedGroup, parts: PodPar
     return mark + lines + changed.removeprefix(mark)
 
 
-def dangling(name: str, text: str) -> Iterator[str]:
-    """What else in the file speaks of a workload by its name, which no variant has."""
+def name_references(name: str, text: str) -> Iterator[str]:
+    """Yield a warning for each object that names a workload, since variants have other names."""
     holding, documents = workloads(name, text), read(text)
     named = [(documents[index]["kind"], plain_name(documents[index])) for index in holding]
     for document in documents:
@@ -87,12 +95,15 @@ def dangling(name: str, text: str) -> Iterator[str]:
             )
 
 
-def running_before(name: str, text: str) -> Iterator[str]:
-    """Which containers of the user's own run before the packages are there for them."""
+def early_init_containers(name: str, text: str) -> Iterator[str]:
+    """Yield a warning for init containers of the user, which run before the packages are there."""
     for index in workloads(name, text):
         document = read(text)[index]
-        inits = find_workloads(document, (*TEMPLATES[document["kind"]], "spec", "initContainers"))
-        if isinstance(inits, list) and inits:
+        inits = (
+            value_at(document, (*template, "spec", "initContainers"))
+            for template in pod_templates(document)
+        )
+        if any(isinstance(each, list) and each for each in inits):
             yield (
                 f"{PurePath(name).name}: {document['kind']} {plain_name(document)}: its init "
                 "containers are left as they are, so they do not see the packages; with --way init "
@@ -100,38 +111,54 @@ def running_before(name: str, text: str) -> Iterator[str]:
             )
 
 
-def _tell_apart(draft: EditableWorkload, plan: Plan) -> None:
-    """A name of its own, and a label that its selector asks for."""
+def _name_and_select(draft: EditableWorkload, plan: Plan) -> None:
+    """Give the workload a name of its own, and its selector the label of the group."""
     suffix = dns_label(draft.group.name)
-    if draft.kind == "Job":  # its pod cannot be changed: the next release is another Job
+    if draft.kind in _UNCHANGEABLE:  # the next release is another object
         suffix += f"-{(draft.group.release_id or '')[:8]}"
     if name := draft.entries("metadata").get("name"):
-        longest = _LONGEST.get(draft.kind, 63)
+        longest = _longest_name(draft)
         made = f"{name}-{suffix}"
         draft.put(("metadata", "name"), made if len(made) <= longest else dns_label(made, longest))
     elif prefix := draft.get("metadata", "generateName"):
         draft.put(("metadata", "generateName"), f"{prefix}{suffix}-")
     else:
         raise UsageError(f"{draft.title} has no name", "give it one: metadata.name")
-    label = {label_key(plan.label_domain, "group", plan.release): label_value(draft.group.name)}
     # A Job makes its own selector, unless it says that it has one.
     if draft.kind in _SELECTING or draft.get("spec", "selector"):
-        draft.merge(("spec", "selector", "matchLabels"), label, _APART)
-    draft.merge((*draft.template, "metadata", "labels"), label, "")
+        draft.merge(("spec", "selector", "matchLabels"), _group_label(draft, plan), _APART)
+
+
+def _longest_name(draft: EditableWorkload) -> int:
+    """Return the longest name from which Kubernetes can still make the names of pods."""
+    if draft.kind == "JobSet":  # a pod is called NAME-JOB-INDEX-INDEX-RANDOM
+        names = [str(job.get("name", "")) for job in draft.items("spec", "replicatedJobs")]
+        return max(20, 63 - len("--999-999-12345") - max(map(len, names)))
+    return _LONGEST.get(draft.kind, 63)
+
+
+def _group_label(draft: EditableWorkload, plan: Plan) -> dict[str, str]:
+    key = label_key(plan.label_domain, "group", plan.release)
+    return {key: label_value(draft.group.name)}
+
+
+def _mark(draft: EditableWorkload, plan: Plan) -> None:
+    """Give the pods the label of the group."""
+    draft.merge((*draft.template, "metadata", "labels"), _group_label(draft, plan), "")
 
 
 def _place(draft: EditableWorkload, parts: PodParts) -> None:
-    """Where the pod may run."""
+    """Add the selector, tolerations and runtime class; raise DoesNotFit if they contradict."""
     if node := draft.get(*draft.pod, "nodeName"):
         raise UsageError(
-            f"{draft.title} names its node ({node}), so no selector has a say",
-            "take nodeName out of it",
+            f"{draft.title} names its node ({node}), so selectors have no effect",
+            "remove nodeName from it",
         )
     wanted = draft.entries(*draft.pod, "nodeSelector")
     for key, value in parts.selector.items():
         if wanted.get(key, value) != value:
             raise _misfit(draft, parts, key, f"={wanted[key]}")
-    if barring := _barring(draft, parts):
+    if barring := _excluding_expression(draft, parts):
         values = f" {flow(barring['values'])}" if barring.get("values") else ""
         raise _misfit(draft, parts, barring["key"], f" {barring['operator']}{values}")
     draft.merge((*draft.pod, "nodeSelector"), parts.selector, parts.why_selector)
@@ -143,20 +170,22 @@ def _place(draft: EditableWorkload, parts: PodParts) -> None:
         draft.put((*draft.pod, "runtimeClassName"), parts.runtime_class)
 
 
-def _barring(draft: EditableWorkload, parts: PodParts) -> Mapping[str, Any] | None:
-    """What in a required affinity none of the group's nodes meets. One of its terms must hold, and
-    of that all expressions."""
+def _excluding_expression(draft: EditableWorkload, parts: PodParts) -> Mapping[str, Any] | None:
+    """Return the expression of a required affinity that excludes the group's nodes, or None.
+
+    One of its terms must hold, and all expressions of that term.
+    """
     terms = (*draft.pod, *_REQUIRED)
     barring = [
-        next((each for each in expressions if _bars(each, parts.selector)), None)
+        next((each for each in expressions if _excludes(each, parts.selector)), None)
         for index in range(len(draft.items(*terms)))
         for expressions in [draft.items(*terms, index, "matchExpressions")]
     ]
     return barring[0] if all(barring) and barring else None
 
 
-def _bars(expression: Mapping[str, Any], selector: Mapping[str, str]) -> bool:
-    """Is it false on nodes with these labels?"""
+def _excludes(expression: Mapping[str, Any], selector: Mapping[str, str]) -> bool:
+    """Return whether the expression is false on nodes with these labels."""
     value, values = selector.get(str(expression.get("key"))), expression.get("values")
     listed = isinstance(values, list) and value in values
     operator = expression.get("operator")
@@ -172,7 +201,7 @@ def _misfit(draft: EditableWorkload, parts: PodParts, key: str, wanted: str) -> 
 
 
 def _covers(toleration: Mapping[str, Any], key: str) -> bool:
-    """Does it bear whatever taint of this key keeps pods from being scheduled?"""
+    """Return whether a toleration covers every taint of this key that affects scheduling."""
     return (
         toleration.get("key") in (None, "", key)
         and toleration.get("operator") == "Exists"
@@ -180,26 +209,29 @@ def _covers(toleration: Mapping[str, Any], key: str) -> bool:
     )
 
 
-def _equip(draft: EditableWorkload, parts: PodParts) -> None:
-    """What the container gets: its image or where the packages are, and a GPU."""
+def _change_container(draft: EditableWorkload, parts: PodParts, domain: str) -> None:
+    """Change the container: image or mount, PYTHONPATH, and a GPU unless it asks for one."""
     container = (*draft.pod, "containers", _main_container(draft))
     if parts.image:
         draft.put((*container, "image"), parts.image)
-    _lead_python(draft, container, parts)
+    _set_python_path(draft, container, parts)
     if parts.mount:
         draft.append((*container, "volumeMounts"), parts.mount, "mountPath", parts.why_mount)
     asked = [
         key
-        for each in _beside_each_other(draft)
+        for each in _concurrent_containers(draft)
         for part in ("limits", "requests")
         for key in draft.entries(*each, "resources", part)
     ]
-    if not any(key.startswith(_GPU) for key in asked):  # theirs may be a slice of one, or two
+    claims = [each for at in _concurrent_containers(draft)
+              for each in draft.items(*at, "resources", "claims")]  # fmt: skip
+    # Theirs may be a slice of one, two, or one by dynamic resource allocation.
+    if not claims and not any(key.startswith((_GPU, f"{domain}/sm")) for key in asked):
         draft.merge((*container, "resources", "limits"), parts.limits, "")
 
 
-def _beside_each_other(draft: EditableWorkload) -> Iterator[Path]:
-    """The containers that run at the same time, so that what they ask for adds up."""
+def _concurrent_containers(draft: EditableWorkload) -> Iterator[Path]:
+    """Yield the containers that run at the same time; their requests add up."""
     for kind in ("containers", "initContainers"):
         for index, each in enumerate(draft.items(*draft.pod, kind)):
             if kind == "containers" or each.get("restartPolicy") == "Always":
@@ -207,14 +239,14 @@ def _beside_each_other(draft: EditableWorkload) -> Iterator[Path]:
 
 
 def _main_container(draft: EditableWorkload) -> int:
-    """The container that kubectl takes too: the one that an annotation names, else the first."""
+    """Return the index of the container that kubectl takes by default."""
     named = draft.entries(*draft.template, "metadata", "annotations").get(_DEFAULT_CONTAINER)
     names = [each.get("name") for each in draft.items(*draft.pod, "containers")]
     return names.index(named) if named in names else 0
 
 
-def _lead_python(draft: EditableWorkload, container: Path, parts: PodParts) -> None:
-    """PYTHONPATH: ours goes before what is there."""
+def _set_python_path(draft: EditableWorkload, container: Path, parts: PodParts) -> None:
+    """Put the release's packages before everything else in PYTHONPATH."""
     for index, variable in enumerate(draft.items(*container, "env")):
         if variable.get("name") != "PYTHONPATH":
             continue
@@ -234,8 +266,8 @@ def _lead_python(draft: EditableWorkload, container: Path, parts: PodParts) -> N
         draft.append((*container, "env"), entry, "name", why)
 
 
-def _furnish(draft: EditableWorkload, parts: PodParts) -> None:
-    """What the pod gets: a volume, and what fills it."""
+def _add_volume(draft: EditableWorkload, parts: PodParts) -> None:
+    """Add the volume, and the init container that fills it or waits for it."""
     if parts.init_container:
         main = draft.entries(*draft.pod, "containers", _main_container(draft))
         container = with_image(parts.init_container, str(main.get("image", "")))

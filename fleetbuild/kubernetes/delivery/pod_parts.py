@@ -1,4 +1,7 @@
-"""The four ways by which a group's release gets into a pod."""
+"""The four ways in which a group's release gets into a pod.
+
+In: a plan, a group and the user's options. Out: `PodParts`.
+"""
 
 from __future__ import annotations
 
@@ -90,9 +93,10 @@ def parts(
     image: str | None = None,
     wheels: Sequence[Wheel] = (),
 ) -> PodParts:
-    """What a pod needs to get the group's release by this way.
+    """Return what a pod needs to get the group's release in the chosen way.
 
-    `image` is what runs, and an init container too; `wheels` are the release's, where known.
+    `image` runs in the pod and in an init container; `wheels` are the files of the release, if
+    known.
     """
     made = (
         _init(plan, group, delivery, image or "", wheels)
@@ -109,18 +113,18 @@ def parts(
 
 
 def site_packages(release: str, abi: str) -> str:
-    """Where a virtual environment of this ABI keeps its packages."""
+    """Return the folder of the packages in a virtual environment of this ABI."""
     return f"{release}/lib/python{python_of(abi)}/site-packages"
 
 
 def python_of(abi: str) -> str:
-    """cp311 is Python 3.11, and cp313t keeps its packages in python3.13t."""
+    """Return the version in a folder's name: 3.11 for cp311, 3.13t for cp313t."""
     digits = abi.removeprefix("cp")
     return f"{digits[:1]}.{digits[1:]}"
 
 
 def requirements(wheels: Sequence[Wheel]) -> str:
-    """requirements.txt: every file of a release, by version and hash."""
+    """Return requirements.txt: every file of a release, by version and hash."""
     return "".join(
         f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in sorted(wheels)
     )

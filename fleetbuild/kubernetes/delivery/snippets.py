@@ -1,4 +1,4 @@
-"""Selectors and affinity to paste into manifests of one's own."""
+"""Node selectors and affinity of each group, to paste into a user's own manifests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fleetbuild.kubernetes.labels.affinity import (
     By,
     affinity,
     gpu_limits,
+    label_limits,
     pod_fields,
     selector,
-    untold_by_labels,
 )
 from fleetbuild.kubernetes.labels.classes import class_of_target
 from fleetbuild.kubernetes.labels.node_labels import check_domain
@@ -40,8 +40,7 @@ where it is expected to run fastest, by SM and rung; nothing was measured."""
 
 
 def snippets(plan: Plan, *, runtime_class: str | None = None) -> dict[str, str]:
-    """affinity.yaml and affinity-nfd.yaml: a document for each group, and one for those that a pod
-    may choose among."""
+    """Return affinity.yaml and affinity-nfd.yaml: a document per group and per choice of groups."""
     check_domain(plan.label_domain)
     by: dict[str, By] = {"affinity.yaml": "class", "affinity-nfd.yaml": "nfd"}
     return {name: _file(plan, kind, runtime_class) for name, kind in by.items()}
@@ -78,14 +77,14 @@ def _pod(
 def _placement(plan: Plan, group: PlannedGroup, by: By) -> dict[str, object]:
     if by == "class":
         return {"nodeSelector": selector(plan, group, by)}
-    why = "\n".join(fill(sentence, 96) for sentence in untold_by_labels(group.target))
+    why = "\n".join(fill(sentence, 96) for sentence in label_limits(group.target))
     if len(group.target.sms) > 1:  # a selector knows no "or"
         return {"affinity": Note(_short(affinity(plan, [group], by)), why)}
     return {"nodeSelector": Note(selector(plan, group, by), why)}
 
 
 def _short(value: Any) -> Any:
-    """An expression on a line of its own: there are many."""
+    """Return the value with each expression on one line."""
     if isinstance(value, dict):
         return Row(value) if "operator" in value else {k: _short(v) for k, v in value.items()}
     return [_short(each) for each in value] if isinstance(value, list) else value

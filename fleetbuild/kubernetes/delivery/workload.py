@@ -1,4 +1,4 @@
-"""A workload that runs a group's release: a Deployment, a Job or a DaemonSet of one smoke pod."""
+"""A smoke workload of a group's release: a Deployment, Job or DaemonSet that imports packages."""
 
 from __future__ import annotations
 
@@ -53,16 +53,14 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
 
 def smoke(plan: Plan, group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str:
-    """The manifest of a whole workload."""
-    name = object_name(plan, group, edition(group, kind, parts, image))
+    """Return the manifest of a workload."""
+    name = object_name(plan, group, job_suffix(group, kind, parts, image))
     pod = _pod(group, kind, parts, image)
     return dump(workload(kind, name, pod), _header(group, kind, parts))
 
 
-def edition(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str:
-    """What a Job's name ends in. The pod of a Job cannot be changed, so with another one, such as
-    that of the next release, it is another Job.
-    """
+def job_suffix(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str:
+    """Return the end of a Job's name: a hash of its pod, since a Job's pod cannot be changed."""
     if kind != "job":
         return ""
     pod = dump(_pod(group, kind, parts, image))
@@ -70,19 +68,19 @@ def edition(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str
 
 
 def object_name(plan: Plan, group: PlannedGroup | None = None, ending: str = "") -> str:
-    """The name of a workload, for one group or for none yet."""
+    """Return the name of a workload, of one group or, in a Kustomize base, of all."""
     release = [] if plan.release == "default" else [dns_label(plan.release, 10)]
     of_group = [group_name(group, ending)] if group else []
     return "-".join(["fleetbuild", *of_group, *release]) + ending
 
 
 def group_name(group: PlannedGroup, ending: str) -> str:
-    """A group in the name of a workload that ends in this."""
+    """Return a group's name as part of a workload's name with this ending."""
     return dns_label(group.name, 40 - len(ending))
 
 
 def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of this kind around a pod."""
+    """Return an object of this kind around a pod."""
     version, title = KINDS[kind]
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fleetbuild"}
     spec: dict[str, Any] = {"template": {"metadata": {"labels": labels}, "spec": pod}}
@@ -143,18 +141,18 @@ def _pod(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> dict[s
 
 
 def with_image(container: Mapping[str, Any], image: str) -> Mapping[str, Any]:
-    """An init container, with this image unless it has its own."""
+    """Return an init container, with this image unless it has its own."""
     name = {"name": container["name"], "image": container.get("image", image)}
     return {**name, **{key: value for key, value in container.items() if key not in name}}
 
 
 def python_path(parts: PodParts) -> list[Mapping[str, str]]:
-    """Where the container's Python finds the packages; an image of our own says so itself."""
+    """Return the PYTHONPATH variable; the group's own image sets it itself."""
     return [] if parts.image else [{"name": "PYTHONPATH", "value": parts.site_packages}]
 
 
 def bare_pod(kind: Kind, image: str, modules: list[str]) -> dict[str, Any]:
-    """The smoke pod of no group yet: it has no place to run and no packages."""
+    """Return the smoke pod before a group adds its packages and nodes."""
     script = _IMPORTS if kind == "job" else _BLOCK + _IMPORTS + _STAY
     container: dict[str, Any] = {
         "name": CONTAINER,
@@ -188,12 +186,12 @@ def bare_pod(kind: Kind, image: str, modules: list[str]) -> dict[str, Any]:
 
 
 def readiness(modules: list[str]) -> dict[str, list[str]]:
-    """A fresh Python that imports the modules: the running one has them in memory."""
+    """Return a probe that imports the modules in a fresh Python; the running one cached them."""
     return {"command": ["python3", "-c", _IMPORTS, *modules]}
 
 
 def imports(group: PlannedGroup) -> list[str]:
-    """The modules that show whether a group's packages work."""
+    """Return the modules to import as proof that a group's packages work."""
     return [
         name
         for wheel in group.wheels

@@ -1,9 +1,9 @@
 """Node selectors and affinity: where a pod may run and where it should, by one kind of label.
 
-release  fleetbuild's, on nodes where this very release was verified: for what mounts it from there
-group    fleetbuild's, on nodes that serve some verified release of the group: for DaemonSets
-class    fleetbuild's, by hardware alone: for what brings its packages along
-nfd      those of NFD and GFD alone, on clusters where fleetbuild may not label: as far as they tell
+release  fleetbuild's: nodes where this release is verified; for pods that mount it
+group    fleetbuild's: nodes that serve a verified release of the group; for DaemonSets
+class    fleetbuild's, by hardware alone: for pods that bring their packages
+nfd      labels of NFD and GFD only: for clusters where fleetbuild may not label
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fleetbuild.kubernetes.labels.features import (
     GPU,
     GPU_TOLERATION,
     gfd_labels,
+    hidden_flags,
     level_label,
     rung_labels,
-    untold,
 )
 from fleetbuild.kubernetes.labels.node_labels import class_labels, label_key, selector_labels
 from fleetbuild.models import Plan, PlannedGroup, Target
@@ -35,9 +35,9 @@ Term = Mapping[str, Sequence[str]]  # label -> the values of which it must have 
 
 
 def selector(plan: Plan, group: PlannedGroup, by: By = "class") -> dict[str, str]:
-    """The nodeSelector of a pod with this group's wheels.
+    """Return the nodeSelector of a pod with this group's wheels.
 
-    By NFD's labels it cannot name several SMs, since a selector knows no "or": see affinity().
+    With NFD's labels it cannot name several SMs, because a selector has no "or": see affinity().
     """
     target = group.target
     if by == "nfd":
@@ -53,10 +53,10 @@ def selector(plan: Plan, group: PlannedGroup, by: By = "class") -> dict[str, str
 
 
 def affinity(plan: Plan, groups: Sequence[PlannedGroup], by: By = "class") -> dict[str, Any]:
-    """The nodeAffinity of a workload that runs with the wheels of any of these groups.
+    """Return the nodeAffinity of a workload that runs with the wheels of any of these groups.
 
-    Required is where it runs at all. Preferred is where it is expected to run fastest: with the
-    newer SM, then with the better rung. These are expectations: nothing was measured.
+    Required: where it runs at all. Preferred: where it is expected to run fastest, by the newer SM,
+    then by the better rung. Nothing was measured.
     """
     ranked = _ranked(groups)
     weights = {
@@ -78,15 +78,15 @@ def affinity(plan: Plan, groups: Sequence[PlannedGroup], by: By = "class") -> di
 
 
 def gpu_limits(target: Target, count: int = 1) -> dict[str, int]:
-    """What a container asks for: without a limit it sees no GPU."""
+    """Return the limits of a container; without one it sees no GPU."""
     return {GPU: count} if target.sms else {}
 
 
 def pod_fields(target: Target, runtime_class: str | None = None) -> dict[str, Any]:
-    """What a pod with GPU code needs beside its selector.
+    """Return the fields that a pod with GPU code needs beside its selector.
 
-    GPU nodes are often tainted with the name of what they offer. A RuntimeClass is wanted only
-    where the cluster's default runtime is not NVIDIA's.
+    GPU nodes often have a taint named after their resource. A RuntimeClass is needed only if
+    NVIDIA's runtime is not the cluster's default.
     """
     if not target.sms:
         return {}
@@ -94,12 +94,12 @@ def pod_fields(target: Target, runtime_class: str | None = None) -> dict[str, An
     return {**fields, "runtimeClassName": runtime_class} if runtime_class else fields
 
 
-def untold_by_labels(target: Target) -> tuple[str, ...]:
-    """What NFD's and GFD's labels cannot say of a node for this target, a sentence each."""
-    return tuple(_untold_cpu(target)) + tuple(_untold_gpu(target))
+def label_limits(target: Target) -> tuple[str, ...]:
+    """Return a sentence for each fact about a node that labels of NFD and GFD cannot express."""
+    return tuple(_cpu_limits(target)) + tuple(_gpu_limits(target))
 
 
-def _untold_cpu(target: Target) -> Iterator[str]:
+def _cpu_limits(target: Target) -> Iterator[str]:
     rung = RUNGS[target.isa]
     level = level_label(rung)
     if level in rung_labels(rung):
@@ -107,7 +107,7 @@ def _untold_cpu(target: Target) -> Iterator[str]:
             f"What makes {rung.name} is hidden from labels but for {_flag(level)}, which needs NFD "
             "0.19 or newer."
         )
-    elif hidden := untold(rung):
+    elif hidden := hidden_flags(rung):
         better = f"; NFD 0.19 and newer say it with {_flag(level)}" if level else ""
         yield (
             f"NFD hides {', '.join(hidden)} from labels, unless it is configured otherwise, so "
@@ -119,7 +119,7 @@ def _flag(label: str | None) -> str:
     return (label or "").rpartition(".")[2]
 
 
-def _untold_gpu(target: Target) -> Iterator[str]:
+def _gpu_limits(target: Target) -> Iterator[str]:
     if target.sms:
         yield (
             "GFD describes one kind of GPU per node: on a node with several, a pod may be given "
@@ -130,7 +130,7 @@ def _untold_gpu(target: Target) -> Iterator[str]:
 
 
 def _ranked(groups: Sequence[PlannedGroup]) -> list[HardwareClass]:
-    """Their classes, the fastest expected first."""
+    """Return the classes, the one expected to be fastest first."""
     found = {class_of_target(group.target) for group in groups}
     return sorted(found, key=_speed, reverse=True)
 
@@ -155,7 +155,7 @@ def _required(
 
 
 def _terms(plan: Plan, groups: Sequence[PlannedGroup], by: By) -> Iterator[Term]:
-    """What nodes of these groups have: terms of which one must hold."""
+    """Yield terms for the nodes of these groups; one of them must hold."""
     if by != "nfd":
         wanted = [selector(plan, group, by) for group in groups]
         yield {key: sorted({each[key] for each in wanted}) for key in wanted[0]}
@@ -167,7 +167,10 @@ def _terms(plan: Plan, groups: Sequence[PlannedGroup], by: By) -> Iterator[Term]
 
 
 def _expressions(term: Term, *, beyond_platform: bool = False) -> dict[str, Any]:
-    """What is required says the platform; what is preferred need not, if it says more."""
+    """Return the term's expressions.
+
+    A preference leaves out the platform, which is required anyway.
+    """
     more = {key: values for key, values in term.items() if not key.startswith("kubernetes.io/")}
     said = more if more and beyond_platform else term
     return {

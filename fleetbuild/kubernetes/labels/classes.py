@@ -1,8 +1,7 @@
-"""Hardware classes: what CPU and GPUs alone decide, as the groups of a plan see them.
+"""Hardware classes: a rung and a set of SMs for which the plan has a group.
 
-There is a class for every rung and set of SMs that some group is built for. A node is of exactly
-one of them, the best that it meets, whether it was planned for or joined yesterday; a node that
-meets none has no class, and no wheel of the plan runs there.
+Each node has exactly one class, the best that its hardware meets, whether it was planned for or
+joined later. A node that meets none has no class, and no wheel of the plan runs there.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _POSITION = {name: position for position, name in enumerate(RUNGS)}
 
 @dataclass(frozen=True)
 class HardwareClass:
-    """What a node must have for the wheels of some groups to run on it, and to be of use.
+    """The hardware that a node needs for the wheels of some groups.
 
-    A class without SMs is met with any GPUs: they are not used. One with SMs wants GPUs, and code
-    for all of them, since a pod cannot choose which it is given.
+    A class without SMs accepts any GPUs and does not use them. A class with SMs needs GPUs and has
+    code for all of them, because a pod cannot choose its GPU.
     """
 
     rung: Rung
@@ -36,25 +35,25 @@ class HardwareClass:
 
     @property
     def name(self) -> str:
-        """As the label `class` says it: sm86-avx2, cpu-avx512."""
+        """Return the value of the label `class`: sm86-avx2, cpu-avx512."""
         return class_name(self.rung.name, self.sms)
 
     def is_met_by(self, node: NodeHardware) -> bool:
-        """Would its wheels run on this node, and on each of its GPUs?"""
+        """Return whether its wheels run on this node, and on each of its GPUs."""
         cpu = node.arch == self.rung.arch and self.rung.features <= set(node.features)
         return cpu and (not self.sms or (bool(node.sms) and set(node.sms) <= set(self.sms)))
 
 
 def classes(plan: Plan) -> tuple[HardwareClass, ...]:
-    """The classes of a plan's groups, the best first."""
+    """Return the classes of a plan's groups, the best first."""
     return classes_of(group.target for group in plan.groups if has_wheels(group))
 
 
 def hardware_of_hosts(plan: Plan) -> dict[str, dict[str, str]]:
-    """The hardware labels of each host whose hardware is known; none where it meets no class.
+    """Return the hardware labels of each host whose hardware is known; {} if it meets no class.
 
-    The host of a group is of the group's class. One that is blocked is of the class that the rules
-    of Node Feature Discovery give it: the best that its hardware meets.
+    A host in a group has the group's class. A blocked host has the best class that its hardware
+    meets, as by the rules of Node Feature Discovery.
     """
     ours = classes(plan)
     labels = {
@@ -73,16 +72,16 @@ def _met(plan: Plan, ours: Iterable[HardwareClass], hardware: NodeHardware) -> d
 
 
 def classes_of(targets: Iterable[Target]) -> tuple[HardwareClass, ...]:
-    """The classes that these targets are of, the best first.
+    """Return the classes of these targets, the best first.
 
-    Use of the GPU comes before the rung, as it decides more; then the better rung; then the fewer
-    SMs, which is the wheel with less code that this node has no use for.
+    With a GPU before without; then the better rung; then fewer SMs, since such a wheel has less
+    code that a node does not need.
     """
     return tuple(sorted({class_of_target(target) for target in targets}, key=_order))
 
 
 def class_of_target(target: Target) -> HardwareClass:
-    """The class that a group of this target is of."""
+    """Return the class of a target."""
     return HardwareClass(RUNGS[target.isa], tuple(sorted(target.sms, key=sm_order)))
 
 

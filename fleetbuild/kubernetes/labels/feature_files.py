@@ -18,18 +18,20 @@ which. nfd-worker reads it and nfd-master makes labels of it; without the file t
 
 
 def feature_path(release: str) -> str:
-    """Where the labels of a release of this name lie on a node."""
+    """Return the path of a release's feature file on a node."""
     return f"{DIRECTORY}/fleetbuild" + ("" if release == "default" else f"-{release}")
 
 
 def feature_files(plan: Plan, serving: Serving | None) -> dict[str, str]:
-    """Each host's feature file, by its name in the inventory. One where no verified release serves
-    says what its hardware is, and no more."""
+    """Return {host: text of its feature file}.
+
+    Without a verified release it has hardware labels only.
+    """
     return {host: feature_file(labels.on) for host, labels in labelled_hosts(plan, serving)}
 
 
 def feature_file(labels: Mapping[str, str]) -> str:
-    """The text of a node's feature file, for its labels with their domain."""
+    """Return the text of a feature file with these labels."""
     lines = [*comment(_HEADER), *(f"{key}={value}" for key, value in sorted(labels.items()))]
     text = "\n".join(lines) + "\n"
     if len(text.encode()) >= LIMIT:

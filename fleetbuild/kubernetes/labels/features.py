@@ -1,4 +1,4 @@
-"""What Node Feature Discovery and GPU Feature Discovery call what a class demands."""
+"""The names that Node Feature Discovery and GPU Feature Discovery have for hardware features."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _LABEL = "feature.node.kubernetes.io/cpu-cpuid."
 
 
 def rung_flags(rung: Rung) -> tuple[str, ...]:
-    """The flags of the feature cpu.cpuid that a node of this rung has, weakest first."""
+    """Return the flags of the feature cpu.cpuid that a node of this rung has, weakest first."""
     names = _table()["names"]
     spelled = [names[feature] for step in rung.lineage for feature in step.adds]
     return tuple(spelled) or (_table()["baseline"][rung.arch],)
 
 
 def rung_labels(rung: Rung) -> tuple[str, ...]:
-    """The node labels that come nearest to this rung, where NFD is configured as it comes.
+    """Return the node labels nearest to this rung in NFD's default configuration.
 
-    Where all that tells a rung from the one below is hidden, the flag of NFD 0.19 for the level.
+    If every flag that separates it from the rung below is hidden, use NFD 0.19's flag for the
+    level.
     """
     hidden = set(_table()["hidden"])
     flags = [flag for flag in rung_flags(rung) if flag not in hidden]
@@ -37,21 +38,24 @@ def rung_labels(rung: Rung) -> tuple[str, ...]:
     return tuple(_LABEL + flag for flag in flags)
 
 
-def untold(rung: Rung) -> tuple[str, ...]:
-    """The flags of a rung that no label shows. The label of the architecture shows the baseline."""
+def hidden_flags(rung: Rung) -> tuple[str, ...]:
+    """Return the flags of a rung that no label shows.
+
+    The architecture's label shows the baseline.
+    """
     hidden = set(_table()["hidden"])
     return tuple(flag for flag in rung_flags(rung) if rung.features and flag in hidden)
 
 
 def level_label(rung: Rung) -> str | None:
-    """The label of NFD 0.19 and newer for the best psABI level within this rung."""
+    """Return NFD 0.19's label for the best psABI level within this rung, or None."""
     levels = [_table()["levels"].get(step.name) for step in rung.lineage]
     known = [level for level in levels if level]
     return _LABEL + known[-1] if known else None
 
 
 def features_of(flags: Collection[str]) -> frozenset[str]:
-    """The kernel's spelling of those flags of cpu.cpuid that rungs are made of."""
+    """Return the features of rungs that these flags of cpu.cpuid mean, in the kernel's spelling."""
     table = _table()
     told = {feature for feature, flag in table["names"].items() if flag in flags}
     levels = (RUNGS[name] for name, flag in table["levels"].items() if flag in flags)
@@ -59,7 +63,7 @@ def features_of(flags: Collection[str]) -> frozenset[str]:
 
 
 def shown_flags(labels: Mapping[str, str]) -> frozenset[str]:
-    """The flags of cpu.cpuid that a node's labels show."""
+    """Return the flags of cpu.cpuid that a node's labels show."""
     return frozenset(
         key.removeprefix(_LABEL)
         for key, value in labels.items()
@@ -68,7 +72,7 @@ def shown_flags(labels: Mapping[str, str]) -> frozenset[str]:
 
 
 def gfd_labels(sm: str) -> dict[str, str]:
-    """What GPU Feature Discovery says of a node whose GPUs have this SM."""
+    """Return the labels that GPU Feature Discovery sets for GPUs of this SM."""
     major, _, minor = sm.partition(".")
     return {GFD_MAJOR: major, GFD_MINOR: minor}
 

@@ -1,7 +1,7 @@
-"""What a cluster says of a Node, as facts: by NodeFeature objects, else by labels. Pure.
+"""Facts of a Node from NodeFeature objects and ResourceSlices, else from its labels. Pure.
 
-A cluster tells the CPU, the GPUs and the system; Python and C library are the image's. What is
-not told is unknown, and said in a warning.
+The cluster knows the CPU, the GPUs and the system; Python and C library are the image's. A fact
+that the cluster does not have is unknown, with a warning.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fleetbuild.hardware.gpus import SMS, sm_of_device, sm_order
 from fleetbuild.hardware.rungs import ARCHITECTURES, best
 from fleetbuild.kubernetes.builds.builder_image import BuilderImage
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES as CALLED
+from fleetbuild.kubernetes.labels.devices import Devices
 from fleetbuild.kubernetes.labels.features import (
     GFD_MAJOR,
     GFD_MINOR,
@@ -21,6 +22,7 @@ from fleetbuild.kubernetes.labels.features import (
     features_of,
     shown_flags,
 )
+from fleetbuild.kubernetes.scheduling.node_pools import INSTANCE_TYPE
 from fleetbuild.models import Facts, Gpu, Os
 
 Document = Mapping[str, Any]
@@ -29,15 +31,21 @@ NODE_OF = "nfd.node.kubernetes.io/node-name"
 # What every CPU has that the architecture is named after.
 _BASELINE = {"x86_64": ("sse", "sse2"), "aarch64": ("asimd", "fp")}
 _BY_LABELS = (
-    "Its CPU is known by labels alone, and Node Feature Discovery hides flags from them; by"
-    " NodeFeature objects a better rung may be found."
+    "Its CPU is known by labels alone, which lack flags that Node Feature Discovery hides; with"
+    " NodeFeature objects the rung may be better."
 )
 _BY_NOTHING = (
-    "Of its CPU nothing but the architecture is known: Node Feature Discovery says nothing of it."
+    "Only the architecture of its CPU is known: Node Feature Discovery has no data about it."
 )
-_KEPT_AWAY = "Only pods that tolerate {keys} run there, so it builds nothing."
+_KEPT_AWAY = "It has taints ({keys}) that build Jobs do not tolerate, so it builds nothing."
 _UNKNOWN_GPU = (
-    "A GPU's compute capability is unknown ({what}), so none is used; GPU Feature Discovery tells."
+    "A GPU's compute capability is unknown ({what}), so no GPU is used. GPU Feature Discovery adds"
+    " a label for it."
+)
+NOT_PUBLISHED = (
+    "Node Feature Discovery does not publish pci.device there (core.noPublishFeatures of"
+    " nfd-worker), so the rules of nodefeaturerule.yaml know this GPU only if GPU Feature Discovery"
+    " writes a feature file. Take pci.device out of core.noPublishFeatures."
 )
 # Of MIG devices under the strategy `mixed`, and of shared GPUs under renameByDefault.
 _AS_GPUS = (
@@ -52,8 +60,13 @@ _QUANTITY = re.compile(r"(\d{1,18})(m|Ki|Mi|Gi|Ti|k|M|G)?", re.ASCII)
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}", re.ASCII)
 
 
-def facts_of_node(node: Document, features: Sequence[Document], image: BuilderImage) -> Facts:
-    """The facts of a Node; `features` are its NodeFeature objects, none where there are none."""
+def facts_of_node(
+    node: Document,
+    features: Sequence[Document],
+    image: BuilderImage,
+    devices: Devices | None = None,
+) -> Facts:
+    """Return the facts of a Node, from its NodeFeature objects and ResourceSlices."""
     info = _texts(node, "status", "nodeInfo")
     arch = next((ours for ours, theirs in CALLED.items() if theirs == info.get("architecture")), "")
     system = info.get("operatingSystem", "")
@@ -68,7 +81,7 @@ def facts_of_node(node: Document, features: Sequence[Document], image: BuilderIm
     flags, told = _flags(features, labels)
     found = frozenset(_BASELINE[arch]) | features_of(flags)
     rung = best(found, arch)
-    sms, gpus, unusable = _gpus(node, features, labels)
+    sms, gpus, unusable = _gpus(node, features, labels, devices)
     # What pods may have; the rest of the capacity is the system's and the kubelet's.
     room = {**_at(node, "status", "capacity"), **_at(node, "status", "allocatable")}
     taints = _taints(node)
@@ -79,7 +92,7 @@ def facts_of_node(node: Document, features: Sequence[Document], image: BuilderIm
         features=tuple(sorted(found)),
         sms=sms,
         gpus=gpus,
-        driver=_driver(labels),
+        driver=_driver(labels) or (devices.driver if devices else None),
         os=_os(info, labels),
         libc=image.libc,
         pythons=(image.python(arch),),
@@ -88,12 +101,13 @@ def facts_of_node(node: Document, features: Sequence[Document], image: BuilderIm
         disk_gb=_gb(_size(_at(node, "status", "allocatable").get("ephemeral-storage"))),
         toolchain={name: (version,) for name, version in image.toolchain},
         taints=taints,
-        warnings=(*told, *unusable, *away),
+        instance_type=labels.get(INSTANCE_TYPE) or None,
+        warnings=(*told, *unusable, *_unpublished(features, labels), *away),
     )
 
 
 def by_node(features: Iterable[Document]) -> dict[str, list[Document]]:
-    """NodeFeature objects by the Node that they tell of."""
+    """Return NodeFeature objects by their Node."""
     found: dict[str, list[Document]] = {}
     for each in features:
         name = _at(each, "metadata", "labels").get(NODE_OF)
@@ -105,7 +119,7 @@ def by_node(features: Iterable[Document]) -> dict[str, list[Document]]:
 def _flags(
     features: Sequence[Document], labels: Mapping[str, str]
 ) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The flags of cpu.cpuid, and a warning where they are not all of them."""
+    """Return the flags of cpu.cpuid, and a warning if some are missing."""
     told = [_at(each, "spec", "features", "flags", "cpu.cpuid", "elements") for each in features]
     flags = frozenset(str(flag) for elements in told for flag in elements)
     if flags:
@@ -117,8 +131,13 @@ def _flags(
 
 
 def _gpus(
-    node: Document, features: Sequence[Document], labels: Mapping[str, str]
+    node: Document,
+    features: Sequence[Document],
+    labels: Mapping[str, str],
+    devices: Devices | None,
 ) -> tuple[tuple[str, ...], tuple[Gpu, ...], tuple[str, ...]]:
+    if devices:  # the DRA driver asked NVIDIA's driver, and offers what it lists
+        return _sms_of(devices.gpus)
     gpus = _by_pci(features)
     if all(gpu.sm is None for gpu in gpus):  # as the rules: next to a known one it may be that one
         gpus = _by_gfd(labels) or gpus
@@ -127,12 +146,25 @@ def _gpus(
         return (), (), ()
     if problem := _not_offered(node):
         return (), gpus, (problem,)
+    return _sms_of(gpus)
+
+
+def _sms_of(
+    gpus: tuple[Gpu, ...],
+) -> tuple[tuple[str, ...], tuple[Gpu, ...], tuple[str, ...]]:
     unknown = sorted({gpu.name for gpu in gpus if gpu.sm is None})
     if unknown or not gpus:
         what = ", ".join(unknown) or "by its PCI class alone"
         return (), gpus, (_UNKNOWN_GPU.format(what=what),)
     sms = sorted({gpu.sm for gpu in gpus if gpu.sm}, key=sm_order)
     return tuple(sms), gpus, ()
+
+
+def _unpublished(features: Sequence[Document], labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a warning if NFD knows of a GPU and does not publish its PCI devices."""
+    published = [_at(each, "spec", "features", "instances") for each in features]
+    hidden = published and not any("pci.device" in each for each in published)
+    return (NOT_PUBLISHED,) if hidden and any(map(_is_gpu_label, labels)) else ()
 
 
 def _by_pci(features: Sequence[Document]) -> tuple[Gpu, ...]:
@@ -148,7 +180,7 @@ def _by_pci(features: Sequence[Document]) -> tuple[Gpu, ...]:
 
 
 def _by_gfd(labels: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """GPU Feature Discovery tells one kind a node: where kinds are mixed, nobody knows which."""
+    """Return GPUs by GPU Feature Discovery, which describes one kind per node."""
     sm = f"{labels.get(GFD_MAJOR)}.{labels.get(GFD_MINOR)}"
     if sm not in SMS:
         return ()
@@ -164,7 +196,7 @@ def _is_gpu_label(key: str) -> bool:
 
 
 def _not_offered(node: Document) -> str | None:
-    """Why no pod can ask for its GPUs: the manifests' limit is nvidia.com/gpu."""
+    """Return why no pod can ask for its GPUs, or None. The manifests' limit is nvidia.com/gpu."""
     offered = _texts(node, "status", "allocatable")
     if _size(offered.get(GPU)):
         return None
@@ -206,7 +238,7 @@ def _not_ready(node: Document) -> str | None:
 
 
 def _taints(node: Document) -> tuple[str, ...]:
-    """The keys of those taints that keep pods away; that of GPU nodes our pods tolerate."""
+    """Return the keys of taints that exclude pods. Our pods tolerate the taint of GPU nodes."""
     taints = _at(node, "spec").get("taints") or ()
     keys = {
         _text(each.get("key"))
@@ -221,7 +253,7 @@ def _taints(node: Document) -> tuple[str, ...]:
 
 
 def _size(text: object) -> int | None:
-    """A quantity of Kubernetes, in ones: 32Gi, 500m (rounded down), 16."""
+    """Return a Kubernetes quantity in units of one: 32Gi, 500m (rounded down), 16."""
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         return None
@@ -230,7 +262,7 @@ def _size(text: object) -> int | None:
 
 
 def _whole(cpus: int | None) -> int | None:
-    """Of less than one there is some, too."""
+    """Return a whole number of CPUs; less than one counts as one."""
     return max(1, cpus) if cpus is not None else None
 
 
@@ -239,19 +271,19 @@ def _gb(size: int | None) -> float | None:
 
 
 def _texts(document: object, *keys: str) -> dict[str, str]:
-    """What lies there, as texts that can be shown."""
+    """Return the mapping at these keys as printable texts."""
     there = _at(document, *keys)
     return {_text(key): _text(value) for key, value in there.items() if value is not None}
 
 
 def _text(value: object) -> str:
-    """What a cluster says may be anything, and goes to terminals, plans and labels."""
+    """Return a bounded, printable text: a cluster's values go to terminals, plans and labels."""
     text = str(value)[:_LONGEST]
     return text if text.isprintable() else "".join(filter(str.isprintable, text))
 
 
 def _at(document: object, *keys: str) -> Document:
-    """What lies at these keys, if it is a mapping; the objects of a cluster are not trusted."""
+    """Return the mapping at these keys, or {}. The cluster's objects are not trusted."""
     for key in keys:
         document = document.get(key) if isinstance(document, Mapping) else None
     return document if isinstance(document, Mapping) else {}

@@ -1,4 +1,7 @@
-"""The labels of a node, as a kubectl script and as Node patches."""
+"""The labels of a node, as a kubectl script and as Node patches.
+
+In: a plan and the labels of each node. Out: texts.
+"""
 
 from __future__ import annotations
 
@@ -21,42 +24,42 @@ from fleetbuild.models import Plan, PlannedGroup, Target
 FIELD_MANAGER = "fleetbuild"
 
 _SCRIPT_HEADER = """\
-Labels the nodes, one line a node: what each is by its hardware (class, isa), and where a verified
-release serves, which, so that pods which mount it are scheduled there and nowhere else. What serves
-is what the node said last. Runs as often as you like; touches no label outside {domain}/. Wants
-kubectl and a login that may label nodes:
+Sets labels, one line per node: its hardware (class, isa), and its release if a verified one serves,
+so that pods which mount the release are scheduled there. Which release serves is the node's last
+answer. It can run any number of times and changes no label outside {domain}/. It needs kubectl and
+a login that may label nodes:
     sh labels.sh
 """
 
 _PATCHES_HEADER = """\
-The same labels as labels.sh, for server-side apply. fleetbuild is the field manager, so a label
-that a later file no longer has goes away, and labels of others stay as they are:
+The same labels as labels.sh, for server-side apply. The field manager is fleetbuild, so a label
+that a later file does not have is removed, and other owners' labels stay:
     kubectl apply --server-side --field-manager={manager} -f nodes.yaml
-All these nodes must have joined already: apply creates a Node object that is not there.
+All these nodes must exist: apply would create a missing Node object.
 """
 
 
 @dataclass(frozen=True)
 class NodeLabels:
-    """The labels that a Node is to have, and those of ours that it must not have any more."""
+    """The labels to set on a Node, and fleetbuild's labels to remove from it."""
 
     on: Mapping[str, str]
     off: tuple[str, ...] = ()
 
 
 def class_name(isa: str, sms: Sequence[str]) -> str:
-    """What a hardware class is called: sm86-avx2, sm80.sm90-avx512, cpu-avx."""
+    """Return the name of a hardware class: sm86-avx2, sm80.sm90-avx512, cpu-avx."""
     gpu = ".".join("sm" + sm.replace(".", "") for sm in sorted(sms, key=sm_order))
     return f"{gpu or 'cpu'}-{isa}"
 
 
 def hardware_labels(target: Target, domain: str, release: str = "default") -> dict[str, str]:
-    """What CPU and GPUs alone decide: true of the node whatever is installed on it."""
+    """Return the labels that CPU and GPUs alone decide."""
     return labels_of_class(target.isa, target.sms, domain, release)
 
 
 def labels_of_class(isa: str, sms: Sequence[str], domain: str, release: str) -> dict[str, str]:
-    """The labels of the nodes of a hardware class."""
+    """Return the labels of a hardware class's nodes."""
     return {
         label_key(domain, "class", release): label_value(class_name(isa, sms)),
         label_key(domain, "isa", release): label_value(isa),
@@ -64,19 +67,19 @@ def labels_of_class(isa: str, sms: Sequence[str], domain: str, release: str) -> 
 
 
 def class_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
-    """The hardware labels of this group's nodes. They need no release on the node."""
+    """Return the hardware labels of this group's nodes. They need no release on the node."""
     check_domain(plan.label_domain)
     return hardware_labels(group.target, plan.label_domain, plan.release)
 
 
 def selector_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
-    """What a pod asks for that mounts this group's release from its node."""
+    """Return the labels that a pod selects by if it mounts this group's release from its node."""
     labels = {_key(plan, "group"): group.name, _key(plan, "release"): group.release_id or ""}
     return {key: label_value(value) for key, value in labels.items()}
 
 
 def release_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
-    """What is true of a node only while it serves the verified release of this group."""
+    """Return the labels of a node while it serves the verified release of this group."""
     versions = {
         package_key(plan.label_domain, wheel.package, plan.release): label_value(
             wheel.wheel_version
@@ -87,16 +90,13 @@ def release_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
 
 
 def node_labels(plan: Plan, group: PlannedGroup, *, verified: bool = True) -> dict[str, str]:
-    """The labels of a node of this group, keys with their domain, sorted.
-
-    Without the verified release it keeps those that say what its hardware is.
-    """
+    """Return the labels of a node of this group; without a verified release, its hardware's."""
     release = release_labels(plan, group) if verified else {}
     return dict(sorted({**class_labels(plan, group), **release}.items()))
 
 
 def label_script(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
-    """labels.sh: a POSIX script with one `kubectl label` a node."""
+    """Return labels.sh: a POSIX script with one `kubectl label` per node."""
     lines = ["#!/bin/sh", *comment(_SCRIPT_HEADER.format(domain=plan.label_domain)), "failed=0"]
     for node, labels in sorted(nodes.items()):
         on = (f"{key}={value}" for key, value in labels.on.items())
@@ -109,7 +109,7 @@ def label_script(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
 
 
 def node_patches(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
-    """nodes.yaml: a Node a document, holding fleetbuild's labels and nothing else."""
+    """Return nodes.yaml: a document per Node, with fleetbuild's labels only."""
     documents = [
         dump(
             {
@@ -126,12 +126,12 @@ def node_patches(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
 
 
 def has_wheels(group: PlannedGroup) -> bool:
-    """A group that is blocked has none to offer: its nodes are better off in another class."""
+    """Return whether no wheel of the group is blocked; a blocked group offers no class."""
     return all(wheel.action != "blocked" for wheel in group.wheels)
 
 
 def kubernetes_name(plan: Plan, node: str) -> str:
-    """What a host of the inventory is called in the cluster: in lower case, as kubelets do it."""
+    """Return a host's Node name, in lower case as kubelets write it."""
     planned = plan.nodes.get(node)
     return ((planned.kubernetes_node if planned else None) or node).lower()
 
@@ -146,26 +146,27 @@ def check_domain(domain: str) -> None:
 
 
 def field_manager(release: str) -> str:
-    """Who owns the labels of a release of this name.
+    """Return the owner of the labels of a release of this name.
 
-    Each has a manager of its own: what a manager no longer says goes, also what another file of
-    the same manager said.
+    Each release has its own: an apply removes the labels that its manager no longer states.
     """
     return FIELD_MANAGER if release == "default" else f"{FIELD_MANAGER}-{release}"
 
 
 def label_key(domain: str, name: str, release: str) -> str:
-    """The key of one of our labels.
+    """Return the key of one of fleetbuild's labels.
 
-    Releases that live side by side on a node must not share a label: not even the class, since the
-    packages of one may tell rungs apart that are the same to those of another.
+    Releases side by side on a node share no label, not even the class: the packages of one release
+    can separate rungs that are the same for another.
     """
     return f"{domain}/{name}{_suffix(release)}"
 
 
 def package_key(domain: str, package: str, release: str) -> str:
-    """The key of the label with a package's version. What is too long is cut before the release's
-    name, which tells whose label it is; a package's name has no dots there."""
+    """Return the key of the label with a package's version.
+
+    A long package name is cut, never the release's name, which identifies the label's owner.
+    """
     suffix = _suffix(release)
     room = LABEL_LIMIT - len("package.") - len(suffix)
     return f"{domain}/package.{dns_label(package, room)}{suffix}"

@@ -1,4 +1,7 @@
-"""The labels of what serves on a node, by its manifest: also where no plan knows it any more."""
+"""The labels of the release that serves on a node, by its manifest, even if no plan knows it.
+
+In: a plan and the manifest of each host. Out: labels of each Node.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,7 @@ Serving = Mapping[str, Manifest | None]
 
 
 def served_labels(manifest: Manifest, domain: str) -> dict[str, str]:
-    """What a node is called while this release serves there and is verified; the same keys and
-    values as a plan's node_labels has for it."""
+    """Return the labels of a node while this verified release serves, as node_labels has them."""
     release = manifest.release
     values = {
         label_key(domain, "group", release): manifest.group,
@@ -34,13 +36,15 @@ def served_labels(manifest: Manifest, domain: str) -> dict[str, str]:
 
 
 def verified_labels(manifest: Manifest | None, domain: str) -> dict[str, str]:
-    """The release labels of a node that serves this: none before it is verified."""
+    """Return the release labels of a node that serves this; {} before it is verified."""
     return served_labels(manifest, domain) if manifest and manifest.verified else {}
 
 
 def as_planned(plan: Plan, works: Collection[str] | None = None) -> dict[str, Manifest | None]:
-    """What serves by a plan alone: its release on the nodes that work, by default those that were
-    up to date. A node on which the plan saw another release is not in it."""
+    """Return the release of each host by a plan alone; by default up-to-date nodes serve it.
+
+    A node on which the plan saw another release is left out.
+    """
     serving: dict[str, Manifest | None] = {}
     grouped = plan.groups_by_node
     for name in hosts(plan):
@@ -54,7 +58,7 @@ def as_planned(plan: Plan, works: Collection[str] | None = None) -> dict[str, Ma
 
 
 def labels_by_node(plan: Plan, serving: Serving | None) -> dict[str, NodeLabels]:
-    """What each Node of the cluster is labelled with, by its name there."""
+    """Return the labels of each Node, by its name in the cluster."""
     times = Counter(kubernetes_name(plan, host) for host in hosts(plan))
     return {
         name: labels
@@ -65,8 +69,7 @@ def labels_by_node(plan: Plan, serving: Serving | None) -> dict[str, NodeLabels]
 
 
 def labelled_hosts(plan: Plan, serving: Serving | None) -> Iterator[tuple[str, NodeLabels]]:
-    """The hosts of which it is known what serves, with their labels: those of their hardware, and
-    those of the verified release that serves, whether the plan's or an older one."""
+    """Yield each host whose release is known, with its hardware and release labels."""
     serving = as_planned(plan) if serving is None else serving
     hardware = hardware_of_hosts(plan)
     ours = sorted({key for group in plan.groups for key in release_labels(plan, group)})
@@ -78,12 +81,12 @@ def labelled_hosts(plan: Plan, serving: Serving | None) -> Iterator[tuple[str, N
 
 
 def hosts(plan: Plan) -> list[str]:
-    """The hosts of a plan that it does not leave alone."""
+    """Return the hosts of a plan, except skipped ones."""
     return [name for name, node in plan.nodes.items() if node.state != "skipped"]
 
 
 def _nothing_serves(node: PlannedNode, group: PlannedGroup | None) -> bool:
-    """Was no release seen on it, or the plan's own, which is not verified there?"""
+    """Return whether no release was seen, or only the plan's own, unverified."""
     if group is None:
         return node.state == "blocked" and node.current is None
     return node.current in (None, group.release_id)
@@ -113,13 +116,13 @@ def _planned_manifest(plan: Plan, group: PlannedGroup) -> Manifest:
 
 
 def is_release_label(key: str, domain: str) -> bool:
-    """Does it hold only while a release is there? What is not is of the hardware, or another's."""
+    """Return whether a label holds only while a release is there."""
     prefix, _, name = key.partition("/")
     return prefix == domain and name.partition(".")[0] in ("group", "release", "package")
 
 
 def is_label_of(key: str, release: str, domain: str) -> bool:
-    """Is it a label of this release, and of no other that lives beside it?"""
+    """Return whether a label belongs to this release and to no other beside it."""
     kind, _, rest = key.removeprefix(f"{domain}/").partition(".")
     if kind == "package":
         return key == package_key(domain, rest.partition(".")[0], release)
@@ -127,5 +130,5 @@ def is_label_of(key: str, release: str, domain: str) -> bool:
 
 
 def is_hardware_label(key: str, release: str, domain: str) -> bool:
-    """Is it a label that this release says of the hardware?"""
+    """Return whether this release states this label about the hardware."""
     return key in (label_key(domain, name, release) for name in ("class", "isa"))

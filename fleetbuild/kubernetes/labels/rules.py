@@ -1,8 +1,8 @@
-"""NodeFeatureRules: Node Feature Discovery gives every node its hardware class by itself.
+"""NodeFeatureRules, by which Node Feature Discovery gives every node its hardware class.
 
-The rules of one object are evaluated in order, and each sees in the feature rule.matched what those
-before it have said. That is what makes the classes exclude each other: they are asked best first,
-and each wants that none was given yet.
+Rules of one object are evaluated in order, and each sees the results of earlier ones in the feature
+rule.matched. The best class comes first, and each rule applies only if no class was set, so a node
+never gets two.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ FILE = "nodefeaturerule.yaml"
 _NVIDIA = "10de"
 
 _HEADER = """\
-Node Feature Discovery gives every node its hardware class by these rules, also one that joins when
-nobody runs fleetbuild. Wants NFD 0.14 or newer; its default configuration will do:
+By these rules Node Feature Discovery gives every node its hardware class, also nodes that join
+later. They need NFD 0.14 or newer in its default configuration:
     kubectl apply -f nodefeaturerule.yaml
 
-Each node gets exactly one class, the best that it meets, or none if it meets none: the rules are
-evaluated in the order in which they stand, the classes stand best first, and each wants that none
-was given by a rule before it. What earlier rules found is kept in variables (rule.matched), all of
-which the first rule sets, so nothing of another object or another node is mistaken for it.
+Each node gets exactly one class, the best that it meets, or none. Rules are evaluated in this
+order, the best class first, and each applies only if no earlier rule set a class. Results of earlier rules
+are variables (rule.matched). The first rule sets all of them, so values of another object are never
+read.
 
-The rules ask for CPUID flags that NFD hides from labels: rules see all of them."""
+The rules ask for CPUID flags that NFD hides from labels; rules see all flags."""
 
 _GPU_HEADER = """
 
-GPUs are told by their PCI device ids, and where those are not known, by GPU Feature Discovery if it
-writes a feature file, as it does by default. A GPU counts only if a driver serves it: until the
-driver is loaded, its node is of a class without GPU. So is a node with a GPU of another SM than
-the class's wheels hold code for, since a pod cannot choose which of the GPUs it is given.
-GPU Feature Discovery describes one GPU of a node: where several kinds are built in whose PCI ids
-are not known here, write the labels with fleetbuild (fleetbuild emit nfd)."""
+The rules identify GPUs by PCI device id, which nfd-worker must publish (no pci.device in its
+setting core.noPublishFeatures). For unknown ids they use the feature file of GPU Feature Discovery,
+which it writes by default. A GPU counts only if its driver is loaded; until then its node gets a
+class without GPU. So does a node with a GPU for whose SM the wheels have no code, because a pod
+cannot choose its GPU. GPU Feature Discovery describes one GPU per node: for nodes with several
+kinds of unknown id, write the labels with fleetbuild (fleetbuild emit nfd)."""
 
-_START = "Nothing is known yet. Without matchers a rule always matches."
-_TOLD = "A feature file on the node, written by fleetbuild, says it already: the probe knows more."
+_START = "No result yet. A rule without matchers always matches."
+_TOLD = "A feature file written by fleetbuild sets the class already; the probe knows more."
 _DRIVER = (
     "The kernel module of NVIDIA's driver, proprietary or open, on the node or in a container."
 )
@@ -52,7 +52,7 @@ _GFD = "GPUs that the rules above do not know, by what the driver told GPU Featu
 
 
 def node_feature_rule(plan: Plan) -> str:
-    """nodefeaturerule.yaml: the classes of a plan's groups as rules of NFD."""
+    """Return nodefeaturerule.yaml: the classes of a plan's groups as NFD rules."""
     check_domain(plan.label_domain)
     ours = classes(plan)
     name = "fleetbuild-classes"
@@ -68,14 +68,17 @@ def node_feature_rule(plan: Plan) -> str:
 
 
 class _Rules:
-    """The rules for these classes. Variables carry our domain, as the feature is shared by all."""
+    """The rules for these classes.
+
+    Variables carry our domain, because all objects share the feature.
+    """
 
     def __init__(self, plan: Plan, ours: Sequence[HardwareClass]) -> None:
         self.plan, self.ours = plan, ours
         self.sms = sorted({sm for each in ours for sm in each.sms}, key=sm_order)
 
     def all(self) -> Iterator[object]:
-        """All rules, in the order in which they are evaluated."""
+        """Yield all rules, in the order of their evaluation."""
         yield self._start()
         yield self._told()
         if self.sms:
@@ -160,7 +163,7 @@ def _sm(sm: str) -> str:
 
 
 def _device(op: str, ids: Sequence[str], **expressions: object) -> dict[str, object]:
-    """A device of NVIDIA's by its id. The ids are many, so they stand apart."""
+    """Return a matcher for NVIDIA devices by id; the many ids stand on lines of their own."""
     device = {"device": {"op": op, "value": Row(ids)}} if ids else {}
     vendor = {"vendor": Row(_op("In", [_NVIDIA]))}
     return {"feature": "pci.device", "matchExpressions": {**vendor, **expressions, **device}}

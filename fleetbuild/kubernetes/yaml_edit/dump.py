@@ -33,19 +33,19 @@ class Row:
 
 
 def dump(value: object, header: str = "") -> str:
-    """One YAML document, with a comment on top."""
+    """Return one YAML document, with a comment on top."""
     return "\n".join([*comment(header), *block(value)]) + "\n"
 
 
 def comment(text: str, indent: str = "") -> Iterator[str]:
-    """Comment lines, whatever the text holds."""
+    """Yield comment lines for any text."""
     for line in text.splitlines():
         printable = "".join(char if char.isprintable() else "?" for char in line)
         yield f"{indent}# {printable}".rstrip()
 
 
 def block(value: object, indent: str = "") -> Iterator[str]:
-    """The lines of a value, in the style that people write."""
+    """Yield the lines of a value, in the style that people write."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from _entry(f"{indent}{scalar(key)}:", item, indent)
@@ -104,7 +104,7 @@ def _item(value: object, indent: str) -> Iterator[str]:
 
 
 def flow(value: object) -> str:
-    """A value on one line, comments left out."""
+    """Return a value on one line, without comments."""
     if isinstance(value, Note):
         return flow(value.value)
     if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
@@ -120,7 +120,7 @@ def _flow_parts(value: Sequence[object] | Mapping[str, object]) -> list[str]:
 
 
 def scalar(value: object) -> str:
-    """A value without parts, quoted where a reader could take it for something else."""
+    """Return a value without parts, quoted if a reader could misread it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -135,7 +135,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _is_block(text: str) -> bool:
-    """Can it stand as it is, line by line, below a `|`?"""
+    """Return whether it can stand line by line below a `|`."""
     lines = text.split("\n")
     return (
         len(lines) > 1

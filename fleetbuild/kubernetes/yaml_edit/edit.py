@@ -1,4 +1,7 @@
-"""A workload of the user's own on its way to a variant: what is there, and what is put there."""
+"""A workload of the user while it is changed into a variant.
+
+In: the text of a file. Out: the changed text; every other byte stays.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from fleetbuild.kubernetes.yaml_edit.parse import read
 from fleetbuild.models import PlannedGroup
 from fleetbuild.text import is_nested_deeply
 
-# Where the pod stands in each kind of workload.
-TEMPLATES: dict[str, Path] = {
+# The place of the pod in each kind of workload that has one; see pod_templates() for the others.
+_TEMPLATES: dict[str, Path] = {
     "Pod": (),
     "Deployment": ("spec", "template"),
     "StatefulSet": ("spec", "template"),
@@ -25,10 +28,24 @@ TEMPLATES: dict[str, Path] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
+KINDS = (*_TEMPLATES, "JobSet", "LeaderWorkerSet")
+
+
+def pod_templates(document: Mapping[str, Any]) -> list[Path]:
+    """Return the places of the pod templates of a workload."""
+    kind = str(document.get("kind"))
+    if kind == "JobSet":
+        jobs = value_at(document, ("spec", "replicatedJobs"))
+        several = range(len(jobs) if isinstance(jobs, list) else 0)
+        return [("spec", "replicatedJobs", job, "template", "spec", "template") for job in several]
+    if kind == "LeaderWorkerSet":
+        both = (("spec", "leaderWorkerTemplate", f"{who}Template") for who in ("leader", "worker"))
+        return [path for path in both if value_at(document, path) is not None]
+    return [_TEMPLATES[kind]]
 
 
 def workloads(name: str, text: str) -> list[int]:
-    """Which documents of a file hold pods. A file without any is refused."""
+    """Return the indexes of the documents with pods; refuse a file without any."""
     if is_nested_deeply(text):
         raise UsageError(
             f"{name} has more than 100 brackets open at once", "close them, or write blocks"
@@ -43,10 +60,10 @@ def workloads(name: str, text: str) -> list[int]:
     holding = [
         index
         for index, document in enumerate(documents)
-        if isinstance(document, dict) and str(document.get("kind")) in TEMPLATES
+        if isinstance(document, dict) and str(document.get("kind")) in KINDS
     ]
     if not holding:
-        kinds = ", ".join(TEMPLATES)
+        kinds = ", ".join(KINDS)
         raise UsageError(
             f"{name} holds no workload that fleetbuild knows: {kinds}",
             "name the file that holds it; objects in a List have to stand as documents",
@@ -62,7 +79,7 @@ def _unrendered(name: str) -> UsageError:
 
 
 class EditableWorkload:
-    """One workload of a file on its way to a variant."""
+    """One workload of a file while it is changed into a variant."""
 
     def __init__(self, name: str, text: str, index: int, group: PlannedGroup) -> None:
         self.text = text
@@ -71,27 +88,36 @@ class EditableWorkload:
         self._index = index
         document = self.get()
         self.kind: str = document["kind"]
-        self.template = TEMPLATES[self.kind]
-        self.pod: Path = (*self.template, "spec")
         self.title = f"{self._file}: {self.kind} {plain_name(document)}"
         if "{{" in self.title:
             raise _unrendered(self._file)
-        if not self.items(*self.pod, "containers"):
-            raise UsageError(f"{self.title} has no containers", "complete it first")
+        self.templates = pod_templates(document)
+        if not self.templates:
+            raise UsageError(f"{self.title} has no pod template", "complete it first")
+        self.template: Path = ()
+        for template in reversed(self.templates):
+            self.turn_to(template)
+            if not self.items(*self.pod, "containers"):
+                raise UsageError(f"{self.title} has no containers", "complete it first")
+
+    def turn_to(self, template: Path) -> None:
+        """Select the pod template to change."""
+        self.template = template
+        self.pod: Path = (*template, "spec")
 
     def get(self, *path: str | int) -> Any:
-        """What is there; None where nothing is."""
-        return find_workloads(read(self.text)[self._index], path)
+        """Return the value at a path, or None."""
+        return value_at(read(self.text)[self._index], path)
 
     def entries(self, *path: str | int) -> dict[str, Any]:
-        """The mapping that is there, if any."""
+        """Return the mapping at a path, or {}."""
         there = self.get(*path)
         if there is None or isinstance(there, dict):
             return there or {}
         raise self._malformed(path, "mapping")
 
     def items(self, *path: str | int) -> list[dict[str, Any]]:
-        """The list of mappings that is there, if any."""
+        """Return the list of mappings at a path, or []."""
         there = self.get(*path)
         if there is None:
             return []
@@ -114,7 +140,7 @@ class EditableWorkload:
             ) from None
 
     def merge(self, path: Path, entries: Mapping[str, Any], why: str) -> None:
-        """Add these entries to a mapping; the caller has seen that none contradicts."""
+        """Add entries to a mapping; the caller has checked that none contradicts."""
         there = self.entries(*path)
         missing = {key: value for key, value in entries.items() if key not in there}
         if missing and self.get(*path) is None:
@@ -125,7 +151,7 @@ class EditableWorkload:
                 self.put((*path, key), value, why if key == first else "")
 
     def append(self, path: Path, item: Mapping[str, Any], key: str = "", why: str = "") -> None:
-        """Add an item to a list that may have no other of its key, where it has one."""
+        """Add an item to a list; refuse a second item with the same key."""
         there = self.items(*path)
         if key and any(each.get(key) == item[key] for each in there):
             raise UsageError(
@@ -138,8 +164,8 @@ class EditableWorkload:
             self.put((*path, len(there)), item, why)
 
 
-def find_workloads(document: Any, path: Sequence[str | int]) -> Any:
-    """What a document has there; None where it has nothing."""
+def value_at(document: Any, path: Sequence[str | int]) -> Any:
+    """Return the value at a path of a document, or None."""
     for step in path:
         if isinstance(step, int) and isinstance(document, list):
             document = document[step]
@@ -149,7 +175,7 @@ def find_workloads(document: Any, path: Sequence[str | int]) -> Any:
 
 
 def plain_name(document: Mapping[str, Any]) -> str:
-    """The name of an object, or what its name begins with."""
+    """Return the name of an object, or the prefix of a generated name."""
     metadata = document.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
     return str(known.get("name") or known.get("generateName") or "without a name")

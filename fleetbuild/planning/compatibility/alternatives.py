@@ -172,7 +172,7 @@ def _buildable(combination: Combination) -> Iterator[_BuildableTorch]:
 
 
 def _by_evidence(combination: Combination) -> dict[Evidence, list[str]]:
-    """Return the toolkits known to work, by evidence; if there are none, all that should build."""
+    """Return the toolkits known to work, by evidence; without any, all that should build."""
     allowed = combination.allowed()
     known: dict[Evidence, list[str]] = {
         kind: [toolkit for toolkit in allowed if combination.evidence(toolkit) == kind]

@@ -31,8 +31,8 @@ class Compiler(Frozen):
 
 @dataclass(frozen=True)
 class CompilerNeed:
-    """What a build needs of its compiler: a rung's features, and the gcc versions that its packages
-    and its CUDA toolkit accept."""
+    """A build's requirements on its compiler: a rung's features, and the gcc versions that its
+    packages and its CUDA toolkit accept."""
 
     rung: Rung
     gcc: Gcc | None = None

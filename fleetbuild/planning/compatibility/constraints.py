@@ -32,7 +32,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Combination:
-    """What has to work together in one build: for one node, or for all members of a group."""
+    """The versions and GPUs of one build, for one node or for all members of a group."""
 
     versions: Mapping[str, str]
     torch: Torch | None
@@ -144,7 +144,7 @@ def unknown_sms(combination: Combination) -> list[str]:
 def conflict(combination: Combination) -> list[Constraint]:
     """Return the constraints that leave no toolkit, upper ones first.
 
-    A driver can be changed, so it is named only if nothing else rules the toolkits out.
+    A driver can be updated, so it is named only if no other constraint excludes the toolkits.
     """
     uppers, lowers = list(_uppers(combination)), list(_lowers(combination))
     pairs = [

@@ -17,6 +17,7 @@ from fleetbuild.hardware.pytorch import (
     COMPANIONS,
     NEWEST,
     OLDEST,
+    TORCHES,
     Evidence,
     Torch,
     companion_for,
@@ -80,6 +81,14 @@ def package_incompatibility(versions: Mapping[str, str]) -> Incompatibility | No
         reason=" ".join(_mismatch(name, canonical[name], str(torch)) for name in mismatched),
         fix=" ".join(_mismatch_fix(name, canonical[name], str(torch)) for name in mismatched),
     )
+
+
+def pytorch_variant(toolkit: Toolkit | None) -> str | None:
+    """Return the PyTorch index for this toolkit: cpu, cu130. None if PyTorch has no such index."""
+    if toolkit is None:
+        return "cpu"
+    released = any(toolkit.version in torch.releases for torch in TORCHES.values())
+    return "cu" + toolkit.version.replace(".", "") if released else None
 
 
 def node_incompatibility(

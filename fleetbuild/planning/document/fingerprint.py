@@ -1,7 +1,7 @@
-"""Whether a node still is what the plan was made for.
+"""Fingerprints: find out whether a node has changed since the plan was made.
 
-In: a node's facts, then and now. Out: the facts that decide its target, and sentences that name
-what changed, among them which release serves. Checked by `apply` before anything is built.
+In: a node's facts, then and now. Out: the facts that decide its target, and a sentence for each
+change, also of the release that serves. `apply` checks this before it builds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def fingerprint(facts: Facts, python: Python | None) -> dict[str, Any]:
     return {
         "arch": facts.arch,
         "isa": facts.isa,
-        # Flags outside all rungs come and go with kernels and decide nothing.
+        # Flags outside all rungs change with kernels and decide nothing.
         "features": digest(sorted(_RUNG_FEATURES & set(facts.features)))[:16],
         "sms": sorted(facts.sms),
         "driver": facts.driver,
@@ -79,7 +79,7 @@ def _differences(name: str, planned: Mapping[str, Any], facts: Facts) -> list[st
         for key, field in _FIELD_NAMES.items()
         if planned.get(key) != now[key]
     ]
-    # The digest says that flags differ, not which. A changed rung is reported already.
+    # The digest shows only that flags differ. A changed rung is reported already.
     if planned.get("features") != now["features"] and planned.get("isa") == now["isa"]:
         found.append(f"{name}: its CPU flags have changed since the plan was made.")
     return found + _python_difference(name, planned.get("python"), facts)

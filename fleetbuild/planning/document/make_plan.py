@@ -50,7 +50,7 @@ _RUNG_FEATURES = frozenset(feature for rung in RUNGS.values() for feature in run
 
 @dataclass(frozen=True)
 class _PlanInputs:
-    """The inputs of a plan, and what follows from them for each group."""
+    """The inputs of a plan, and the values that each group gets from them."""
 
     inventory: Inventory
     facts: Mapping[str, Facts]
@@ -266,6 +266,7 @@ def _nodes(
             python=assessed.python.path if assessed.python and group else None,
             kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
             taints=facts[node.name].taints if node.name in facts else (),
+            instance_type=facts[node.name].instance_type if node.name in facts else None,
             current=current.id if current else None,
             hardware=_hardware(node, facts.get(node.name)) if state == "blocked" else None,
         )
@@ -273,7 +274,7 @@ def _nodes(
 
 
 def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
-    """Return what decides a node's class; the inventory's settings override the probe."""
+    """Return the hardware that decides a node's class; the inventory overrides the probe."""
     if facts is None or facts.arch is None:
         return None
     features = frozenset(facts.features) & _RUNG_FEATURES

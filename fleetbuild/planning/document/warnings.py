@@ -1,4 +1,4 @@
-"""Warnings of a plan: it can be applied, but the user should know these things.
+"""Warnings of a plan that can be applied.
 
 In: draft wheels, planned groups, facts, packages. Out: sentences. Called when a plan is assembled.
 """
@@ -56,7 +56,23 @@ def plan_warnings(
         ]
     if config.cuda and not any(wheel.package.recipe.cuda for wheel in wheels):
         warnings.append(f"cuda: {config.cuda} has no effect: no package of this release uses CUDA.")
+    if config.build.blas:
+        warnings += _blas_warnings(config.build.blas, wheels)
     return tuple(dict.fromkeys(warnings))
+
+
+def _blas_warnings(blas: str, wheels: Sequence[DraftWheel]) -> Iterator[str]:
+    """Yield where build.blas changes nothing."""
+    choosing = [wheel for wheel in wheels if wheel.package.recipe.blas]
+    if not choosing:
+        yield f"build.blas: {blas} has no effect: no package of this release chooses its BLAS."
+    for wheel in choosing:
+        if not wheel.taken and wheel.target.blas != blas:
+            yield (
+                f"build.blas: {blas} has no effect on {wheel.package.name} for "
+                f"{joined(wheel.groups)}: the recipe {wheel.package.recipe.name} does not build "
+                f"with {blas} on {wheel.target.arch}."
+            )
 
 
 def unread_sources(sources: Sequence[Source]) -> tuple[str, ...]:

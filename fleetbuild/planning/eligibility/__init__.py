@@ -1,1 +1,1 @@
-"""Which nodes can be planned for; for each other node a reason and a fix. First step of a plan."""
+"""Node eligibility: decide which nodes can be planned for; give the others a reason and a fix."""

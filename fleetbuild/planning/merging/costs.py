@@ -36,7 +36,7 @@ SharingConflict = Callable[[Sequence[Target]], str | None]
 
 @dataclass(frozen=True)
 class Part:
-    """A group before anything is merged."""
+    """A group before merging."""
 
     target: Target  # without a libc floor
     features: frozenset[str]  # CPU features that all of its nodes may use
@@ -49,8 +49,11 @@ class Part:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """What must be equal to share a wheel. Nodes with a GPU never share with nodes without: GPU
-        code is gigabytes for nothing on the one, and missing on the other."""
+        """Return the properties that must be equal to share a wheel.
+
+        Nodes with and without GPUs never share: GPU code is useless gigabytes on a CPU node, and a
+        GPU node needs it.
+        """
         gpu = "with GPU code" if self.target.sms else "without GPU code"
         return self.target.arch, self.target.python, self.target.libc.family, gpu
 

@@ -81,6 +81,7 @@ def build_request(
         python=wheel.target.python,
         arch=wheel.target.arch,
         libc=wheel.target.libc.model_copy(update={"floor": libc.version}),
+        pytorch=wheel.pytorch,
     )
 
 

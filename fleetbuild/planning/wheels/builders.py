@@ -163,7 +163,7 @@ def requires_of(
     libraries: Mapping[str, str] = MappingProxyType({}),
     image: str | None = None,
 ) -> Requires:
-    """Return what the builder must have, and what is missing.
+    """Return the builder's required tools, and the missing ones.
 
     With an `image`, in which a pod builds, the tools are the image's; the node needs only disk.
     """

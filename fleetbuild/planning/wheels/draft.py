@@ -28,7 +28,7 @@ from fleetbuild.text import version_key
 
 
 class DraftWheel(Frozen):
-    """A wheel before its build requirements are locked."""
+    """A wheel whose build requirements are not locked yet."""
 
     package: Package
     target: Target
@@ -37,6 +37,7 @@ class DraftWheel(Frozen):
     home: str  # the group of the first builder
     libstdcxx: str | None = None  # the oldest among their nodes
     toolkit: Toolkit | None = None
+    pytorch: str | None = None  # PyTorch's own index for its groups
     published: PublishedChoice | None = None  # None: published wheels were not searched
     gcc: Gcc | None = None  # the gcc versions that can build it; None: any
     against: tuple[DraftWheel, ...] = ()  # wheels in the build environment; this one pins them
@@ -92,6 +93,7 @@ def draft_wheels(
                 home=next(homes, groups_served[0].name),
                 libstdcxx=_oldest_libstdcxx(groups_served, facts),
                 toolkit=toolkit,
+                pytorch=groups_served[0].pytorch,
                 gcc=gcc,
                 published=published.get((name, groups_served[0].name)),
                 against=against,

@@ -72,6 +72,8 @@ def artifact_key(
             "isa": target.isa,
             "features": target.features,
             "sms": target.sms,
+            **({"ptx": target.ptx} if target.ptx else {}),
+            **({"blas": target.blas} if target.blas else {}),
             "toolkit": cuda,
             "python": target.python,
             "libc": target.libc.family,
@@ -104,7 +106,8 @@ def wheel_version(version: str, target: Target, cuda: str | None = None) -> str:
     """Return the version of the wheel itself: 0.8.0+cpu.avx512, 2.13.0+cu126.sm86.avx."""
     toolkit = "cu" + "".join(cuda.split(".")[:2]) if cuda else "cpu"
     sms = ["sm" + sm.replace(".", "") for sm in target.sms]
-    label = ".".join([toolkit, *sms, RUNGS[target.isa].label])
+    ptx = ["ptx"] if target.ptx else []
+    label = ".".join([toolkit, *sms, *ptx, RUNGS[target.isa].label])
     # An existing local label stays in front.
     return f"{version}.{label}" if "+" in version else f"{version}+{label}"
 

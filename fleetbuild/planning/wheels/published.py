@@ -27,7 +27,7 @@ class Code(Frozen):
 
 
 class PublishedChoice(Frozen):
-    """Whether a group takes a published wheel of a package, and why."""
+    """The decision whether a group takes a published wheel of a package, with the reason."""
 
     file: LockedFile | None = None  # the wheel to take; None: build it
     why: str  # why it is taken, or why not
@@ -57,6 +57,8 @@ def choose_published(
     torch = versions.get("torch", "") if package.name in ("torch", *COMPANIONS) else ""
     reasons = [
         *_cpu(package, target, code),
+        *_ptx(target, code),
+        *((f"it is not known to use {target.blas} (build.blas)",) if target.blas else ()),
         *(_gpus_of_torch(target, members, file, torch) if torch else _gpus(target, code)),
         *(_companion(file, torch, published_torch) if torch and package.name in COMPANIONS else ()),
     ]
@@ -96,7 +98,10 @@ def _gpus_of_torch(
 
 
 def _companion(file: LockedFile, version: str, torch: LockedFile | None) -> Iterable[str]:
-    """A companion links the libraries of one variant of torch and loads only with that."""
+    """Return why a companion does not work with the release's torch.
+
+    A companion links the libraries of one variant of torch, and loads only with this variant.
+    """
     if torch is None:
         yield "it works only with a published torch, and these nodes get none"
     elif _variant(file, version) != _variant(torch, version):
@@ -112,6 +117,11 @@ def _gpus(target: Target, code: Code | None) -> Iterable[str]:
     missing = [sm for sm in target.sms if not any(runs_on(each, sm) for each in held)]
     if missing:
         yield f"it has no code for SM {', '.join(missing)}"
+
+
+def _ptx(target: Target, code: Code | None) -> Iterable[str]:
+    if target.ptx and (code is None or target.ptx not in code.ptx):
+        yield f"it is not known to have PTX for SM {target.ptx} (cuda_ptx)"
 
 
 def _variant(file: LockedFile, torch: str) -> str | None:

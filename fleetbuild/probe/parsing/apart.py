@@ -1,4 +1,4 @@
-"""Read the facts of a capture, so that a node with huge output delays no other.
+"""Read the facts of a capture, so that a node with huge output does not delay other nodes.
 
 In: a capture. Out: facts. A capture of usual size is read in this process; a larger one in a
 separate process (`main`) with limits on time, processor time and memory.
@@ -31,7 +31,7 @@ def read_facts(capture: Capture) -> Facts:
     problem = NoAnswer(
         f"its answer of {size / 2**20:.0f} MB cannot be read within {CPU_SECONDS} s and"
         f" {MEMORY // 2**20} MB of memory",
-        "save the sections with `fleetbuild facts --save DIR` and check what is in them",
+        "save the sections with `fleetbuild facts --save DIR` and check their content",
     )
     deadline = Deadline(SECONDS)
     if not _TURNS.acquire(timeout=SECONDS):

@@ -155,10 +155,23 @@ def _cpus(capture: Capture) -> int | None:
 
 
 def _memory_gb(capture: Capture) -> float | None:
+    """Return the memory that programs may use: the machine's, or less by the limit of a cgroup."""
+    known = [each for each in (_total_memory(capture), _memory_limit(capture)) if each is not None]
+    return round(min(known), 1) if known else None
+
+
+def _memory_limit(capture: Capture) -> float | None:
+    match = re.fullmatch(
+        r"[1-9]\d{0,17}", " ".join(lines(capture, "memory-limit", 4, 80)).strip(), re.ASCII
+    )
+    return int(match[0]) / 1024**3 if match else None
+
+
+def _total_memory(capture: Capture) -> float | None:
     for line in lines(capture, "meminfo", 1000, 200):
         match = re.fullmatch(r"MemTotal: *(\d{1,15}) kB", line, re.ASCII)
         if match:
-            return round(int(match[1]) / 1024**2, 1)
+            return int(match[1]) / 1024**2
     return None
 
 

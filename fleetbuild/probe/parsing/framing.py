@@ -9,6 +9,7 @@ from fleetbuild.models import Capture
 SECTIONS = (
     "uname", "cpuinfo", "os-release", "libc", "libstdcxx", "meminfo", "nproc", "disk", "python",
     "nvidia-smi", "lspci", "toolchain", "release", "release-files",
+    "memory-limit",  # where a cgroup has one
     "sve", "device-tree", "mig",  # only on nodes with such hardware
     "previous",  # only on nodes that had a release before
 )  # fmt: skip

@@ -122,7 +122,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _problem(document: object) -> str | None:
-    """Return what is wrong with a manifest, or None.
+    """Return the problem of a manifest, or None.
 
     The size is checked first: pydantic's errors for 100,000 wrong items take half a gigabyte.
     """

@@ -101,7 +101,7 @@ class FabricTransport:
             raise
         except Exception as problem:
             # Catch everything: paramiko parses untrusted input and may raise any exception. It must
-            # fail this node alone.
+            # fail only this node.
             if self._given_up.is_set():
                 raise TimeoutError from None
             if known := _network_problem(problem, self._settings):

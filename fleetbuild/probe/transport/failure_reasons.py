@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 from fleetbuild.models import Login
 from fleetbuild.probe.transport.base import Answer, NoAnswer
 
 _LONGEST = 200
+_KEY_FIX = (
+    "check ansible_user; that the public half is in its authorized_keys; and that a key with a"
+    " passphrase is in the SSH agent (ssh-add)"
+)
 _MOST = 4096  # bytes from the end, after any banner of the server
 
 
@@ -69,12 +74,26 @@ def timed_out(host: str) -> NoAnswer:
 def login_refused(login: Login, methods: str = "") -> NoAnswer:
     """Return the error for a failed login."""
     user = f" for {login.user}" if login.user else ""
-    what = "this password" if login.password else "keys"
     tried = f" ({methods})" if methods else ""
-    return NoAnswer(
-        f"login refused{user}: the node does not accept {what}{tried}",
-        "check ansible_user and the password" if login.password else _try(login),
-    )
+    if login.password:
+        what, fix = "the node does not accept this password", "check ansible_user and the password"
+    else:
+        what, fix = _refused_key(login)
+    return NoAnswer(f"login refused{user}: {what}{tried}", fix)
+
+
+def _refused_key(login: Login) -> tuple[str, str]:
+    """Return why the login by key failed, and what to do."""
+    if login.key_file is None:
+        offered = "the node accepts no key of ~/.ssh, ssh_config or the SSH agent"
+        return offered, f"{_KEY_FIX}, or name it as ansible_ssh_private_key_file; {_try(login)}"
+    try:
+        with Path(login.key_file).expanduser().open("rb"):
+            pass
+    except OSError as error:
+        what = f"the key {login.key_file} cannot be read: {error.strerror}"
+        return what, "correct ansible_ssh_private_key_file, or make that file readable"
+    return f"the node does not accept the key {login.key_file}", f"{_KEY_FIX}; {_try(login)}"
 
 
 def command(login: Login) -> str:
@@ -88,10 +107,14 @@ def _try(login: Login) -> str:
     return f"try `{command(login)}`"
 
 
-def _changed(_: str, login: Login) -> NoAnswer:
+def _changed(said: str, login: Login) -> NoAnswer:
+    entry = re.search(r"^Offending .{1,40} key in ([^\n]{1,300}):\d+", said, re.M)
+    file = entry[1] if entry else ""
+    usual = str(Path("~/.ssh/known_hosts").expanduser())
+    option = f"-f {shlex.quote(file)} " if file and file != usual else ""
     return NoAnswer(
         "HOST KEY CHANGED: it is not the one in known_hosts; another machine may be answering",
-        f"find out why; only if the node is really new: ssh-keygen -R {_known_name(login)}",
+        f"find out why; only if the node is really new: ssh-keygen {option}-R {_known_name(login)}",
     )
 
 
@@ -132,7 +155,7 @@ _SSH = (
     (
         r"Connection closed|Connection reset|kex_exchange_identification|banner exchange",
         lambda _, login: NoAnswer(
-            f"{login.host} closed the connection before the login", "look into its sshd log"
+            f"{login.host} closed the connection before the login", "read its sshd log"
         ),
     ),
 )
@@ -140,13 +163,13 @@ _SSH = (
 _SUDO_FIX = "give the password (--ask-become-pass or ansible_become_password), or a NOPASSWD rule"
 _NODE = (
     (r"incorrect password attempt|Sorry, try again", "sudo refused the become password", _SUDO_FIX),
-    (r"sudo: .{0,200}(password is required|no password was)", "sudo wants a password", _SUDO_FIX),
+    (r"sudo: .{0,200}(password is required|no password was)", "sudo needs a password", _SUDO_FIX),
     (
         r"not in the sudoers|is not allowed to (execute|run)|may not run sudo",
         "sudo does not allow it",
         "add a sudoers rule, or set ansible_become: false",
     ),
-    (r"sudo: .{0,200}(must have a tty|terminal is required)", "sudo wants a terminal", _SUDO_FIX),
+    (r"sudo: .{0,200}(must have a tty|terminal is required)", "sudo needs a terminal", _SUDO_FIX),
     (r"sudo: (command )?not found|sudo: No such", "it has no sudo", "set ansible_become: false"),
     (r"doas: ", "doas refused", "add a nopass rule to doas.conf, or set ansible_become: false"),
     (

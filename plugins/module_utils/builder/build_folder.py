@@ -1,4 +1,4 @@
-"""A build's folder: what it says of a build, to whoever looks. Standard library only."""
+"""A build's folder: the status, progress and errors of a build. Standard library only."""
 
 import fcntl
 import json
@@ -27,24 +27,24 @@ MOST_ERRORS = 5
 
 
 class Folder:
-    """The same one for every run with the same key."""
+    """The folder of a build; every run with the same key uses the same one."""
 
     def __init__(self, path):
         self.dir = os.path.abspath(path)
         self.log = self.at("build.log")
 
     def at(self, *names):
-        """A path in the build's folder."""
+        """Return a path in the build's folder."""
         return os.path.join(self.dir, *names)
 
     def prepare(self):
-        """Make the folder; forget how an earlier build failed."""
+        """Create the folder; delete the status of a failed earlier build."""
         os.makedirs(self.at("in"), exist_ok=True)
         if self.status()["state"] == "failed":
             os.unlink(self.at("status.json"))
 
     def status(self):
-        """{state: absent|running|failed|done, …}: read from the files and the lock alone."""
+        """Return {state: absent|running|failed|done, …}, read from the files and the lock."""
         running = self.is_locked()
         status = self.read_status()
         if status.get("state") == "done" and not self.wheel_is_whole(status):
@@ -54,8 +54,8 @@ class Folder:
             if status.get("state") == "running":
                 status = {
                     "state": "failed",
-                    "reason": "The build was ended from outside: a restart or a lack of memory.",
-                    "fix": "Run again; the compiler cache has what was done.",
+                    "reason": "The build was killed, by a restart or for lack of memory.",
+                    "fix": "Run again; the compiler cache keeps finished work.",
                 }
         state = "running" if running else status.get("state", "absent")
         return dict(
@@ -64,7 +64,7 @@ class Folder:
         )
 
     def is_locked(self):
-        """Does a build run in this folder?"""
+        """Return whether a build runs in this folder."""
         try:
             with open(self.at("lock"), "rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -75,7 +75,7 @@ class Folder:
         return False
 
     def read_status(self):
-        """What status.json says; nothing where it cannot be read."""
+        """Return the content of status.json; empty if it cannot be read."""
         try:
             with open(self.at("status.json"), encoding="utf-8") as file:
                 found = json.load(file)
@@ -93,12 +93,12 @@ class Folder:
         return status
 
     def wheel_is_whole(self, status):
-        """Is the finished wheel still what it was?"""
+        """Return whether the finished wheel is still the same."""
         path = self.at("out", status.get("file", ""))
         return os.path.isfile(path) and sha256(path) == status.get("sha256")
 
     def progress(self, status):
-        """How far the compiler is, by the log."""
+        """Return the compiler's progress, read from the log."""
         data = tail(self.log, 1 << 22)
         steps = STEPS.findall(data)
         lines = data[-8000:].decode("utf-8", "replace").split("\n")
@@ -114,7 +114,7 @@ class Folder:
 
 
 def tail(path, size):
-    """The end of a file."""
+    """Return the end of a file."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
@@ -125,7 +125,7 @@ def tail(path, size):
 
 
 def errors_in(log):
-    """The few lines that say what went wrong: a compiler's first errors, else the last lines."""
+    """Return the few lines that show the error: a compiler's first errors, else the last lines."""
     first = compiler_errors(log)
     if first:
         return first
@@ -136,7 +136,7 @@ def errors_in(log):
 
 
 def compiler_errors(log):
-    """The first errors of a compiler in the last attempt: those after them often follow from it."""
+    """Return a compiler's first errors in the last attempt; later errors often follow from them."""
     found = []
     try:
         with open(log, encoding="utf-8", errors="replace") as lines:

@@ -1,4 +1,4 @@
-"""The compilers of a build: which ones, and how they ask the cache. Standard library only."""
+"""The compilers of a build, and their compiler cache. Standard library only."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
 
 
 def make_wrappers(folder, environment, params):
-    """Compilers in a folder, first in PATH, that ask the cache: any build system finds them."""
+    """Put compilers that use the cache into a folder, first in PATH, so that builds find them."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     search = environment["PATH"].partition(":")[2]
@@ -37,14 +37,14 @@ def make_wrappers(folder, environment, params):
         # CUDACXX is the toolkit's own, by which CMake finds the toolkit; torch asks CUDA_HOME.
         environment.setdefault("CMAKE_CUDA_COMPILER_LAUNCHER", cache)
         environment.setdefault("PYTORCH_NVCC", os.path.join(folder, "nvcc"))
-    if chosen:  # its own assembler and linker, where it has them
+    if chosen:  # its own assembler and linker, if it has them
         path = environment["PATH"].split(":")
         environment["PATH"] = ":".join([*path[:2], os.path.dirname(chosen["gcc"]), *path[2:]])
 
 
 def chosen_compilers(major, search):
-    """What stands for gcc and g++ where it is not simply these: the wanted major version, or
-    clang where there is no gcc."""
+    """Return the programs to use as gcc and g++, if they have other names: the wanted major
+    version, or clang if gcc is not installed."""
     if not major:
         clang = [shutil.which(name, path=search) for name in ("clang", "clang++")]
         there = all(shutil.which(name, path=search) for name in ("gcc", "g++"))
@@ -54,13 +54,16 @@ def chosen_compilers(major, search):
         if all(pair) and first_line(pair[0], "-dumpversion").split(".")[0] == major:
             return dict(zip(("gcc", "g++"), pair))
     raise BuildFailed(
-        f"There is no gcc {major} with its g++ here, and this target needs one.",
+        f"This target needs gcc {major} with its g++, but it was not found on this node.",
         f"Install it; the role toolchain does with toolchain_gccs: ['{major}'].",
     )
 
 
 def pythons_own_compilers(python):
-    """setuptools compiles with what this Python was compiled with: x86_64-linux-gnu-gcc."""
+    """Return the compilers that setuptools calls, such as x86_64-linux-gnu-gcc.
+
+    They are the ones that this Python was compiled with.
+    """
     ask = "from sysconfig import get_config_vars as v; print(*v('CC', 'CXX'), sep='\\n')"
     said = subprocess.run(
         [python, "-I", "-c", ask],
@@ -73,12 +76,12 @@ def pythons_own_compilers(python):
 
 
 def _plus(gcc):
-    """gcc-11 to g++-11."""
+    """Return g++-11 for gcc-11."""
     return "g++".join(gcc.rsplit("gcc", 1))
 
 
 def first_line(*command):
-    """The first line of what a command prints; nothing where it fails."""
+    """Return the first line that a command prints; empty if it fails."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

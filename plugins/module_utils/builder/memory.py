@@ -1,10 +1,10 @@
-"""Did a build end for lack of memory? By its words, by its end, by what the kernel counts."""
+"""Find out whether a build ran out of memory, from its log, its exit code and kernel counters."""
 
 import os
 import re
 import signal
 
-# The compiler's driver, nvcc, make, a shell and a linker each have their words for it.
+# Messages of the compiler's driver, nvcc, make, a shell and a linker.
 KILLED = re.compile(
     r"Killed signal terminated program|signal 9\b|\] Killed\b|^Killed$"
     r"|\bKilled\b.*\b(?:cc1|cc1plus|cicc|ptxas|ld|lto1)\b"
@@ -15,21 +15,21 @@ _SAID = 1 << 22
 
 
 def ran_out(code, log, begins, kills_before):
-    """Has a command that failed, and wrote from there into its log, run out of memory?"""
+    """Return whether a failed command, whose log starts at this offset, ran out of memory."""
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return True
-    # Some build systems hide the compiler's end; the kernel does not.
+    # Some build systems hide that a compiler was killed; the kernel counts it.
     return kills() > kills_before or bool(KILLED.search(_said(log, begins)))
 
 
 def kills(proc="/proc/self/cgroup", root="/sys/fs/cgroup"):
-    """How many processes of this control group the kernel has killed for their memory so far."""
+    """Return how many processes of this control group the kernel has killed for lack of memory."""
     found = (_count(path) for path in _counters(proc, root))
     return next((count for count in found if count is not None), 0)
 
 
 def _count(path):
-    """The count in this file; None where there is no such file, or it has none."""
+    """Return the count in this file; None if the file or the count is missing."""
     try:
         with open(path, encoding="ascii") as file:
             return int(dict(line.split() for line in file)["oom_kill"])
@@ -38,7 +38,7 @@ def _count(path):
 
 
 def _counters(proc, root):
-    """Where it may stand: version 2 or 1, seen from outside of a container or from inside."""
+    """Return the possible files: cgroup version 2 or 1, outside or inside a container."""
     try:
         with open(proc, encoding="utf-8") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -57,7 +57,7 @@ def _counters(proc, root):
 
 
 def _said(log, begins):
-    """The end of what a log says from there on."""
+    """Return the end of a log's text after an offset."""
     with open(log, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(begins, size - _SAID))

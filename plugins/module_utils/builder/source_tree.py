@@ -1,4 +1,4 @@
-"""A source: its hash, and how it is unpacked so that it stays inside. Standard library only."""
+"""Hash a source, and unpack it without writing outside its folder. Standard library only."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ def sha256(path):
 
 
 def text_of(path):
-    """A small file's text, or nothing."""
+    """Return a small file's text; empty if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -28,7 +28,7 @@ def text_of(path):
 
 
 def tree_hash(path):
-    """The hash of a file, or of a folder's names and contents."""
+    """Return the hash of a file, or of a folder's names and contents."""
     if os.path.isfile(path):
         return sha256(path)
     lines = []
@@ -42,7 +42,7 @@ def tree_hash(path):
 
 
 def lay_source(source, dest):
-    """Put a folder's content, or that of the one folder in an archive, in the place of `dest`."""
+    """Replace `dest` by a folder's content, or by the content of the only folder in an archive."""
     fresh = dest + ".new"
     for path in (dest, fresh):
         shutil.rmtree(path, ignore_errors=True)
@@ -57,7 +57,7 @@ def lay_source(source, dest):
 
 
 def unpack(archive, dest):
-    """Unpack an archive; nothing may land outside of `dest`."""
+    """Unpack an archive; refuse members outside `dest`."""
     os.makedirs(dest)
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as found:
@@ -76,7 +76,7 @@ def unpack(archive, dest):
 
 
 def check_member(member, archive):
-    """The member, if it is a file or folder, or a link, that stays inside."""
+    """Return the member if it is a file, folder or link inside the folder, else raise."""
     names = [member.name]
     if member.issym():
         names.append(os.path.join(os.path.dirname(member.name), member.linkname))
@@ -88,6 +88,7 @@ def check_member(member, archive):
     if inside and (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         return member
     raise BuildFailed(
-        f"{os.path.basename(archive)} holds {member.name}, which would land outside of it.",
+        f"{os.path.basename(archive)} has {member.name}, which is not a file or link inside its "
+        "folder.",
         "Do not trust this archive.",
     )

@@ -20,19 +20,19 @@ class StampError(Exception):
 
 
 def normalised(name):
-    """A distribution's name as file names spell it (PEP 427, PEP 503)."""
+    """Return a distribution's name as in file names (PEP 427, PEP 503)."""
     return re.sub(r"[-_.]+", "_", name).lower()
 
 
 def public(version):
-    """The version without its local label and a leading v."""
+    """Return the version without its local label and a leading v."""
     return version.split("+")[0].strip().lower().lstrip("v")
 
 
 def stamp(wheel, version, dest, pins=()):
-    """Put `wheel` with `version` into the folder `dest`; the path of what lies there now.
+    """Write `wheel` with this version into the folder `dest`; return the new wheel's path.
 
-    `pins` are requirements of exact versions, which take the place of those that it has.
+    `pins` are exact requirements, which replace the wheel's requirements on the same packages.
     """
     name, old, tags = split_name(os.path.basename(wheel))
     if public(old) != public(version):
@@ -75,7 +75,7 @@ def restamp(source, result, stem, version, pins):
 
 
 def split_name(file):
-    """(name, version, tags with the build number) of a wheel's file name."""
+    """Return (name, version, tags with the build number) of a wheel's file name."""
     parts = file[: -len(".whl")].split("-")
     if not file.endswith(".whl") or len(parts) not in (5, 6):
         raise StampError(f"{file} is not the name of a wheel.")
@@ -83,15 +83,15 @@ def split_name(file):
 
 
 def dist_info(paths):
-    """The one .dist-info folder, without its ending."""
+    """Return the name of the only .dist-info folder, without its ending."""
     found = {path.split("/")[0] for path in paths if path.split("/")[0].endswith(".dist-info")}
     if len(found) != 1:
-        raise StampError(f"A wheel has one .dist-info folder, this one has {len(found)}.")
+        raise StampError(f"The wheel has {len(found)} .dist-info folders instead of one.")
     return found.pop()[: -len(".dist-info")]
 
 
 def rename(path, old, new):
-    """The path with its .dist-info or .data folder under the new name."""
+    """Return the path with its .dist-info or .data folder renamed."""
     top, slash, below = path.partition("/")
     if top in (old + ".dist-info", old + ".data"):
         return new + top[len(old) :] + slash + below
@@ -99,7 +99,7 @@ def rename(path, old, new):
 
 
 def with_version(metadata, version):
-    """METADATA that says this version. Only the header is touched, never the description."""
+    """Return METADATA with this version. Only the header changes, not the description."""
     head, blank, body = metadata.partition(b"\n\n")
     new, count = re.subn(
         rb"(?mi)^Version:[^\r\n]*", b"Version: " + version.encode("ascii"), head, count=1
@@ -110,7 +110,7 @@ def with_version(metadata, version):
 
 
 def with_pins(metadata, pins):
-    """METADATA that requires these exact versions, whatever it said of the same packages."""
+    """Return METADATA with these exact requirements instead of others on the same packages."""
     head, blank, body = metadata.partition(b"\n\n")
     # Without a description, the header ends where the file does.
     lines = head.decode("utf-8", "surrogateescape").rstrip("\n").split("\n")
@@ -129,7 +129,7 @@ def with_pins(metadata, pins):
 
 
 def requires(line):
-    """The package that a line of METADATA requires, and the extras of it: one pair, or none."""
+    """Return the package that a line of METADATA requires, and its extras, as at most one pair."""
     match = REQUIRES.match(line)
     if not match:
         return []
@@ -138,7 +138,7 @@ def requires(line):
 
 
 def add(archive, path, content, executable):
-    """Add one file with fixed time and mode; its line of RECORD."""
+    """Add one file with fixed time and mode; return its line of RECORD."""
     entry = zipfile.ZipInfo(path, EPOCH)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.create_system = 3
@@ -154,5 +154,5 @@ def add(archive, path, content, executable):
 
 
 def quoted(path):
-    """A field of RECORD, which is CSV."""
+    """Return a field of RECORD, which is CSV."""
     return '"{}"'.format(path.replace('"', '""')) if re.search('[",]', path) else path

@@ -1,4 +1,4 @@
-"""The build of one wheel: its environment, its steps, its end. Standard library only."""
+"""Build one wheel: its environment, steps and result. Standard library only."""
 
 import contextlib
 import fcntl
@@ -30,14 +30,14 @@ NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
 
 
 class Build(Folder):
-    """A build, by what the module was given."""
+    """A build with the module's parameters."""
 
     def __init__(self, params):
         super().__init__(params["dir"])
         self.params = params
 
     def run(self):
-        """Build, unless somebody does. How it ends stands in status.json."""
+        """Build, unless another process builds here. The result is in status.json."""
         os.makedirs(self.dir, exist_ok=True)
         with open(self.at("lock"), "ab") as lock:
             try:
@@ -46,15 +46,13 @@ class Build(Folder):
                 return {"attached": True}
             started, began = time.time(), time.monotonic()
             self.write_status(state="running", started=started)
-            open(
-                self.log, "wb"
-            ).close()  # what an earlier build printed says nothing about this one
+            open(self.log, "wb").close()  # an earlier build's output is not about this build
             try:
                 wheel = self.build(started + self.params["timeout"])
                 ending = {"state": "done", "file": os.path.basename(wheel), "sha256": sha256(wheel)}
             except Exception as problem:
-                # Any at all: archives and wheels are read here that others have made, and what is
-                # not told would pass for a build that was ended from outside.
+                # Any exception: the code reads archives and wheels of others. Without a status,
+                # the build would look as if it had been killed.
                 ending = {
                     "state": "failed",
                     "reason": in_words(problem),
@@ -64,7 +62,7 @@ class Build(Folder):
             return self.write_status(seconds=round(time.monotonic() - began, 1), **ending)
 
     def build(self, deadline):
-        """The whole way from what was copied to the stamped wheel."""
+        """Run all steps, from the copied inputs to the stamped wheel."""
         self.refuse_native()
         self.check_inputs()
         with open(self.log, "wb") as log:
@@ -87,17 +85,17 @@ class Build(Folder):
         return stamped
 
     def refuse_native(self):
-        """A build belongs to its target, not to its builder."""
+        """Refuse flags that build for the builder's CPU instead of the target's."""
         for name, value in sorted(self.params["environment"].items()):
             native = NATIVE.search(str(value))
             if native:
                 raise BuildFailed(
-                    f"{name} has {native.group()}: made for the builder, not for the target.",
+                    f"{name} has {native.group()}, which builds for the builder's own CPU.",
                     "Name the target's features in the recipe's environment.",
                 )
 
     def refuse_native_in_log(self):
-        """The package's own build files may ask for it, too."""
+        """Refuse such flags in the package's own build files too."""
         with open(self.log, encoding="utf-8", errors="replace") as log:
             for line in log:
                 native = NATIVE.search(line)
@@ -108,7 +106,7 @@ class Build(Folder):
                     )
 
     def check_inputs(self):
-        """Everything copied is what the plan says, by hash."""
+        """Check the hash of every copied file."""
         wanted = [(item["file"], item["sha256"]) for item in self.params["requirements"]]
         if self.params["source_sha256"]:
             wanted.append((self.params["source"], self.params["source_sha256"]))
@@ -119,12 +117,12 @@ class Build(Folder):
             with contextlib.suppress(OSError):
                 os.unlink(path)
             raise BuildFailed(
-                f"{name} is not what was planned: its sha256 is another.",
-                "Run again: it is copied anew.",
+                f"{name} is not the planned file: its sha256 differs.",
+                "Run again; the file is copied again.",
             )
 
     def make_source(self):
-        """Unpack to `src`, always the same path; kept as it is where the same build goes on."""
+        """Unpack to `src`, always the same path; keep it if the same build continues."""
         source = self.at("in", self.params["source"])
         names = ("environment", "python", "config_settings", "files", "patches", "cuda")
         inputs = [tree_hash(source), *(self.params[name] for name in names)]
@@ -137,7 +135,7 @@ class Build(Folder):
             file.write(mark)
 
     def make_venv(self, log, deadline):
-        """A fresh environment with exactly the planned build requirements."""
+        """Create a fresh environment with exactly the planned build requirements."""
         python = self.at("venv", "bin", "python")
         shutil.rmtree(self.at("venv"), ignore_errors=True)
         plain = {"PATH": PATH, "HOME": self.at("home"), "LANG": "C.UTF-8"}
@@ -160,7 +158,7 @@ class Build(Folder):
         return python
 
     def environment(self, python):
-        """All that the build sees of its surroundings: nothing is inherited."""
+        """Return the build's whole environment: nothing is inherited."""
         os.makedirs(self.at("tmp"), exist_ok=True)
         given = filled(self.params["environment"], self.dir)
         environment = {
@@ -190,7 +188,7 @@ class Build(Folder):
         return environment
 
     def compile(self, log, python, environment, deadline):
-        """Run the package's build; once more with half the jobs where the compiler was killed."""
+        """Run the package's build; if a compiler was killed, run it again with half the jobs."""
         shutil.rmtree(self.at("out"), ignore_errors=True)
         os.makedirs(self.at("out"))
         command = [*pip(python), "wheel", "-v", "--no-index", "--no-deps", "--no-build-isolation"]
@@ -202,7 +200,7 @@ class Build(Folder):
         code, starved = self.attempt(log, command, environment, jobs[0], deadline)
         if starved and jobs[0] > 1:
             jobs.append(jobs[0] // 2)
-            say(log, f"{ANOTHER_ATTEMPT} with {count(jobs[1])}; what is done is kept.")
+            say(log, f"{ANOTHER_ATTEMPT} with {count(jobs[1])}; finished work is kept.")
             code, starved = self.attempt(log, command, environment, jobs[1], deadline)
         if starved:
             tried = " and again with ".join(count(number) for number in jobs)
@@ -218,11 +216,11 @@ class Build(Folder):
         return wheels[0]
 
     def bundle(self, log, python, environment, wheel, deadline):
-        """Put the system's libraries that the wheel is linked with into it."""
+        """Copy the system libraries that the wheel is linked with into it."""
         command = [python, "-I", "-m", "auditwheel", "repair", "--plat", "auto"]
-        # What the code asks of the CPU is the target's, and is looked at when it arrives.
+        # The audit on the controller checks the CPU features that their code uses.
         command += ["--disable-isa-ext-check", "--wheel-dir", self.at("bundled")]
-        # What is in the environment comes from wheels of its own, on the nodes as it does here.
+        # Libraries in the environment come from other wheels, which the nodes install too.
         installed = glob.glob(
             self.at("venv", "lib*", "python*", "site-packages", "**", "*.so*"), recursive=True
         )
@@ -234,15 +232,15 @@ class Build(Folder):
         bundled = glob.glob(self.at("bundled", "*.whl"))
         if code != 0 or len(bundled) != 1:
             raise BuildFailed(
-                "The libraries that the wheel is linked with cannot be put into it.",
-                "See what auditwheel says in the log: a library that is not there, or one that "
-                "is newer than the C library allows.",
+                "The libraries that the wheel is linked with cannot be copied into it.",
+                "Read auditwheel's message in the log: a library is missing, or is newer than the "
+                "C library allows.",
             )
         os.unlink(wheel)
         return shutil.move(bundled[0], self.at("out"))
 
     def attempt(self, log, command, environment, jobs, deadline):
-        """Run the build with so many jobs: its exit code, and whether it ran out of memory."""
+        """Run the build with this number of jobs; return (exit code, whether memory ran out)."""
         begins, killed = log.tell(), kills()
         environment.update(
             MAX_JOBS=str(jobs),
@@ -253,7 +251,7 @@ class Build(Folder):
         return code, code != 0 and ran_out(code, self.log, begins, killed)
 
     def call(self, log, command, environment, deadline):
-        """Run a command in the folder, its output into the log; its exit code."""
+        """Run a command in the folder, with its output in the log; return its exit code."""
         os.makedirs(self.at("home"), exist_ok=True)
         say(log, "$ " + " ".join(command))
         with subprocess.Popen(
@@ -271,30 +269,30 @@ class Build(Folder):
                 os.killpg(child.pid, signal.SIGKILL)
                 raise BuildFailed(
                     "The build did not end within {} s.".format(self.params["timeout"]),
-                    "Build again: the compiler cache has what was done. Or have a stronger machine "
-                    "build it.",
+                    "Build again: the compiler cache keeps finished work. Or build on a stronger "
+                    "machine.",
                 ) from None
         log.seek(0, os.SEEK_END)
         return code
 
 
 def in_words(problem):
-    """What an exception says; one that was not meant to be shown says what it is as well."""
+    """Return an exception's message, with the class of an unexpected one."""
     meant = isinstance(problem, (BuildFailed, StampError, OSError))
     return str(problem) if meant else f"{type(problem).__name__}: {problem}"
 
 
 def pip(python):
-    """pip without configuration, network and questions."""
+    """Return a pip command without configuration, network and questions."""
     return [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
 
 
 def count(jobs):
-    """Jobs in words."""
+    """Return a number of jobs in words."""
     return "one job at a time" if jobs == 1 else f"{jobs} jobs"
 
 
 def say(log, line):
-    """A line of our own in the log."""
+    """Write a line of fleetbuild's own into the log."""
     log.write(("# " + line + "\n").encode("utf-8"))
     log.flush()

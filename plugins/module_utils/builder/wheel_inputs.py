@@ -1,4 +1,4 @@
-"""What a recipe brings to a build: files, patches, a CUDA toolkit. Standard library only."""
+"""A recipe's inputs of a build: files, patches, a CUDA toolkit. Standard library only."""
 
 import glob
 import os
@@ -6,13 +6,13 @@ import re
 import shutil
 import subprocess
 
-# What stands for folders that are known here alone.
+# Placeholders for folders that only the builder knows.
 FILES, VENV = "@files@", "@venv@"
 RELEASE = re.compile(r"\brelease (\d+\.\d+)")
 
 
 class BuildFailed(Exception):
-    """A sentence that says what is wrong, and one that says what to do."""
+    """A build problem: a sentence with the reason, and one with the fix."""
 
     def __init__(self, message, fix=""):
         super().__init__(message)
@@ -20,8 +20,7 @@ class BuildFailed(Exception):
 
 
 def filled(values, build):
-    """The values as text, with the build's folders where they speak of the recipe's files or of
-    the environment that it is built in."""
+    """Return the values as text, with the folders of files and environment for placeholders."""
     files, venv = os.path.join(build, "files"), os.path.join(build, "venv")
     return {
         name: str(value).replace(FILES, files).replace(VENV, venv) for name, value in values.items()
@@ -29,7 +28,7 @@ def filled(values, build):
 
 
 def lay_files(files, build):
-    """Write the recipe's files, and nothing else, into their folder."""
+    """Write the recipe's files into their folder; delete other files there."""
     folder = os.path.join(build, "files")
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
@@ -37,7 +36,7 @@ def lay_files(files, build):
         path = os.path.normpath(os.path.join(folder, name))
         if not path.startswith(folder + os.sep):
             raise BuildFailed(
-                f"The file {name} would lie outside of its folder.",
+                f"The file {name} would be outside its folder.",
                 "Give it a plain name in the recipe.",
             )
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -46,10 +45,10 @@ def lay_files(files, build):
 
 
 def apply_patches(patches, source, search):
-    """Change the source by each patch in turn; what the last of them said where one fails."""
+    """Apply each patch to the source in order; raise with the output of patch if one fails."""
     if patches and shutil.which("patch", path=search) is None:
         raise BuildFailed(
-            "The recipe patches the source, and there is no patch command.",
+            "The recipe patches the source, but this node has no patch command.",
             "Install the package patch on this node.",
         )
     for patch in patches:
@@ -67,12 +66,12 @@ def apply_patches(patches, source, search):
             said = " ".join(done.stdout.decode("utf-8", "replace").split())
             raise BuildFailed(
                 "The patch {} does not apply to the source: {}".format(patch["name"], said[-600:]),
-                "Mend it for this version, or say in the recipe for which versions it is.",
+                "Correct it for this version, or limit its versions in the recipe.",
             )
 
 
 def find_toolkit(version, search):
-    """The home of this CUDA toolkit, by what each nvcc says of itself."""
+    """Return the folder of this CUDA toolkit, found by the version that each nvcc prints."""
     found = {}
     for home in toolkit_homes(version, search):
         release = toolkit_release(os.path.join(home, "bin", "nvcc"))
@@ -82,8 +81,8 @@ def find_toolkit(version, search):
             found[home] = release
     others = ", ".join(f"{release} in {home}" for home, release in sorted(found.items()))
     raise BuildFailed(
-        "The wheel is to be built with CUDA {}, and {}.".format(
-            version, f"there is only {others}" if found else "no CUDA toolkit was found"
+        "The wheel has to be built with CUDA {}, but {}.".format(
+            version, f"only {others} was found" if found else "no CUDA toolkit was found"
         ),
         f"Install the CUDA toolkit {version} in /usr/local/cuda-{version} on this node, "
         "or let another node build.",
@@ -91,7 +90,7 @@ def find_toolkit(version, search):
 
 
 def toolkit_homes(version, search):
-    """Where toolkits may be, the likeliest first, each once."""
+    """Yield the possible folders of toolkits, the most likely first, each once."""
     nvcc = shutil.which("nvcc", path=search)
     homes = [f"/usr/local/cuda-{version}", "/usr/local/cuda", *sorted(glob.glob("/opt/cuda*"))]
     homes += [os.path.dirname(os.path.dirname(path)) for path in (nvcc, real(nvcc)) if path]
@@ -99,12 +98,12 @@ def toolkit_homes(version, search):
 
 
 def real(path):
-    """Where a link leads; nothing for nothing."""
+    """Return the target of a link; empty for an empty path."""
     return os.path.realpath(path) if path else None
 
 
 def toolkit_release(nvcc):
-    """The release that an nvcc is of, such as 13.0; nothing where it does not run."""
+    """Return an nvcc's version, such as 13.0; empty if it does not run."""
     try:
         done = subprocess.run(
             [nvcc, "--version"],

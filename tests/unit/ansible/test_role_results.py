@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.role_results import (
     BuildProgress,
     RoleResult,
@@ -11,6 +12,7 @@ from fleetbuild.ansible.role_results import (
     more_severe,
     role_result_of,
 )
+from fleetbuild.ansible.silent_nodes import result_without_reply
 from fleetbuild.tasks.cluster_builds import BuildInputs
 from tests.factories.runs import event
 
@@ -85,3 +87,19 @@ def test_only_valid_progress_is_accepted(what: Any, read: Any) -> None:
 def test_invalid_durations_of_cluster_jobs_are_ignored_too(odd: str) -> None:
     with pytest.raises(ValidationError):
         BuildInputs.model_validate_json(f'{{"seconds": {odd}}}')
+
+
+def test_a_full_disk_of_a_node_is_told_as_one() -> None:
+    failed = event("n", "Copy wheels", {}, "failed", "sftp: write: No space left on device")
+    reply = role_result_of(failed)
+    assert reply
+    assert reply.reason.startswith("The disk is full: ")
+    assert "df -h" in reply.fix
+    own = event("n", "Make the release", {"fix": "Free it."}, "failed", "No space left on device")
+    assert getattr(role_result_of(own), "fix", "") == "Free it."
+    # Ansible takes a node for unreachable if its temporary folder cannot be made.
+    lost = HostRun(state="unreachable", message="mkdir: /tmp/x: No space left on device")
+    result = result_without_reply("n", "g", lost, None, "r1")
+    assert result.state == "install_failed"
+    assert "The disk is full" in str(result.reason)
+    assert "its previous release still serves" in str(result.reason)

@@ -128,6 +128,7 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
         "python": "/usr/bin/python3.11",
         "cache": "ccache",
         "libraries": [],
+        "tools": [],
         "dest": str(tmp_path / "state" / "incoming" / str(key)),
     }
     installs = [each["fleetbuild_installs"] for each in fleet.extravars[1:]]

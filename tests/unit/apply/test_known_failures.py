@@ -20,14 +20,14 @@ from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan, wheel
 
 TABLE: list[dict[str, Any]] = yaml.safe_load(
-    (ansible_dir() / "roles/verify_wheel/vars/main/ailments.yml").read_text("utf-8")
-)["verify_wheel_ailments"]
+    (ansible_dir() / "roles/verify_wheel/vars/main/known_failures.yml").read_text("utf-8")
+)["verify_wheel_known_failures"]
 DATA = Path(__file__).parents[1] / "data"
 CPU = wheel("avx").target
 GPU = CPU.model_copy(update={"sms": ("8.0", "8.6")})
 
 TEXTS = [
-    (row["ailment"], row["text"], row["says"])
+    (row["known_failure"], row["text"], row["says"])
     for row in yaml.safe_load((DATA / "failures.yml").read_text("utf-8"))
 ]
 

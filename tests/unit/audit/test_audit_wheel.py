@@ -105,10 +105,27 @@ def test_our_wheels_hold_gpu_code_for_their_target_alone(tmp_path, package, buil
     version = f"1.0+{'cu130.sm86' if sms else 'cpu'}.avx"
     binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
     path = demo_wheel(tmp_path, files={"k.so": binary}, name=package, version=version)
-    promise = f"for SM {', '.join(sms)} alone" if sms else "for CPUs"
+    promise = f"only for SM {', '.join(sms)}" if sms else "for CPUs"
     finding = f"k.so contains GPU code for SM {extra}, but it must be {promise}"
     told = check(path, package=package, wheel_version=version, sms=sms)
     assert told == ((finding,) if extra else ())
+
+
+@pytest.mark.parametrize(
+    ("built", "found"),
+    [
+        ([(2, 80, 0), (2, 90, 0), (1, 90, 0)], None),
+        ([(2, 80, 0), (2, 90, 0)], "for no SM"),
+        ([(2, 80, 0), (2, 90, 0), (1, 80, 0)], "only for SM 8.0"),
+    ],
+)
+def test_a_wheel_of_cuda_ptx_must_contain_ptx_of_the_newest_sm(tmp_path, built, found):
+    version = "1.0+cu130.sm80.sm90.ptx.avx"
+    binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
+    path = demo_wheel(tmp_path, files={"k.so": binary}, version=version)
+    told = check(path, wheel_version=version, sms=("8.0", "9.0"), ptx="9.0")
+    missing = f"{path.name} must contain PTX for SM 9.0 (cuda_ptx), but has PTX {found}"
+    assert told == ((missing,) if found else ())
 
 
 def test_a_published_wheel_may_serve_more_gpus(tmp_path):

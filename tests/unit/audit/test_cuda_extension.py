@@ -76,6 +76,9 @@ def test_the_wheel_holds_exactly_what_was_asked_for(
     assert audit.problems == ()
     assert (audit.sms, audit.ptx) == (sms, ptx)
     assert findings(wheel, *(sm.rstrip("a") for sm in sms)) == ()
+    newest = target(*(sm.rstrip("a") for sm in sms)).model_copy(update={"ptx": sms[-1]})
+    told = check_wheel(wheel, target=newest, package="cuda-saxpy", wheel_version=VERSION)
+    assert bool(told) is not bool(ptx), told
     # Without our reader: each piece of machine code names its SM in its own ELF flags.
     with zipfile.ZipFile(wheel) as file:
         (library,) = (name for name in file.namelist() if "/_saxpy." in name)

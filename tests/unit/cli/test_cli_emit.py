@@ -74,6 +74,40 @@ def test_images_are_built_from_what_lies_beside_their_containerfile(
     assert "hnswlib==0.8.0+cpu.avx2 --hash=sha256:" in (group / "requirements.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("what", "files"),
+    [
+        ("nix", ["release.nix", "from-source.nix"]),
+        (
+            "flox",
+            [
+                ".flox/env.json",
+                ".flox/env/manifest.toml",
+                ".flox/pkgs/hnswlib-cpu-avx2-cp311.nix",
+                "requirements.txt",
+            ],
+        ),
+    ],
+)
+def test_nix_and_flox_get_the_wheels_beside_their_files(
+    run: Run, stocked: Path, what: str, files: list[str]
+) -> None:
+    names = written(run("emit", what, "--json"), stocked)
+    folder = f"{what}/cpu-avx2-cp311"
+    assert {f"{folder}/{name}" for name in files} <= {*names}
+    (wheel,) = (stocked / "manifests" / folder / "files").iterdir()
+    assert wheel.read_bytes() == b"a wheel"
+    refused = run("emit", what, "--way", "image")
+    assert (refused.exit_code, "does not go with" in refused.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("planned")
+def test_nix_needs_wheels(run: Run) -> None:
+    refused = run("emit", "nix")
+    assert refused.exit_code == 4
+    assert "so no Nix expression can be written" in refused.stderr
+
+
 def test_an_init_container_installs_what_the_store_holds(run: Run, stocked: Path) -> None:
     assert run("emit", "k8s", "--way", "init", *URL).exit_code == 0
     text = (stocked / "manifests/k8s/deployment-cpu-avx2-cp311.yaml").read_text()

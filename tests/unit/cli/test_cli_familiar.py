@@ -42,8 +42,11 @@ def test_plan_takes_i_and_out(run: Run, here: Path) -> None:
     ("words", "answer"),
     [
         (("apply", "--check"), "fleetbuild plan INVENTORY"),
+        (("apply", "-i", FLEET, "-C"), f"fleetbuild plan {FLEET}"),
+        (("apply", "a.json", "-C"), "fleetbuild plan INVENTORY"),
+        (("verify", FLEET, "--check"), f"fleetbuild status {FLEET}"),
         (("apply", "p.json", "-o", "x"), "fleetbuild plan INVENTORY --out FILE"),
-        (("rollback", FLEET, "-C"), "fleetbuild plan INVENTORY"),
+        (("rollback", FLEET, "-C"), f"fleetbuild rollback {FLEET} shows"),
         (("plan", FLEET, "-u", "root"), "ansible_user"),
         (("facts", FLEET, "--become"), "ansible_become"),
     ],
@@ -52,7 +55,7 @@ def test_what_cannot_be_taken_is_answered(run: Run, words: tuple[str, ...], answ
     result = run(*words)
     assert result.exit_code == 2
     error, fix = result.stderr.splitlines()
-    assert error.startswith("error: There is no option ")
+    assert error.startswith(f"error: fleetbuild {words[0]} has no option -")
     assert answer in fix
 
 
@@ -81,8 +84,14 @@ def test_the_become_password_from_a_file_or_a_program(here: Path) -> None:
     (here / "program").chmod(0o700)
     assert secrets(False, False, None, None, here / "text").become_pass == "geheim"
     assert secrets(False, False, None, None, here / "program").become_pass == "told"
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match=r"from .*missing: No such file or directory\.$"):
         secrets(False, False, None, None, here / "missing")
+    (here / "program").write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(UsageError, match="the program ended with exit code 3"):
+        secrets(False, False, None, None, here / "program")
+    (here / "text").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="it is not a text file"):
+        secrets(False, False, None, None, here / "text")
     with pytest.raises(UsageError, match="--ask-become-pass"):
         secrets(False, True, None, None, here / "text")
 

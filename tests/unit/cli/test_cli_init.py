@@ -2,6 +2,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 from typer.testing import Result
 
@@ -75,7 +76,8 @@ def test_a_drafted_recipe_renders_whatever_the_source_says(run: Run, here: Path)
     assert "CUDAARCHS" in drafted["environment"]
 
 
-def test_init_recipe_refuses_what_it_cannot_draft(run: Run, here: Path) -> None:
+@pytest.mark.usefixtures("here")
+def test_init_recipe_refuses_what_it_cannot_draft(run: Run) -> None:
     for given, said in (
         ((), "needs a package"),
         (("./none.tar.gz",), "does not exist"),

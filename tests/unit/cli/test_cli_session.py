@@ -1,3 +1,4 @@
+import errno
 import signal
 import subprocess
 import sys
@@ -48,6 +49,17 @@ def test_an_unexpected_error_is_one_line_and_a_file(
     assert "error: unexpected ZeroDivisionError: by zero" in err
     assert "Traceback" not in err
     assert "ZeroDivisionError" in (tmp_path / "logs" / "traceback.txt").read_text()
+
+
+def test_a_full_disk_of_the_controller_is_told_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/state/result.json")
+    assert end(raises(full), tmp_path) == 1
+    err = " ".join(capsys.readouterr().err.split())
+    assert "The disk of this machine is full: /state/result.json was not written." in err
+    assert "Free space" in err
+    assert "fault in fleetbuild" not in err
 
 
 def test_verbose_shows_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

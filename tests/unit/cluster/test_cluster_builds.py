@@ -38,6 +38,7 @@ from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 from tests.factories.role_modules import plugin
 from tests.factories.schemas import NEWEST, OLDEST, accept
 
+ROOT = Path(__file__).parents[3]
 TARGET = make_target("x86-64", "2.40", python=f"cp3{sys.version_info.minor}")
 KEY, NEXT = "a" * 32, "b" * 32
 
@@ -240,9 +241,9 @@ PyMODINIT_FUNC PyInit_tiny(void) { return PyModule_Create(&it); }
 """
 
 
-def sdist() -> bytes:
+def sdist(backend: str = BACKEND) -> bytes:
     out = io.BytesIO()
-    texts = {"pyproject.toml": PYPROJECT, "backend.py": BACKEND, "tiny.c": CODE}
+    texts = {"pyproject.toml": PYPROJECT, "backend.py": backend, "tiny.c": CODE}
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name, text in texts.items():
             about = tarfile.TarInfo(f"tiny-1.0/{name}")
@@ -409,6 +410,80 @@ def test_a_job_waits_for_what_it_is_built_against(buildable: Plan, tmp_path: Pat
         assert b"Requires-Dist: tiny==1.0+cpu.x8664" in opened.read(metadata)
 
 
+def torch_wheel() -> bytes:
+    """A stand-in: what a build against it sees is that it can be imported, and its version."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as made:
+        made.writestr("torch.py", "__version__ = '2.13.0+cpu'\n")
+        made.writestr("torch-2.13.0+cpu.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\n"
+                      "Version: 2.13.0+cpu\n")  # fmt: skip
+        made.writestr("torch-2.13.0+cpu.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n"
+                      "Root-Is-Purelib: true\n")  # fmt: skip
+        made.writestr("torch-2.13.0+cpu.dist-info/RECORD", "")
+    return out.getvalue()
+
+
+@pytest.fixture
+def against_published(index: str, tmp_path: Path) -> Plan:
+    """torch is taken from the index, and torch-scatter is built against it."""
+    backend = BACKEND.replace(
+        "import os", "import torch\nprint('torch', torch.__version__)\nimport os"
+    )
+    sources = {
+        "torch_scatter-1.0.tar.gz": sdist(backend.replace('"tiny-1.0', '"torch_scatter-1.0')
+                                          .replace("f\"tiny-1.0", "f\"torch_scatter-1.0")
+                                          .replace("Name: tiny", "Name: torch-scatter")),
+        "torch-2.13.0+cpu-py3-none-any.whl": torch_wheel(),
+        "helper-1-py3-none-any.whl": a_wheel("helper"),
+    }  # fmt: skip
+    for name, content in sources.items():
+        (tmp_path / "index" / name).write_bytes(content)
+    files = {name: file(name, index, content) for name, content in sources.items()}
+    published = files["torch-2.13.0+cpu-py3-none-any.whl"]
+    published = published.model_copy(update={"name": "torch", "version": "2.13.0+cpu"})
+    torch = wheel(
+        package="torch", version="2.13.0", wheel_version="2.13.0+cpu", action="published",
+        published=published, artifact_key=NEXT, source=None, build_dependencies=(),
+        built_on=None, fallbacks=(), build_pythons={},
+    )  # fmt: skip
+    scatter = wheel(
+        package="torch-scatter", version="1.0", built_against=(NEXT,),
+        build_pythons={"n1": sys.executable}, build_jobs={"n1": 3, "n2": 1},
+        source=files["torch_scatter-1.0.tar.gz"],
+        build_dependencies=(files["helper-1-py3-none-any.whl"],),
+    )  # fmt: skip
+    return plan_of(torch, scatter)
+
+
+def test_a_job_downloads_the_published_wheel_that_it_is_built_against(
+    against_published: Plan, tmp_path: Path
+) -> None:
+    files, warnings = cluster_builds(against_published)
+    assert not warnings
+    (about,) = (
+        json.loads(each["data"]["job.json"])
+        for each in documents(files)
+        if each["kind"] == "ConfigMap" and "job.json" in each["data"]
+    )
+    assert (about["bases"], about["patience"]) == ([], 0)  # no Job builds torch
+    ran = as_in_a_pod(files, tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "torch 2.13.0+cpu" in ran.stdout
+    (built,) = (tmp_path / "wheels" / KEY).glob("*.whl")
+    with zipfile.ZipFile(built) as opened:
+        metadata = next(name for name in opened.namelist() if name.endswith("/METADATA"))
+        assert b"Requires-Dist: torch==2.13.0+cpu" in opened.read(metadata)
+
+
+def test_a_base_that_an_earlier_plan_built_is_told() -> None:
+    base = wheel(action="reuse")
+    upper = wheel(package="upper", artifact_key=NEXT, built_against=(KEY,))
+    files, (warning,) = cluster_builds(plan_of(base, upper))
+    assert f"must still have it in its folder {KEY}" in warning
+    (job,) = (each for each in documents(files) if each["kind"] == "Job")
+    assert job["spec"]["activeDeadlineSeconds"] == upper.timeout_seconds
+
+
 def test_a_file_with_another_hash_is_not_built(buildable: Plan, tmp_path: Path) -> None:
     files, _ = cluster_builds(buildable)
     (tmp_path / "index" / "tiny-1.0.tar.gz").write_bytes(b"something else")
@@ -436,9 +511,9 @@ def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_a_wheel_of_the_plan_is_refused(tmp_path: Path) -> None:
     made, store = plan_of(wheel()), Store(tmp_path / "store")
-    with pytest.raises(UsageError, match="There is no"):
+    with pytest.raises(UsageError, match="does not exist"):
         add_built_wheels(made, tmp_path / "nowhere", store)
-    with pytest.raises(UsageError, match="no wheel that the last plan builds"):
+    with pytest.raises(UsageError, match="no wheel of the last plan"):
         add_built_wheels(made, tmp_path, store)
     home = tmp_path / KEY
     home.mkdir()
@@ -467,21 +542,58 @@ def test_a_pod_gets_the_same_build_parameters_as_a_node() -> None:
 @pytest.fixture
 def flow(buildable: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The command line, with a plan of a package that needs another."""
-    monkeypatch.chdir(tmp_path)
+    return command_line(buildable, tmp_path, monkeypatch)
+
+
+def command_line(planned: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "400")
-    (group,) = buildable.groups
-    (built,) = group.wheels
-    (helper,) = built.build_dependencies
+    (group,) = planned.groups
+    (helper,) = group.wheels[-1].build_dependencies
     helper = helper.model_copy(update={"name": "helper"})
     group = group.model_copy(update={"dependencies": (helper,)})
-    made = with_digest(buildable.model_copy(update={"groups": (group,)}))
-    StateDir(tmp_path / "state").create().plan_file.write_text(dump_plan(made))
+    made = with_digest(planned.model_copy(update={"groups": (group,)}))
+    StateDir(folder / "state").create().plan_file.write_text(dump_plan(made))
 
     def run(*words: str) -> Any:
         return CliRunner().invoke(app, [*words, "--state-dir", "state"])
 
     run.plan = made  # type: ignore[attr-defined]
     return run
+
+
+def commands_of_the_guide() -> list[list[str]]:
+    """The commands under "Builds in the cluster" in docs/kubernetes.md, after the plan."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    block = page.partition("### Builds in the cluster\n```\n")[2].partition("```")[0]
+    lines = [line.partition("#")[0].split() for line in block.splitlines()]
+    first, *rest = [words for words in lines if words]
+    assert first == ["fleetbuild", "plan", "--from-cluster"]
+    return rest
+
+
+@pytest.mark.parametrize("what", ["buildable", "against_published"])
+def test_the_guide_leads_from_a_cluster_to_images(
+    what: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a package that has dependencies, and with one built against a published torch."""
+    flow = command_line(request.getfixturevalue(what), tmp_path, monkeypatch)
+    done = []
+    for program, *words in commands_of_the_guide():
+        if program == "kubectl":  # the cluster runs the Jobs
+            if words[0] == "apply":
+                ran = as_in_a_pod(cluster_builds(flow.plan)[0], tmp_path)
+                assert ran.returncode == 0, ran.stdout + ran.stderr
+            continue
+        ran = flow(*words)
+        assert ran.exit_code == 0, ran.output
+        done.append(" ".join(words[:2]))
+    assert done == ["emit builds", "store add", "store fetch", "emit containers"]
+    home = tmp_path / "state" / "manifests" / "containers" / TARGET.name
+    wanted = {wheel.package for wheel in flow.plan.groups[0].wheels} | {"helper"}
+    locked = (home / "requirements.txt").read_text().splitlines()
+    assert {line.partition("==")[0] for line in locked} == wanted
+    assert len(list((home / "files").iterdir())) == len(wanted)
 
 
 def test_from_a_cluster_alone_to_images_and_indexes(flow: Any, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fleetbuild.errors import ConfigError, InventoryError
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes.builds.builder_image import BuilderImage, builder_image
 from fleetbuild.kubernetes.labels.features import rung_flags
-from fleetbuild.kubernetes.labels.node_facts import facts_of_node
+from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED, facts_of_node
 from fleetbuild.models import Facts
 from fleetbuild.models.config import Build
 from tests.factories.cluster_api import FakeApi, FakeNode, Say
@@ -100,7 +100,7 @@ def test_by_labels_only_what_they_show_is_known() -> None:
     assert "by labels alone" in found.warnings[0]
     newer = facts(node({**haswell, f"{CPUID}X86_64_V3": "true"}))
     assert newer.isa == "avx2"
-    assert "nothing but the architecture" in facts(node()).warnings[0]
+    assert "Only the architecture" in facts(node()).warnings[0]
 
 
 GPU = {"allocatable": {"nvidia.com/gpu": "2"}}
@@ -194,7 +194,7 @@ def test_taints_are_told() -> None:
     found = facts(document, feature("n", "AVX"))
     assert found.taints == ("node-role.kubernetes.io/control-plane",)
     (warning,) = found.warnings
-    assert "tolerate node-role.kubernetes.io/control-plane run there, so it builds" in warning
+    assert "(node-role.kubernetes.io/control-plane) that build Jobs do not tolerate" in warning
     cordoned = node()
     cordoned["spec"] = {"unschedulable": True}
     assert facts(cordoned).taints == ("node.kubernetes.io/unschedulable",)
@@ -265,10 +265,10 @@ def test_an_image_tells_python_and_libc(
 @pytest.mark.parametrize(
     ("build", "python", "said"),
     [
-        ({}, "3.11", "none is named"),
-        ({"image": "mine:1"}, "3.11", "What C library and Python mine:1 has is unknown"),
-        ({"image": "mine:1", "libc": "glibc 2.28"}, None, "is unknown"),
-        ({"image": "python:3.11-slim-bookworm"}, None, "is unknown"),
+        ({}, "3.11", "is not set"),
+        ({"image": "mine:1"}, "3.11", "The C library and Python of mine:1 are unknown"),
+        ({"image": "mine:1", "libc": "glibc 2.28"}, None, "are unknown"),
+        ({"image": "python:3.11-slim-bookworm"}, None, "are unknown"),
         ({"image": "python:3.11-bookworm"}, "3.12", "has 3.11"),
     ],
 )
@@ -320,6 +320,74 @@ def test_who_may_not_see_them_is_told_the_rule(client: Client, fleet: FakeApi) -
     inventory, _ = read_fleet(client, IMAGE)
     (warning,) = inventory.warnings
     assert 'apiGroups: ["nfd.k8s-sigs.io"], resources: [nodefeatures], verbs: [list]' in warning
+
+
+def gpu_slice(
+    node: str, *capabilities: str, generation: int = 1, pool: str = "p", kind: str = "gpu"
+) -> dict[str, Any]:
+    """As NVIDIA's DRA driver publishes them."""
+    devices = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {
+                "type": {"string": kind},
+                "cudaComputeCapability": {"version": capability},
+                "driverVersion": {"version": "580.105.8"},
+                "productName": {"string": "NVIDIA H100 80GB HBM3"},
+            },
+            "capacity": {"memory": {"value": "81559Mi"}},
+        }
+        for number, capability in enumerate(capabilities)
+    ]
+    of = {"name": pool, "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": node, "pool": of, "devices": devices}
+    return {"metadata": {"name": f"{node}-{generation}"}, "spec": spec}
+
+
+def test_gpus_by_resource_slices(client: Client, fleet: FakeApi) -> None:
+    """DRA offers no nvidia.com/gpu in the Node's status; its own devices count all the same."""
+    other = gpu_slice("c", "9.0.0")
+    other["spec"]["driver"] = "gpu.example.com"
+    fleet.slices = [
+        gpu_slice("a", "8.6.0"), gpu_slice("a", "9.0.0", "9.0.0", generation=2),
+        gpu_slice("b", "9.0.0", kind="mig"), other, gpu_slice("c", "99.0.0", pool="q"),
+        {"spec": {"driver": "gpu.nvidia.com", "nodeName": 7}}, {"spec": "odd"},
+    ]  # fmt: skip
+    _, found = read_fleet(client, IMAGE)
+    assert (found["a"].sms, found["a"].driver) == (("9.0",), "580.105.8")
+    assert [(gpu.name, gpu.memory_mb) for gpu in found["a"].gpus] == [
+        ("NVIDIA H100 80GB HBM3", 81559)
+    ] * 2
+    assert found["b"].gpus == ()
+    assert found["c"].sms == ()
+    assert "compute capability is unknown" in " ".join(found["c"].warnings)
+
+
+def test_who_may_not_list_resource_slices_is_told_the_rule(client: Client, fleet: FakeApi) -> None:
+    def forbid(asked: Any) -> None:
+        if "resourceslices" in asked.path:
+            raise Say(403, "cannot list", "Forbidden")
+
+    fleet.before = forbid
+    inventory, _ = read_fleet(client, IMAGE)
+    (warning,) = inventory.warnings
+    assert 'apiGroups: ["resource.k8s.io"], resources: [resourceslices], verbs: [list]' in warning
+
+
+def test_devices_that_are_not_published_are_told() -> None:
+    labelled = node({**GFD, "feature.node.kubernetes.io/pci-0302_10de.present": "true"}, **GPU)
+    hidden = {"metadata": {}, "spec": {"features": {"flags": {"cpu.cpuid": {"elements": {}}}}}}
+    assert NOT_PUBLISHED in facts(labelled, hidden).warnings
+    assert NOT_PUBLISHED not in facts(labelled).warnings  # there are no rules without NodeFeatures
+    assert NOT_PUBLISHED not in facts(labelled, feature("n", "AVX", devices=("2230",))).warnings
+    assert NOT_PUBLISHED not in facts(node(), hidden).warnings
+
+
+def test_the_instance_type_is_read() -> None:
+    assert (
+        facts(node({"node.kubernetes.io/instance-type": "m7i.large"})).instance_type == "m7i.large"
+    )
+    assert facts(node()).instance_type is None
 
 
 def test_a_cluster_without_nodes(client: Client, api: FakeApi) -> None:

@@ -68,9 +68,9 @@ def test_nodes_are_listed_once(labels: ApiLabeller, api: FakeApi) -> None:
     assert [asked.path for asked in api.asked if asked.verb == "GET"] == ["/api/v1/nodes"]
 
 
-def test_strangers_are_nodes_without_a_host(labels: ApiLabeller, api: FakeApi) -> None:
+def test_nodes_without_a_host_are_named(labels: ApiLabeller, api: FakeApi) -> None:
     api.add("a", "control-plane")  # the host a is called kube-a there
-    assert labels.strangers() == ("a", "control-plane")
+    assert labels.nodes_without_host() == ("a", "control-plane")
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,5 @@ def test_which_hosts_were_matched_is_said(client: Client, api: FakeApi) -> None:
     assert [each.state for each in done.values()] == ["labelled", "labelled", "refused"]
     assert done["a"].kubernetes_node == "a.example.com"
     assert "Several Nodes match this host: c.one.com, c.two.com" in str(done["c"].reason)
-    assert labels.strangers() == ("c.one.com", "c.two.com")
+    assert labels.nodes_without_host() == ("c.one.com", "c.two.com")
     assert ours(api, "a.example.com") == RELEASE

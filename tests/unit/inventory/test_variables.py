@@ -131,7 +131,7 @@ Offending ED25519 key in /root/.ssh/known_hosts:3
 def test_a_changed_host_key_is_told_with_its_fix() -> None:
     said = unreachable_reason(CHANGED)
     assert said.startswith("HOST KEY CHANGED: another machine may be answering.")
-    assert said.endswith("ssh-keygen -R '[10.0.0.7]:2222'")
+    assert said.endswith("ssh-keygen -f /root/.ssh/known_hosts -R '[10.0.0.7]:2222'")
     hostile = CHANGED.replace("[10.0.0.7]:2222", "x; rm -rf /")
     assert unreachable_reason(hostile).endswith("ssh-keygen -R HOST")
     assert unreachable_reason("Connection timed out") == "Connection timed out"

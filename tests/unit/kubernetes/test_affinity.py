@@ -15,9 +15,9 @@ from fleetbuild.kubernetes.delivery.snippets import snippets
 from fleetbuild.kubernetes.labels.affinity import (
     affinity,
     gpu_limits,
+    label_limits,
     pod_fields,
     selector,
-    untold_by_labels,
 )
 from fleetbuild.kubernetes.labels.classes import class_of_target
 from fleetbuild.kubernetes.labels.features import rung_flags, rung_labels
@@ -140,7 +140,7 @@ def test_older_nfd_will_do_but_for_the_rung_that_it_hides(rung):
     assert allowed({"nodeSelector": selector(plan, plan.groups[0], "nfd")}, node)
     v2 = plan_of("cpu-x86-64-v2")
     assert not allowed({"nodeSelector": selector(v2, v2.groups[0], "nfd")}, node)
-    (told,) = untold_by_labels(v2.groups[0].target)
+    (told,) = label_limits(v2.groups[0].target)
     assert "NFD 0.19" in told
 
 
@@ -170,12 +170,12 @@ def test_better_rungs_are_preferred_by_others_labels_too():
 
 
 def test_what_labels_cannot_tell_is_said():
-    told = " ".join(untold_by_labels(target_of("sm80.sm86-avx2")))
+    told = " ".join(label_limits(target_of("sm80.sm86-avx2")))
     assert "BMI1, BMI2, F16C, LZCNT" in told
     assert "X86_64_V3" in told
     assert "one kind of GPU per node" in told
-    assert untold_by_labels(target_of("cpu-x86-64")) == ()
-    assert untold_by_labels(target_of("cpu-armv9")) == ()
+    assert label_limits(target_of("cpu-x86-64")) == ()
+    assert label_limits(target_of("cpu-armv9")) == ()
 
 
 def test_every_feature_of_every_rung_has_a_name():

@@ -85,7 +85,7 @@ def test_an_image_of_the_users_is_theirs_to_answer_for(shelf):
     files, told = emit(state, plan, delivery=Delivery(image="mine:1"))
     assert not told
     text = files[f"deployment-{GROUP}.yaml"]
-    assert "mine:1 has to have:\n#   libgomp.so.1\n#   libopenblas.so.0\n" in text
+    assert "mine:1 must contain:\n#   libgomp.so.1\n#   libopenblas.so.0\n" in text
 
 
 def test_so_is_that_of_a_workload_but_its_text_is_theirs(shelf, tmp_path):
@@ -96,7 +96,7 @@ def test_so_is_that_of_a_workload_but_its_text_is_theirs(shelf, tmp_path):
         "spec: {containers: [{name: c, image: python:3.11-slim}]}\n"
     )
     _, (sentence,) = emit(state, plan, workload=workload)
-    assert "libgomp.so.1, libopenblas.so.0, which the image of the workload has to" in sentence
+    assert "libgomp.so.1, libopenblas.so.0, which the workload's image must" in sentence
 
 
 def test_in_the_groups_own_image_the_containerfile_tells(shelf):

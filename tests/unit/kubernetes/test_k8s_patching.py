@@ -131,7 +131,7 @@ def test_it_starts_with_why_and_keeps_what_was_there():
     made = variant(WEB)
     assert made.startswith("# Written by fleetbuild from web.yaml, for the nodes of the group")
     assert "\n\n# The web front end. Ask the web team before you change it.\n" in made
-    assert "# So that the variants for other groups leave these pods alone.\n" in made
+    assert "# So that variants for other groups do not select these pods.\n" in made
     assert variant(WEB) == made
 
 

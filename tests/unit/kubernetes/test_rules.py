@@ -45,6 +45,7 @@ from tests.factories.hardware_classes import (
 from tests.factories.nfd_master import labels_of
 from tests.factories.nfd_worker import report, report_of_capture
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
+from tests.factories.schemas import strict
 
 CAPTURES = (
     DATA.parents[1] / "lab" / "hardware",
@@ -331,22 +332,10 @@ def test_the_schema_of_nfd_takes_the_rules(plan):
     crd = next(each for each in crds if each["spec"]["names"]["kind"] == "NodeFeatureRule")
     (schema,) = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"]]
     document = rules(plan)
-    jsonschema.validate(document, _strict(schema))
+    jsonschema.validate(document, strict(schema))
     assert document["apiVersion"] == f"{crd['spec']['group']}/v1alpha1"
     with pytest.raises(jsonschema.ValidationError):  # it is a schema that refuses things
-        jsonschema.validate({**document, "spec": {"rules": [{"nome": "x"}]}}, _strict(schema))
-
-
-def _strict(schema):
-    """A structural schema drops what it does not know; here that is a mistake."""
-    if isinstance(schema, list):
-        return [_strict(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    made = {key: _strict(each) for key, each in schema.items()}
-    if "properties" in made and made.get("type") == "object":
-        made.setdefault("additionalProperties", False)
-    return made
+        jsonschema.validate({**document, "spec": {"rules": [{"nome": "x"}]}}, strict(schema))
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True), st.data())

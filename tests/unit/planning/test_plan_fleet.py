@@ -177,7 +177,7 @@ def test_an_extension_without_a_recipe_is_built_against_torch(site):
 def test_what_cannot_be_built_is_blocked_with_its_reason(site):
     made = plan({"a": facts()}, "onnxruntime==1.0")  # no index has it
     assert made.nodes["a"].state == "blocked"
-    assert made.nodes["a"].reason.startswith("onnxruntime cannot be built: it has no sdist")
+    assert made.nodes["a"].reason.startswith("onnxruntime 1.0 cannot be built: it has no sdist")
     assert "build.policy: auto" in made.nodes["a"].fix
     config = Config.model_validate({"build": {"policy": "auto"}})
     tried = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
@@ -201,7 +201,9 @@ def test_a_rust_package_gets_the_features_of_its_rung(site):
     (wheel,) = plan({"a": old}, "crab==1.0").groups[0].wheels
     (told,) = wheel.requires.to_supply
     assert told.startswith("a has cargo 1.48.0, but the recipe rust-extension needs 1.63 or newer")
-    make_sdist(site / "files", "crab", "2.0", build='["setuptools-rust"]', files={"Cargo.lock": lock})
+    make_sdist(
+        site / "files", "crab", "2.0", build='["setuptools-rust"]', files={"Cargo.lock": lock}
+    )
     made = plan({"a": facts("avx2")}, "crab==2.0")
     assert made.nodes["a"].state == "blocked"
     assert "needs crates that it does not contain" in made.nodes["a"].reason

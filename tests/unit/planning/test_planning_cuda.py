@@ -11,9 +11,11 @@ from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.planning import explain_node
+from fleetbuild.planning.wheels.keys import artifact_key
 from fleetbuild.report.plan import plan_ending
 from fleetbuild.text import version_key
-from tests.factories.fleets import facts, node, package, planned, python, recipe_of
+from tests.factories.fleets import drafted, facts, node, package, planned, python, recipe_of
+from tests.factories.plans import make_target
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
 TORCH = package(
@@ -55,6 +57,55 @@ def test_the_newest_released_toolkit_is_to_be_supplied_where_nobody_has_one():
     assert wheel.environment["TORCH_CUDA_ARCH_LIST"] == "8.6"
     assert wheel.requires.cuda == "13.0 (to be supplied)"
     assert "a has no CUDA toolkit 13.0" in wheel.requires.to_supply[0]
+
+
+def test_cuda_ptx_adds_ptx_of_the_newest_sm_of_a_group():
+    fleet, packages = {"a": gpu("8.6", "9.0")}, [package("torch", "2.13.0")]
+    plain = wheel_of(fleet, packages)
+    wheel = wheel_of(fleet, packages, config=Config(cuda_ptx=True))
+    assert (plain.target.ptx, wheel.target.ptx) == (None, "9.0")
+    assert wheel.environment["TORCH_CUDA_ARCH_LIST"] == "8.6;9.0+PTX"
+    assert wheel.wheel_version == "2.13.0+cu130.sm86.sm90.ptx.avx2"
+    assert plain.wheel_version == "2.13.0+cu130.sm86.sm90.avx2"
+
+
+def test_the_key_of_a_wheel_with_ptx_is_its_own_even_if_its_recipe_ignores_ptx():
+    keys = [
+        artifact_key(
+            recipe=KERNELS.recipe,
+            package="kernels",
+            version="1.0",
+            target=make_target(sms=("8.6",), ptx=ptx),
+            cuda="13.0",
+            source_sha256="5" * 64,
+            build_lock=(),
+        )
+        for ptx in (None, "8.6")
+    ]
+    assert keys[0] != keys[1]
+
+
+def test_cuda_ptx_changes_nothing_without_a_gpu():
+    assert wheel_of({"a": facts()}) == wheel_of({"a": facts()}, config=Config(cuda_ptx=True))
+
+
+@pytest.mark.parametrize(
+    ("sms", "driver", "cuda", "variant"),
+    [
+        (("8.6",), "580.65.06", None, "cu130"),
+        (("8.6",), "550.54.15", "12.6", "cu126"),
+        (("3.5",), "470.82.01", "11.4", None),  # PyTorch releases nothing with it
+        ((), None, None, "cpu"),
+    ],
+)
+def test_pytorchs_index_is_the_one_for_the_cuda_of_the_group(sms, driver, cuda, variant):
+    fleet = {"a": gpu(*sms, driver=driver) if sms else facts()}
+    packages = [package("torch", "2.0.1" if sms == ("3.5",) else "2.13.0")]
+    asked = [
+        drafted(fleet, packages, config=Config(index=index, cuda=cuda)).requests.values()
+        for index in ((), ("pytorch",))
+    ]
+    assert [[each.pytorch for each in requests] for requests in asked] == [[None], [variant]]
 
 
 def test_a_torch_without_cudnn_is_told():

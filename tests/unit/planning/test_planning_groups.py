@@ -17,6 +17,7 @@ from fleetbuild.planning import (
     make_plan,
     nodes_blocking_dependencies,
 )
+from fleetbuild.planning.wheels.keys import artifact_key
 from tests.factories.fleets import (
     SOURCE,
     answers,
@@ -446,3 +447,32 @@ def test_the_inventory_may_say_which_sms_a_node_has():
     nodes = [node("a", sms=()), node("b", sms=("8.0", "12.0", "9.0"))]
     names = [group.name for group in drafted(fleet, [kernels], nodes).groups]
     assert names == ["cpu-avx2-cp311", "sm80.sm90.sm120-avx2-cp311"]
+
+
+def test_build_blas_is_part_of_the_targets_that_can_have_it():
+    fleet = {"a": facts(), "arm": facts("armv8.2")}
+    packages = [package("numpy", "2.3.5")]
+    config = Config.model_validate({"build": {"blas": "mkl"}})
+    made = planned(fleet, packages=packages, config=config)
+    wheels = {group.name: group.wheels[0] for group in made.groups}
+    assert wheels["cpu-avx2-cp311"].target.blas == "mkl"
+    assert wheels["cpu-armv8.2-cp311"].target.blas is None
+    (warning,) = (each for each in made.warnings if "blas" in each)
+    assert "no effect on numpy for cpu-armv8.2-cp311" in warning
+    assert "does not build with mkl on aarch64" in warning
+    keys = [
+        artifact_key(
+            recipe=packages[0].recipe,
+            package="numpy",
+            version="2.3.5",
+            target=made.groups[-1].target.model_copy(update={"blas": blas}),
+            source_sha256="5" * 64,
+            build_lock=(),
+        )
+        for blas in (None, "mkl", "openblas")
+    ]
+    assert len({*keys}) == 3
+    other = planned(fleet, config=config)
+    assert "build.blas: mkl has no effect: no package of this release chooses its BLAS." in (
+        other.warnings
+    )

@@ -87,6 +87,17 @@ def test_a_wheel_of_others_is_read():
     assert "it is unknown" in chosen(PLAIN, target()).why
 
 
+def test_cuda_ptx_takes_only_published_wheels_that_are_known_to_have_the_ptx():
+    kernels = package("kernels", "1.0", recipe_of("kernels", "avx2", more="cuda: true"))
+    wanted = target(sms=("8.6",), ptx="8.6")
+    assert chosen(kernels, wanted, code=Code(sms=("8.6",), ptx=("8.6",))).file
+    for choice in (
+        chosen(kernels, wanted, code=Code(sms=("8.6",), ptx=("8.0",))),
+        chosen(TORCH, wanted, [gpu("8.6")]),
+    ):
+        assert "not known to have PTX for SM 8.6 (cuda_ptx)" in choice.why
+
+
 def test_gpu_code_of_others_must_serve_every_sm():
     kernels = package("kernels", "1.0", recipe_of("kernels", "avx2", more="cuda: true"))
     assert chosen(kernels, target(sms=("8.6",)), code=Code(sms=("8.0",))).file

@@ -47,6 +47,12 @@ OF_SECTION = {
     "uname": ["Linux ", "Linux 6 x86_64 "],
     "device-tree": ["compatible: nvidia,", "compatible: a\n", "device: "],
     "sve": ["16", "16\n"],
+    "release-files": [
+        "release a\n",
+        "release a\ndiffers 1 2 ./a\n",
+        "differs 1 2 ./",
+        "differs 1 ",
+    ],
     "previous": ["default r1\n", "default ", "a" * 64 + " "],
     "nproc": ["16 ", "16\n"],
 }

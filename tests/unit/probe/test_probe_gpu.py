@@ -297,8 +297,8 @@ def test_gpus_of_amd_and_intel_are_told_and_planned_as_cpu_nodes() -> None:
             "NVIDIA's CUDA, so this is a CPU node."
         ),
         (
-            "The GPU Intel DG2 [Arc A770] is not used: XPU is not supported, only NVIDIA's CUDA, so "
-            "this is a CPU node."
+            "The GPU Intel DG2 [Arc A770] is not used: XPU is not supported, only NVIDIA's CUDA, "
+            "so this is a CPU node."
         ),
     )
 

@@ -96,6 +96,10 @@ def test_the_highest_libstdcxx_counts() -> None:
 def test_numbers() -> None:
     facts = read(nproc="16\n", meminfo="MemTotal:       67108864 kB\nMemFree: 1 kB\n")
     assert (facts.cpus, facts.memory_gb) == (16, 64.0)
+    total = "MemTotal:       67108864 kB\n"
+    assert read(meminfo=total, **{"memory-limit": "8589934592\n"}).memory_gb == 8.0
+    assert read(meminfo=total, **{"memory-limit": "858993459200\n"}).memory_gb == 64.0
+    assert read(meminfo=total, **{"memory-limit": "max\n"}).memory_gb == 64.0
     facts = read(nproc="0", meminfo="MemTotal: lots")
     assert (facts.cpus, facts.memory_gb) == (None, None)
 
@@ -258,6 +262,7 @@ GOOD = CPU | {
     "release": json.dumps(MANIFEST),
     "previous": "default r1\n",
     "release-files": f"release default\nrecord {'0' * 64}\ndiffers 1 2 ./lib/a.so\n",
+    "memory-limit": "34359738368\n",
     "sve": "32\n",
     "device-tree": "model: NVIDIA Jetson Orin\ncompatible: nvidia,tegra234\n",
     "mig": "0, A100, Enabled\nGPU 0: A100\n  MIG 1g.10gb     Device  0: (UUID: MIG-0)\n",

@@ -379,6 +379,24 @@ def test_the_current_releases(tmp_path: Path) -> None:
     assert "release" not in run(tmp_path / "elsewhere")
 
 
+def test_the_memory_limit_is_the_least_of_all_cgroups_above(tmp_path: Path) -> None:
+    for folder, limit in (("", None), ("user.slice", "8589934592"), ("user.slice/s", "max")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        if limit:
+            (tmp_path / folder / "memory.max").write_text(f"{limit}\n")
+    own = tmp_path / "own"
+    script = SCRIPT.replace("own_cgroups=/proc/self/cgroup", f"own_cgroups={own}")
+    script = script.replace("cgroups=/sys/fs/cgroup", f"cgroups={tmp_path}")
+    own.write_text("0::/user.slice/s\n")
+    assert run(tmp_path, script=script)["memory-limit"] == "8589934592\n"
+    (tmp_path / "memory/a").mkdir(parents=True)
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("9223372036854771712\n")  # no limit
+    own.write_text("9:memory:/a\n")
+    assert "memory-limit" not in run(tmp_path, script=script)
+    (tmp_path / "memory/a/memory.limit_in_bytes").write_text("1073741824\n")
+    assert run(tmp_path, script=script)["memory-limit"] == "1073741824\n"
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_release_that_a_rollback_would_switch_to(shell: str, tmp_path: Path) -> None:
     if not shutil.which(shell.split(maxsplit=1)[0]):

@@ -153,6 +153,40 @@ def test_gpus_get_the_kernels_that_are_theirs_alone(version: str, sms: str, list
     assert said["TORCH_CUDA_ARCH_LIST"] == listed
 
 
+@pytest.mark.parametrize(
+    ("package", "version", "sms", "listed"),
+    [
+        ("torch", "2.14.1", "8.6 9.0", "8.6;9.0+PTX"),
+        ("torch", "2.14.1", "9.0 12.1", "9.0;12.1a;12.1+PTX"),  # no other SM runs PTX of 12.1a
+        ("torchvision", "0.29.0", "8.6 9.0", "8.6;9.0+PTX"),
+        ("torchaudio", "2.14.0", "8.6", "8.6+PTX"),
+        ("flash-attn", "2.8.3", "8.0 9.0", "8.0;9.0+PTX"),
+    ],
+)
+def test_cuda_ptx_adds_ptx_of_the_newest_sm(
+    package: str, version: str, sms: str, listed: str
+) -> None:
+    recipe, job = asked(package, version, "avx2", cuda="13.0", sms=sms)
+    said = render_environment(recipe, _with_ptx(job))
+    assert said["TORCH_CUDA_ARCH_LIST"] == listed
+
+
+def test_cuda_ptx_reaches_cmake() -> None:
+    recipe, job = asked("llama-cpp-python", "0.3.9", "avx2", cuda="13.0", sms="8.6 9.0")
+    assert "CMAKE_CUDA_ARCHITECTURES='86-real;90-real'" in _cmake(recipe, job)
+    # CMake compiles a number without a suffix to machine code and to PTX.
+    assert "CMAKE_CUDA_ARCHITECTURES='86-real;90'" in _cmake(recipe, _with_ptx(job))
+
+
+def _with_ptx(job: Job) -> Job:
+    target = job.target.model_copy(update={"ptx": job.target.sms[-1]})
+    return job.model_copy(update={"target": target})
+
+
+def _cmake(recipe: Recipe, job: Job) -> str:
+    return render_environment(recipe, job)["CMAKE_ARGS"]
+
+
 def test_torch_without_a_gpu_has_nothing_of_cuda() -> None:
     recipe, job = asked("torch", "2.13.0")
     said = render_environment(recipe, job)
@@ -357,6 +391,39 @@ def test_a_second_try_finds_the_objects_of_the_first(name: str, version: str) ->
     """Both backends make a folder of a random name where none is named."""
     recipe, job = asked(name, version)
     assert render_settings(recipe, job)["build-dir"] == "build/fleetbuild"
+
+
+def test_build_blas_chooses_openblas_for_torch_on_x86() -> None:
+    recipe, job = _with_blas("torch", "2.13.0", "x86-64-v2", "openblas")
+    said = render_environment(recipe, job)
+    assert said["BLAS"] == "OpenBLAS"
+    assert not {"USE_STATIC_MKL", "INTEL_MKL_DIR"} & said.keys()
+    assert "mkl" not in " ".join(render_requirements(recipe, job))
+    assert "OpenBLAS" in render_libraries(recipe, job)["openblas"]
+    for blas in (None, "mkl"):
+        recipe, job = _with_blas("torch", "2.13.0", "x86-64-v2", blas)
+        assert render_environment(recipe, job)["BLAS"] == "MKL"
+        assert "openblas" not in render_libraries(recipe, job)
+
+
+def test_build_blas_chooses_mkl_for_numpy() -> None:
+    recipe, job = _with_blas("numpy", "2.3.5", "avx2", "mkl")
+    files = render_files(recipe, job)
+    assert "blas = 'mkl-sdl'\nlapack = 'mkl-sdl'\n" in files["target.ini"]
+    assert "scipy-openblas.pc" not in files
+    assert render_requires(recipe, job) == ("mkl<2025,>=2024.2",)
+    needed = render_requirements(recipe, job)
+    assert "mkl<2025,>=2024.2" in needed
+    assert "scipy-openblas32" not in needed
+    said = render_environment(recipe, job)
+    assert said["LDFLAGS"] == "-Wl,-rpath,$ORIGIN/../../../.."
+    assert said["PKG_CONFIG_PATH"] == FILES
+    assert f"-L{VENV}/lib,-l:libmkl_rt.so.2" in files["mkl-sdl.pc"]
+
+
+def _with_blas(package: str, version: str, isa: str, blas: str | None) -> tuple[Recipe, Job]:
+    recipe, job = asked(package, version, isa)
+    return recipe, job.model_copy(update={"target": job.target.model_copy(update={"blas": blas})})
 
 
 def test_numpy_has_its_targets_loops_alone_and_openblas_beside_it() -> None:

@@ -96,7 +96,7 @@ def test_many_nodes_are_a_few_lines() -> None:
     ]
     told = [line for lines in said for line in lines]
     assert len(told) <= 200 / PACE
-    assert told[0] == "g: n30 active, [30/200] nodes"
+    assert told[0] == "g: n30 active, 30 of 200 nodes"
 
 
 def test_nodes_that_fail_for_one_reason_share_a_line_that_names_the_log() -> None:

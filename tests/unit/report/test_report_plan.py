@@ -66,7 +66,7 @@ def plan(**more: Any) -> Plan:
 def test_heading() -> None:
     assert report.heading(plan(), 1.62) == "11 nodes probed in 1.6 s · hnswlib 0.8.0"
     assert report.heading(plan(), 1.62, 12.2) == (
-        "11 nodes probed in 1.6 s, planned in 12 s · hnswlib 0.8.0"
+        "11 nodes probed in 1.6 s, resolved and planned in 12 s · hnswlib 0.8.0"
     )
     assert report.heading(plan(facts_source="captures"), 1) == (
         "11 nodes from captures · hnswlib 0.8.0"

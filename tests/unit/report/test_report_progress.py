@@ -9,7 +9,8 @@ import pytest
 from fleetbuild.models import Event
 from fleetbuild.report import Output, progress
 from fleetbuild.report.board import Board
-from fleetbuild.report.progress import listening, rows, shortened, waiting
+from fleetbuild.report.progress import listening, rows, waiting
+from fleetbuild.report.text import shortened
 
 GROUP = "cpu-avx2-cp311"
 

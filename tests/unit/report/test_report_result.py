@@ -74,9 +74,9 @@ def test_the_end_says_where_things_are_and_what_comes_next() -> None:
     assert next_command(PLAN, result, state) == "Next: fleetbuild status inv.yml"
     gone = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="unreachable"),))
     assert next_command(PLAN, gone, state) == (
-        "Next: fix the errors above, then run: fleetbuild plan inv.yml"
+        "Next: fix the error above, then run fleetbuild plan inv.yml"
     )
-    again = "Next: fix the errors above, then run: fleetbuild apply"
+    again = "Next: fix the error above, then run again: fleetbuild apply"
     planned = PLAN.model_copy(update={"nodes": {"n1": PlannedNode(state="ok")}})
     assert next_command(planned, gone, state) == again
     failed = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="build_failed"),))

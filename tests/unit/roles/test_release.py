@@ -58,7 +58,7 @@ def test_going_back_goes_further_each_time(release: ModuleType, root: Any) -> No
     assert root.serving() == "c"
     assert release.go_back(root, False) == {"changed": True, "release_id": "a", "previous": "c"}
     assert root.serving() == "a"
-    with pytest.raises(release.Problem, match="no earlier verified and undamaged release"):
+    with pytest.raises(release.Problem, match="no earlier release that is verified and undamaged"):
         release.go_back(root, False)
 
 

@@ -98,7 +98,7 @@ def test_a_wheel_without_dist_info_is_refused(stamp_wheel: ModuleType, tmp_path:
     path = tmp_path / "a-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr("a.py", "")
-    with pytest.raises(stamp_wheel.StampError, match=r"has one \.dist-info folder, this one has 0"):
+    with pytest.raises(stamp_wheel.StampError, match=r"has 0 \.dist-info folders instead of one"):
         stamp_wheel.stamp(str(path), "1.0+x", str(tmp_path))
 
 

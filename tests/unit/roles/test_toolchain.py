@@ -23,7 +23,7 @@ def test_one_that_does_not_end_is_ended_and_told(
 ) -> None:
     monkeypatch.setattr(installs, "PATIENCE", 0.2)
     problem = installs.install("odd", ["sleep 60 & sleep 60"])
-    assert problem == "/bin/sh did not end within 0.2 s: see what holds it up there."
+    assert problem == "/bin/sh did not end within 0.2 s: find out what blocks it."
 
 
 def test_its_last_words_are_the_problem(installs: ModuleType) -> None:

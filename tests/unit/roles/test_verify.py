@@ -21,8 +21,10 @@ from fleetbuild.hardware.gpus import SMS
 from tests.factories.role_modules import ROLES, plugin
 
 ROLE = ROLES / "verify_wheel"
-ROWS = yaml.safe_load((ROLE / "vars/main/ailments.yml").read_text())["verify_wheel_ailments"]
-AILMENTS = [row for row in ROWS if "run" in row["during"]]
+ROWS = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())[
+    "verify_wheel_known_failures"
+]
+KNOWN_FAILURES = [row for row in ROWS if "run" in row["during"]]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def verify(checks: ModuleType) -> ModuleType:
 
 def about(*snippets: str, **changes: Any) -> dict[str, Any]:
     told = {"imports": [], "checks": [*snippets], "timeout": 30, "features": []}
-    return {**told, "ailments": AILMENTS, **changes}
+    return {**told, "known_failures": KNOWN_FAILURES, **changes}
 
 
 @pytest.fixture
@@ -187,7 +189,7 @@ def test_the_sanity_check_tells_what_there_is(verify: ModuleType, release: Path)
     assert lines[1] == "made for  sm86-avx-cp311: avx, SM 8.6"
     assert lines[2] == "holds     demo 1.0+cu130.sm86.avx, numpy 2.4.0"
     assert lines[3].startswith("CPU       ")
-    assert lines[3].endswith(": has what avx asks for")
+    assert lines[3].endswith(": has all features of avx")
     assert lines[4:] == [
         "GPU 0     NVIDIA GeForce RTX 3060, SM 8.6, driver 550.54.14",
         "ok        import json",
@@ -272,7 +274,7 @@ def test_where_nvidia_smi_knows_no_sms_the_cuda_driver_tells_them(
 
 def test_a_driver_that_tells_no_sms_is_said_to(verify: ModuleType, release: Path) -> None:
     done = sanity(verify, release, about(), says=OLD_DRIVER)
-    assert "GPU 0     RTX 3060, whose SM this driver does not tell, driver 470.2" in done.stdout
+    assert "GPU 0     RTX 3060, SM unknown to this driver, driver 470.2" in done.stdout
     assert done.returncode == 0
 
 

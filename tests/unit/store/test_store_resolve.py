@@ -47,6 +47,22 @@ def settings(files, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("variant", "package"), [("cpu", "torch"), ("cu130", "torchvision"), (None, "torch")]
+)
+def test_torch_is_asked_for_on_pytorchs_index_of_the_request(
+    settings, monkeypatch, variant, package
+):
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    request = request_for(package).model_copy(update={"pytorch": variant})
+    offline = {k: v for k, v in settings.environment.items() if k != "UV_NO_INDEX"}
+    answer = resolve(request, IndexSettings(offline))
+    assert answer.offline
+    address = f"https://download.pytorch.org/whl/{variant}/{package}/"
+    assert (address in answer.problem) is (variant is not None)
+
+
+@pytest.mark.parametrize(
     ("arch", "libc", "tag"),
     [
         ("x86_64", "glibc 2.17", "manylinux_2_17_x86_64"),
@@ -72,7 +88,7 @@ def test_a_source_is_located_without_its_dependencies(settings, files):
 
 def test_a_source_whose_requirements_are_not_known_is_not_resolved(settings):
     answer = resolve(request_for("pkg==1.0", sources=("pkg",)), settings)
-    assert answer.problem == "What pkg requires at run time is not known."
+    assert answer.problem == "The run-time requirements of pkg are unknown."
     assert "recipe" in answer.fix
 
 

@@ -98,7 +98,10 @@ LOCK = '[[package]]\nname = "libc"\nsource = "registry+https://index.example.org
     [
         ({"Cargo.lock": LOCK}, True),
         ({"python/Cargo.lock": LOCK}, True),
-        ({"Cargo.lock": LOCK, ".cargo/config.toml": "[source.crates-io]\nreplace-with = 'v'"}, False),
+        (
+            {"Cargo.lock": LOCK, ".cargo/config.toml": "[source.crates-io]\nreplace-with = 'v'"},
+            False,
+        ),
         ({"Cargo.lock": LOCK, ".cargo/config.toml": "[build]\nrustflags = []"}, True),
         ({"Cargo.lock": '[[package]]\nname = "own"\n'}, False),
     ],

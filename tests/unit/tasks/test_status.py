@@ -1,9 +1,11 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, ManifestWheel, NodeResult, NodeStatus, Result
+from fleetbuild.state.directory import StateDir
 from fleetbuild.tasks.status import compare_releases, with_labels
 from tests.factories.fleets import facts
 
@@ -21,9 +23,9 @@ LEFT = Result(
 
 def one(found: Facts | None, last: Result | None = LEFT) -> NodeStatus:
     known = {"a": found} if found else {}
-    return compare_releases(["a"], known, release="default", last=last, probed={"a": "2026-01-01"})[
-        "a"
-    ]
+    left = {node.node: node for node in last.nodes} if last else {}
+    ages = {"a": "2026-01-01"}
+    return compare_releases(["a"], known, release="default", left=left, probed=ages)["a"]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,41 @@ def test_a_rollback_by_fleetbuild_is_not_drift() -> None:
     assert (status.drift, status.sentence) == ("none", "It was rolled back to this release.")
     other = MANIFEST.model_copy(update={"id": "r2"})
     assert "a rollback left r1" in one(facts("avx", release={"default": other}), result).sentence
+
+
+def test_a_node_that_a_later_apply_did_not_reach_is_still_known(tmp_path: Path) -> None:
+    """A wiped node is drift, also if the last apply was about other nodes or another release."""
+    state = StateDir(tmp_path)
+    state.save_result(LEFT, started="1", release="default")
+    away = NodeResult(node="a", state="unreachable")
+    state.save_result(Result(plan_digest="e", nodes=(away,)), started="2", release="default")
+    other = NodeResult(node="a", group="g", state="installed", release_id="r7")
+    state.save_result(Result(plan_digest="f", nodes=(other,)), started="3", release="tools")
+    saved = state.last_result()
+    assert saved
+    left = saved.left_there("default")
+    assert left["a"].release_id == "r1"
+    assert saved.left_there("tools")["a"].release_id == "r7"
+    there = {"a": facts("avx")}
+    status = compare_releases(["a"], there, release="default", left=left, probed={})["a"]
+    assert (status.drift, status.sentence) == (
+        "missing", "The last apply left release r1, but no release is there now.",
+    )  # fmt: skip
+    back = NodeResult(node="a", group="g", state="rolled_back", release_id="r0")
+    state.amend_result({"a": back}, started="4", release="default")
+    amended = state.last_result()
+    assert amended
+    assert amended.left_there("default") == {"a": back}
+    assert amended.left_there("tools")["a"].release_id == "r7"
+
+
+def test_a_damaged_release_is_drift_whoever_installed_it() -> None:
+    damaged = facts("avx", release={"default": MANIFEST}, damaged={"default": "x.so is missing"})
+    for last in (LEFT, None):
+        status = one(damaged, last)
+        assert (status.drift, status.sentence) == (
+            "damaged", "Its release is damaged: x.so is missing.",
+        )  # fmt: skip
 
 
 def test_a_release_that_is_gone_is_missing() -> None:

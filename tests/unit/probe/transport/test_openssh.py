@@ -122,7 +122,7 @@ def test_what_ssh_says_becomes_a_sentence(complaint: bytes, reason: str) -> None
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer(1, b"", b"sudo: a password is required"), "sudo wants a password"),
+        (Answer(1, b"", b"sudo: a password is required"), "sudo needs a password"),
         (
             Answer(1, b"", b"Sorry, try again.\nsudo: no password was provided"),
             "refused the become",
@@ -226,3 +226,31 @@ def test_questions_in_a_servers_own_words_need_an_openssh_that_says_who_asks(
     one = login(ssh_executable=program, password="x")
     said = ProgramTransport(one, {}).run(b"", (), Deadline(5)).out.decode().splitlines()
     assert ("KbdInteractiveAuthentication=no" not in said) == allowed
+
+
+def test_a_login_by_key_that_failed_names_the_key(tmp_path: Path) -> None:
+    said = b"u@h: Permission denied (publickey)."
+
+    def problem(key: str | None) -> NoAnswer:
+        found = ssh_problem(said, Login(host="h", user="u", key_file=key))
+        assert found
+        return found
+
+    missing = problem(str(tmp_path / "nokey"))
+    assert "nokey cannot be read: No such file or directory" in missing.reason
+    assert "ansible_ssh_private_key_file" in missing.fix
+    (tmp_path / "key").touch()
+    refused = problem(str(tmp_path / "key"))
+    assert f"does not accept the key {tmp_path}/key (publickey)" in refused.reason
+    assert "authorized_keys" in refused.fix
+    assert "no key of ~/.ssh" in problem(None).reason
+
+
+def test_a_changed_host_key_names_the_file_that_holds_the_old_one() -> None:
+    said = (
+        b"@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n"
+        b"Offending ED25519 key in /srv/known hosts:7\nHost key verification failed."
+    )
+    found = ssh_problem(said, Login(host="h", port=2222))
+    assert found
+    assert found.fix.endswith("ssh-keygen -f '/srv/known hosts' -R '[h]:2222'")

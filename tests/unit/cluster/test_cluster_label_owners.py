@@ -1,4 +1,4 @@
-"""What is left where another way of labelling takes over: it goes, or the command that takes it."""
+"""A change of kubernetes.labels removes what the former owner left, or names the command."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Hardware classes for schedulers and autoscalers: DRA, Kueue, node pools, image compatibility."""

@@ -1,0 +1,1 @@
+"""Tests on a machine with an NVIDIA GPU, with what a bundle carries along and no network."""

@@ -1,0 +1,110 @@
+"""Pack what tests/gpu needs on a machine without a network: `python -m tests.gpu.bundle FILE`.
+
+In: this checkout, and a package index. Out: a tar of wheels, two sources and run.sh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from fleetbuild.models import TargetLibc
+from fleetbuild.planning import LockRequest
+from fleetbuild.store import Store, index_settings
+from fleetbuild.store.resolve import locate
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 64 << 20
+# What builds ask for on that machine, which has torch, triton and nvcc.
+BUILD = ["setuptools<82", "wheel", "ninja", "packaging", "psutil", "pip>=25.1"]
+SOURCES = {"torch-scatter": "2.1.2"}
+RUN = """\
+#!/bin/bash
+# Runs tests/gpu here, with nothing from a network: bash run.sh [pytest's arguments]
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+export PIP_NO_INDEX=1 PIP_FIND_LINKS="$here/wheels" PIP_DISABLE_PIP_VERSION_CHECK=1
+export FLEETBUILD_GPU_WHEELS="$here/wheels" FLEETBUILD_GPU_PYTHON="${PYTHON:-$(command -v python3)}"
+[ -x "$here/venv/bin/python" ] || "$FLEETBUILD_GPU_PYTHON" -m venv "$here/venv"
+"$here/venv/bin/python" -m pip install --quiet fleetbuild pytest
+cd "$here"
+# The machine's own Python comes first: it is the one that wheels are built for.
+export PATH="$PATH:$here/venv/bin" PYTHONPATH="$here"
+pytest=(-m pytest -c /dev/null --rootdir "$here" -p no:cacheprovider -v -rs)
+exec "$here/venv/bin/python" "${pytest[@]}" tests/gpu "$@"
+"""
+
+
+def make(file: Path, python: str) -> int:
+    """Write the bundle for this Python, such as 3.12; return its size."""
+    with tempfile.TemporaryDirectory() as scratch:
+        wheels = Path(scratch, "wheels")
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, ROOT])
+        (fleetbuild,) = wheels.glob("fleetbuild-*.whl")
+        platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 28, 34)]
+        platforms += ["--platform=manylinux2014_x86_64"]
+        target = ["--only-binary=:all:", f"--python-version={python}", *platforms]
+        _run([*pip, "download", "--dest", wheels, *target, fleetbuild, "pytest", *BUILD])
+        for name, version in SOURCES.items():
+            shutil.copy(_sdist(name, version, python, Path(scratch, "store")), wheels)
+        with tarfile.open(file, "w") as tar:
+            tar.add(wheels, "wheels")
+            for name in ("tests/__init__.py", "tests/gpu", "tests/cuda_extension"):
+                tar.add(ROOT / name, name, filter=_without_caches)
+            script = Path(scratch, "run.sh")
+            script.write_text(RUN)
+            tar.add(script, "run.sh")
+    return file.stat().st_size
+
+
+def _sdist(name: str, version: str, python: str, folder: Path) -> Path:
+    """Fetch an sdist without running its setup.py, which imports torch."""
+    store = Store(folder, index_settings([], ROOT))
+    request = LockRequest(
+        requirements=(f"{name}=={version}",),
+        sources=(name,),
+        python_version=f"{python}.0",
+        python=f"cp{python.replace('.', '')}",
+        arch="x86_64",
+        libc=TargetLibc(family="glibc", floor="2.36"),
+    )
+    return store.fetch(locate(request, store.settings).sources[0])
+
+
+def _without_caches(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if "__pycache__" in member.name else member
+
+
+def _run(command: list[object]) -> None:
+    subprocess.run([str(each) for each in command], check=True)
+
+
+def main() -> int:
+    """Write a bundle and say how large it is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--python", default="3.12", help="that machine's Python")
+    arguments = parser.parse_args()
+    arguments.file.parent.mkdir(parents=True, exist_ok=True)
+    if shutil.which("git") is None:
+        print("git is not installed: the package takes its version from it", file=sys.stderr)  # noqa: T201
+        return 2
+    size = make(arguments.file, arguments.python)
+    print(  # noqa: T201
+        f"{arguments.file}: {size / (1 << 20):.0f} MB. Unpack it on the machine with the GPU, then "
+        "run: bash run.sh"
+    )
+    if size > LIMIT:
+        print(f"That is more than {LIMIT >> 20} MB.", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""A GPU that is there: probed, built for, computed on, and refused a wheel for another one.
+
+`make test-gpu` runs these where nvidia-smi answers. A machine without a network runs them from the
+bundle of `make gpu-bundle`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fleetbuild
+from fleetbuild.hardware.cuda import runs_on
+from tests.gpu.installed import wheel_of, with_requirements
+
+EXTENSION = Path(__file__).parents[1] / "cuda_extension"
+PYTHON = os.environ.get("FLEETBUILD_GPU_PYTHON", shutil.which("python3") or sys.executable)
+RECIPE = """
+name: cuda-saxpy
+packages: [cuda-saxpy]
+rungs: [x86-64, x86-64-v2, avx, avx2, avx512]
+cuda: true
+requires: []
+environment:
+  TORCH_CUDA_ARCH_LIST: "{{ sms | join(';') }}"
+checks:
+  - |
+    # It computes on the GPU
+    import cuda_saxpy
+    assert cuda_saxpy.saxpy(2, [1, 2], [3, 4]) == [5, 8]
+"""
+
+
+def ask(query: str) -> list[str]:
+    """What nvidia-smi says of each GPU; nothing if it does not answer."""
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except OSError:
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+SMS = ask("compute_cap")
+NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+pytestmark = pytest.mark.skipif(not SMS, reason="no NVIDIA GPU here: nvidia-smi does not answer")
+with_nvcc = pytest.mark.skipif(NVCC is None, reason="no nvcc here")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for one run, with an inventory of this machine, on an index of local files."""
+    monkeypatch.chdir(tmp_path)
+    if wheels := os.environ.get("FLEETBUILD_GPU_WHEELS"):
+        monkeypatch.setenv("UV_NO_INDEX", "1")
+        monkeypatch.setenv("UV_FIND_LINKS", wheels)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "cuda-saxpy.yml").write_text(RECIPE)
+    inventory(tmp_path)
+    return tmp_path
+
+
+def inventory(site: Path, **more: object) -> None:
+    hosts = {"gpu": {"ansible_connection": "local", "fleetbuild_python": PYTHON, **more}}
+    (site / "inventory.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
+
+
+def apply(site: Path, packages: list[str], **more: object) -> subprocess.CompletedProcess[str]:
+    config = {"packages": packages, "install": {"path": str(site / "opt")}, **more}
+    (site / "fleetbuild.yml").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "fleetbuild", "apply", "inventory.yml", "--yes"]
+    done = subprocess.run(
+        command, cwd=site, capture_output=True, text=True, check=False, timeout=3000
+    )
+    print(done.stdout, done.stderr)  # noqa: T201 (the transcript of docs/verified.md)
+    return done
+
+
+def built(site: Path, name: str) -> Iterator[Path]:
+    return (site / ".fleetbuild" / "store").rglob(f"{name}-*.whl")
+
+
+def test_the_probe_reads_what_the_driver_says(site: Path) -> None:
+    captures = Path(os.environ.get("OUT", site)) / "captures"
+    facts = fleetbuild.Fleet("inventory.yml").probe()["gpu"]
+    assert set(facts.sms) == set(SMS)
+    assert {facts.driver} == set(ask("driver_version"))
+    assert [gpu.name for gpu in facts.gpus if gpu.sm] == ask("name")
+    split = [index for index, mode in enumerate(ask("mig.mode.current")) if mode == "Enabled"]
+    assert bool(split) == any("MIG" in warning for warning in facts.warnings)
+    command = [sys.executable, "-m", "fleetbuild", "facts", "inventory.yml", "--save", captures]
+    done = subprocess.run(command, cwd=site, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    again = fleetbuild.Fleet("inventory.yml").probe(captures=captures)["gpu"]
+    assert (again.sms, again.gpus, again.driver) == (facts.sms, facts.gpus, facts.driver)
+
+
+@with_nvcc
+def test_an_extension_is_built_for_this_gpu_and_computes_on_it(site: Path) -> None:
+    done = apply(site, [f"cuda-saxpy @ {EXTENSION}"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = built(site, "cuda_saxpy")
+    assert set(fleetbuild.audit_wheel(wheel).sms) == set(SMS)
+    said = subprocess.run(
+        [site / "opt/current/bin/fleetbuild-sanity"], capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stdout
+
+
+@with_nvcc
+def test_a_wheel_for_another_gpu_is_refused_before_it_serves(site: Path) -> None:
+    other = next(sm for sm in ("8.6", "7.5") if not any(runs_on(sm, here) for here in SMS))
+    inventory(site, fleetbuild_sms=[other])
+    done = apply(site, [f"cuda-saxpy @ {EXTENSION}"])
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 7, said
+    assert "No kernel image: the wheel has no code for a GPU of gpu" in said
+    assert not (site / "opt/current").exists()
+
+
+@pytest.fixture
+def with_torch(site: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The torch that this machine's Python has, as wheels; returns its version."""
+    if os.path.realpath(PYTHON) != os.path.realpath(sys.executable):
+        script = "import torch; print(torch.__version__)"
+        asked = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=False)
+        if asked.returncode:
+            pytest.skip(f"{PYTHON} has no torch")
+        paths = subprocess.run(
+            [PYTHON, "-c", "import sys; print('\\n'.join(filter(None, sys.path)))"],
+            capture_output=True, text=True, check=True,
+        ).stdout.split()  # fmt: skip
+        for path in paths:
+            monkeypatch.syspath_prepend(path) if "-packages" in path else None
+    folder = site / "torch"
+    folder.mkdir()
+    for distribution in with_requirements("torch"):
+        wheel_of(distribution, folder)
+    links = f"{folder} {os.environ.get('FLEETBUILD_GPU_WHEELS', '')}".strip()
+    monkeypatch.setenv("UV_FIND_LINKS", links)
+    (wheel,) = folder.glob("torch-*.whl")
+    return wheel.name.split("-")[1]
+
+
+@with_nvcc
+def test_torch_scatter_is_built_against_the_torch_that_is_there(
+    site: Path, with_torch: str
+) -> None:
+    packages = [f"torch=={with_torch}", "torch-scatter==2.1.2"]
+    done = apply(site, packages, build={"policy": "auto"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = built(site, "torch_scatter")
+    assert set(fleetbuild.audit_wheel(wheel).sms) == set(SMS)
+
+
+def test_torch_compile_computes_on_the_gpu() -> None:
+    script = (
+        "import torch\n"
+        "def f(a, b): return torch.nn.functional.gelu(a) * b + 1\n"
+        "a, b = torch.randn(2, 1024, device='cuda')\n"
+        "assert torch.allclose(torch.compile(f)(a, b), f(a, b), atol=1e-3)\n"
+    )
+    asked = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False)
+    if asked.returncode:
+        pytest.skip(f"{PYTHON} has no torch")
+    done = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

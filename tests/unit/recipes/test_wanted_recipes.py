@@ -1,0 +1,110 @@
+"""The recipes that people wait for: what each says for a target."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetbuild.recipes import (
+    Job,
+    find_recipe,
+    patches_for,
+    render_environment,
+    render_not_buildable,
+    render_settings,
+)
+from tests.factories.plans import make_target
+
+
+def job(package: str, version: str, isa: str, *, cuda: str | None = None, sms: str = "",
+        torch: str = "2.13.0") -> Job:  # fmt: skip
+    target = make_target(isa, "2.28", sms=tuple(sms.split()))
+    return Job(package=package, version=version, target=target, cuda=cuda, flags="-mtarget",
+               against={"torch": torch})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("isa", "avx512", "bf16"), [("avx2", "OFF", "OFF"), ("avx512", "ON", "OFF"),
+                                ("avx512bf16", "ON", "ON"), ("armv8", None, None)]
+)  # fmt: skip
+def test_bitsandbytes_leaves_nothing_to_the_compiler(isa, avx512, bf16):
+    settings = render_settings(find_recipe("bitsandbytes"), job("bitsandbytes", "0.50.1", isa))
+    assert settings["cmake.define.COMPUTE_BACKEND"] == "cpu"
+    assert settings.get("cmake.define.HAS_AVX512F_FLAG") == avx512
+    assert settings.get("cmake.define.HAS_AVX512BF16_FLAG") == bf16
+    assert "cmake.define.COMPUTE_CAPABILITY" not in settings
+
+
+def test_bitsandbytes_has_code_for_the_sms_of_the_target():
+    asked = job("bitsandbytes", "0.50.1", "avx2", cuda="12.6", sms="7.5 8.6")
+    settings = render_settings(find_recipe("bitsandbytes"), asked)
+    assert settings["cmake.define.COMPUTE_BACKEND"] == "cuda"
+    assert settings["cmake.define.COMPUTE_CAPABILITY"] == "75;86"
+
+
+@pytest.mark.parametrize(
+    ("isa", "baseline"),
+    [
+        ("x86-64", "SSE2"),
+        ("avx", "SSE3;SSSE3;SSE4_1;POPCNT;SSE4_2;AVX"),
+        ("avx2", "SSE3;SSSE3;SSE4_1;POPCNT;SSE4_2;AVX;FP16;AVX2;FMA3"),
+        ("armv8", "NEON"),
+        ("armv8.2", "NEON_DOTPROD;NEON_FP16"),
+    ],
+)
+def test_opencv_has_the_baseline_of_the_target_and_nothing_above_it(isa, baseline):
+    recipe = find_recipe("opencv-python")
+    arguments = render_environment(recipe, job("opencv-python", "4.12.0.88", isa))["CMAKE_ARGS"]
+    assert f"-DCPU_BASELINE='{baseline}' -DCPU_DISPATCH= " in arguments
+
+
+@pytest.mark.parametrize(
+    ("isa", "width"), [("avx", "__SCALAR__"), ("avx2", "__AVX256__"), ("avx512", "__AVX512__")]
+)
+def test_deepspeed_takes_the_vector_width_of_the_target(isa, width):
+    recipe = find_recipe("deepspeed")
+    asked = job("deepspeed", "0.19.8", isa)
+    assert render_environment(recipe, asked)["FLEETBUILD_SIMD"] == f"-D{width}"
+    assert [patch.file for patch in patches_for(recipe, asked)] == ["deepspeed-cpu.patch"]
+
+
+def test_orjson_chooses_no_code_at_run_time_below_avx2():
+    recipe = find_recipe("orjson")
+    names = [[p.file for p in patches_for(recipe, job("orjson", "3.9.7", isa))]
+             for isa in ("avx", "avx2")]  # fmt: skip
+    assert names == [["orjson-no-dispatch.patch"], []]
+
+
+@pytest.mark.parametrize("package", ["orjson", "tokenizers", "polars-runtime-32"])
+def test_rust_packages_get_rustcs_flags_and_ask_for_cargo(package):
+    recipe = find_recipe(package)
+    environment = render_environment(recipe, job(package, "1.0", "avx2"))
+    assert "+avx2" in environment["RUSTFLAGS"]
+    assert environment["CARGO_NET_OFFLINE"] == "true"
+    assert "cargo" in recipe.tools
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "pyarrow", "vllm"])
+def test_what_cannot_be_built_says_why(package):
+    assert render_not_buildable(find_recipe(package), job(package, "1.0", "avx2"))
+
+
+@pytest.mark.parametrize(
+    ("version", "torch", "patches", "buildable"),
+    [
+        ("2.8.3", "2.12.0", [], True),
+        ("2.8.3.post2", "2.13.0", ["flash-attn-cxx20.patch"], True),
+        ("2.8.1", "2.14.0", ["flash-attn-cxx20.patch"], True),
+        ("2.8.0.post2", "2.14.0", ["flash-attn-cxx20-older.patch"], True),
+        ("2.7.3", "2.13.0", ["flash-attn-cxx20-older.patch"], True),
+        ("2.6.3", "2.13.0", [], False),
+        ("2.6.3", "2.6.0", [], True),
+        ("2.8.4", "2.14.0", [], True),
+    ],
+)
+def test_flash_attention_is_compiled_as_cxx20_against_a_torch_that_asks_for_it(
+    version, torch, patches, buildable
+):
+    recipe = find_recipe("flash-attn")
+    asked = job("flash-attn", version, "avx2", cuda="12.8", sms="8.0", torch=torch)
+    assert [patch.file for patch in patches_for(recipe, asked)] == patches
+    assert (not render_not_buildable(recipe, asked)) is buildable
