@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.models import Config, Inventory
+from fleetbuild.text import is_nested_deeply
 
 FILE_NAME = "fleetbuild.yml"
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
@@ -57,6 +58,10 @@ def parse_config(text: str, source: str = FILE_NAME) -> Config:
 
 def parse_yaml(text: str, source: str, error: type[FleetbuildError]) -> Any:
     """Return the document in this YAML text; a mistake is reported with its line."""
+    if is_nested_deeply(text):
+        raise error(
+            f"{source} has more than 100 brackets open at once.", "Close them, or write blocks."
+        )
     try:
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as problem:

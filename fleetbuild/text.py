@@ -26,6 +26,16 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d{1,9}", version, re.ASCII))
 
 
+def is_nested_deeply(text: str, limit: int = 100) -> bool:
+    """Return whether more brackets than this are open at once: YAML readers take their square."""
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        if depth > limit:
+            return True
+    return False
+
+
 def clean(text: object, *, limit: int = 2000) -> str:
     """Return text without control characters: nodes must not move the cursor or reverse a line."""
     plain = _ESCAPES.sub("", str(text)[: limit * 2])

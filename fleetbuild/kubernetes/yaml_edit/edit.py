@@ -16,6 +16,7 @@ from fleetbuild.kubernetes.yaml_edit.dump import Note
 from fleetbuild.kubernetes.yaml_edit.insert import CannotSpliceError, Path, put
 from fleetbuild.kubernetes.yaml_edit.parse import read
 from fleetbuild.models import PlannedGroup
+from fleetbuild.text import is_nested_deeply
 
 # The place of the pod in each kind of workload that has one; see pod_templates() for the others.
 _TEMPLATES: dict[str, Path] = {
@@ -45,6 +46,10 @@ def pod_templates(document: Mapping[str, Any]) -> list[Path]:
 
 def workloads(name: str, text: str) -> list[int]:
     """Return the indexes of the documents with pods; refuse a file without any."""
+    if is_nested_deeply(text):
+        raise UsageError(
+            f"{name} has more than 100 brackets open at once", "close them, or write blocks"
+        )
     try:
         documents = read(text)
     except (yaml.YAMLError, RecursionError) as problem:
