@@ -44,8 +44,8 @@ from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.tasks.publish.export import release_files
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
+from fleetbuild.tasks.publish.export import release_files
 from fleetbuild.tasks.verify import Checks
 
 # A busy node answers later than an idle one: it gets this many times a probe's deadline.
