@@ -10,12 +10,10 @@ import typer
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
 
-Folder = Annotated[
-    str, typer.Argument(metavar="[DIR | recipe]", help="Where to write; or the word recipe.")
-]
+Folder = Annotated[str, typer.Argument(metavar="DIR", help="Where to write; or the word recipe.")]
 Package = Annotated[
     str | None,
-    typer.Argument(metavar="[PACKAGE]", help="After recipe: NAME, NAME==VERSION, or NAME @ PATH."),
+    typer.Argument(metavar="PACKAGE", help="After recipe: NAME, NAME==VERSION, or NAME @ PATH."),
 ]
 
 

@@ -64,7 +64,9 @@ def check(
             run.out.document({"format_version": "1.0", "removed": removed})
         elif removed:
             run.out.say(*(f"Damaged and removed: {path}" for path in removed))
-            run.out.say("Next: fleetbuild plan INVENTORY; what is needed is built or fetched again")
+            run.out.say(
+                "Next: fleetbuild plan INVENTORY builds or fetches them again if they are needed"
+            )
         else:
             run.out.say("Every wheel and download is intact.")
         run.exit_code = 7 if removed else 0

@@ -54,7 +54,7 @@ _AS_GPUS = (
 )
 _GPU_CLASSES = ("0300", "0302")  # of labels, as NFD comes
 _NVIDIA = "10de"
-_LONGEST = 200  # of what is told; names and values of labels are shorter
+_LONGEST = 200  # characters of a name or value that a message quotes
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9}
 _QUANTITY = re.compile(r"(\d{1,18})(m|Ki|Mi|Gi|Ti|k|M|G)?", re.ASCII)
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}", re.ASCII)
