@@ -50,13 +50,13 @@ def test_a_file_that_is_not_an_archive(tmp_path, content):
 
 def test_archives_beyond_all_measure_are_refused(tmp_path, monkeypatch):
     sdist = make_sdist(tmp_path, "pkg")
-    monkeypatch.setattr("fleetbuild.store.sources._MAX_BYTES", 10)
+    monkeypatch.setattr("fleetbuild.store.sources.MAX_BYTES", 10)
     with pytest.raises(ConfigError, match="too many files for a source"):
         read_source(sdist)
 
 
 def test_oversized_and_odd_metadata_is_passed_over(tmp_path, monkeypatch):
-    monkeypatch.setattr("fleetbuild.store.sources._MAX_TEXT", 50)
+    monkeypatch.setattr("fleetbuild.store.sources.MAX_TEXT", 50)
     (tmp_path / "PKG-INFO").write_text("Name: x\n" * 20)
     assert read_source(tmp_path).name is None
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
