@@ -47,6 +47,7 @@ OF_SECTION = {
     "uname": ["Linux ", "Linux 6 x86_64 "],
     "device-tree": ["compatible: nvidia,", "compatible: a\n", "device: "],
     "sve": ["16", "16\n"],
+    "memory-limit": ["1", "9\n"],
     "release-files": [
         "release a\n",
         "release a\ndiffers 1 2 ./a\n",
