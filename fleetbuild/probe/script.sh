@@ -462,7 +462,7 @@ read_toolchain() {
   tool cmake cmake --version
   tool ninja ninja --version
   tool ccache ccache --version
-  # The cargo of rustup writes settings if there are none yet, and a probe writes nothing.
+  # The cargo of rustup writes its first settings, and a probe writes nothing.
   case $(readlink -f "$(command -v cargo)") in
     */rustup) [ ! -e "${RUSTUP_HOME:-$HOME/.rustup}/settings.toml" ] || tool cargo cargo --version ;;
     *) tool cargo cargo --version ;;

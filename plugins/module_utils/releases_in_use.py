@@ -65,7 +65,7 @@ def _read_mounts(process):
 
 
 def _mounted(mounts):
-    return [(device, place) for device, place, _ in mounts]
+    return [mount[:2] for mount in mounts]
 
 
 def _place(mounts, path):

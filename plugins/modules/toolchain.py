@@ -238,7 +238,7 @@ def look(python, cache, tools, gccs, libraries=()):
 
 def suits(tool, found):
     """Whether cargo, or cargo>=1.63, is among the programs found."""
-    name, _, oldest = tool.partition(">=")
+    name, oldest = (tool + ">=").split(">=")[:2]
     return name in found and numbers(found[name]) >= numbers(oldest)
 
 

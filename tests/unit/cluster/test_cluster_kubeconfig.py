@@ -115,7 +115,7 @@ def test_from_within_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("[", None, "not valid YAML"),
         ("[]", None, "current context"),
         ("3", None, "config: must be keys with values"),
-        ("[" * 3000, None, "not valid YAML"),
+        ("[" * 3000, None, "more than 100 brackets"),
         ("clusters: 5", None, "clusters: must be a list"),
         ("clusters: [3]", None, "clusters.0: must be keys with values"),
         ("users: [{name: a, user: 3}]", None, "users.0.user: must be keys with values"),

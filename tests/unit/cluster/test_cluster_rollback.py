@@ -84,7 +84,7 @@ class Nodes:
             on_event(
                 SimpleNamespace(host=name, task="Result", state="ok", result=facts, message="")
             )
-        return {name: SimpleNamespace(state="ok", message="") for name in limit}
+        return {name: SimpleNamespace(state="ok", message="", log=None) for name in limit}
 
     def apply(self) -> None:
         """As an apply leaves the state directory."""
