@@ -93,9 +93,9 @@ def packages_without_recipe(
     for source in sources:
         signs = [*source.gpu_code]
         signs += [f"it requires {text}" for text in source.gpu_requirements]
-        recipe = recipes[source.package]
         if not signs:
             continue
+        recipe = recipes[source.package]
         if recipe.name != GENERIC:
             gpus = "for CPUs and GPUs" if recipe.cuda else "for the CPU only"
             how = f"It is planned with the recipe {recipe.name}: built against torch, {gpus}."

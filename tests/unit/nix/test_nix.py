@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -182,10 +183,11 @@ def test_a_cpu_group_needs_no_cuda(tmp_path: Path) -> None:
 def test_nix_installs_the_wheels_by_hash(tmp_path: Path, right: bool) -> None:
     plan, wheel = _with_wheel(tmp_path, right=right)
     write(tmp_path, nix_files(plan, {"cpu-avx2-cp311": (wheel,)}))
-    import pip  # noqa: PLC0415
-
     text = PACKAGES.replace("@python@", sys.executable)
-    write(tmp_path, {"packages.nix": text.replace("@pip@", str(Path(pip.__file__).parents[1]))})
+    write(
+        tmp_path,
+        {"packages.nix": text.replace("@pip@", str(Path(str(find_spec("pip").origin)).parents[1]))},
+    )
     arguments = ("--arg", "pkgs", "import ./packages.nix")
     done = nix(tmp_path, "nix-build", "./cpu-avx2-cp311/release.nix", *arguments)
     if not right:
