@@ -73,13 +73,14 @@ def test_labels_follow_the_release_through_apply_and_rollback(fleet: Fleet) -> N
     fleet.meanwhile.clear()
     result = fleet.apply(second)
     assert {each.state for each in result.labels} == {"labelled"}
-    assert fleet.meanwhile == [HARDWARE, HARDWARE]
+    changing = {**HARDWARE, "fleetbuild.dev/group": group.name}  # DaemonSets select by the group
+    assert fleet.meanwhile == [changing, changing]
     assert fleet.labels("two") == node_labels(second, second.groups[0])
 
     fleet.meanwhile.clear()
     back = fleet.calls().rollback()
     assert {node.state for node in back.nodes} == {"rolled_back"}
-    assert fleet.meanwhile == [HARDWARE, HARDWARE]
+    assert fleet.meanwhile == [changing, changing]
     assert fleet.labels("one") == fleet.labels("two") == node_labels(first, group)
 
 

@@ -113,8 +113,13 @@ class Lab:
         return self
 
     def down(self) -> None:
-        if leftover := self._containers():
-            podman("rm", "--force", "--time", "0", *leftover)
+        # A mount namespace that somebody makes at this moment holds a container's mounts for a while.
+        for last in (False, False, False, True):
+            if leftover := self._containers():
+                podman("rm", "--force", "--time", "0", *leftover, check=last)
+            if not self._containers():
+                break
+            time.sleep(1)
         if podman("network", "exists", self._id, check=False).returncode == 0:
             podman("network", "rm", "--force", self._id)
         shutil.rmtree(self.folder, ignore_errors=True)
