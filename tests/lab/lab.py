@@ -113,7 +113,7 @@ class Lab:
         return self
 
     def down(self) -> None:
-        # A mount namespace that somebody makes at this moment holds a container's mounts for a while.
+        # A mount namespace that is created at this moment holds a container's mounts for a while.
         for last in (False, False, False, True):
             if leftover := self._containers():
                 podman("rm", "--force", "--time", "0", *leftover, check=last)
