@@ -23,23 +23,13 @@ from fleetbuild.kubernetes import Delivery
 from fleetbuild.kubernetes.builds.builder_image import builder_image
 from fleetbuild.labelling.labeller import label_targets, targets_of_plan
 from fleetbuild.labelling.serving import serving_now
-from fleetbuild.models import (
-    Config,
-    Facts,
-    Install,
-    Inventory,
-    NodeStatus,
-    OnEvent,
-    Plan,
-    Result,
-    ignore,
-    now,
-)
-from fleetbuild.models.config import Kubernetes, LabelsBy
+from fleetbuild.models import Config, Facts, Inventory, NodeStatus, OnEvent, Plan, Result, ignore
+from fleetbuild.models.config import LabelsBy
+from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
 from fleetbuild.planner.facts import last_facts, stored_facts
-from fleetbuild.planner.plan_files import last_plan, read_plan, save_plan
+from fleetbuild.planner.plan_files import config_of, last_plan, read_plan, save_plan
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning.packages import named_packages
 from fleetbuild.state.directory import StateDir
@@ -289,8 +279,7 @@ class Fleet:
     def explain(
         self, name: str, *, plan: Plan | None = None, captures: Path | str | None = None
     ) -> Explanation:
-        """Explain why a node or group of the last plan is planned as it is, from captures or from
-        the facts of the last probe."""
+        """Explain why a node or group was planned so, from captures or the last probe's facts."""
         return explain_name(plan or self._plan(), name, self._state, captures)
 
     def emit(
@@ -314,9 +303,8 @@ class Fleet:
         plan = plan or self._plan()
         store = Store(self._state.store)
         if kind in WITH_WHEELS:  # which fetches
-            store = open_store(
-                plan, self._state, self._configuration(self._named or plan.inventory)
-            )
+            config = self._configuration(self._named or plan.inventory)
+            store = open_store(plan, self._state, config)
         emission = Emission(
             plan=plan,
             serving=serving_now(plan, self._state, result),
@@ -341,10 +329,8 @@ class Fleet:
         labels that another manager has set.
         """
         plan = plan or self._plan()
-        serving = serving_now(plan, self._state, result)
-        return label_cluster(
-            plan, serving, self._cluster or Cluster(), force=force, state=self._state
-        )
+        serving, cluster = serving_now(plan, self._state, result), self._cluster or Cluster()
+        return label_cluster(plan, serving, cluster, force=force, state=self._state)
 
     def unlabel(self, *, plan: Plan | None = None, force: bool = False) -> Labelled:
         """Remove the labels of the plan's release from the cluster's Nodes.
@@ -395,11 +381,7 @@ class Fleet:
         it was made for this inventory, else fleetbuild.yml's."""
         if self._config is not None or plan is None or plan.inventory != self._source:
             return self.config
-        return Config(
-            release=plan.release,
-            install=Install(path=plan.install_path),
-            kubernetes=Kubernetes(label_domain=plan.label_domain, labels=plan.labels),
-        )
+        return config_of(plan)
 
     def _access(self, install_path: str) -> FleetAccess:
         if self._from_cluster:

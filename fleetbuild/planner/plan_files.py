@@ -1,11 +1,12 @@
-"""Read and write plan files."""
+"""Read and write plan files; the configuration that a plan stands for."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fleetbuild.errors import PlanFileError
-from fleetbuild.models import Plan
+from fleetbuild.models import Config, Install, Plan
+from fleetbuild.models.config import Kubernetes
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning import read_plan as plan_of_text
 from fleetbuild.state.directory import StateDir, write_atomically
@@ -39,3 +40,12 @@ def save_plan(plan: Plan, path: Path | str) -> None:
 def last_plan(state: StateDir) -> Plan | None:
     """Return the plan in the state directory, if there is one."""
     return read_plan(state.plan_file) if state.plan_file.exists() else None
+
+
+def config_of(plan: Plan) -> Config:
+    """Return the settings of a plan that say where its release is and how nodes are labelled."""
+    return Config(
+        release=plan.release,
+        install=Install(path=plan.install_path),
+        kubernetes=Kubernetes(label_domain=plan.label_domain, labels=plan.labels),
+    )

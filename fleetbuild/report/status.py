@@ -92,9 +92,9 @@ def status_ending(
     silent = [name for name, node in nodes.items() if node.state == "unreachable"]
     mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     serving = sum(node.release_id is not None for node in nodes.values())
-    strangers = [node.node for node in nodes.values() if node.labels == "no_host"]
-    counts = [count(len(nodes) - len(strangers), "node"), f"{serving} with a release"]
-    if drifted or not (mislabelled or strangers):
+    without_host = [node.node for node in nodes.values() if node.labels == "no_host"]
+    counts = [count(len(nodes) - len(without_host), "node"), f"{serving} with a release"]
+    if drifted or not (mislabelled or without_host):
         counts.append(f"{len(drifted)} drifted")
     if mislabelled:
         counts.append(f"{len(mislabelled)} with wrong labels")
@@ -106,8 +106,8 @@ def status_ending(
         command = f"verify {clean(source)}" if by == "nfd" else f"emit labels --apply{cluster}"
         lines.append(f"wrong labels: {fold(mislabelled)}")
         lines.append(f"  fix: fleetbuild {command}")
-    if strangers:
-        lines.append(f"labelled with this release, but not in the inventory: {fold(strangers)}")
+    if without_host:
+        lines.append(f"labelled with this release, but not in the inventory: {fold(without_host)}")
     lines += troubles(
         {name: ("unreachable", nodes[name].reason, nodes[name].fix) for name in silent}
     )

@@ -59,9 +59,9 @@ def ask(folder: Path, backend: str, backend_path: list[str]) -> dict[str, object
     if not hasattr(hooks, "prepare_metadata_for_build_wheel"):
         return {**answer, "problem": f"{module} tells them only with the whole wheel"}
     try:
-        Path("/work/metadata").mkdir()
-        made = hooks.prepare_metadata_for_build_wheel("/work/metadata", None)
-        text = Path("/work/metadata", made, "METADATA").read_text("utf-8", "replace")
+        Path("/scratch/metadata").mkdir()
+        made = hooks.prepare_metadata_for_build_wheel("/scratch/metadata", None)
+        text = Path("/scratch/metadata", made, "METADATA").read_text("utf-8", "replace")
     except (Exception, SystemExit) as problem:
         return {**answer, "problem": f"{type(problem).__name__}: {problem}"}
     return {**answer, "metadata": text}

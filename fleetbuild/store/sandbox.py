@@ -54,7 +54,7 @@ def _bubblewrap(readable: Mapping[str, Path]) -> list[str]:
     words = [
         "bwrap", "--unshare-all", "--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY,
         "--die-with-parent", "--new-session", "--clearenv",
-        "--setenv", "PATH", "/env/bin:/usr/bin:/bin", "--setenv", "HOME", "/work",
+        "--setenv", "PATH", "/env/bin:/usr/bin:/bin", "--setenv", "HOME", "/scratch",
         "--setenv", "LANG", "C.UTF-8", "--setenv", "PYTHONPATH", "/env",
         "--setenv", "PYTHONDONTWRITEBYTECODE", "1",
     ]  # fmt: skip
@@ -65,11 +65,11 @@ def _bubblewrap(readable: Mapping[str, Path]) -> list[str]:
             words += ["--ro-bind", str(path), str(path)]
     if not Path(sys.base_prefix).is_relative_to("/usr"):
         words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
-    words += ["--proc", "/proc", "--dev", "/dev", "--size", _MEMORY, "--tmpfs", "/work"]
-    words += ["--symlink", "work", "/tmp"]  # noqa: S108  (inside)
+    words += ["--proc", "/proc", "--dev", "/dev", "--size", _MEMORY, "--tmpfs", "/scratch"]
+    words += ["--symlink", "scratch", "/tmp"]  # noqa: S108  (inside)
     for inside, path in readable.items():
         words += ["--ro-bind", str(path), inside]
-    return [*words, "--chdir", "/work"]
+    return [*words, "--chdir", "/scratch"]
 
 
 def _run(command: Sequence[str]) -> str:

@@ -14,12 +14,12 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ResolutionError, UsageError
 from fleetbuild.models import TargetLibc
-from fleetbuild.planning import LockRequest
+from fleetbuild.planning import LockRequest, Resolution
 from fleetbuild.planning.packages import parse_package
 from fleetbuild.recipes import find_recipe, parse_recipe
 from fleetbuild.recipes.model import GENERIC
 from fleetbuild.schemas import editor_comment
-from fleetbuild.store import Store, index_settings
+from fleetbuild.store import IndexSettings, Store, index_settings
 from fleetbuild.store.resolve import locate, newest_version
 from fleetbuild.store.survey import SourceSurvey, survey_source
 
@@ -78,21 +78,26 @@ def _source(package: str, state_dir: Path) -> tuple[Path, str | None]:
         )
     name = str(canonicalize_name(spec.name or ""))
     major, minor = sys.version_info[:2]
-    request = LockRequest(
-        requirements=(f"{name}=={version}",),
-        sources=(name,),
-        python_version=f"{major}.{minor}.0",
-        python=f"cp{major}{minor}",
-        arch="x86_64",
-        libc=TargetLibc(family="glibc", floor="2.36"),
-    )
-    answer = locate(request, store.settings)
+    answer = find_sdist(name, version, f"{major}.{minor}", store.settings)
     if not answer.sources:
         raise ResolutionError(
             answer.problem or f"{name} {version} has no sdist on the index.",
             answer.fix or f"Name a source tree: fleetbuild init recipe '{name} @ PATH'",
         )
     return store.fetch(answer.sources[0]), name
+
+
+def find_sdist(name: str, version: str, python: str, settings: IndexSettings) -> Resolution:
+    """Return the sdist of a package on the index, for a Python such as 3.12. Nothing of it runs."""
+    request = LockRequest(
+        requirements=(f"{name}=={version}",),
+        sources=(name,),
+        python_version=f"{python}.0",
+        python=f"cp{python.replace('.', '')}",
+        arch="x86_64",
+        libc=TargetLibc(family="glibc", floor="2.36"),
+    )
+    return locate(request, settings)
 
 
 def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:

@@ -30,7 +30,7 @@ def record(release):
     release = os.fsencode(release)
     paths = list(_files(release))
     with ThreadPoolExecutor(READERS) as readers:  # a hash is computed without Python's lock
-        hashes = list(readers.map(lambda path: _sha256(os.path.join(release, path)), paths))
+        hashes = list(readers.map(lambda path: _hash(os.path.join(release, path)), paths))
     lines = [
         found + b" " + _glance(os.path.join(release, path), path)
         for found, path in zip(hashes, paths)
@@ -67,7 +67,7 @@ def damage(release, expected, thorough):
         full, line = os.path.join(release, path), known[path]
         try:
             if thorough:
-                return _sha256(full) != line[: HASH - 1]
+                return _hash(full) != line[: HASH - 1]
             return b"/__pycache__/" not in path and _glance(full, path) != line[HASH:]
         except OSError:
             return True  # the disk does not give it back
@@ -147,13 +147,16 @@ def _glance(full, path):
     return b"%d %d %s" % (about.st_size, int(about.st_mtime_ns // 10**9), path)
 
 
-def _sha256(path):
-    """Return the hash of a file's bytes or of a link's path, in hexadecimal."""
+def sha256(path):
+    """Return the hash of a file's bytes, in hexadecimal."""
     found = hashlib.sha256()
-    if os.path.islink(path):
-        found.update(os.readlink(path))
-    else:
-        with open(path, "rb") as file:
-            for chunk in iter(lambda: file.read(1 << 20), b""):
-                found.update(chunk)
-    return found.hexdigest().encode("ascii")
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def _hash(path):
+    """Return the hash of a file's bytes or of a link's path, as the record has it."""
+    found = digest(os.readlink(path)) if os.path.islink(path) else sha256(path)
+    return found.encode("ascii")

@@ -141,7 +141,6 @@ fix:
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -158,15 +157,6 @@ from ansible.module_utils.basic import AnsibleModule
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-def sha256(path):
-    """Return the hash of a file."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            found.update(chunk)
-    return found.hexdigest()
 
 
 def writable(*paths):
@@ -274,7 +264,7 @@ def make(root, params, check):
 def assemble(path, params):
     """Create the environment at its final path, and its manifest last."""
     for wheel in params["wheels"]:
-        if sha256(staged(params, wheel)) != wheel["sha256"]:
+        if release_files.sha256(staged(params, wheel)) != wheel["sha256"]:
             os.unlink(staged(params, wheel))
             raise Problem(
                 "{} arrived damaged: its sha256 is not the plan's.".format(wheel["file"]),

@@ -13,10 +13,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from fleetbuild.models import TargetLibc
-from fleetbuild.planning import LockRequest
 from fleetbuild.store import Store, index_settings
-from fleetbuild.store.resolve import locate
+from fleetbuild.tasks.recipe_draft import find_sdist
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 64 << 20
@@ -68,15 +66,7 @@ def make(file: Path, python: str) -> int:
 def _sdist(name: str, version: str, python: str, folder: Path) -> Path:
     """Fetch an sdist without running its setup.py, which imports torch."""
     store = Store(folder, index_settings([], ROOT))
-    request = LockRequest(
-        requirements=(f"{name}=={version}",),
-        sources=(name,),
-        python_version=f"{python}.0",
-        python=f"cp{python.replace('.', '')}",
-        arch="x86_64",
-        libc=TargetLibc(family="glibc", floor="2.36"),
-    )
-    return store.fetch(locate(request, store.settings).sources[0])
+    return store.fetch(find_sdist(name, version, python, store.settings).sources[0])
 
 
 def _without_caches(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -198,7 +198,7 @@ def test_a_local_source_is_not_answered_for_by_a_wheel_of_the_index(site, monkey
         ("import os; os._exit(3)", "it ended with code 3"),
         ("import os; os.write(3, b'x'); os.close(3); os._exit(0)", "without an answer"),
         ("", "tells them only with the whole wheel"),
-        ("open('/work/big', 'wb').truncate(1 << 40)", "OSError"),
+        ("open('/scratch/big', 'wb').truncate(1 << 40)", "OSError"),
         ("x = bytearray(1 << 40)", "MemoryError"),
     ],
 )

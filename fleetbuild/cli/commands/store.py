@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -83,11 +84,7 @@ def rm(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
-        removed = [str(path) for path in fleetbuild.Fleet(state_dir=state_dir).store.remove(wheel)]
-        if json:
-            run.out.document({"format_version": "1.0", "removed": removed})
-        else:
-            run.out.say(*(f"Removed {path}" for path in removed))
+        _tell_removed(run, fleetbuild.Fleet(state_dir=state_dir).store.remove(wheel), json)
 
 
 @app.command()
@@ -100,11 +97,18 @@ def gc(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
-        removed = [str(path) for path in fleetbuild.Fleet(state_dir=state_dir).store.gc()]
-        if json:
-            run.out.document({"format_version": "1.0", "removed": removed})
-        else:
-            run.out.say(*(f"Removed {path}" for path in removed), f"Removed {len(removed)}.")
+        removed = fleetbuild.Fleet(state_dir=state_dir).store.gc()
+        _tell_removed(run, removed, json)
+        if not json:
+            run.out.say(f"Removed {len(removed)}.")
+
+
+def _tell_removed(run: Session, paths: Sequence[Path], json: bool) -> None:
+    removed = [str(path) for path in paths]
+    if json:
+        run.out.document({"format_version": "1.0", "removed": removed})
+    else:
+        run.out.say(*(f"Removed {path}" for path in removed))
 
 
 @app.command()
