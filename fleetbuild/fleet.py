@@ -29,7 +29,13 @@ from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
 from fleetbuild.planner.facts import last_facts, stored_facts
-from fleetbuild.planner.plan_files import config_of, last_plan, read_plan, save_plan
+from fleetbuild.planner.plan_files import (
+    config_of,
+    keep_applied,
+    last_plan,
+    read_plan,
+    save_plan,
+)
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning.packages import named_packages
 from fleetbuild.state.directory import StateDir
@@ -219,7 +225,8 @@ class Fleet:
         """
         plan = plan or self._plan()
         plan.require_ssh()
-        result = self._carry_out(plan)
+        with keep_applied(plan, self._state):
+            result = self._carry_out(plan)
         self._last = plan
         return result
 
@@ -267,8 +274,7 @@ class Fleet:
         else:
             facts = self._access(config.install.path).probe(inventory.nodes, self.on_event)
             ages = dict.fromkeys(names, now())
-        last = self._state.last_result()
-        left = last.left_there(config.release) if last else {}
+        left = self._state.left_there(config.release)
         found = compare_releases(names, facts, release=config.release, left=left, probed=ages)
         if self._cluster is None and config.kubernetes.labels != "api":
             return found

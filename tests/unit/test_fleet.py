@@ -1,13 +1,20 @@
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
 import fleetbuild
 from fleetbuild import Cluster, Config, Fleet
-from fleetbuild.errors import BlockedError, PlanFileError, UsageError
+from fleetbuild.errors import (
+    BlockedError,
+    FleetbuildError,
+    Interrupted,
+    PlanFileError,
+    StalePlanError,
+    UsageError,
+)
 from fleetbuild.models import (
     Facts,
     Inventory,
@@ -145,6 +152,25 @@ def test_everything_comes_from_beside_the_inventory_or_the_last_plan(tmp_path: P
     assert [node.name for node in fleet.inventory.nodes] == ["b"]
     assert fleet.inventory is fleet.inventory
     assert fleet.last_plan() == with_digest(saved)
+
+
+@pytest.mark.parametrize(
+    ("end", "kept"), [(None, True), (Interrupted("x"), True), (StalePlanError("x"), False)]
+)
+def test_an_applied_plan_is_the_last_plan_of_later_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Exception | None, kept: bool
+) -> None:
+    def carry_out(*_: object) -> Result:
+        if end:
+            raise end
+        return Result(plan_digest=PLAN.digest)
+
+    monkeypatch.setattr("fleetbuild.fleet.carry_out", carry_out)
+    earlier = with_digest(PLAN.model_copy(update={"limit": "b"}))
+    Fleet(FLEET, state_dir=tmp_path).save_plan(earlier)
+    with suppress(FleetbuildError):
+        Fleet(FLEET, state_dir=tmp_path).apply(PLAN)
+    assert Fleet(FLEET, state_dir=tmp_path).last_plan() == (PLAN if kept else earlier)
 
 
 def test_a_fleet_without_inventory_and_plan_says_what_to_do(tmp_path: Path) -> None:
