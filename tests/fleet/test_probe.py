@@ -242,7 +242,7 @@ def test_reasons_are_short_sentences_with_a_fix(fleet: Lab, place: Path) -> None
     lost = {name: one for name, one in found.items() if isinstance(one, Unreachable)}
     for name, reason in {
         "refused": "connection refused by",
-        "nobody_home": "is not known",
+        "nobody_home": "no address is known",
         "unknown_key": "its host key is not known",
         "changed_key": "HOST KEY CHANGED",
         "wrong_password": "login refused for alice",

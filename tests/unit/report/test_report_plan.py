@@ -186,6 +186,11 @@ def test_what_apply_would_refuse_is_said() -> None:
         ({"summary": Summary()}, "p.json", "Nothing to do."),
         ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing to do: every node is blocked."),
         (
+            {"summary": Summary(nodes_unreachable=1)},
+            "p.json",
+            "Nothing to do: no node can be planned for.",
+        ),
+        (
             {"lock": "missing"},
             "p.json",
             "Next: make the index or source reachable, then plan again.",
@@ -195,6 +200,14 @@ def test_what_apply_would_refuse_is_said() -> None:
 def test_the_last_line_names_the_next_command(more: dict[str, Any], saved: str, said: str) -> None:
     line = report.next_line(plan(**more), Path(saved), Path(".fleetbuild"))
     assert line == f"Saved {saved}. {said}"
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_plan_without_groups_shows_no_empty_table(
+    rendered: Callable[..., str], width: int
+) -> None:
+    made = plan(groups=(), nodes={}, summary=Summary(nodes_unreachable=2))
+    assert rendered(report.plan_body(made, width), width).strip() == ("No node can be planned for.")
 
 
 def test_a_blocked_group_is_shown_once_with_its_fix(rendered: Callable[..., str]) -> None:

@@ -2,6 +2,7 @@ from pathlib import Path
 
 from fleetbuild.models import NodeResult, PlannedNode, Result, WheelResult
 from fleetbuild.report.result import next_command, places, result_lines
+from fleetbuild.report.text import troubles
 from tests.factories.plans import make_plan
 
 PLAN = make_plan(inventory="inv.yml", nodes={}, groups=())
@@ -29,6 +30,11 @@ def test_a_build_that_was_finished_before_took_no_time_of_this_run() -> None:
     found = BUILT.model_copy(update={"cached": True})
     lines = result_lines(Result(plan_digest="d", wheels=(found,), changed=True, seconds=2))
     assert lines[0] == "built: hnswlib-0.8.0+cpu.avx2 on n1, by an earlier run"
+
+
+def test_names_in_a_shared_reason_are_a_list_in_order() -> None:
+    nodes = {name: ("unreachable", f"no address for {name}", f"ask {name}") for name in "ba"}
+    assert troubles(nodes) == ["unreachable: a, b: no address for a, b", "  fix: ask a,b"]
 
 
 def test_nothing_to_do() -> None:
@@ -103,7 +109,7 @@ def test_nodes_in_the_same_trouble_are_one_line_although_each_is_named_in_it() -
         for name in ("n1", "n2", "n10")
     )  # fmt: skip
     assert result_lines(Result(plan_digest="d", nodes=nodes))[:-1] == [
-        "failed to verify: n[1-2,10]: A check failed on n1,n2,n10.",
+        "failed to verify: n[1-2,10]: A check failed on n1, n2, n10.",
         "  fix: fleetbuild rollback i.yml --limit n1,n2,n10",
     ]
 

@@ -99,7 +99,7 @@ def test_invalid_logins_are_errors(said: dict[str, object]) -> None:
         (b"ssh: connect to host h port 22: Connection refused\r\n", "connection refused"),
         (b"ssh: connect to host h port 22: No route to host", "no route"),
         (b"ssh: connect to host h port 22: Connection timed out", "timed out"),
-        (b"ssh: Could not resolve hostname h: Name or service not known", "is not known"),
+        (b"ssh: Could not resolve hostname h: Name or service not known", "no address is known"),
         (b"@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
          "HOST KEY CHANGED"),
         ((b"No ED25519 host key is known for h and you have requested strict checking.\n"
