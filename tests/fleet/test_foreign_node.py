@@ -52,7 +52,7 @@ def test_sudo_works_there_and_the_host_stays_as_it_was(nodes: Lab) -> None:
     assert not Path("/proc/sys/fs/binfmt_misc/emulated").exists()
 
 
-def test_where_it_cannot_start_the_tests_are_named_and_the_lab_says_why(tmp_path: Path) -> None:
+def test_a_lab_that_cannot_start_names_the_reason_and_the_skipped_tests(tmp_path: Path) -> None:
     bare = {**os.environ, "PATH": str(tmp_path)}  # without QEMU
     this = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "dies"]
     said = subprocess.run(this, env=bare, capture_output=True, text=True, check=False).stdout

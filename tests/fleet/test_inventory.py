@@ -138,7 +138,7 @@ def test_bad_inventories_get_a_sentence_and_a_fix(
     assert "Traceback" not in caught.value.message
 
 
-def test_a_pattern_that_matches_nothing() -> None:
+def test_a_pattern_without_matching_hosts_is_an_error() -> None:
     Path("hosts").write_text("a\n")
     with pytest.raises(InventoryError, match="no host of hosts matches 'zz'"):
         read_inventory("hosts", limit="zz")
@@ -239,7 +239,7 @@ def play(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dict[st
     return write
 
 
-def test_a_playbook_tells_its_events_and_ends_host_by_host(
+def test_a_playbook_reports_events_and_an_outcome_for_each_host(
     play: Callable[[list[dict[str, object]]], str], place: Path
 ) -> None:
     name = play(

@@ -27,7 +27,7 @@ def planning(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return plan
 
 
-def test_without_a_wish_there_is_no_table(planning: Callable[..., Result]) -> None:
+def test_without_grouping_options_no_tradeoffs_are_shown(planning: Callable[..., Result]) -> None:
     result = planning("")
     assert "wheel sets" not in result.stdout
     document = json.loads(planning("", "--json").stdout)
@@ -55,7 +55,7 @@ def test_compatibility_is_one_wheel_set_here(planning: Callable[..., Result]) ->
 
 
 @pytest.mark.parametrize("use", ["fp32", "int8", "bf16"])
-def test_other_uses_merge_nothing_by_themselves(use: str, planning: Callable[..., Result]) -> None:
+def test_optimize_for_alone_merges_nothing(use: str, planning: Callable[..., Result]) -> None:
     document = json.loads(planning(f"optimize_for: {use}", "--json").stdout)
     assert len(document["groups"]) == 3
 

@@ -185,7 +185,7 @@ def test_a_sync_that_fails_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) 
     assert synced == [1]
 
 
-def test_a_full_disk_is_told_as_a_full_disk(node: Node, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_as_such(node: Node, tmp_path: Path) -> None:
     node.python.write_text('#!/bin/sh\necho "OSError: [Errno 28] No space left on device"\nexit 1')
     with pytest.raises(OSError, match="No space left") as caught:
         node.make("third")

@@ -123,7 +123,7 @@ def test_a_server_that_does_not_exist(tmp_path):
         fetch("ftp://x/y", SHA, tmp_path / "x")
 
 
-def test_a_full_disk_is_told_as_such(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_as_such(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 

@@ -41,7 +41,7 @@ def wheel(tmp_path):
     return make_wheel(tmp_path / "built", "pkg", "1.0+cpu.avx2", "cp311-cp311-linux_x86_64")
 
 
-def test_an_empty_store(store):
+def test_an_empty_store_lists_no_wheels(store):
     assert store.list() == ()
     assert store.floors() == {}
     assert store.find(planned_wheel()) is None
