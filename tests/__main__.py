@@ -48,7 +48,9 @@ def main(arguments: list[str]) -> int:
 def _start(name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", f"cache_dir={LOGS}/{name}"]
     with (LOGS / f"{name}.log").open("wb") as log:
-        return subprocess.Popen([*command, "--durations=12", *arguments], stdout=log, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            [*command, "--durations=12", *arguments], stdout=log, stderr=subprocess.STDOUT
+        )
 
 
 def _follow(part: subprocess.Popen[bytes], log: Path) -> None:

@@ -34,7 +34,9 @@ def test_without_grouping_options_no_tradeoffs_are_shown(planning: Callable[...,
     assert document["tradeoffs"] == []
 
 
-def test_a_cap_merges_and_says_what_it_costs(planning: Callable[..., Result], run: Run) -> None:
+def test_max_wheel_sets_merges_groups_and_shows_the_cost(
+    planning: Callable[..., Result], run: Run
+) -> None:
     result = planning("max_wheel_sets: 2")
     lines = result.stdout.splitlines()
     assert result.exit_code == 3  # a node is unreachable; nothing else is wrong
@@ -60,7 +62,7 @@ def test_optimize_for_alone_merges_nothing(use: str, planning: Callable[..., Res
     assert len(document["groups"]) == 3
 
 
-def test_a_cap_below_one_is_refused(planning: Callable[..., Result]) -> None:
+def test_max_wheel_sets_below_one_is_refused(planning: Callable[..., Result]) -> None:
     result = planning("max_wheel_sets: 0")
     assert result.exit_code == 2
     assert "max_wheel_sets" in result.stderr

@@ -21,7 +21,7 @@ def test_no_form_occurs_more_often_than_recorded(form: str, found: list[wording.
     )
 
 
-def test_strings_comments_and_pages_are_read_and_code_is_not(tmp_path: Path) -> None:
+def test_only_texts_are_read_and_not_code(tmp_path: Path) -> None:
     (tmp_path / "fleetbuild").mkdir()
     (tmp_path / "fleetbuild" / "one.py").write_text(
         '"""Its fate."""\nfates = fate = 1  # nobody to whom\nraise ValueError(f"{it} is none")\n'

@@ -40,7 +40,7 @@ def test_the_rungs_are_those_of_the_specification() -> None:
     assert [(r.name, r.arch, set(r.features), r.label) for r in RUNGS.values()] == TABLE
 
 
-def test_a_rung_shows_its_name() -> None:
+def test_a_rung_is_shown_by_its_name() -> None:
     assert str(RUNGS["avx2"]) == "avx2"
 
 

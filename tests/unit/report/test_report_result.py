@@ -17,7 +17,7 @@ FAILED = WheelResult(
 )  # fmt: skip
 
 
-def test_a_good_end() -> None:
+def test_a_successful_apply_ends_with_wheels_and_counts() -> None:
     nodes = (NodeResult(node="n1", state="installed"), NodeResult(node="n2", state="installed"))
     result = Result(plan_digest="d", wheels=(BUILT,), nodes=nodes, changed=True, seconds=41)
     assert result_lines(result) == [
@@ -26,7 +26,7 @@ def test_a_good_end() -> None:
     ]
 
 
-def test_a_build_that_was_finished_before_took_no_time_of_this_run() -> None:
+def test_a_wheel_built_by_an_earlier_run_is_marked() -> None:
     found = BUILT.model_copy(update={"cached": True})
     lines = result_lines(Result(plan_digest="d", wheels=(found,), changed=True, seconds=2))
     assert lines[0] == "built: hnswlib-0.8.0+cpu.avx2 on n1, by an earlier run"
@@ -37,7 +37,7 @@ def test_names_in_a_shared_reason_are_a_list_in_order() -> None:
     assert troubles(nodes) == ["unreachable: a, b: no address for a, b", "  fix: ask a,b"]
 
 
-def test_nothing_to_do() -> None:
+def test_an_apply_without_changes_says_nothing_to_do() -> None:
     nodes = (NodeResult(node="n1", state="up_to_date"),)
     assert result_lines(Result(plan_digest="d", nodes=nodes, seconds=2)) == [
         "Done in 2.0 s: nothing to do. 1 node up to date."
@@ -63,11 +63,11 @@ def test_the_worst_is_read_last() -> None:
     ]
 
 
-def test_nobody() -> None:
+def test_an_apply_without_nodes_says_so() -> None:
     assert result_lines(Result(plan_digest="d")) == ["Done in 0.0 s: no nodes."]
 
 
-def test_the_end_says_where_things_are_and_what_comes_next() -> None:
+def test_the_end_names_places_and_the_next_command() -> None:
     nodes = (NodeResult(node="n1", state="installed"), NodeResult(node="n2", state="up_to_date"))
     result = Result(plan_digest="d", wheels=(BUILT,), nodes=nodes, manifests=("m",))
     assert places(PLAN, result, Path("s")) == [
@@ -100,7 +100,7 @@ def test_what_a_compiler_printed_stays_lines() -> None:
     ]
 
 
-def test_nodes_in_the_same_trouble_are_one_line_although_each_is_named_in_it() -> None:
+def test_nodes_with_the_same_problem_share_a_line() -> None:
     nodes = tuple(
         NodeResult(
             node=name, state="verify_failed", reason=f"A check failed on {name}.",
@@ -114,7 +114,7 @@ def test_nodes_in_the_same_trouble_are_one_line_although_each_is_named_in_it() -
     ]
 
 
-def test_a_rollback_says_from_what_to_what() -> None:
+def test_a_rollback_names_both_releases() -> None:
     nodes = tuple(
         NodeResult(node=name, state="rolled_back", reason="from release r2 to r1") for name in "ab"
     )

@@ -50,7 +50,7 @@ def test_the_symlink_is_relative_and_replaced(release: ModuleType, root: Any) ->
     assert not os.path.lexists(root.current + ".new")
 
 
-def test_going_back_goes_further_each_time(release: ModuleType, root: Any) -> None:
+def test_each_rollback_goes_one_release_further(release: ModuleType, root: Any) -> None:
     for age, name in enumerate("abc"):
         make(root, name, age, verified=name != "b")
         activate(release, root, name)
@@ -75,7 +75,7 @@ def test_the_current_release_is_never_removed(release: ModuleType, root: Any) ->
     assert sorted(os.listdir(root.releases)) == ["a", "b"]
 
 
-def test_a_half_made_release_is_none(release: ModuleType, root: Any) -> None:
+def test_an_incomplete_release_is_not_activated(release: ModuleType, root: Any) -> None:
     make(root, "a", 1)
     os.unlink(Path(root["a"], "bin", "python"))
     assert root.manifest("a") is None
@@ -83,7 +83,7 @@ def test_a_half_made_release_is_none(release: ModuleType, root: Any) -> None:
         activate(release, root, "a")
 
 
-def test_other_wheels_under_the_id_that_serves_are_refused(release: ModuleType, root: Any) -> None:
+def test_other_wheels_under_the_current_id_are_refused(release: ModuleType, root: Any) -> None:
     make(root, "a", 1)
     activate(release, root, "a")
     params = {"release_id": "a", "manifest": {"wheels": [{"sha256": "1"}]}}
@@ -106,7 +106,7 @@ def test_other_wheels_under_the_id_that_serves_are_refused(release: ModuleType, 
         ("../tools", False),
     ],
 )
-def test_a_release_has_no_name_that_its_folder_has_already(name: str, free: bool) -> None:
+def test_a_reserved_release_name_is_refused(name: str, free: bool) -> None:
     role = yaml.safe_load((ROLES / "install_wheel/vars/main.yml").read_text())
     assert bool(re.match(role["install_wheel_free_name"], name)) == free
     try:
@@ -117,7 +117,7 @@ def test_a_release_has_no_name_that_its_folder_has_already(name: str, free: bool
         assert free
 
 
-def test_a_step_that_does_not_end_is_ended_and_told(
+def test_a_step_that_hangs_is_ended_with_an_error(
     release: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "PATIENCE", 0.2)
@@ -131,7 +131,7 @@ def test_a_step_that_does_not_end_is_ended_and_told(
         release.run(["/bin/sh", "-c", "echo so; echo ERROR: that does not fit; exit 1"], "?")
 
 
-def test_a_lock_that_nobody_gives_back_is_told(
+def test_a_lock_that_stays_held_is_an_error(
     release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "PATIENCE", 0.2)
