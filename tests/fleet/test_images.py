@@ -90,7 +90,7 @@ def ran(made: dict[str, Any], image: str, *mounts: str) -> str:
     return done.stdout
 
 
-def test_the_groups_image_runs_what_it_holds(built: list[str]) -> None:
+def test_the_groups_image_imports_its_packages(built: list[str]) -> None:
     made = container("image")
     assert ran(made, built[0]) == "hnswlib 0.8.0 /fleetbuild/site-packages/hnswlib.py\n"
 

@@ -204,7 +204,7 @@ def test_reading_fifty_hosts_starts_no_more_programs_than_reading_one(
     assert 0 < starts(50) <= starts(1)
 
 
-def test_ansible_starts_before_what_need_not_be_there_is_loaded() -> None:
+def test_ansible_starts_before_other_modules_are_loaded() -> None:
     Path("hosts").write_text("a\n")
     code = (
         "import subprocess, sys\n"

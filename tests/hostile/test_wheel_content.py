@@ -115,7 +115,7 @@ def test_a_recipe_limits_names_and_allows_files(tmp_path):
     assert check_wheel(wheel, **about, allowed=["demo.pth"]) == ()
 
 
-def test_the_command_names_what_is_not_allowed_and_exits_7(tmp_path):
+def test_the_command_names_forbidden_files_and_exits_7(tmp_path):
     wheel = make_wheel(tmp_path, files={"sitecustomize.py": b""})
     for more in ([], ["--json"]):
         ended = CliRunner().invoke(app, ["audit", str(wheel), *more])

@@ -45,7 +45,7 @@ def test_a_right_wheel_is_accepted(tmp_path):
         ([], False),
     ],
 )
-def test_a_wheel_requires_what_it_was_built_against(tmp_path, requires, fits):
+def test_a_wheel_requires_the_wheels_it_was_built_against(tmp_path, requires, fits):
     lines = "".join(f"Requires-Dist: {text}\n" for text in requires)
     metadata = f"Metadata-Version: 2.1\nName: demo\nVersion: 1.0+cpu.avx\n{lines}"
     extra = {"replace": {"{info}/METADATA": metadata.encode()}}

@@ -155,7 +155,7 @@ def test_in_a_pod_the_service_account_is_used(
         (config(user={"as-groups": ["a"]}), None, "without `as`"),
     ],
 )
-def test_errors_say_what_is_wrong_and_how_to_fix_it(
+def test_every_error_has_a_reason_and_a_fix(
     tmp_path: Path, document: Any, context: str | None, said: str
 ) -> None:
     path = tmp_path / "config"

@@ -26,6 +26,10 @@ def test_only_texts_are_read_and_not_code(tmp_path: Path) -> None:
     (tmp_path / "fleetbuild" / "one.py").write_text(
         '"""Its fate."""\nfates = fate = 1  # nobody to whom\nraise ValueError(f"{it} is none")\n'
     )
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_one.py").write_text(
+        'def test_to_whom_it_goes() -> None:\n    """Its fate."""\n'
+    )
     (tmp_path / "README.md").write_text("It is no page.\nIt is no longer one.\n")
     counts = Counter(hit.form for hit in wording.hits(tmp_path))
-    assert counts == {"fate": 1, "whom": 1, "is none": 1, "is no NOUN": 1}
+    assert counts == {"fate": 1, "whom": 2, "is none": 1, "is no NOUN": 1}

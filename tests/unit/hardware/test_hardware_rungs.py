@@ -36,7 +36,7 @@ rungs = st.sampled_from(list(RUNGS.values()))
 feature_sets = st.frozensets(st.sampled_from(sorted(set().union(*(r[2] for r in TABLE)))))
 
 
-def test_the_rungs_are_those_of_the_specification() -> None:
+def test_the_rungs_agree_with_the_specification() -> None:
     assert [(r.name, r.arch, set(r.features), r.label) for r in RUNGS.values()] == TABLE
 
 

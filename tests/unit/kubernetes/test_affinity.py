@@ -202,7 +202,7 @@ def test_gpu_limits_tolerations_and_runtime_class():
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("file", ["affinity.yaml", "affinity-nfd.yaml"])
-def test_the_snippets_are_what_the_api_takes(file, version):
+def test_the_api_accepts_the_snippets(file, version):
     plan = plan_of("sm75.sm80-avx512", "sm86-avx2", "cpu-avx2", "cpu-armv9", "cpu-x86-64-v2")
     text = snippets(plan, runtime_class="nvidia")[file]
     assert text == snippets(plan, runtime_class="nvidia")[file]

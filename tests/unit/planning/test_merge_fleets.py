@@ -195,7 +195,7 @@ def test_max_wheel_sets_merges_the_groups_that_lose_least():
     assert set(groups(merged(fleet, max_wheel_sets=1))) == {"cpu-avx-cp311"}
 
 
-def test_armv9_shares_what_is_built_for_armv84_with_sve():
+def test_armv9_shares_the_wheel_of_armv84_with_sve():
     fleet = {"v1": facts("armv8.4sve"), "v2": facts("armv9")}
     assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.4sve-cp311": ("v1", "v2")}
     # What the nodes have decides, not what their rungs are called.

@@ -163,7 +163,7 @@ def test_a_reported_combination_is_named_as_such() -> None:
     assert "torch 2.0 with CUDA 11.4 is reported to work on SM 3.5" in choice.why
 
 
-def test_a_release_without_code_for_the_sm_is_no_evidence() -> None:
+def test_a_release_without_code_for_the_sm_does_not_count_as_evidence() -> None:
     choice = chosen({"torch": "2.5.1"}, gpu("3.5", driver="470.256.02"))
     assert (choice.version, choice.evidence) == ("11.8", "buildable")
     assert (
@@ -189,7 +189,7 @@ def test_without_torch_only_sms_and_drivers_limit_the_toolkit() -> None:
     assert chosen({"hnswlib": "0.8.0"}, gpu("8.6")).version == list(TOOLKITS)[-1]
 
 
-def test_the_architecture_decides_what_is_released() -> None:
+def test_released_combinations_depend_on_the_architecture() -> None:
     turing = gpu("7.5", driver="535.183.01")
     arm = gpu("7.5", driver="535.183.01", rung="armv8.2")
     assert chosen(TORCH, turing).evidence == "released"
@@ -618,7 +618,7 @@ def test_the_order_of_members_does_not_matter(
 
 @many
 @given(packages, nodes(), st.sampled_from(TAGS), pins)
-def test_a_node_has_a_problem_exactly_where_no_toolkit_is_allowed(
+def test_a_node_has_a_problem_exactly_if_no_toolkit_is_allowed(
     versions: dict[str, str], node: Facts, tag: str, pin: str | None
 ) -> None:
     unfit = node_incompatibility(versions, node, tag, pin=pin)

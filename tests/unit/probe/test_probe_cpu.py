@@ -32,7 +32,7 @@ def test_a_node_is_of_the_best_rung_that_its_flags_reach() -> None:
     assert facts.warnings == ()
 
 
-def test_the_features_are_those_of_every_processor() -> None:
+def test_only_features_of_every_processor_count() -> None:
     facts = facts_of({"uname": X86, "cpuinfo": x86(V4, V4, V3)})
     assert facts.isa == "avx2"
 

@@ -92,7 +92,7 @@ def test_text_around_the_rows_becomes_a_warning() -> None:
     assert facts.warnings == (f"nvidia-smi also says: {lost.strip()}",)
 
 
-def test_without_gpu_files_there_is_no_gpu() -> None:
+def test_without_gpu_files_no_gpu_is_found() -> None:
     facts = gpus()
     assert (facts.sms, facts.gpus, facts.warnings) == ((), (), ())
 

@@ -127,7 +127,7 @@ def test_unreachable_nodes_are_logged_once() -> None:
     assert log("fetch", "started", message="6 files") == ["fetching 6 files"]
 
 
-def test_what_a_compiler_printed_stays_lines_without_escapes() -> None:
+def test_compiler_output_is_logged_as_lines_without_escapes() -> None:
     reason = "The build failed.\na.cc:3: error: x\x1b[2J was not declared\nb.cc:1: error: no"
     failed = {"group": "g", "node": "n1", "package": "torch", "message": reason}
     assert Log()("build", "failed", fix="Install x.", log="s/build.log", **failed) == [

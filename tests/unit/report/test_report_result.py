@@ -89,7 +89,7 @@ def test_the_end_names_places_and_the_next_command() -> None:
     assert next_command(PLAN, failed, state) == again
 
 
-def test_what_a_compiler_printed_stays_lines() -> None:
+def test_compiler_output_is_shown_as_lines() -> None:
     broken = FAILED.model_copy(
         update={"reason": "The compiler stopped.\na.c:3: error: no\n^\x1b[2J"}
     )

@@ -118,7 +118,7 @@ def test_a_plan_does_not_reuse_a_wheel_that_was_changed(store, wheel):
     assert store.list() == ()
 
 
-def test_a_check_reads_everything_and_removes_what_is_damaged(store, wheel):
+def test_a_check_reads_everything_and_removes_damaged_files(store, wheel):
     good = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
     bad = store.add(wheel, planned_wheel(key="f" * 32), built_on="a", seconds=1)
     short = store.add(wheel, planned_wheel(key="e" * 32), built_on="a", seconds=1)
