@@ -126,7 +126,8 @@ def _agreed(run: Session, nodes_to_change: int, *, yes: bool) -> bool:
         return True
     if not at_terminal():
         raise UsageError(
-            "apply INVENTORY asks before it changes nodes, and standard input is not a terminal.",
+            "fleetbuild apply INVENTORY asks before it changes nodes, but standard input is not a"
+            " terminal.",
             "Add --yes, or apply the saved plan: fleetbuild apply",
         )
     return run.out.ask("Apply this plan?")

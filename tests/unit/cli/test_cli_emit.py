@@ -151,7 +151,7 @@ def test_a_users_workload_keeps_its_other_bytes(run: Run, planned: Path, here: P
         (("kustomize", "--workload", "web.yaml"), "--workload does not go with"),
         (("k8s", "--workload", "none.yaml"), "none.yaml cannot be read: No such file"),
         (("k8s", "--workload", "latin.yaml"), "latin.yaml cannot be read: it is not UTF-8"),
-        (("k8s", "--way", "image", "--image-prefix", "A B"), "cannot be the name of a repository"),
+        (("k8s", "--way", "image", "--image-prefix", "A B"), "is not a valid repository"),
     ],
 )
 def test_conflicting_options_are_refused(

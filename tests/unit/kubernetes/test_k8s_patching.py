@@ -321,8 +321,8 @@ def test_a_workload_for_other_nodes_has_no_variant_for_these():
     assert list(made) == ["web-sm80.sm90-armv8.2-cp312-musl.yaml"]
     (sentence,) = told
     assert sentence == (
-        "web.yaml: Pod web wants nodes with kubernetes.io/arch=arm64, and those of the group "
-        "cpu-avx2-cp311 have amd64, so it has no variant for them."
+        "web.yaml: Pod web selects nodes with kubernetes.io/arch=arm64, but nodes of the group "
+        "cpu-avx2-cp311 have amd64, so there is no variant for them."
     )
     with pytest.raises(UsageError):
         variants(text)
@@ -360,13 +360,13 @@ def test_an_affinity_for_other_nodes_leaves_no_variant_for_these(terms, fits):
     made, told = variants(wanting(*terms), gpu_fleet())
     assert ("web-cpu-avx2-cp311.yaml" in made) == fits
     if not fits:
-        assert "the group cpu-avx2-cp311 have amd64, so it has no variant" in "".join(told)
+        assert "the group cpu-avx2-cp311 have amd64, so there is no variant" in "".join(told)
 
 
 def test_the_excluding_affinity_is_quoted():
     _, (sentence,) = variants(wanting([ARM]), gpu_fleet())
-    assert "wants nodes with kubernetes.io/arch In [arm64], and those of" in sentence
-    with pytest.raises(UsageError, match="arch DoesNotExist, and"):
+    assert "selects nodes with kubernetes.io/arch In [arm64], but nodes of" in sentence
+    with pytest.raises(UsageError, match="arch DoesNotExist, but"):
         variants(wanting([expression("DoesNotExist")]))
 
 
@@ -422,19 +422,19 @@ def test_line_ends_and_byte_order_marks_stay():
     [
         ("a: [", "cannot be read as YAML"),
         ("a: &a [*a]\nkind: Pod", "cannot be read as YAML"),
-        ("", "holds no workload"),
-        ("kind: List\nitems: []\n", "holds no workload"),
-        ("kind: [Pod]\n", "holds no workload"),
+        ("", "contains no workload"),
+        ("kind: List\nitems: []\n", "contains no workload"),
+        ("kind: [Pod]\n", "contains no workload"),
         ("kind: Pod\nmetadata: {name: web}\nspec: {}\n", "has no containers"),
-        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: 3}\n", "no list of mappings"),
-        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: [3]}\n", "no list of mappings"),
+        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: 3}\n", "not a list of mappings"),
+        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: [3]}\n", "not a list of mappings"),
         (f"kind: Pod\nmetadata: {{}}\n{POD}\n", "has no name"),
-        (f"kind: Pod\nmetadata: x\n{POD}\n", "no mapping"),
+        (f"kind: Pod\nmetadata: x\n{POD}\n", "not a mapping"),
         (EVERY_KIND["Pod"].replace("spec: {", "spec: {nodeSelector: 3, "), "nodeSelector is no"),
         (EVERY_KIND["Pod"].replace("spec: {", "spec: {nodeName: n, "), "names its node (n)"),
         (
             EVERY_KIND["Pod"].replace("spec: {", "spec: {volumes: [{name: fleetbuild-release}], "),
-            "volumes has a name fleetbuild-release already",
+            "volumes already has a name fleetbuild-release",
         ),
         (
             EVERY_KIND["Pod"].replace(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.kubernetes.yaml_edit.dump import block
-from fleetbuild.kubernetes.yaml_edit.insert import CannotSpliceError, put
+from fleetbuild.kubernetes.yaml_edit.insert import CannotEditError, put
 from fleetbuild.kubernetes.yaml_edit.parse import read
 
 
@@ -143,7 +143,7 @@ def test_other_documents_stay_unchanged():
     ],
 )
 def test_a_change_with_side_effects_is_refused(text, path):
-    with pytest.raises(CannotSpliceError):
+    with pytest.raises(CannotEditError):
         put(text, 0, path, "c")
 
 

@@ -164,7 +164,7 @@ def test_node_groups_of_cluster_autoscaler() -> None:
 
 @pytest.mark.parametrize("text", ["EC2NodeClass", "a/b/c/d", "//x"])
 def test_an_invalid_node_class_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="does not name a node class"):
+    with pytest.raises(UsageError, match="is not a node class"):
         node_pools(plan_of("cpu-avx2"), text)
 
 
