@@ -25,7 +25,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def may_list_pods(client: Client) -> str:
-    """Return "", or a sentence about what is lost if this login may not list pods."""
+    """Return "", or a warning with its consequences if this login may not list pods."""
     try:
         client.get(path_of(*PODS), limit="1")
     except Refusal as problem:
@@ -52,7 +52,7 @@ def _on_node(client: Client, node: str, root: str) -> dict[str, str]:
     try:
         pods = list(client.all(path_of(*PODS), fieldSelector=f"spec.nodeName={node}"))
     except (Refusal, NoResponse):
-        return {}  # The node still sees what is mounted; may_list_pods has named a missing right.
+        return {}  # the node itself sees its mounts; may_list_pods() has named a missing right
     return {
         release: f"The pod {_name(pod)} mounts it."
         for pod in sorted(pods, key=_name, reverse=True)

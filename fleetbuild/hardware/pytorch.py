@@ -83,7 +83,7 @@ class Torch:
 
     @property
     def cuda_to(self) -> str | None:
-        """The newest toolkit that it may be built with.
+        """The newest toolkit that can build it.
 
         CUDA breaks its API only with major versions. So this is the last toolkit of the newest
         major version that PyTorch releases it with, before the first one that is reported to fail.

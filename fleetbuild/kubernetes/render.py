@@ -200,7 +200,7 @@ def _obstacle(
     if delivery.way == "init" and not wheels:
         return (
             "the store does not hold its wheels",
-            "; fleetbuild store fetch fetches them, and says what is not built yet",
+            "; fetch them with fleetbuild store fetch, which also lists unbuilt wheels",
         )
     if delivery.way == "image" or delivery.image or default_image(group.target):
         return None

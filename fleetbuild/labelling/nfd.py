@@ -50,7 +50,7 @@ class NfdLabeller:
         return ""
 
     def mounted_releases(self, names: Collection[str], root: str) -> InUse:  # noqa: ARG002
-        """See Labeller. The node itself sees what is mounted there."""
+        """See Labeller. Empty: the node itself sees its mounts."""
         return {}
 
     def clear(self) -> str:

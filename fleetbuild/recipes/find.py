@@ -156,7 +156,7 @@ def _recipe(file: _File, data: Any) -> Recipe:
 
 
 def _with_patches(recipe: Recipe, file: _File) -> Recipe:
-    """Return the recipe with the text of its patches, which is part of what is built."""
+    """Return the recipe with the text of its patches, since the text decides the artifact key."""
     folder = file.folder / "patches"
     patches = (
         patch.model_copy(

@@ -94,7 +94,7 @@ def render_checks(recipe: Recipe, job: Job) -> tuple[str, ...]:
 
 
 def render_requirements(recipe: Recipe, job: Job) -> tuple[str, ...]:
-    """Return the build requirements beyond those that the source declares."""
+    """Return the build requirements that the source does not declare itself."""
     return _render_list(recipe, "build_requirements", recipe.build_requirements, job)
 
 

@@ -21,7 +21,7 @@ def audit_document(wheel: WheelAudit) -> dict[str, Any]:
 
 
 def audit_lines(wheel: WheelAudit, *, every_use: bool = False) -> list[str]:
-    """Return lines that say what the wheel needs, in which file, and what is wrong with it."""
+    """Return lines with the wheel's requirements, the files that have them, and its problems."""
     wrong = [f"  wrong       {problem}" for problem in wheel.problems]
     if wrong and wheel.name is None and not wheel.elfs:
         return [wheel.file, *wrong]  # nothing could be read

@@ -1,4 +1,4 @@
-"""The report of `fleetbuild plan`: what is built where, which nodes get it, and what is blocked."""
+"""The report of `fleetbuild plan`: wheels to build, their builders and nodes, blocked nodes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
         words.append("Next: make the index or source reachable, then plan again.")
     elif plan.summary.nodes_to_change:
         step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
-        first = "supply what is missing, then " if _to_supply(plan) else ""
+        first = "supply the missing items, then " if _to_supply(plan) else ""
         words.append(f"Next: {first}fleetbuild {step}{state}")
     elif plan.summary.nodes_up_to_date:
         words.append("Nothing to do.")

@@ -230,7 +230,7 @@ def _cells(row: Row, now: float, *, wide: bool, width: int) -> list[str]:
     return cells
 
 
-# Where one word is enough, since the group and the node stand beside it.
+# Short forms for rows, which show the group and the node as well.
 _STAGES = {
     **DOING,
     "check": "checking",

@@ -145,7 +145,7 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
 
 
 def labelled_lines(labelled: Labelled) -> list[str]:
-    """Return what was labelled in a cluster; the count is read last."""
+    """Return the results of labelling a cluster; the count comes last."""
     lines = label_troubles(labelled.nodes)
     lines += labelled.remarks
     if labelled.strangers:
@@ -157,7 +157,7 @@ def labelled_lines(labelled: Labelled) -> list[str]:
 
 
 def unlabelled_lines(labelled: Labelled) -> list[str]:
-    """Return what was removed in a cluster; the count is read last."""
+    """Return the results of removing labels from a cluster; the count comes last."""
     removed = sum(each.well for each in labelled.nodes)
     return [*label_troubles(labelled.nodes), f"Labels removed from {count(removed, 'node')}."]
 

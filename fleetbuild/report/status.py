@@ -57,7 +57,7 @@ def _cells(node: NodeStatus) -> tuple[str, ...]:
 
 
 def _labels(node: NodeStatus) -> str:
-    """Return what is wrong with the labels, with NODE for the name: like nodes share a row."""
+    """Return the problems of the labels, with NODE for the name: equal nodes share a row."""
     if node.labels != "no_host":
         return node.labels_sentence
     return node.labels_sentence.replace(f" {node.node} ", " NODE ")

@@ -126,7 +126,7 @@ def _lines(name: str, source: str, survey: SourceSurvey) -> Iterator[str]:
     yield from _environment(survey)
     if survey.options:
         yield f"# CMakeLists.txt has these options: {', '.join(survey.options)}."
-        yield "# Set those that depend on the CPU, the GPU or the builder; for scikit-build-core:"
+        yield "# Set every option that depends on CPU, GPU or builder; for scikit-build-core:"
         example = "{{ 'ON' if 'avx2' in features else 'OFF' }}"
         yield f'# config_settings: {{cmake.define.NAME: "{example}"}}'
     yield "job_memory_gb: 2 # for one compiler process"
@@ -145,7 +145,7 @@ def _requirements(survey: SourceSurvey) -> Iterator[str]:
         yield "requires:" + ("" if survey.requires else " []")
         yield from (f"  - '{_quoted(each)}'" for each in survey.requires)
     declared = ", ".join(survey.metadata.build_requirements)
-    yield f"# Its build declares: {_comment(declared or 'nothing')}. Add what is missing there:"
+    yield f"# Its build declares: {_comment(declared or 'nothing')}. Add missing ones:"
     yield "# build_requirements: [ninja]"
 
 

@@ -23,7 +23,7 @@ def main(job_file: str, work: str, wheels: str) -> int:
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     home = Path(wheels, job["key"])
     if wheel := built(home):
-        print(f"{wheel} is there already.")
+        print(f"{wheel} is already in the claim.")
         return 0
     inbox = Path(work, "in")
     inbox.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,9 @@ def main(job_file: str, work: str, wheels: str) -> int:
     print("Building. The log follows at its end.", flush=True)
     status = builder.Build(params).run()
     log = Path(work, "build.log")
-    print(log.read_text(encoding="utf-8", errors="replace") if log.exists() else "There is no log.")
+    print(
+        log.read_text(encoding="utf-8", errors="replace") if log.exists() else "No log was written."
+    )
     if status["state"] != "done":
         print("\n".join([status["reason"], status["fix"], *status["errors"]]))
         return 1
@@ -58,7 +60,7 @@ def fetch(item: dict[str, str], path: Path) -> None:
                 sys.exit(f"{item['url']} cannot be fetched: {problem}")
             time.sleep(wait)
     if builder.sha256(str(path)) != item["sha256"]:
-        sys.exit(f"{item['url']} is not what was planned: its sha256 is another.")
+        sys.exit(f"{item['url']} has another sha256 than planned.")
 
 
 def built(home: Path) -> "Path | None":
@@ -72,7 +74,7 @@ def wait_for(home: Path, patience: float) -> Path:
     deadline = time.time() + patience
     while not (wheel := built(home)):
         if time.time() > deadline:
-            sys.exit(f"{home} did not come within {patience} s: look at the Job that builds it.")
+            sys.exit(f"{home} did not appear within {patience} s: look at the Job that builds it.")
         time.sleep(min(15, patience))
     return wheel
 

@@ -33,10 +33,10 @@ _CONTAINERFILE = """\
 ARG BASE={base}
 
 FROM ${{BASE}} AS packages
-# Copied, so that other hashes make another layer: a cached one is not known by what was mounted.
+# Copied, so that changed hashes give a new layer: the cache ignores the content of mounts.
 COPY requirements.txt /requirements.txt
-# The wheels are mounted, not copied: no layer holds them. Each has the hash that the plan was
-# carried out with, or nothing is installed.
+# The wheels are mounted and not copied, so that no layer contains them. pip checks the sha256 of
+# each wheel.
 RUN --mount=type=bind,source=files,target=/wheels \\
     python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore \\
       --no-index --find-links=/wheels --no-deps --require-hashes --only-binary=:all: \\
@@ -97,7 +97,7 @@ index() {
   name=$1
   shift
   case "$engine" in
-    *docker)  # makes an index of what is in the registry, and of nothing else
+    *docker)  # makes an index of pushed images only
       [ -n "$push" ] || return 0
       "$engine" manifest create --amend "$name" "$@"
       "$engine" manifest push --purge "$name"
@@ -201,19 +201,19 @@ def _architecture(group: PlannedGroup) -> str:
 
 
 _INDEX = """\
-For pods that run on either architecture, of Python {abi}{gpu}: for each architecture the group
-whose wheels ask for no more than those of the others."""
+For pods of Python {abi}{gpu} that run on either architecture: for each architecture, the image of
+the group with the lowest requirements."""
 _BEYOND = """
-Keep it off nodes of these groups, which have less: {groups}"""
-_NONE = "There is no index for {abi}: none of {groups} runs wherever the others do."
+Do not run it on nodes of these groups, which lack required features: {groups}"""
+_NONE = "{abi} gets no index: none of {groups} runs on the nodes of all the others."
 
 
 @dataclass(frozen=True)
 class Index:
     """One name for images of several architectures."""
 
-    members: tuple[PlannedGroup, ...]  # none where no group serves the nodes of the others
-    says: str  # what it is for, or why it is not there
+    members: tuple[PlannedGroup, ...]  # empty if no group serves the nodes of the others
+    says: str  # its purpose, or why it cannot be made
 
 
 def indexes(built: Sequence[PlannedGroup], fleet: Sequence[PlannedGroup]) -> Iterator[Index]:

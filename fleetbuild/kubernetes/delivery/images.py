@@ -23,7 +23,7 @@ _OWN_PYTHON = "libpython3."  # the image's Python brings its own
 def default_image(target: Target) -> str | None:
     """Return the official Python image that a target's wheels run in, or None if none is known."""
     abi = _ABI.fullmatch(target.python)
-    if abi is None:  # free-threaded or not CPython: there is no official image
+    if abi is None:  # no official image exists for free-threaded Pythons and other interpreters
         return None
     for row in _table()["images"][target.libc.family]:
         if _at_least(row["libc"], target.libc.floor):
@@ -32,8 +32,10 @@ def default_image(target: Target) -> str | None:
 
 
 def lacking(target: Target, wheels: Sequence[Wheel], *, official: bool) -> tuple[str, ...]:
-    """The libraries that wheels are linked with, and neither they nor an official image bring; of
-    other images only what every pod has is known."""
+    """Return the libraries that wheels are linked with and that neither they nor the image contain.
+
+    Of other images than the official ones, only the libraries of every pod are known.
+    """
     table, family = _table(), target.libc.family
     there = {*table["everywhere"], *table["base"][family]}
     if official:

@@ -31,17 +31,16 @@ Delivered = tuple[PlannedGroup, PodParts, str]
 
 _ALL = """\
 The workloads of all groups: kubectl apply -k .
-Those of one: kubectl apply -k overlays/GROUP
-Labels are not among them: `fleetbuild emit labels` writes those, for verified nodes."""
+The workload of one group: kubectl apply -k overlays/GROUP
+Labels are not included: `fleetbuild emit labels` writes the labels of verified nodes."""
 _BASE = """\
-What is the same for all groups. It runs nowhere by itself: image, packages and nodes come from an
-overlay. Put your own command, and all that is yours, here; the overlays find the container by its
-name, {container}."""
+The parts that all groups share. It cannot run by itself: image, packages and nodes come from an
+overlay. Put your own command and settings here; the overlays find the container by its name,
+{container}."""
 _OVERLAY = """\
-The group {group}: its name, a label that keeps its pods apart from those of other groups, and
-what patch.yaml says of nodes and packages."""
+The group {group}: its name, a label of its pods, and in patch.yaml the nodes and packages."""
 _PATCH = """\
-What the group {group} has of its own.
+The parts that are specific to the group {group}.
 
 {about}"""
 

@@ -19,13 +19,13 @@ from fleetbuild.kubernetes.labels.affinity import selector
 from fleetbuild.kubernetes.yaml_edit.dump import Note
 from fleetbuild.models import Plan, PlannedGroup
 
-# Where the packages lie in a pod that does not mount them from its node.
+# The folder of the packages in a pod that does not mount them from its node.
 PACKAGES = "/fleetbuild/site-packages"
 
 _HOSTPATH = """\
-The release lies on the node, at
+The release is mounted from the node,
   {path}
-and holds
+It contains
 {packages}
 The python of its virtual environment does not exist in the image. The image brings its own Python
 {python}, of the same ABI ({abi}), and PYTHONPATH leads it to the packages.
@@ -34,16 +34,16 @@ The python of its virtual environment does not exist in the image. The image bri
 
 hostPath volumes need a namespace that allows them (Pod Security level "privileged")."""
 _IMAGE = """\
-The image holds the packages, at {packages_at}:
+The image contains the packages, at {packages_at}:
 {packages}
-`fleetbuild emit containers` writes what it is built from, and a script that builds and pushes it.
-Nothing of the release need be on the node: a node that joined a minute ago runs it."""
+`fleetbuild emit containers` writes its Containerfile and a script that builds and pushes it. The
+node needs no release: a pod also runs on a node that has just joined."""
 _VOLUME = """\
-An image without a system, made for nothing but to be mounted, holds the packages:
+An image volume contains the packages, and nothing else:
 {packages}
-`fleetbuild emit containers` writes what it is built from, and a script that builds and pushes it.
-Nothing of the release need be on the node. The image that runs brings its own Python {python}, of
-the same ABI ({abi}), and PYTHONPATH leads it to the packages.
+`fleetbuild emit containers` writes its Containerfile and a script that builds and pushes it. The
+node needs no release. The pod's image brings its own Python {python}, of the same ABI ({abi}), and
+PYTHONPATH leads it to the packages.
 
 {libc}
 
@@ -55,23 +55,23 @@ An init container installs the packages, by version and sha256, from an index:
   {index}
 `fleetbuild store export DIR` writes it; any web server serves the folder. The packages are
 {packages}
-and go into a volume that lives as long as the pod, so each pod fetches them again. Nothing of the
-release need be on the node. The image that runs brings its own Python {python}, of the same ABI
-({abi}), and PYTHONPATH leads it to the packages.
+and go into a volume of the pod, so each new pod fetches them again. The node needs no release. The
+pod's image brings its own Python {python}, of the same ABI ({abi}), and PYTHONPATH leads it to the
+packages.
 
 {libc}"""
 _GLIBC = """\
-The wheels are built for glibc {floor} and newer, the oldest among the group's nodes. Use no image
-with an older one."""
+The wheels need glibc {floor} or newer, the oldest version among the group's nodes. Do not use an
+image with an older one."""
 _MUSL = """\
-The wheels are built for musl {floor} and newer: use an image of the Alpine family. python:*-alpine
-has no libstdc++ or libgomp; where a package wants them, use an image with those added."""
+The wheels need musl {floor} or newer: use an image of the Alpine family. python:*-alpine has no
+libstdc++ and no libgomp; if a package needs them, use an image that contains them."""
 
-_RELEASE = "Only nodes on which this very release was verified."
-_CLASS = "What CPU and GPU decide, and no more: the packages come with the pod."
+_RELEASE = "Only nodes on which exactly this release was verified."
+_CLASS = "By hardware alone, since the packages come with the pod."
 
-# --upgrade: where a first try was cut off, what it left is replaced. The scratch folder is in the
-# volume, since the root file system cannot be written.
+# --upgrade replaces files of an interrupted first attempt. TMPDIR is in the volume, since the root
+# file system is read-only.
 _INSTALL = """\
 set -eu
 export TMPDIR={home}/tmp
@@ -103,7 +103,7 @@ def parts(
         if delivery.way == "init"
         else _WAYS[delivery.way](plan, group, delivery)
     )
-    # An image of the group's own has them by its Containerfile, or is told there.
+    # For the group's own image, the Containerfile has the note.
     note = "" if made.image else library_note(group, wheels, delivery.image)
     runtime = delivery.runtime_class if made.gpu else None
     made = replace(made, about=made.about + note, runtime_class=runtime)

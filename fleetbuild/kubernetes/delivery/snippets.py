@@ -21,22 +21,22 @@ from fleetbuild.models import Plan, PlannedGroup, Target
 
 _HEADER = {
     "class": """\
-Where pods run that bring their packages along, by fleetbuild's hardware labels: those of
-nodefeaturerule.yaml or of labels.sh. What mounts a release from its node must also wait until it is
-verified there: `fleetbuild emit k8s` writes that.""",
+For pods that bring their packages with them. By fleetbuild's hardware labels, which
+nodefeaturerule.yaml or labels.sh set. A pod that mounts a release from its node must also wait
+until the release is verified there: `fleetbuild emit k8s` writes such pods.""",
     "nfd": """\
-The same by the labels of Node Feature Discovery and GPU Feature Discovery alone, for clusters where
-fleetbuild may not label. Labels tell less than rules see, and what they leave open is said. A pod
-may also run on a node that a better group is meant for.""",
+The same by labels of Node Feature Discovery and GPU Feature Discovery alone, for clusters where
+fleetbuild may not set labels. These labels show less than rules; comments name the gaps. A pod may
+also run on a node of a better group.""",
 }
 _ONE = """\
-{group}: a pod with its packages. All of it goes into spec, the limits into the container."""
+{group}: a pod with its packages. Put all of it into spec, and the limits into the container."""
 _ANY = """\
 A pod that runs with the packages of any of these groups, such as an image for several
 architectures or a program that chooses for itself:
 {groups}
-All of it goes into spec, the limits into the container. Required: where it runs at all. Preferred:
-where it is expected to run fastest, by SM and rung; nothing was measured."""
+Put all of it into spec, and the limits into the container. Required: the nodes that can run it.
+Preferred: the nodes where it is expected to be fastest, by SM and rung, without a measurement."""
 
 
 def snippets(plan: Plan, *, runtime_class: str | None = None) -> dict[str, str]:

@@ -21,18 +21,19 @@ KINDS: dict[Kind, tuple[str, str]] = {
 
 _HEADER = """\
 A smoke {kind} for the group {group}.
-It imports {imports}, prints what it found, and {ending}
-Put your own image and command in its place, and keep what stands in it of
+It imports {imports}, prints their versions and paths, and {ending}
+Replace its image and command by your own, and keep these parts, which a pod needs:
   {keep}
-for a pod needs those: `emit k8s --workload FILE` puts them into a workload of yours.
+`emit k8s --workload FILE` puts them into a workload of yours.
 
 {about}"""
 _ENDINGS: dict[Kind, str] = {
     "deployment": "stays until it is stopped; it is\n"
-    "ready, and `kubectl rollout status` succeeds, once the imports did.",
+    "ready, and `kubectl rollout status` succeeds, once the imports have succeeded.",
     "daemonset": "stays until it is stopped, on each of\n"
-    "the group's nodes; it is ready, and `kubectl rollout status` succeeds, once the imports did.",
-    "job": "is complete, once the imports did.",
+    "the group's nodes; it is ready, and `kubectl rollout status` succeeds, once the imports have\n"
+    "succeeded.",
+    "job": "is complete, once the imports have succeeded.",
 }
 
 _IMPORTS = """\

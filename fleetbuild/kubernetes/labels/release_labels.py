@@ -20,7 +20,7 @@ from fleetbuild.kubernetes.names import is_subdomain, label_value
 from fleetbuild.models import Manifest, ManifestWheel, Plan, PlannedGroup, PlannedNode
 
 DEFAULT = "default"
-# What each host serves, None where nothing does. A host that is not in it: nobody knows.
+# The release that each host serves, None if it serves none. A missing host is unknown.
 Serving = Mapping[str, Manifest | None]
 
 

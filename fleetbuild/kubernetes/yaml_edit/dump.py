@@ -1,7 +1,7 @@
-"""The one YAML dumper: values in, text out, the same bytes each time, with comments that say why.
+"""Write YAML: the same value always gives the same bytes; comments explain entries.
 
-Strings are plain only where no YAML reader could take them for something else: a release id such as
-`12e45678` is a number to Go's reader and a string to Python's.
+In: a value. Out: text. A string is quoted if any YAML reader could take it for another type: a
+release id such as `12e45678` is a number to Go's reader and a string to Python's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Row:
-    """A list or a map whose items stand side by side, on as few lines as they fit."""
+    """A list or mapping in flow style, on as few lines as possible."""
 
     value: Sequence[object] | Mapping[str, object]
 
@@ -135,7 +135,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _is_block(text: str) -> bool:
-    """Return whether it can stand line by line below a `|`."""
+    """Return whether the text can be written as a block scalar (`|`)."""
     lines = text.split("\n")
     return (
         len(lines) > 1

@@ -55,7 +55,7 @@ def changes_since_plan(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
 def _overtaken(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:
     """Return a sentence for each node that serves a release unknown to this plan.
 
-    A node that serves nothing any more is no reason: what the plan installs there is missing.
+    A node that serves nothing any more does not count: the plan installs its release again.
     """
     sentences = []
     for name, group in sorted(plan.groups_by_node.items()):

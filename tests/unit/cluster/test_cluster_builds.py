@@ -344,7 +344,7 @@ def test_a_job_builds_the_planned_wheel(buildable: Plan, tmp_path: Path) -> None
     assert json.loads((built.parent / "build.json").read_text())["node"] == "kube-n1"
     assert "compilers: 3" in ran.stdout
     again = as_in_a_pod(files, tmp_path)
-    assert (again.returncode, "is there already" in again.stdout) == (0, True)
+    assert (again.returncode, "is already in the claim" in again.stdout) == (0, True)
 
     state = StateDir(tmp_path / "state").create()
     state.plan_file.write_text(dump_plan(buildable))
@@ -495,7 +495,7 @@ def test_a_file_with_another_hash_is_not_built(buildable: Plan, tmp_path: Path) 
     (tmp_path / "index" / "tiny-1.0.tar.gz").write_bytes(b"something else")
     ran = as_in_a_pod(files, tmp_path)
     assert ran.returncode == 1
-    assert "is not what was planned: its sha256 is another" in ran.stderr
+    assert "has another sha256 than planned" in ran.stderr
     assert not (tmp_path / "wheels" / KEY).exists()
 
 
