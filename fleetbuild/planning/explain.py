@@ -126,13 +126,12 @@ def _gpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
     if node.group and not node.merged_from:
         sms = _group(plan, node.group).target.sms
         if sms != facts.sms:
-            code = sm_list(sms) if sms else "no GPU"
-            why = (
-                "as the inventory says"
+            code = (
+                f"for {sm_list(sms)}, as the inventory says"
                 if sms
-                else "no package has GPU code, or the inventory says so"
+                else "none: no package has GPU code, or fleetbuild_sms is empty"
             )
-            lines.append(f"  GPU code: for {code}, {why}")
+            lines.append(f"  GPU code: {code}")
     return lines
 
 

@@ -226,7 +226,7 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
     libcs = {plan.fingerprint.get(name, {}).get("libc") for name in group.nodes}
     if len(libcs) > 1:
         return f"oldest libc {group.target.libc.floor}"
-    return "compiler, memory, cores"
+    return "best by compiler, memory and cores"
 
 
 def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:

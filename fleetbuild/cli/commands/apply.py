@@ -87,7 +87,9 @@ def _refuse_planning_options(file: Path | str, **given: Any) -> None:
             values = value if name == "package" else [value]
             options = " ".join(f"--{name} {shlex.quote(str(each))}" for each in values)
             raise UsageError(
-                f"--{name} does not go with a saved plan, which is applied as a whole.",
+                f"--{name} does not go with a saved plan, which already contains it."
+                if name in ("config", "package")
+                else f"--{name} does not go with a saved plan, which is applied as a whole.",
                 "Leave it out: a saved plan is applied without asking."
                 if name == "yes"
                 else f"Plan again with it: fleetbuild apply {_inventory_of(file)} {options}",

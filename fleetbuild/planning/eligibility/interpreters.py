@@ -43,10 +43,10 @@ def _no_python(wanted: str | None, facts: Facts) -> Blocked:
         f"{'free-threaded ' * _free_threaded(python)}{python.version} ({python.path})"
         for python in facts.pythons
     )
-    has = f"It has {found}." if found else "It has no Python."
+    has = f" It has {found}." if found else ""
     what = f"Python {wanted}" if wanted else "CPython"
     return Blocked(
-        f"The node has no {what}. {has}",
+        f"The node has no {what}.{has}",
         f"Install it ({_command(wanted, facts)}), or choose an installed one with python: or "
         "fleetbuild_python.",
     )

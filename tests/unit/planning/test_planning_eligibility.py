@@ -47,7 +47,7 @@ def test_a_node_that_was_not_probed_is_unreachable():
         (Facts(state="unsupported", reason="riscv64 is not supported"), "riscv64", "skip"),
         (facts(features=()), "CPU flags are unknown", "/proc"),
         (facts(libc=None), "C library is unknown", "getconf"),
-        (facts(pythons=()), "no CPython. It has no Python.", "apt install python3"),
+        (facts(pythons=()), "no CPython.", "apt install python3"),
         (
             facts(pythons=(python(venv=False),)),
             "cannot make virtual environments",

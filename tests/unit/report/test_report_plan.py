@@ -255,7 +255,7 @@ def test_the_next_command_finds_the_plan_in_another_state_directory() -> None:
     ("nodes", "builder", "said"),
     [
         (["gpu-02"], "gpu-02", "the only node"),
-        (["gpu-02", "gpu-03"], "gpu-02", "compiler, memory, cores"),
+        (["gpu-02", "gpu-03"], "gpu-02", "best by compiler, memory and cores"),
         (["gpu-01", "gpu-03"], "gpu-01", "oldest libc 2.28"),
         (["gpu-02", "gpu-03"], "strong-1", "named in build.builders"),
     ],
