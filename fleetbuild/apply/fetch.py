@@ -79,7 +79,8 @@ def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
         files.update({file.identity: file for file in build_inputs(assignment)})
     files.update({file.identity: file for _, file in _published(run, progress)})
     for group in pending_groups(run.plan, progress.nodes):
-        files.update({file.identity: file for file in group.dependencies or ()})
+        if group.nodes:  # the dependencies of named targets are fetched when they are exported
+            files.update({file.identity: file for file in group.dependencies or ()})
     return list(files.values())
 
 

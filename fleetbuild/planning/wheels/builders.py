@@ -59,26 +59,33 @@ def choose_builders(
 ) -> Builders:
     """Return the nodes that can build for this target: named builders first, then members.
 
-    Nodes with a suitable compiler and the CUDA toolkit come before the others.
+    Nodes with a suitable compiler and the CUDA toolkit come before the others. The stand-in of a
+    named target is no machine: then only the `preferred` nodes build.
     """
     members = sorted(
         (name for group in groups_served for name in group.nodes),
         key=lambda name: builder_rank(name, facts[name]),
     )
+    oldest = members[0]
+    for_targets = eligibility[oldest].stand_in
+    if for_targets:
+        members = []
     pythons = {name: python for name in members if (python := eligibility[name].python)}
     refusals: list[str] = []
     fit: list[str] = []
     for name in sorted(preferred, key=lambda name: _size_rank(name, facts)):
-        answer = _fits(name, target, facts)
+        answer = fit_to_build(name, target, facts)
         if isinstance(answer, Python):
             fit.append(name)
             pythons[name] = answer
         else:
             refusals.append(answer)
-    if fit:  # a builder of another architecture serves other groups: no warning
+    if for_targets:  # the plan has the reasons with each target
+        refusals = []
+    elif fit:  # a builder of another architecture serves other groups: no warning
         refusals = [refusal for refusal in refusals if not refusal.endswith(_ARCHS)]
     order = tuple(dict.fromkeys((*fit, *members)))
-    need, oldest = CompilerNeed(RUNGS[target.isa], gcc), members[0]
+    need = CompilerNeed(RUNGS[target.isa], gcc)
     floor, named = libc_of(facts[oldest]), set(fit)
     able = tuple(
         sorted(
@@ -107,7 +114,9 @@ def builders_in_other_groups(
     if not all(facts[name].taints for group in groups_served for name in group.nodes):
         return ()
     open_to_pods = (name for name in sorted(facts) if not facts[name].taints)
-    return tuple(name for name in open_to_pods if isinstance(_fits(name, target, facts), Python))
+    return tuple(
+        name for name in open_to_pods if isinstance(fit_to_build(name, target, facts), Python)
+    )
 
 
 def _size_rank(name: str, facts: Mapping[str, Facts]) -> tuple[object, ...]:
@@ -115,7 +124,7 @@ def _size_rank(name: str, facts: Mapping[str, Facts]) -> tuple[object, ...]:
     return (-(known.cpus or 0), -(known.memory_gb or 0), name)
 
 
-def _fits(name: str, target: Target, facts: Mapping[str, Facts]) -> Python | str:
+def fit_to_build(name: str, target: Target, facts: Mapping[str, Facts]) -> Python | str:
     """Return the node's interpreter for the target, or why it cannot build."""
     known = facts.get(name)
     if known is None or known.state != "ok" or known.libc is None:
