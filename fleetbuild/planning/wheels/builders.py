@@ -60,7 +60,7 @@ def choose_builders(
     """Return the nodes that can build for this target: named builders first, then members.
 
     Nodes with a suitable compiler and the CUDA toolkit come before the others. The stand-in of a
-    named target is no machine: then only the `preferred` nodes build.
+    named target is not a machine: then only the `preferred` nodes build.
     """
     members = sorted(
         (name for group in groups_served for name in group.nodes),
