@@ -110,6 +110,7 @@ def build_inputs(assignment: BuildAssignment) -> Iterator[LockedFile]:
     """Yield the locked files that a build needs."""
     yield source_of(assignment.wheel)
     yield from assignment.wheel.build_dependencies
+    yield from assignment.wheel.toolkit_wheels
 
 
 def _fetch_one(run: Run, file: LockedFile, check_cancelled: Callable[[], None]) -> Outcome:

@@ -145,6 +145,7 @@ class BuildPlace:
     source: str
     source_sha256: str
     requirements: tuple[Requirement, ...]
+    toolkit_wheels: tuple[Requirement, ...] = ()
     dest: str = ""
 
 
@@ -172,6 +173,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "source": place.source,
             "source_sha256": place.source_sha256,
             "requirements": place.requirements,
+            "toolkit_wheels": place.toolkit_wheels,
             "python": place.python,
             "cache": place.cache,
             "dest": place.dest,

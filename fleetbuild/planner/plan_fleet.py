@@ -48,6 +48,7 @@ from fleetbuild.planning import (
     parse_packages,
     source_request,
     stand_in_inventory,
+    toolkit_request,
     with_stand_ins,
 )
 from fleetbuild.planning.wheels.published import PublishedChoice
@@ -101,7 +102,7 @@ def plan_fleet(
     if drafted.groups and resolver.fetch_sources(drafted, config):
         wanted = tuple(resolver.packages)
         drafted = resolver.lock_dependencies(inventory, facts, config, builders)
-        resolver.lock_builds(drafted, facts)
+        resolver.lock_builds(drafted, facts, facts_source)
     return make_plan(
         fleet,
         facts,
@@ -292,8 +293,13 @@ class _PlanResolver:
             blocked |= nodes_blocking_dependencies(drafted, facts, self.locks())
         return drafted
 
-    def lock_builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
-        """Lock the build requirements of each wheel."""
+    def lock_builds(
+        self, drafted: PlanDraft, facts: Mapping[str, Facts], facts_source: FactsSource
+    ) -> None:
+        """Lock the build requirements of each wheel, and CUDA toolkits that come as wheels."""
+        if facts_source != "cluster":  # a pod has the toolkit of its image
+            toolkits = (toolkit_request(wheel, facts) for wheel in drafted.wheels)
+            self._resolve(list(filter(None, toolkits)))
         requests = [
             build_request(wheel, source, facts, self.dependencies)
             for wheel in drafted.wheels

@@ -23,7 +23,7 @@ from fleetbuild.planning.packages import (
     parse_packages,
 )
 from fleetbuild.planning.resolution import LockRequest, Locks, Resolution, Source
-from fleetbuild.planning.wheels.build_requirements import build_request
+from fleetbuild.planning.wheels.build_requirements import build_request, toolkit_request
 from fleetbuild.planning.wheels.plan_wheel import Floors, StoreView
 
 __all__ = [
@@ -52,5 +52,6 @@ __all__ = [
     "read_plan",
     "source_request",
     "stand_in_inventory",
+    "toolkit_request",
     "with_stand_ins",
 ]

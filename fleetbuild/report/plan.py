@@ -295,7 +295,8 @@ def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
     """Yield the evidence that this CUDA builds the wheel; `explain` gives it in full."""
     if wheel.evidence and wheel.action != "blocked":
         said = EVIDENCE.get(wheel.evidence, wheel.evidence)
-        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}"
+        wheels = ", from NVIDIA's wheels" if wheel.toolkit_wheels else ""
+        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}{wheels}"
 
 
 def _changes(group: PlannedGroup) -> str:

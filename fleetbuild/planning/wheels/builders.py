@@ -28,6 +28,7 @@ from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
 _ARCHS = tuple(f" is {arch}" for arch in ARCHITECTURES)
+FROM_WHEELS = "from NVIDIA's wheels"
 _MAX_BUILDERS = 5  # a build that fails on five machines fails on the sixth
 
 
@@ -168,6 +169,7 @@ def requires_of(
     target: Target,
     *,
     toolkit: Toolkit | None = None,
+    from_wheels: bool = False,
     gcc: Gcc | None = None,
     libraries: Mapping[str, str] = MappingProxyType({}),
     image: str | None = None,
@@ -175,6 +177,7 @@ def requires_of(
     """Return the builder's required tools, and the missing ones.
 
     With an `image`, in which a pod builds, the tools are the image's; the node needs only disk.
+    With `from_wheels`, the plan has locked the CUDA toolkit as NVIDIA's wheels.
     """
     need = CompilerNeed(RUNGS[target.isa], gcc)
     if image is not None:
@@ -197,13 +200,13 @@ def requires_of(
     return Requires(
         compiler=required_compiler(need, facts),
         tools=_tools(recipe, facts),
-        cuda=_cuda(builder, toolkit),
+        cuda=_cuda(builder, toolkit, from_wheels=from_wheels),
         disk_gb=recipe.disk_gb,
         memory_gb=job_memory(recipe, target),
         libraries=dict(libraries),
         to_supply=(
             *missing_compiler(need, builder, facts, toolkit.alternatives if toolkit else ()),
-            *_missing_toolkit(builder, toolkit, target),
+            *(() if from_wheels else _missing_toolkit(builder, toolkit, target)),
             *_old_tools(recipe, builder, facts),
             *_disk_shortage(recipe, builder, facts),
         ),
@@ -233,11 +236,11 @@ def _old_tools(recipe: Recipe, builder: str, facts: Facts) -> Iterator[str]:
                 )
 
 
-def _cuda(builder: str, toolkit: Toolkit | None) -> str | None:
+def _cuda(builder: str, toolkit: Toolkit | None, *, from_wheels: bool) -> str | None:
     if toolkit is None:
         return None
-    there = builder in toolkit.installed_on
-    return f"{toolkit.version} ({'present' if there else 'to be supplied'})"
+    there = "present" if builder in toolkit.installed_on else "to be supplied"
+    return f"{toolkit.version} ({FROM_WHEELS if from_wheels else there})"
 
 
 def _missing_toolkit(builder: str, toolkit: Toolkit | None, target: Target) -> Iterator[str]:
