@@ -171,12 +171,14 @@ class Fleet:
         self,
         packages: Sequence[str] = (),
         *,
+        targets: Sequence[str] = (),
         facts: Mapping[str, Facts] | None = None,
         captures: Path | str | None = None,
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
-        `packages` replace the packages of the configuration. `facts` come from an earlier `probe`
+        `packages` and `targets` replace those of the configuration. With targets, nodes only build.
+        `facts` come from an earlier `probe`
         with the same `captures`; without them, the nodes are probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
@@ -194,6 +196,7 @@ class Fleet:
             packages,
             state_dir=self._state.create().root,
             builders=named_builders(self.inventory, config, self._secrets),
+            targets=targets,
             facts_source=source,
             on_event=self.on_event,
         )

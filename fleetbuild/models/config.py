@@ -202,6 +202,11 @@ class Config(Frozen):
         description="for sources in git and archives: the beginning of an address, and its "
         "replacement",
     )
+    targets: tuple[str, ...] = Field(
+        (),
+        description="kinds of machines to build for, such as sm89-avx2-cp311, although no node is "
+        "of that kind; with targets, nodes only build, and nothing is installed",
+    )
     cuda: str | None = Field(
         None,
         pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$",
