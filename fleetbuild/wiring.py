@@ -120,11 +120,17 @@ def apply_tools(reach: FleetAccess, config: Config) -> Tools:
         differences=changes_since_plan,
         playbook=reach.run_playbook,
         wheels=store,
-        findings=audit_findings,
+        findings=partial(audit_findings, revoked=store.revocations),
+        revoked=partial(_revoked_groups, store),
         imports=import_names,
         manifests=partial(_manifests, store),
         stop=reach.stopping.set,
     )
+
+
+def _revoked_groups(store: Store, plan: Plan) -> Mapping[str, str]:
+    """Return the groups of a plan that need something revoked; the list is read when asked."""
+    return store.revocations.in_plan(plan)
 
 
 @contextmanager

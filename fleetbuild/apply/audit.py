@@ -15,6 +15,7 @@ from fleetbuild.apply.pending import BuildAssignment, key_of, pins_of, results_o
 from fleetbuild.audit import check_wheel
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.text import count
 
 
@@ -58,9 +59,12 @@ def _audit(
     return result.model_copy(update={"file": str(stored.path), "sha256": stored.sha256}), stored
 
 
-def audit_findings(path: Path, plan: Plan, wheel: PlannedWheel) -> tuple[str, ...]:
+def audit_findings(
+    path: Path, plan: Plan, wheel: PlannedWheel, revoked: Revocations = NOTHING_REVOKED
+) -> tuple[str, ...]:
     """Return the problems of a file that should be this wheel of the plan."""
-    return check_wheel(
+    recalled = revoked.of(wheel.package, wheel.wheel_version, sha256_of(path))
+    problems = check_wheel(
         path,
         target=wheel.target,
         package=wheel.package,
@@ -70,6 +74,7 @@ def audit_findings(path: Path, plan: Plan, wheel: PlannedWheel) -> tuple[str, ..
         allowed=wheel.allow_files,
         top_level=wheel.top_level,
     )
+    return (*filter(None, [recalled]), *problems)
 
 
 def _delivered_wheel(

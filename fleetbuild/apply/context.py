@@ -80,6 +80,8 @@ class Tools:
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
     labels: Labeller = field(default_factory=ManualLabels)
+    # Groups of a plan that need a recalled wheel or file, with the reason.
+    revoked: Callable[[Plan], Mapping[str, str]] = lambda _: {}
     stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
 
 

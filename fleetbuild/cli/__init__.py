@@ -19,6 +19,7 @@ from fleetbuild.cli.commands import (
     facts,
     init,
     plan,
+    revoke,
     rollback,
     status,
     store,
@@ -50,6 +51,7 @@ for command in (
     explain.explain,
     audit.audit,
     emit.emit,
+    revoke.revoke,
 ):
     app.command(cls=Command)(command)
 app.add_typer(store.app, name="store")

@@ -10,10 +10,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
 from fleetbuild.audit import needed_libraries
@@ -22,10 +23,12 @@ from fleetbuild.errors import InstallError
 from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.revocation import Revocations
 from fleetbuild.planning import Floors
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
+from fleetbuild.store.revoked import read_revocations, write_revocations
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
 
 _PROVENANCE = "provenance.json"
@@ -63,6 +66,7 @@ class StoredWheel(Frozen):
 
     path: Path
     provenance: Provenance
+    revoked: str = ""  # why it must not be used, as a sentence
 
     @property
     def sha256(self) -> str:
@@ -81,6 +85,19 @@ class Store:
     def __init__(self, root: Path, settings: IndexSettings | None = None) -> None:
         self.root = root
         self.settings = settings or IndexSettings()
+
+    @property
+    def revocations(self) -> Revocations:
+        """Return the wheels that must not be used any more."""
+        return read_revocations(self.root)
+
+    def learn_revoked_keys(self, wheels: Iterable[tuple[str, str]]) -> Revocations:
+        """Add the artifact keys of recalled wheels, by hash, to the revocations; return them."""
+        known = self.revocations
+        learned = known.with_keys(wheels)
+        if learned != known:
+            write_revocations(self.root, learned)
+        return learned
 
     def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> StoredWheel:
         """Store a wheel that was built for this target."""
@@ -114,12 +131,15 @@ class Store:
         return StoredWheel(path=home / path.name, provenance=provenance)
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
-        """Return an intact stored wheel that fits this target, or None. Remove damaged ones."""
+        """Return an intact stored wheel that fits this target, or None; never a revoked one.
+
+        Damaged ones are removed.
+        """
         wanted = Floors(wheel.target.libc.floor, wheel.libstdcxx)
         fitting = [
             stored
             for stored in self.of_key(wheel.artifact_key or "")
-            if stored.floors.serve(wanted)
+            if stored.floors.serve(wanted) and not stored.revoked
         ]
         newest_first = sorted(fitting, key=lambda each: each.provenance.built_at, reverse=True)
         return next(filter(self._keep_intact, newest_first), None)
@@ -134,24 +154,24 @@ class Store:
     def of_key(self, key: str) -> tuple[StoredWheel, ...]:
         """Return the stored wheels of an artifact key; empty for an invalid key."""
         named = _KEY.fullmatch(key)
-        return tuple(_stored(self.root / "wheels" / key)) if named else ()
+        return tuple(_stored(self.root / "wheels" / key, self.revocations)) if named else ()
 
     def list(self) -> tuple[StoredWheel, ...]:
         """Return all wheels, sorted by package and target."""
-        keys = self._children("wheels")
-        stored = [wheel for key in keys for wheel in _stored(key)]
+        keys, revocations = self._children("wheels"), self.revocations
+        stored = [wheel for key in keys for wheel in _stored(key, revocations)]
         return tuple(
             sorted(stored, key=lambda w: (w.provenance.package, w.provenance.group, w.sha256))
         )
 
     def floors(self) -> dict[str, tuple[Floors, ...]]:
-        """Return the floors of the stored wheels by artifact key, for planning.
+        """Return the floors of the usable wheels by artifact key, for planning.
 
         A wheel that was written to after it was stored is read first, and removed if it is damaged.
         """
         found: dict[str, tuple[Floors, ...]] = {}
         for wheel in self.list():
-            if _written_since(wheel) and not self._keep_intact(wheel):
+            if wheel.revoked or (_written_since(wheel) and not self._keep_intact(wheel)):
                 continue
             key = wheel.provenance.artifact_key
             found[key] = (*found.get(key, ()), wheel.floors)
@@ -162,6 +182,12 @@ class Store:
 
         An exception from `check_cancelled` stops the download.
         """
+        if file.file.endswith(".whl") and (why := self.revocations.of_file(file)):
+            raise InstallError(
+                why,
+                f"Plan again with another version of {file.name}, or take the revocation back:"
+                " fleetbuild revoke --undo.",
+            )
         if file.commit:
             return self._fetch_commit(file, file.commit)
         path = fetch(
@@ -222,6 +248,18 @@ class Store:
     def path_of(self, file: LockedFile) -> Path:
         """Return the path of a download. Folders in a file name from a lock are ignored."""
         return self.root / "files" / Path(file.identity).name / Path(file.file).name
+
+    def download_of(self, sha256: str) -> str:
+        """Return the package of a downloaded wheel, as name==version; empty if there is none.
+
+        Published wheels that a plan names as its own packages are in the store as wheels too.
+        """
+        home = self.root / "files" / sha256
+        own = {wheel.sha256 for wheel in self.list()}
+        for path in home.glob("*.whl") if sha256 not in own else ():
+            name, version = path.name.split("-")[:2]
+            return f"{canonicalize_name(name)}=={version}"
+        return ""
 
     def add_file(self, make: Callable[[Path], object], name: str) -> tuple[Path, str]:
         """Store a file made here, such as a packed source tree; return its path and sha256."""
@@ -321,7 +359,7 @@ def _begins(wheel: StoredWheel, name: str) -> bool:
     return len(name) >= _SHORTEST_HASH and any(each.startswith(name.lower()) for each in hashes)
 
 
-def _stored(key: Path) -> Iterator[StoredWheel]:
+def _stored(key: Path, revocations: Revocations) -> Iterator[StoredWheel]:
     for home in sorted(key.iterdir()) if key.is_dir() else ():
         try:
             known = Provenance.model_validate(json.loads((home / _PROVENANCE).read_text()))
@@ -329,4 +367,5 @@ def _stored(key: Path) -> Iterator[StoredWheel]:
             continue  # damaged or foreign: treated as absent
         path = home / Path(known.file).name
         if path.is_file() and path.stat().st_size == known.size:
-            yield StoredWheel(path=path, provenance=known)
+            revoked = revocations.of(known.package, known.wheel_version, known.sha256)
+            yield StoredWheel(path=path, provenance=known, revoked=revoked)

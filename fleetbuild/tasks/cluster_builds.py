@@ -133,7 +133,11 @@ def _loose(plan: Plan, wanted: Iterable[PlannedWheel], path: Path, store: Store)
     version = rest.partition("-")[0]
     for wheel in wanted:
         same = canonicalize_name(name) == canonicalize_name(wheel.package)
-        if same and version == wheel.wheel_version and not audit_findings(path, plan, wheel):
+        if (
+            same
+            and version == wheel.wheel_version
+            and not audit_findings(path, plan, wheel, store.revocations)
+        ):
             return _stored(wheel, path, BuildInputs(), store)
     return _unwanted(plan, path)
 
@@ -231,7 +235,7 @@ def _add_wheel(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> W
             fix="Copy the folder again.",
             **wheel_identity(wheel),
         )
-    if problems := audit_findings(files[0], plan, wheel):
+    if problems := audit_findings(files[0], plan, wheel, store.revocations):
         return WheelResult(
             state="refused",
             reason="; ".join(problems),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fleetbuild.errors import UsageError
 from fleetbuild.models import Config, Plan, WheelResult
+from fleetbuild.models.revocation import Revocation
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store, StoredWheel
@@ -15,6 +16,7 @@ from fleetbuild.tasks.cluster_builds import add_built_wheels
 from fleetbuild.tasks.garbage import collect_garbage
 from fleetbuild.tasks.publish.export import export_indexes
 from fleetbuild.tasks.publish.variants import write_variants
+from fleetbuild.tasks.revoke import Revoked, revoked_wheels, take_back
 from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
 
 
@@ -67,6 +69,14 @@ class FleetStore:
                 "See the names and keys with: fleetbuild store list",
             )
         return removed
+
+    def revocations(self) -> tuple[Revoked, ...]:
+        """Return what `Fleet.revoke` recalled, with the wheels and nodes that it concerns."""
+        return revoked_wheels(self._state)
+
+    def take_back(self, what: str) -> Revocation:
+        """Undo a revocation, by the sha256 or NAME==VERSION that was revoked."""
+        return take_back(what, self._state)
 
     def fetch(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Fetch the locked dependencies of the last plan's groups.

@@ -88,7 +88,11 @@ def open_store(plan: Plan, state: StateDir, config: Config) -> Store:
 def lacking(plan: Plan, store: Store) -> dict[str, str]:
     """Return a sentence for each group whose release is incomplete in the store, by group."""
     found = {}
+    revoked = store.revocations.in_plan(plan)
     for group in filter(has_wheels, plan.groups):
+        if why := revoked.get(group.name):
+            found[group.name] = f"{group.name}: {why.rstrip('.')}."
+            continue
         files = [file.file for file in group.dependencies or () if not _there(store, file)]
         built = [f"{w.package} {w.wheel_version}" for w in group.wheels if not store.find(w)]
         if files or built or not group.release_id:
@@ -98,6 +102,8 @@ def lacking(plan: Plan, store: Store) -> dict[str, str]:
 
 def way_on(plan: Plan, store: Store) -> str:
     """Return the commands that complete the store."""
+    if store.revocations.in_plan(plan):
+        return f"Plan again with: fleetbuild plan {plan.inventory}; then fleetbuild apply"
     unbuilt = any(
         not wheel.published and not store.find(wheel)
         for group in filter(has_wheels, plan.groups)

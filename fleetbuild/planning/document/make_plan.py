@@ -25,6 +25,7 @@ from fleetbuild.models import (
     Summary,
 )
 from fleetbuild.models.plan import FactsSource
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.planning.compatibility.beyond_target import sm_problem
 from fleetbuild.planning.document.fingerprint import fingerprint
 from fleetbuild.planning.document.serialize import with_digest
@@ -99,8 +100,9 @@ def make_plan(
     store: StoreView,
     created: str,
     facts_source: FactsSource = "probe",
+    revoked: Revocations = NOTHING_REVOKED,
 ) -> Plan:
-    """Return the plan for this draft, with these locks and this store."""
+    """Return the plan for this draft, with these locks, this store and these revocations."""
     inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store)
     problems = inputs.problems()
     wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
@@ -113,8 +115,10 @@ def make_plan(
             blocked=_blocked_everywhere(wheel, problems),
             against=[wheels[base.package.name, wheel.groups[0]] for base in wheel.against],
             image=config.build.image if facts_source == "cluster" else None,
+            revoked=revoked.by_key,
         )
         wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
+    problems |= _revoked_groups(inputs, wheels, revoked)
     groups = _reuse_installed_wheels(
         [_group(inputs, group, wheels, problems) for group in drafted.groups]
     )
@@ -152,6 +156,25 @@ def make_plan(
         summary=_summary(nodes, groups),
     )
     return with_digest(plan)
+
+
+def _revoked_groups(
+    inputs: _PlanInputs, wheels: Mapping[tuple[str, str], PlannedWheel], revoked: Revocations
+) -> dict[str, tuple[str, str]]:
+    """Return the groups that need a recalled wheel or file: name -> reason, fix."""
+    found = {}
+    for group in inputs.drafted.groups if revoked.entries else ():
+        own = tuple(wheels[package.name, group.name] for package in inputs.packages)
+        why = revoked.of_files(own, inputs.closure(group).wheels)
+        if why:
+            found[group.name] = (
+                why,
+                (
+                    "Plan with another version (packages: in fleetbuild.yml, or --package), or take"
+                    " the revocation back: fleetbuild revoke --undo."
+                ),
+            )
+    return found
 
 
 def _not_published(wheel: DraftWheel) -> tuple[str, str]:
