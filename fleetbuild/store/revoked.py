@@ -31,7 +31,7 @@ def read_revocations(store: Path) -> Revocations:
         why = "it is damaged" if isinstance(error, ValidationError) else str(error)
         raise UsageError(
             f"The list of revoked wheels {path} cannot be read: {why}.",
-            "Restore it from a backup. If there is no backup, remove it and revoke the wheels again"
+            "Restore it from a backup. Without a backup, remove it and revoke the wheels again"
             " (journal/revocations.jsonl beside the store names them).",
         ) from None
 

@@ -250,7 +250,7 @@ class Store:
         return self.root / "files" / Path(file.identity).name / Path(file.file).name
 
     def download_of(self, sha256: str) -> str:
-        """Return the package of a downloaded wheel, as name==version; empty if there is none.
+        """Return the package of a downloaded wheel, as name==version; empty if it is unknown.
 
         Published wheels that a plan names as its own packages are in the store as wheels too.
         """

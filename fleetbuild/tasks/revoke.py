@@ -69,7 +69,7 @@ def take_back(what: str, state: StateDir) -> Revocation:
         if len(found) != 1:
             raise UsageError(
                 f"{what} is {'the start of several hashes that are' if found else 'not'} revoked.",
-                "See what is: fleetbuild revoke --list",
+                "List the revoked wheels: fleetbuild revoke --list",
             )
         rest = tuple(each for each in entries if each is not found[0])
         write_revocations(store.root, Revocations(entries=rest))
