@@ -48,7 +48,7 @@ def revocations_table(entries: Sequence[Revoked]) -> Table:
 
 
 def revoked_lines(revoked: Revoked) -> list[str]:
-    """Return what was revoked, where it is, and what to do now."""
+    """Return the lines after a revocation: the wheel, its places, and the next command."""
     lines = [f"Revoked {revoked.revocation.what}: {revoked.revocation.reason}"]
     if revoked.wheels:
         lines.append(f"In the store, and not used any more: {', '.join(revoked.wheels)}")

@@ -19,7 +19,7 @@ _LARGEST = 64 * 1024 * 1024
 
 
 def read_revocations(store: Path) -> Revocations:
-    """Return what was revoked. A damaged file is an error: recalled wheels would be used again."""
+    """Return the revocations. A damaged file is an error: recalled wheels would be used again."""
     path = store / _FILE
     try:
         if path.stat().st_size > _LARGEST:

@@ -1,4 +1,4 @@
-"""`fleetbuild revoke`: recall a wheel from everywhere, list what was recalled, or undo it."""
+"""`fleetbuild revoke`: recall a wheel from everywhere, list recalled wheels, or undo it."""
 
 from __future__ import annotations
 
