@@ -44,6 +44,7 @@ from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
+from fleetbuild.store.sign import signer_of
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.publish.export import release_files
 from fleetbuild.tasks.verify import Checks
@@ -114,7 +115,10 @@ def apply_tools(reach: FleetAccess, config: Config) -> Tools:
     """
     folder = base_folder(config, reach.inventory)
     indexes = settings_of(config, folder)
-    store = Store(reach.state.store, indexes)
+    signer = signer_of(config, folder)
+    if signer:
+        signer.check()
+    store = Store(reach.state.store, indexes, signer)
     return Tools(
         probe=reach.probe,
         differences=changes_since_plan,

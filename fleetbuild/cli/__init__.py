@@ -19,6 +19,7 @@ from fleetbuild.cli.commands import (
     facts,
     init,
     plan,
+    provenance,
     revoke,
     rollback,
     status,
@@ -51,6 +52,7 @@ for command in (
     explain.explain,
     audit.audit,
     emit.emit,
+    provenance.provenance,
     revoke.revoke,
 ):
     app.command(cls=Command)(command)

@@ -21,70 +21,35 @@ from fleetbuild.audit import needed_libraries
 from fleetbuild.audit.downloads import RULES, audit_download
 from fleetbuild.errors import InstallError
 from fleetbuild.files import remove_old, sha256_of
-from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
-from fleetbuild.models._base import Frozen
+from fleetbuild.models import Commit, LockedFile, PlannedWheel, now
 from fleetbuild.models.revocation import Revocations
 from fleetbuild.planning import Floors
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
 from fleetbuild.store.revoked import read_revocations, write_revocations
+from fleetbuild.store.sbom import add_sbom
+from fleetbuild.store.sign import Signer
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
+from fleetbuild.store.statement import NO_CONTEXT, BuildContext, as_text, statement
+from fleetbuild.store.stored import Provenance, StoredWheel
 
 _PROVENANCE = "provenance.json"
+STATEMENT_SUFFIX = ".intoto.json"  # after the wheel's file name; the signature adds .sig
 _SHORTEST_HASH = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 
 
-class Provenance(Frozen):
-    """The provenance of a stored wheel."""
-
-    artifact_key: str
-    package: str
-    version: str
-    wheel_version: str
-    file: str
-    sha256: str
-    size: int
-    group: str  # the name of its target
-    libc: TargetLibc
-    libstdcxx: str | None = None  # the oldest GLIBCXX that the audit checked
-    recipe: str
-    environment: dict[str, str]
-    compiler: str
-    built_on: str
-    built_at: str
-    seconds: float
-    source_sha256: str | None
-    build_lock: tuple[LockedFile, ...]
-    needs: tuple[str, ...] = ()  # linked libraries that it does not contain
-
-
-class StoredWheel(Frozen):
-    """A wheel in the store, with its provenance."""
-
-    path: Path
-    provenance: Provenance
-    revoked: str = ""  # why it must not be used, as a sentence
-
-    @property
-    def sha256(self) -> str:
-        """Return its hash."""
-        return self.provenance.sha256
-
-    @property
-    def floors(self) -> Floors:
-        """Return the oldest libraries that it runs with."""
-        return Floors(self.provenance.libc.floor, self.provenance.libstdcxx)
-
-
 class Store:
     """The controller's folder of wheels and downloads."""
 
-    def __init__(self, root: Path, settings: IndexSettings | None = None) -> None:
+    def __init__(
+        self, root: Path, settings: IndexSettings | None = None, signer: Signer | None = None
+    ) -> None:
         self.root = root
         self.settings = settings or IndexSettings()
+        self.signer = signer
 
     @property
     def revocations(self) -> Revocations:
@@ -99,8 +64,32 @@ class Store:
             write_revocations(self.root, learned)
         return learned
 
-    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> StoredWheel:
-        """Store a wheel that was built for this target."""
+    def add(
+        self,
+        path: Path,
+        wheel: PlannedWheel,
+        *,
+        built_on: str,
+        seconds: float,
+        context: BuildContext = NO_CONTEXT,
+    ) -> StoredWheel:
+        """Store a wheel that was built for this target, with its bill of materials in it and its
+        provenance beside it. A published wheel keeps its bytes."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as folder:
+            if not wheel.published:
+                add_sbom(path, Path(folder) / path.name, wheel)
+                path = Path(folder) / path.name
+            return self._add(path, wheel, built_on, seconds, context)
+
+    def _add(
+        self,
+        path: Path,
+        wheel: PlannedWheel,
+        built_on: str,
+        seconds: float,
+        context: BuildContext,
+    ) -> StoredWheel:
         key = wheel.artifact_key or ""
         sha256 = sha256_of(path)
         provenance = Provenance(
@@ -127,8 +116,26 @@ class Store:
         home = self.root / "wheels" / key / sha256
         with self._whole(home) as part:
             shutil.copyfile(path, part / path.name)
+            self._state_origin(part / f"{path.name}{STATEMENT_SUFFIX}", wheel, provenance, context)
             (part / _PROVENANCE).write_text(provenance.model_dump_json(indent=2) + "\n")
         return StoredWheel(path=home / path.name, provenance=provenance)
+
+    def _state_origin(
+        self, file: Path, wheel: PlannedWheel, known: Provenance, context: BuildContext
+    ) -> None:
+        """Write the wheel's in-toto statement, and its signature if signing.key is set."""
+        document = statement(
+            wheel,
+            file=known.file,
+            sha256=known.sha256,
+            built_on=known.built_on,
+            built_at=known.built_at,
+            seconds=known.seconds,
+            context=context,
+        )
+        file.write_text(as_text(document), encoding="utf-8")
+        if self.signer:
+            self.signer.sign(file)
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
         """Return an intact stored wheel that fits this target, or None; never a revoked one.
@@ -298,10 +305,16 @@ class Store:
         A name is a package, NAME==VERSION (with the local version), or the first eight or more
         characters of an artifact key or sha256.
         """
-        doomed = [wheel for wheel in self.list() if name in _names(wheel) or _begins(wheel, name)]
+        doomed = self.named(name)
         for wheel in doomed:
             shutil.rmtree(wheel.path.parent)
         return tuple(wheel.path for wheel in doomed)
+
+    def named(self, name: str) -> tuple[StoredWheel, ...]:
+        """Return the wheels of this name, as `remove` takes it."""
+        return tuple(
+            wheel for wheel in self.list() if name in _names(wheel) or _begins(wheel, name)
+        )
 
     def gc(self, keep_keys: Collection[str], keep_files: Collection[str] = ()) -> tuple[Path, ...]:
         """Remove all wheels and downloads except the given keys and hashes; return the paths.

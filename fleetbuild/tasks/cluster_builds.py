@@ -23,6 +23,7 @@ from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.role_parameters import Requirement
 from fleetbuild.store import Store
+from fleetbuild.store.statement import BuildContext
 
 
 class BuildInputs(Frozen):
@@ -138,7 +139,7 @@ def _loose(plan: Plan, wanted: Iterable[PlannedWheel], path: Path, store: Store)
             and version == wheel.wheel_version
             and not audit_findings(path, plan, wheel, store.revocations)
         ):
-            return _stored(wheel, path, BuildInputs(), store)
+            return _stored(plan, wheel, path, BuildInputs(), store)
     return _unwanted(plan, path)
 
 
@@ -242,11 +243,14 @@ def _add_wheel(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> W
             fix="Look in the Job's log for compiler flags that the package adds on its own.",
             **wheel_identity(wheel),
         )
-    return _stored(wheel, files[0], _build_inputs(folder), store)
+    return _stored(plan, wheel, files[0], _build_inputs(folder), store)
 
 
-def _stored(wheel: PlannedWheel, path: Path, inputs: BuildInputs, store: Store) -> WheelResult:
-    stored = store.add(path, wheel, built_on=inputs.node, seconds=inputs.seconds)
+def _stored(
+    plan: Plan, wheel: PlannedWheel, path: Path, inputs: BuildInputs, store: Store
+) -> WheelResult:
+    context = BuildContext(plan_digest=plan.digest)
+    stored = store.add(path, wheel, built_on=inputs.node, seconds=inputs.seconds, context=context)
     return WheelResult(
         state="built",
         built_on=inputs.node or None,

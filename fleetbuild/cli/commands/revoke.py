@@ -19,7 +19,7 @@ Reason = Annotated[
     typer.Option("--reason", metavar="TEXT", help="Why; every refusal says it."),
 ]
 Undo = Annotated[bool, typer.Option("--undo", help="Take the revocation back.")]
-List = Annotated[bool, typer.Option("--list", help="List the revoked wheels, and where they serve.")]
+List = Annotated[bool, typer.Option("--list", help="List revoked wheels, and where they serve.")]
 
 
 def revoke(
