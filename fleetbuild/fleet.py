@@ -48,6 +48,7 @@ from fleetbuild.tasks.emit import (
 from fleetbuild.tasks.explain import Explanation, explain_name
 from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
+from fleetbuild.tasks.revoke import Revoked, revoke
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.store_fetch import open_store
@@ -243,7 +244,8 @@ class Fleet:
         config = self._installed(plan)
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
-        task = verify_task(config.install.path, config.release, checks)
+        revoked = Store(self._state.store).revocations
+        task = verify_task(config.install.path, config.release, checks, revoked)
         result = self._run_task(task, plan, config)
         if not repair:
             return result
@@ -251,10 +253,20 @@ class Fleet:
         return repair_damaged(result, plan, self._state, install)
 
     def rollback(self) -> Result:
-        """Switch each node back to its previous release."""
+        """Switch each node back to its previous release that holds no revoked wheel."""
         plan = self.last_plan()
         config = self._installed(plan)
-        return self._run_task(rollback_task(config.install.path, config.release), plan, config)
+        revoked = (entry.what for entry in Store(self._state.store).revocations.entries)
+        task = rollback_task(config.install.path, config.release, revoked)
+        return self._run_task(task, plan, config)
+
+    def revoke(self, what: str, reason: str) -> Revoked:
+        """Recall a wheel by sha256, or all wheels of NAME==VERSION, from everywhere.
+
+        No plan, store, index, manifest or rollback uses them any more; the next plan and apply
+        replace them on the nodes. `store.take_back` undoes it.
+        """
+        return revoke(what, reason, self._state)
 
     def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
         """Return the release that serves on each node, and how it differs from the last apply's.
@@ -272,7 +284,10 @@ class Fleet:
             ages = dict.fromkeys(names, now())
         last = self._state.last_result()
         left = last.left_there(config.release) if last else {}
-        found = compare_releases(names, facts, release=config.release, left=left, probed=ages)
+        revoked = Store(self._state.store).revocations
+        found = compare_releases(
+            names, facts, release=config.release, left=left, probed=ages, revoked=revoked
+        )
         if self._cluster is None and config.kubernetes.labels != "api":
             return found
         targets = label_targets(inventory, config, plan)

@@ -26,6 +26,7 @@ from fleetbuild.apply.pending import (
 )
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
+from fleetbuild.store.statement import BuildContext
 from fleetbuild.text import count
 
 Outcome = tuple[LockedFile, Path | FleetbuildError]
@@ -100,7 +101,10 @@ def _store_published(run: Run, progress: Progress) -> Progress:
             wheels[key] = _failed_result(wheel, error)
             continue
         path = progress.files[file.identity]
-        stored = run.tools.wheels.add(path, wheel, built_on="published", seconds=0.0)
+        context = BuildContext(plan_digest=run.plan.digest)
+        stored = run.tools.wheels.add(
+            path, wheel, built_on="published", seconds=0.0, context=context
+        )
         stored_wheels[key] = stored
         wheels[key] = reused(wheel, stored)
     return replace(progress, stored_wheels=stored_wheels, wheels=wheels)

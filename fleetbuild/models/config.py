@@ -159,6 +159,17 @@ class Kubernetes(Frozen):
     )
 
 
+class Signing(Frozen):
+    """Signatures of the provenance of wheels."""
+
+    key: str | None = Field(
+        None,
+        min_length=1,
+        description="the SSH key that signs each wheel's provenance: a private key without a "
+        "passphrase, or a public key whose private key is in ssh-agent; default: not signed",
+    )
+
+
 class Config(Frozen):
     """fleetbuild.yml."""
 
@@ -221,6 +232,7 @@ class Config(Frozen):
     build: Build = Build()
     install: Install = Install()
     rollout: Rollout = Rollout()
+    signing: Signing = Signing()
     kubernetes: Kubernetes = Kubernetes()
 
     # The folder of the file: its paths, and the user's recipes, are relative to it.

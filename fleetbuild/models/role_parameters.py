@@ -238,7 +238,7 @@ class BuildRole(BuildSpec):
 
 
 class ReleaseSpec(Frozen):
-    """The root and name of a release on a node: an entry of `fleetbuild_rollbacks`."""
+    """The root and name of a release on a node."""
 
     path: Annotated[
         str,
@@ -343,10 +343,24 @@ class InstallSpec(ReleaseContents, VerifySpec):
     """A release to install, verify and switch to: an entry of `fleetbuild_installs`."""
 
 
+_REVOKED = Parameter(
+    "For a rollback: revoked wheels, by sha256 or as name==version. It passes over releases that"
+    " hold one.",
+    module=True,
+)
+
+
+class RollbackSpec(ReleaseSpec):
+    """The release to leave on a node: an entry of `fleetbuild_rollbacks`."""
+
+    revoked: Annotated[tuple[str, ...], _REVOKED] = ()
+
+
 class InstallRole(ReleaseContents):
     """The variables of the role install_wheel."""
 
     activate: Annotated[bool, Parameter("Switch to the release at the end.")] = True
+    revoked: Annotated[tuple[str, ...], _REVOKED] = ()
 
 
 def parameters(spec: type[Frozen], *, module: bool = False) -> dict[str, Parameter]:

@@ -71,6 +71,11 @@ class StateDir:
         return self.root / "journal"
 
     @property
+    def revocations_journal(self) -> Path:
+        """When which wheel was revoked, and when that was taken back. It is kept."""
+        return self.journal / "revocations.jsonl"
+
+    @property
     def runs(self) -> Path:
         """The output of playbooks."""
         return self.root / "runs"

@@ -51,6 +51,12 @@ options:
     description: The content of manifest.json in the release.
     type: dict
     default: {}
+  revoked:
+    description: 'For a rollback: revoked wheels, by sha256 or as
+      name==version. It passes over releases that hold one.'
+    type: list
+    elements: str
+    default: []
   # end of documentation
 author: The fleetbuild authors (!UNKNOWN)
 """
@@ -386,17 +392,18 @@ def remove_unused(root, outdated, in_use):
     return pruned, kept
 
 
-def go_back(root, check):
-    """Switch to the verified release that served before."""
+def go_back(root, check, revoked=()):
+    """Switch to the verified release that served before and holds no revoked wheel."""
     served = root.history()
     now = root.serving()
     while served and served[-1] == now:
         served.pop()
-    while served and not works(root, served[-1]):
+    while served and not works(root, served[-1], revoked):
         served.pop()
     if not served:
+        also = ", and without a revoked wheel" if revoked else ""
         raise Problem(
-            f"{root.releases} has no earlier release that is verified and undamaged.",
+            f"{root.releases} has no earlier release that is verified and undamaged{also}.",
             "Apply a plan with the versions that you want.",
         )
     if not check:
@@ -405,10 +412,25 @@ def go_back(root, check):
     return {"changed": True, "release_id": served[-1], "previous": now}
 
 
-def works(root, release_id):
-    """Return whether the release was verified and its files have not changed in size and time."""
-    verified = (root.manifest(release_id) or {}).get("verified")
-    return bool(verified) and not root.damage(release_id, False)
+def works(root, release_id, revoked):
+    """Return whether the release was verified, holds no revoked wheel, and its files have not
+    changed in size and time."""
+    manifest = root.manifest(release_id) or {}
+    if not manifest.get("verified") or names_of(manifest).intersection(revoked):
+        return False
+    return not root.damage(release_id, False)
+
+
+def names_of(manifest):
+    """Return the hashes of a release's wheels, and their versions as name==version."""
+    wheels = manifest.get("wheels", [])
+    texts = ["{}=={}".format(wheel.get("package"), wheel.get("version")) for wheel in wheels]
+    found = {str(wheel.get("sha256")) for wheel in wheels}
+    for text in texts + manifest.get("dependencies", []):
+        name, version = str(text).partition("==")[::2]
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        found.update((f"{name}=={version}", "{}=={}".format(name, version.partition("+")[0])))
+    return found
 
 
 def main():
@@ -424,6 +446,7 @@ def main():
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "manifest": {"type": "dict", "default": {}},
+            "revoked": {"type": "list", "elements": "str", "default": []},
             # end of arguments
         },
         required_if=[
@@ -446,7 +469,7 @@ def main():
             module.exit_json(changed=make(root, params, check))
         if params["state"] == "active":
             module.exit_json(**activate(root, params, check))
-        module.exit_json(**go_back(root, check))
+        module.exit_json(**go_back(root, check, params["revoked"]))
     except Problem as problem:
         module.fail_json(msg=str(problem), fix=problem.fix)
     except OSError as error:

@@ -29,6 +29,7 @@ from fleetbuild.models import (
 )
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
+from fleetbuild.store.statement import NO_CONTEXT, BuildContext
 from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
@@ -89,11 +90,21 @@ class FakeStore:
     shelf: dict[str, Shelved] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # names of files that no index has
     fetched: list[str] = field(default_factory=list)
+    contexts: dict[str, BuildContext] = field(default_factory=dict)
 
     def find(self, wheel: PlannedWheel) -> Shelved | None:
         return self.shelf.get(str(wheel.artifact_key))
 
-    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> Shelved:
+    def add(
+        self,
+        path: Path,
+        wheel: PlannedWheel,
+        *,
+        built_on: str,
+        seconds: float,
+        context: BuildContext = NO_CONTEXT,
+    ) -> Shelved:
+        self.contexts[str(wheel.artifact_key)] = context
         assert built_on
         assert seconds >= 0
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()

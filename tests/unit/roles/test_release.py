@@ -50,6 +50,26 @@ def test_the_symlink_is_relative_and_replaced(release: ModuleType, root: Any) ->
     assert not os.path.lexists(root.current + ".new")
 
 
+def test_going_back_passes_over_releases_with_revoked_wheels(
+    release: ModuleType, root: Any
+) -> None:
+    wheels = {
+        "a": {"package": "x", "version": "1+cpu.avx", "sha256": "0" * 64},
+        "b": {"package": "X.y", "version": "2+cpu.avx", "sha256": "1" * 64},
+        "c": {"package": "x", "version": "3+cpu.avx", "sha256": "2" * 64},
+    }
+    for age, (name, wheel) in enumerate(wheels.items()):
+        make(root, name, age)
+        known = {"id": name, "verified": True, "wheels": [wheel], "dependencies": ["n_p==1"]}
+        Path(root[name], "manifest.json").write_text(json.dumps(known))
+        activate(release, root, name)
+    assert release.go_back(root, True)["release_id"] == "b"
+    for revoked in ("1" * 64, "x-y==2", "x-y==2+cpu.avx"):
+        assert release.go_back(root, True, [revoked])["release_id"] == "a"
+    with pytest.raises(release.Problem, match="without a revoked wheel"):
+        release.go_back(root, True, ["n-p==1"])
+
+
 def test_going_back_goes_further_each_time(release: ModuleType, root: Any) -> None:
     for age, name in enumerate("abc"):
         make(root, name, age, verified=name != "b")
