@@ -76,8 +76,7 @@ def forbidden(access: Access, verb: str, what: str, message: str) -> tuple[str, 
     if "ValidatingAdmissionPolicy" in message:
         return (
             f"An admission policy of the cluster forbids the change: {message}",
-            "If it is fleetbuild's own and kubernetes.label_domain has changed, write it again with"
-            " fleetbuild emit rbac, and apply it.",
+            "If kubernetes.label_domain has changed, run fleetbuild emit rbac and apply its files.",
         )
     rule = f'{{apiGroups: ["{group}"], resources: [{resource}], verbs: [{verb}]}}'
     return (

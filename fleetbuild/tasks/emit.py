@@ -29,11 +29,12 @@ from fleetbuild.kubernetes import (
 )
 from fleetbuild.kubernetes.delivery.containerfile import index_warnings
 from fleetbuild.kubernetes.delivery.libraries import library_warnings
+from fleetbuild.kubernetes.labels.feature_files import needs_permission
 from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED
 from fleetbuild.kubernetes.labels.rules import FILE as RULES
 from fleetbuild.kubernetes.login import login_files
 from fleetbuild.kubernetes.scheduling.device_classes import FILE as DEVICE_CLASSES
-from fleetbuild.kubernetes.scheduling.device_classes import device_classes
+from fleetbuild.kubernetes.scheduling.device_classes import device_classes, no_limits
 from fleetbuild.kubernetes.scheduling.flavors import FILE as FLAVORS
 from fleetbuild.kubernetes.scheduling.flavors import resource_flavors
 from fleetbuild.kubernetes.scheduling.node_pools import node_pools
@@ -151,7 +152,11 @@ class Emission:
     def _for_nfd(self) -> EmittedFiles:
         """Return the feature files for nfd-worker and the rules for nfd-master."""
         files = feature_files(self.plan, self.serving)
-        messages = (*node_warnings(self.plan, self.serving), *self._not_published())
+        messages = (
+            *node_warnings(self.plan, self.serving),
+            *self._not_published(),
+            *filter(None, [needs_permission(self.plan.label_domain)]),
+        )
         return EmittedFiles({**files, RULES: node_feature_rule(self.plan)}, messages)
 
     def _not_published(self) -> tuple[str, ...]:
@@ -200,7 +205,8 @@ class Emission:
 
     def _device_classes(self) -> EmittedFiles:
         if text := device_classes(self.plan):
-            return EmittedFiles({DEVICE_CLASSES: text})
+            without = no_limits(self.plan.label_domain)
+            return EmittedFiles({DEVICE_CLASSES: text}, (without,) if without else ())
         return EmittedFiles({}, ("No group of the plan uses a GPU, so no DeviceClass is written.",))
 
     def _flavors(self) -> EmittedFiles:

@@ -12,6 +12,7 @@ from fleetbuild import Fleet
 from fleetbuild.errors import ConfigError, UsageError
 from fleetbuild.kubernetes import Delivery
 from fleetbuild.kubernetes.login import POLICY, ROLES, login_files
+from fleetbuild.tasks.emit import EmittedFiles
 from tests.factories.hardware_classes import plan_of
 from tests.factories.schemas import NEWEST, OLDEST, accept
 
@@ -95,3 +96,43 @@ def test_the_login_is_written_before_the_first_plan(
     assert "'example.org/'" in made.paths[1].read_text()
     planned = plan_of("cpu-avx2").model_copy(update={"label_domain": "planned.example.org"})
     assert "'planned.example.org/'" in fleet.emit("rbac", plan=planned).files[POLICY]
+
+
+# A label domain that kubelets may not use ----------------------------------------------------------
+
+RESERVED = "fleetbuild.node-restriction.kubernetes.io"
+
+
+def emitted(kind: Any, domain: str, tmp_path: Path) -> EmittedFiles:
+    plan = plan_of("sm86-avx2", "cpu-avx2").model_copy(update={"label_domain": domain})
+    return Fleet(state_dir=tmp_path / "state").emit(kind, plan=plan)
+
+
+def test_all_labels_and_selectors_have_the_reserved_domain(tmp_path: Path) -> None:
+    for kind in ("k8s", "labels", "nfd", "affinity", "kustomize", "kueue", "nodepools"):
+        texts = "".join(emitted(kind, RESERVED, tmp_path).files.values())
+        assert f"{RESERVED}/" in texts
+        assert "fleetbuild.dev/" not in texts
+
+
+def test_a_device_class_has_no_resource_of_a_reserved_domain(tmp_path: Path) -> None:
+    """Kubernetes refuses it as `not a valid extended resource name`."""
+    made, usual = (emitted("dra", domain, tmp_path) for domain in (RESERVED, "fleetbuild.dev"))
+    (ours,) = yaml.safe_load_all(made.files["deviceclasses.yaml"])
+    assert ours["metadata"]["name"] == f"sm86.{RESERVED}"
+    assert "extendedResourceName" not in ours["spec"]
+    accept(ours, NEWEST)
+    assert "plain limit" not in made.files["deviceclasses.yaml"]
+    assert "not by plain limits" in made.warnings[0]
+    assert not usual.warnings
+    assert "plain limit" in usual.files["deviceclasses.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("nfd", f"extraLabelNs: [{RESERVED}]"), ("nodepools", "--node-labels")]
+)
+def test_others_that_may_not_set_such_labels_are_named(
+    kind: Any, words: str, tmp_path: Path
+) -> None:
+    assert any(words in each for each in emitted(kind, RESERVED, tmp_path).warnings)
+    assert not any(words in each for each in emitted(kind, "fleetbuild.dev", tmp_path).warnings)
