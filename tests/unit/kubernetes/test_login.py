@@ -98,7 +98,7 @@ def test_the_login_is_written_before_the_first_plan(
     assert "'planned.example.org/'" in fleet.emit("rbac", plan=planned).files[POLICY]
 
 
-# A label domain that kubelets may not use ----------------------------------------------------------
+# A label domain that kubelets may not use ---------------------------------------------------------
 
 RESERVED = "fleetbuild.node-restriction.kubernetes.io"
 
