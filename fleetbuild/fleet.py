@@ -42,8 +42,8 @@ from fleetbuild.tasks.emit import (
     Emission,
     EmittedFiles,
     What,
+    emit_login,
     read_workload,
-    write_files,
 )
 from fleetbuild.tasks.explain import Explanation, explain_name
 from fleetbuild.tasks.fleet_store import FleetStore, export_plan
@@ -318,6 +318,9 @@ class Fleet:
         write the files to; for "containers", "nix" and "flox", locked dependencies are
         fetched, and the wheels are copied beside the files.
         """
+        if kind == "rbac" and not (plan or self.last_plan()):  # a plan may need this login
+            emitted = emit_login(self._configuration("."), delivery or Delivery())
+            return emitted.written(out)
         plan = plan or self._plan()
         store = Store(self._state.store)
         if kind in WITH_WHEELS:  # which fetches
@@ -330,13 +333,10 @@ class Fleet:
             store=store,
             workload=read_workload(Path(workload)) if workload is not None else None,
         )
-        emitted = emission.write(kind)
-        if out is None:
+        emitted = emission.write(kind).written(out)
+        if out is None or kind not in WITH_WHEELS:
             return emitted
-        paths = write_files(emitted.files, Path(out))
-        if kind in WITH_WHEELS:
-            paths += export_plan(plan, store, Path(out))
-        return replace(emitted, paths=paths)
+        return replace(emitted, paths=(*emitted.paths, *export_plan(plan, store, Path(out))))
 
     def label(
         self, *, plan: Plan | None = None, result: Result | None = None, force: bool = False
