@@ -274,6 +274,7 @@ class _Run:
             silent = time.monotonic() - awaited.since if awaited else 0
             why = (awaited.item_failure if awaited else "") or unreachable_reason(ended.message)
             self._ended[ended.host] = HostRun("unreachable", why, ended.task, silent)
+            ended = replace(ended, message=why, result={**ended.result, "silent": silent})
         elif ended.state == "failed" and not data.get("ignore_errors"):
             self._ended[ended.host] = HostRun("failed", f"{ended.task}: {ended.message}")
         self._on_event(ended)

@@ -129,6 +129,7 @@ class Progress:
     facts: Mapping[str, Facts] = field(default_factory=dict)
     nodes: Mapping[str, NodeResult] = field(default_factory=dict)
     assignments: tuple[BuildAssignment, ...] = ()
+    failed_builders: Mapping[str, str] = field(default_factory=dict)  # node -> why
     wheels: Mapping[str, WheelResult] = field(default_factory=dict)  # by artifact key
     stored_wheels: Mapping[str, StoredFile] = field(default_factory=dict)  # by artifact key
     files: Mapping[str, Path] = field(default_factory=dict)  # fetched, by identity

@@ -36,6 +36,13 @@ class NodeResult(Frozen):
     damaged: bool = False  # whether its release is damaged or lost, so that it must be reinstalled
 
 
+class FailedBuild(Frozen):
+    """A builder whose machine failed, so that the next fallback built."""
+
+    node: str
+    reason: str
+
+
 class WheelResult(Frozen):
     """The result of one wheel."""
 
@@ -44,6 +51,7 @@ class WheelResult(Frozen):
     artifact_key: str
     state: Literal["built", "reused", "failed", "refused"]  # refused: by the audit
     built_on: str | None = None
+    failed_on: tuple[FailedBuild, ...] = ()  # builders that failed before, in order
     file: str | None = None
     sha256: str | None = None
     seconds: float | None = None

@@ -170,12 +170,18 @@ def _wheel(wheel: WheelResult) -> list[str]:
         for label, text in (("fix", wheel.fix), ("log", wheel.log)):
             if text:
                 lines.append(f"  {label}: {clean(text)}")
-        return lines
+        return [*lines, *_failed_builders(wheel)]
     where = f" on {clean(wheel.built_on)}" if wheel.built_on else ""
     if wheel.cached:
-        return [f"built: {name}{where}, by an earlier run"]
+        return [f"built: {name}{where}, by an earlier run", *_failed_builders(wheel)]
     took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
-    return [f"built: {name}{where}{took}"]
+    return [f"built: {name}{where}{took}", *_failed_builders(wheel)]
+
+
+def _failed_builders(wheel: WheelResult) -> Iterator[str]:
+    """Yield a line for each node that should have built the wheel before, and why it did not."""
+    for failed in wheel.failed_on:
+        yield f"  not on {clean(failed.node)}: {clean(failed.reason)}"
 
 
 def _troubles(nodes: Iterable[NodeResult], words: Mapping[str, str]) -> list[str]:

@@ -117,16 +117,18 @@ class FakeFleet:
     facts: dict[str, Facts]
     store: FakeStore
     trouble: dict[tuple[str, str], str] = field(default_factory=dict)
+    build_failures: dict[str, str] = field(default_factory=dict)  # trouble -> what a builder says
     findings: dict[str, list[str]] = field(default_factory=dict)  # by wheel version
     differences: list[str] = field(default_factory=list)
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
     extravars: list[dict[str, Any]] = field(default_factory=list)
     during: Callable[[str], None] = lambda _: None
+    later: dict[str, Facts] = field(default_factory=dict)  # facts in place of `facts`
     labels: Labeller = field(default_factory=ManualLabels)
     answers: threading.Event = field(default_factory=threading.Event)  # of a node that "waits"
 
     def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
-        return {node.name: self.facts[node.name] for node in nodes}
+        return {node.name: self.later.get(node.name, self.facts[node.name]) for node in nodes}
 
     def playbook(
         self,
@@ -155,6 +157,9 @@ class FakeFleet:
         return hosts
 
     def _build(self, host: str, builds: Any, trouble: str, on_event: Any) -> Any:
+        if trouble == "lost":
+            on_event(event(host, "Wait for the build", {"silent": 60.2}, "unreachable", "no route"))
+            return ended("unreachable")
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
         if trouble == "toolchain":
@@ -164,8 +169,9 @@ class FakeFleet:
             on_event(event(host, "Wait for the build", {"progress": {"done": 1, "total": 2}}))
             on_event(event(host, "Wait for the build", {"progress": "?"}))
             reply = {"key": build["key"], "package": build["package"], "seconds": 1.5, "fix": ""}
-            if trouble in ("failed", f"{build['package']} failed"):
-                answer(on_event, host, reply | {"ok": False, "reason": "the compiler failed"})
+            if trouble in ("failed", f"{build['package']} failed", *self.build_failures):
+                reason = self.build_failures.get(trouble, "the compiler failed")
+                answer(on_event, host, reply | {"ok": False, "reason": reason})
                 on_event(event(host, "Stop", {}, "failed"))
                 return ended("failed")
             version = build["wheel_version"]
