@@ -33,6 +33,8 @@ from fleetbuild.models import (
     WheelResult,
     now,
 )
+from fleetbuild.models.config import Hook
+from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
@@ -80,6 +82,8 @@ class Tools:
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
     labels: Labeller = field(default_factory=ManualLabels)
+    hook: Callable[[HookCall], Mapping[str, HookFailure]] = lambda _: {}  # returns the failures
+    hook_exists: Callable[[Hook], bool] = lambda _: True
     stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
 
 
@@ -101,6 +105,7 @@ class Run:
     tools: Tools
     journal: Journal
     on_event: OnEvent
+    rollback_on_failure: bool = False
     started: str = field(default_factory=now)
     clock: float = field(default_factory=monotonic)
 

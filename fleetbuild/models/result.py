@@ -33,6 +33,7 @@ class NodeResult(Frozen):
     fix: str | None = None
     log: str | None = None  # what Ansible printed in the run that failed
     kept: tuple[KeptRelease, ...] = ()
+    hook_failed: bool = False  # rollout.after failed, so the node may still be drained
     damaged: bool = False  # whether its release is damaged or lost, so that it must be reinstalled
 
 
@@ -138,6 +139,7 @@ class Result(Frozen):
     def exit_code(self) -> int:
         """0, or the most serious exit code."""
         codes = [_NODE_CODES.get(node.state, 0) for node in self.nodes]
+        codes += [6 for node in self.nodes if node.hook_failed]
         codes += [_WHEEL_CODES.get(wheel.state, 0) for wheel in self.wheels]
         codes += [label_code(self.labels)]
         return worst(codes)
