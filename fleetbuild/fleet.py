@@ -213,27 +213,29 @@ class Fleet:
         """Return the plan that was saved or applied last; None if no plan was saved yet."""
         return self._last or last_plan(self._state)
 
-    def apply(self, plan: Plan | None = None) -> Result:
+    def apply(self, plan: Plan | None = None, *, rollback_on_failure: bool = False) -> Result:
         """Carry out a plan: build, distribute, install, verify, label, write manifests.
 
         The plan, by default the last one, decides everything; only the logins of package indexes
         come from the configuration. The result lists nodes and groups that failed; the others are
         finished. A FleetbuildError means that nothing was changed: another run holds the run lock,
-        or the plan is stale or blocked.
+        or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back.
         """
         plan = plan or self._plan()
         plan.require_ssh()
-        result = self._carry_out(plan)
+        result = self._carry_out(plan, rollback_on_failure=rollback_on_failure)
         self._last = plan
         return result
 
-    def _carry_out(self, plan: Plan, stages: Sequence[Stage] = STAGES) -> Result:
+    def _carry_out(
+        self, plan: Plan, stages: Sequence[Stage] = STAGES, *, rollback_on_failure: bool = False
+    ) -> Result:
         access = self._access(plan.install_path)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)
-            run = Run(plan, self.inventory, self._state, tools, journal, self.on_event)
-            return carry_out(run, stages)
+            given = (plan, self.inventory, self._state, tools, journal, self.on_event)
+            return carry_out(Run(*given, rollback_on_failure=rollback_on_failure), stages)
 
     def verify(self, *, repair: bool = False) -> Result:
         """Run the checks of each node's current release again.

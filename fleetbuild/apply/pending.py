@@ -165,7 +165,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "gcc": wheel.build_gccs.get(place.node or "", ""),
             "pins": pins_of(plan, wheel),
             "bundle": wheel.libraries == "bundle",
-            "jobs": wheel.jobs,
+            "jobs": wheel.build_jobs.get(place.node or "", wheel.jobs),
             "timeout": wheel.timeout_seconds,
             # The CUDA toolkit is not a distribution package; the check stage has looked for it.
             "libraries": [name for name in wheel.requires.libraries if name != "cuda"],

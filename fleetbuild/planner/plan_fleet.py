@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.cluster.read_fleet import NO_SSH
-from fleetbuild.config import base_folder
+from fleetbuild.config import base_folder, with_absolute_playbooks
 from fleetbuild.errors import BlockedError, ConfigError, FleetbuildError, InstallError
 from fleetbuild.models import (
     Config,
@@ -81,6 +81,7 @@ def plan_fleet(
     """
     config = config or Config()
     folder = base_folder(config, inventory)
+    config = with_absolute_playbooks(config, folder)
     recipes = known_recipes([folder / "recipes"])
     settings = settings_of(config, folder)
     store = Store(state_dir / "store", settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,19 +64,48 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
         why = clean(plan.lock_problem or "no index could be reached")
         lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
     if plan.summary.nodes_to_change:
-        lines.append(rollout_line(plan))
+        lines += rollout_lines(plan)
     return [*lines, summary_line(plan)]
 
 
-def rollout_line(plan: Plan) -> str:
-    """Return the rollout as sentences: the canaries, the batches, and when a group stops."""
+def rollout_lines(plan: Plan) -> list[str]:
+    """Return the rollout: the canaries, the batches, and in numbers when each group stops."""
     rollout = plan.rollout
     first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
-    return (
-        f"Rollout: {first}{_share(rollout.serial)} at a time. A group stops after more than"
-        f" {_share(rollout.max_fail)} failed, or more than {_share(rollout.max_unreachable)}"
-        " stopped answering."
-    )
+    steps = ", then ".join(_share(step) for step in rollout.steps)
+    canary = "after a failed canary, " if rollout.canary else ""
+    return [
+        (
+            f"Rollout: {first}{steps} at a time. A group stops {canary}after more than"
+            f" {_share(rollout.max_fail)} failed, or after more than"
+            f" {_share(rollout.max_unreachable)} stopped answering."
+        ),
+        *_stops(plan),
+        *(
+            f"  {name} each switch: {clean(str(hook))} (at most {hook.timeout} s)"
+            for name, hook in (("before", rollout.before), ("after", rollout.after))
+            if hook
+        ),
+    ]
+
+
+def _stops(plan: Plan) -> Iterator[str]:
+    """Yield what percentages come to, for groups of the same size."""
+    rollout = plan.rollout
+    shares = (*rollout.steps, rollout.max_fail, rollout.max_unreachable)
+    if not any(isinstance(share, str) for share in shares):
+        return
+    sizes: dict[int, list[str]] = {}
+    for group in plan.groups:
+        if group.name in plan.changes:
+            sizes.setdefault(len(group.nodes), []).append(group.name)
+    for size, groups in sizes.items():
+        batches = [str(each) for each in islice(rollout.batches(size), len(rollout.steps))]
+        yield (
+            f"  {fold(groups)} ({count(size, 'node')}): {', then '.join(batches)} at a time; stops"
+            f" after {count(rollout.failures(size) + 1, 'failed node')} or"
+            f" {count(rollout.losses(size) + 1, 'unreachable node')}."
+        )
 
 
 def _share(share: int | str) -> str:

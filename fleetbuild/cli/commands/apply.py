@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,15 @@ What = Annotated[
 ]
 
 
+RollbackOnFailure = Annotated[
+    bool,
+    typer.Option(
+        "--rollback-on-failure",
+        help="If the rollout of a group stops, switch its nodes back to what they served before.",
+    ),
+]
+
+
 def apply(
     what: What = None,
     config: options.Config = None,
@@ -30,6 +40,7 @@ def apply(
     target: options.Targets = None,
     limit: options.Limit = None,
     yes: options.Yes = False,
+    rollback_on_failure: RollbackOnFailure = False,
     timeout: options.Timeout = None,
     forks: options.Forks = None,
     kubeconfig: options.Kubeconfig = None,
@@ -74,7 +85,8 @@ def apply(
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
                 run.out.say("Nothing was changed.")
                 return
-        result = steps.run_task(run, fleet, lambda: fleet.apply(made), made.changes)
+        work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure)
+        result = steps.run_task(run, fleet, work, made.changes)
         run.out.say(
             *report.places(made, result, state_dir),
             report.next_command(made, result, state_dir),
