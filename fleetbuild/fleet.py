@@ -251,7 +251,9 @@ class Fleet:
         """Switch each node back to its previous release."""
         plan = self.last_plan()
         config = self._installed(plan)
-        return self._run_task(rollback_task(config.install.path, config.release), plan, config)
+        controller = self._state.create().controller()
+        task = rollback_task(config.install.path, config.release, controller)
+        return self._run_task(task, plan, config)
 
     def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
         """Return the release that serves on each node, and how it differs from the last apply's.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 PARTS = {
     "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov=fleetbuild", "--cov-report="),
-    "fleet": ("tests/fleet", "tests/molecule"),
+    "fleet": ("tests/fleet", "tests/faults", "tests/molecule"),
 }
 LOGS = Path(".pytest_cache") / "parts"
 COUNTED = ("passed", "failed", "skipped")

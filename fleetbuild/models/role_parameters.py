@@ -222,7 +222,7 @@ class BuildRole(BuildSpec):
 
 
 class ReleaseSpec(Frozen):
-    """The root and name of a release on a node: an entry of `fleetbuild_rollbacks`."""
+    """The root and name of a release on a node."""
 
     path: Annotated[
         str,
@@ -235,6 +235,19 @@ class ReleaseSpec(Frozen):
             " releases and wheels are reserved."
         ),
     ] = "default"
+
+
+class RollbackSpec(ReleaseSpec):
+    """A release to switch back on a node: an entry of `fleetbuild_rollbacks`."""
+
+    controller: Annotated[
+        str,
+        Parameter(
+            "Who changes the node, for messages to others. While a run changes the releases of a"
+            " node, runs of other controllers are refused there.",
+            module=True,
+        ),
+    ] = ""
 
 
 class VerifySpec(ReleaseSpec):
@@ -266,8 +279,21 @@ class VerifySpec(ReleaseSpec):
     ] = True
 
 
-class ReleaseContents(ReleaseSpec):
+class ReleaseContents(RollbackSpec):
     """The parts of a release."""
+
+    plan: Annotated[
+        str,
+        Parameter("The plan that the release comes from, for messages.", module=True),
+    ] = ""
+    space: Annotated[
+        int,
+        Parameter(
+            "Bytes that the release needs while it is made: copied wheels, their unpacked files"
+            " and the environment. With less on the disk, nothing is copied.",
+            module=True,
+        ),
+    ] = 0
 
     release_id: Annotated[
         str,

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -156,6 +156,10 @@ class Store:
             key = wheel.provenance.artifact_key
             found[key] = (*found.get(key, ()), wheel.floors)
         return found
+
+    def missing_bytes(self, files: Iterable[LockedFile]) -> int:
+        """Return the size of the files that are not here yet, as far as it is known."""
+        return sum(file.size or 0 for file in files if not self.path_of(file).is_file())
 
     def fetch(self, file: LockedFile, check_cancelled: CancelCheck = lambda: None) -> Path:
         """Return the path of a locked file; download it the first time.
