@@ -48,8 +48,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="--no-fleet"))
         if item.get_closest_marker("long") and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="takes minutes: make test-long"))
-        if item.get_closest_marker("soak") and not config.getoption("--soak"):
-            item.add_marker(pytest.mark.skip(reason="takes hours in all: make soak"))
+    if not config.getoption("--soak"):  # not skipped: hundreds would hide what else did not run
+        soak = [item for item in items if item.get_closest_marker("soak")]
+        items[:] = [item for item in items if item not in soak]
+        config.hook.pytest_deselected(items=soak)
 
 
 @pytest.fixture

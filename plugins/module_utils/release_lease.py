@@ -16,13 +16,15 @@ from . import release_files
 from .release_root import Problem
 
 NAME = ".lease"
-SECONDS = 1800  # each step renews it; only the copy of one file and the verification may last longer
+SECONDS = (
+    1800  # each step renews it; only the copy of one file and the verification may last longer
+)
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _TEXTS = ("controller", "plan", "release_id", "boot")
 
 
 class Lease:
-    """The lease of the releases in one folder. Callers hold the folder's lock when they change it."""
+    """The lease of the releases in a folder. Callers that change it hold the folder's lock."""
 
     def __init__(self, folder, clock=time.monotonic):
         self.path = os.path.join(folder, NAME)

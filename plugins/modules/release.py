@@ -14,8 +14,8 @@ options:
   state:
     description:
       - C(query) returns the state of the release and of the current one, and changes nothing.
-      - C(begun) takes the lease of the folder, so that no other controller changes it meanwhile, and
-        fails if the disk has not enough space for the release.
+      - C(begun) takes the lease of the folder, so that no other controller changes it meanwhile.
+        It fails if the disk does not have enough space for the release.
       - C(present) creates the release beside the current one.
       - C(active) switches to the release and removes old ones.
       - C(previous) switches back to the verified release that served before.

@@ -20,7 +20,9 @@ _BUSY_SECONDS = 20
 def root(*command: str | Path, check: bool = True) -> str:
     """Run a command as root and return its output."""
     line = as_root([str(word) for word in command])
-    done = subprocess.run(line, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
     if check and done.returncode != 0:
         raise LabError(f"{' '.join(line)}: {done.stderr.strip()}")
     return done.stdout.strip()
@@ -54,12 +56,11 @@ class Disk:
 
     def fill(self) -> None:
         """Use every free byte; what writes there at this moment gets none either."""
-        for _ in range(3):
-            free = os.statvfs(self.at)
-            size = free.f_bavail * free.f_frsize
-            if size:
-                name = self.at / f"ballast-{time.monotonic_ns()}"
-                root("sh", "-c", f"fallocate -l {size} {name} || dd if=/dev/zero of={name}", check=False)
+        free = os.statvfs(self.at)
+        size = max(0, free.f_bavail * free.f_frsize - (8 << 20))  # the rest is for its own blocks
+        name = self.at / f"ballast-{time.monotonic_ns()}"
+        script = f"[ {size} = 0 ] || fallocate -l {size} {name}; dd if=/dev/zero of={name}-2 bs=64k"
+        root("sh", "-c", script, check=False)
 
     def empty(self) -> None:
         root("sh", "-c", f"rm -f {self.at}/ballast-*")

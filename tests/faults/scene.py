@@ -67,21 +67,24 @@ class Ended:
 
     def story(self) -> str:
         """What to show if a test fails."""
-        lines = [f"{e.get('stage')} {e.get('state')} {e.get('node')} {e.get('message')} {e.get('fix')}"
-                 for e in self.events if e.get("state") in ("failed", "unreachable", "warning")]  # fmt: skip
-        return f"exit code {self.code} after {self.seconds:.0f} s\n" + "\n".join([*lines, self.said])
+        names = ("stage", "state", "node", "message", "fix")
+        told = [e for e in self.events if e["state"] in ("failed", "unreachable", "warning")]
+        lines = [" ".join(str(event.get(name)) for name in names) for event in told]
+        return f"exit code {self.code} after {self.seconds:.0f} s\n" + "\n".join(
+            [*lines, self.said]
+        )
 
 
 @dataclass
 class Controller:
-    """A state directory with a plan, and the program that applies it."""
+    """A state directory whose last plan installs a package, and the program that applies it."""
 
     state: Path
-    plan: Path
+    package: str
     env: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, timeout: int, command: Sequence[str] = ()) -> subprocess.Popen[str]:
-        words = command or ("apply", str(self.plan))
+        words = command or ("apply",)
         options = ("--json", "--state-dir", str(self.state), "--timeout", str(timeout))
         return subprocess.Popen(
             [sys.executable, str(HERE / "controller.py"), *words, *options],
@@ -145,7 +148,10 @@ class Controller:
             try:
                 words = process.joinpath("cmdline").read_bytes().decode("utf-8", "replace")
                 mine = f"FLEETBUILD_FAULTS={self.state}\0".encode()
-                if mine in process.joinpath("environ").read_bytes() and int(process.name) != os.getpid():
+                if (
+                    mine in process.joinpath("environ").read_bytes()
+                    and int(process.name) != os.getpid()
+                ):
                     found.append(words.replace("\0", " "))
             except OSError:
                 continue
@@ -176,41 +182,49 @@ class Scene:
         result = self._fleet(None).apply(plan)
         assert result.exit_code == 0, result
         self.first = str(plan.groups[0].release_id)
-        labels = "/etc/kubernetes/node-feature-discovery"
-        for node in lab.nodes:
-            lab.exec(node, f"cp -a {labels} /root/labels", check=True)
 
     def _fleet(self, limit: str | None) -> fleetbuild.Fleet:
-        return fleetbuild.Fleet(self.lab.inventory, config=self.config(), state_dir=self.base, limit=limit)
+        return fleetbuild.Fleet(
+            self.lab.inventory, config=self.config(), state_dir=self.base, limit=limit
+        )
 
-    def config(self, policy: str = "published") -> Config:
+    def config(self, policy: str = "published", labels: str = "files") -> Config:
         return Config.model_validate(
             {
                 "index": [str(self.wheels)],
                 "build": {"policy": policy},
-                "kubernetes": {"labels": "nfd"},
+                "kubernetes": {"labels": labels},
             }
         )
 
-    def plan(self, node: str, package: str) -> Plan:
+    def plan(self, node: str, package: str, labels: str = "files") -> Plan:
         """The plan for one node, made while it serves `first`."""
-        if (node, package) not in self.plans:
-            policy = "targeted" if package in self.trees else "published"
-            wanted = f"{package} @ {self.trees[package]}" if package in self.trees else f"{package}==1.0"
+        if (package, labels) not in self.plans:
+            tree = self.trees.get(package)
+            wanted = f"{package} @ {tree}" if tree else f"{package}==1.0"
+            config = self.config("targeted" if tree else "published", labels)
             fleet = fleetbuild.Fleet(
-                self.lab.inventory, config=self.config(policy), state_dir=self.base, limit=node
+                self.lab.inventory, config=config, state_dir=self.base, limit=node
             )
-            self.plans[node, package] = fleet.plan([wanted])
-        return self.plans[node, package]
+            self.plans[package, labels] = fleet.plan([wanted])
+        return self.plans[package, labels]
 
-    def controller(self, node: str, package: str, name: str = "one") -> Controller:
+    def controller(
+        self, node: str, package: str, name: str = "one", labels: str = "files"
+    ) -> Controller:
         """A controller with a fresh state directory: a copy of the one that installed `first`."""
-        plan, state = self.plan(node, package), self.folder / node / name
+        plan, state = self.plan(node, package, labels), self.folder / node / name
         shutil.rmtree(state, ignore_errors=True)
         shutil.copytree(self.base, state)
-        file = self.folder / node / f"{package}.json"
-        fleetbuild.save_plan(plan, file)
-        return Controller(state, file, {"FLEETBUILD_FAULTS": str(state)})
+        fleetbuild.save_plan(plan, state / "plan.json")
+        return Controller(state, package, {"FLEETBUILD_FAULTS": str(state)})
+
+    def plan_again(self, node: str, package: str, controller: Controller) -> None:
+        """Give a controller a plan for what the node serves now."""
+        fleet = fleetbuild.Fleet(
+            self.lab.inventory, config=self.config(), state_dir=controller.state, limit=node
+        )
+        fleet.save_plan(fleet.plan([f"{package}==1.0"]))
 
     def look(self, node: str) -> dict[str, Any]:
         """What the node serves, read on it, past SSH."""
@@ -231,14 +245,13 @@ class Scene:
         kept = self.first
         self.lab.exec(
             node,
-            f"cd {INSTALL_PATH} && find releases -mindepth 1 -maxdepth 1 ! -name {kept} -exec rm -rf {{}} + &&"
-            f" ln -sfn releases/{kept} current && echo {kept} > history && rm -rf wheels .lease current.new;"
+            f"cd {INSTALL_PATH} && ln -sfn releases/{kept} current && echo {kept} > history &&"
+            f" find releases -mindepth 1 -maxdepth 1 ! -name {kept} -exec rm -rf {{}} + &&"
+            " rm -rf wheels .lease current.new;"
             " rm -rf /home/fleet/.cache/* /home/fleet/.ansible/*;"
-            " rm -rf /etc/kubernetes/node-feature-discovery;"
-            " cp -a /root/labels /etc/kubernetes/node-feature-discovery",
+            " rm -rf /etc/kubernetes",
             check=True,
         )
-        self.check(node, [kept])
 
     def container(self, node: str) -> str:
         return self.lab._container(node)
@@ -290,7 +303,7 @@ def _wheel(folder: Path, name: str) -> None:
         f"{name}/__init__.py": b"",
         f"{name}/data.bin": os.urandom(2 << 20),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/top_level.txt": f"{name}\n".encode(),
     }
     record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])

@@ -83,7 +83,7 @@ def hang_up(_: Fault, process: Process) -> None:
 
 
 def kill_sshd(fault: Fault, _: Process) -> None:
-    fault.scene.lab.exec(fault.node, "pkill -9 -f '^sshd: '")
+    fault.scene.lab.exec(fault.node, "pkill -9 -f '^sshd: fleet'")
 
 
 def stop_node(fault: Fault, _: Process) -> None:
@@ -105,7 +105,9 @@ def drop_packets(fault: Fault, _: Process) -> None:
 
 
 def slow_link(fault: Fault, _: Process) -> None:
-    link = fault.scene.lab.exec(fault.node, "cat /sys/class/net/eth0/iflink", check=True).stdout.strip()
+    link = fault.scene.lab.exec(
+        fault.node, "cat /sys/class/net/eth0/iflink", check=True
+    ).stdout.strip()
     device = next(
         path.parent.name for path in Path("/sys/class/net").glob("*/ifindex")
         if path.read_text().strip() == link
@@ -135,7 +137,9 @@ def clock_node(fault: Fault, _: Process) -> None:
     preload = "/etc/ld.so.preload"
     command = f"echo -172800 > /etc/clock-offset && echo {CLOCK} > {preload}"
     fault.scene.lab.exec(fault.node, command, check=True)
-    fault.over(lambda: fault.scene.lab.exec(fault.node, f"rm {preload} /etc/clock-offset", check=True))
+    fault.over(
+        lambda: fault.scene.lab.exec(fault.node, f"rm {preload} /etc/clock-offset", check=True)
+    )
 
 
 def clock_controller(fault: Fault, _: Process) -> None:
@@ -151,8 +155,7 @@ def out_of_memory(fault: Fault, _: Process) -> None:
 
 
 def second_controller(fault: Fault, _: Process) -> None:
-    package = fault.controller.plan.stem
-    other = fault.scene.controller(fault.node, package, "two")
+    other = fault.scene.controller(fault.node, fault.controller.package, "two")
     thread = threading.Thread(target=lambda: fault.second.append(other.run()))
     thread.start()
     fault.over(thread.join)

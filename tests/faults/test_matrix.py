@@ -1,4 +1,4 @@
-"""Every fault at every stage: done, or failed with the previous release serving; then one apply completes."""
+"""Every fault at every stage: the apply is done or the previous release serves; the next is done."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ def test_the_matrix_is_large_and_every_fault_can_strike() -> None:
     assert len(MATRIX["sample"]) >= 3
 
 
-@pytest.mark.parametrize(("kind", "stage"), combinations())
+@pytest.mark.parametrize(("kind", "stage"), list(combinations()))
 def test_no_node_is_left_broken(scene: Scene, kind: str, stage: str) -> None:
     (node,) = scene.lab.nodes
     about = MATRIX["stages"][stage]
     package = "built" if about.get("builds") else "second"
     scene.reset(node)
-    controller = scene.controller(node, package)
+    labels = "nfd" if stage == "label" else "files"  # files: no playbook for labels
+    controller = scene.controller(node, package, labels=labels)
     new = str(scene.plan(node, package).groups[0].release_id)
     fault = Fault(scene, node, controller)
     fault.prepare(kind)
@@ -87,7 +88,7 @@ def _check_done(scene: Scene, node: str, new: str, controller: Controller) -> No
     found = scene.look(node)
     assert sorted(found["releases"]) == sorted([scene.first, new]), found
     assert found["staging"] == [], found
-    assert not found["lease"].get("holder"), found
+    assert not found["lease"].get("controller"), found
     controller.check()
     controller.check_nothing_runs()
     assert folders_of_dead_runs() == []

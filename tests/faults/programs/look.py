@@ -4,54 +4,47 @@ python3 look.py INSTALL_PATH
 """
 
 import json
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 import release_files
 
-root = sys.argv[1]
-current = os.path.join(root, "current")
+root = Path(sys.argv[1])
+current = root / "current"
 
 
 def listed(name):
-    folder = os.path.join(root, name)
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    folder = root / name
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def lease():
     try:
-        with open(os.path.join(root, ".lease"), encoding="utf-8") as file:
-            return json.load(file)
+        return json.loads((root / ".lease").read_text())
     except OSError:
         return {}
 
 
 def state():
     try:
-        with open(os.path.join(current, "manifest.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
+        manifest = json.loads((current / "manifest.json").read_text())
     except (OSError, ValueError) as error:
-        return {"problem": "manifest: %s" % error}
+        return {"problem": f"manifest: {error}"}
     names = [wheel["package"] for wheel in manifest["wheels"]]
-    imports = ["import " + name for name in names]
-    python = os.path.join(current, "bin", "python")
-    ran = subprocess.run(
-        [python, "-I", "-c", "\n".join(imports)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    damage = release_files.damage(os.path.realpath(current), manifest["files_sha256"], True)
-    problem = ran.stdout.decode("utf-8", "replace").strip() if ran.returncode else damage
+    imports = "\n".join("import " + name for name in names)
+    command = [current / "bin/python", "-I", "-c", imports]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    damage = release_files.damage(str(current.resolve()), manifest["files_sha256"], True)
+    problem = ran.stderr.strip() if ran.returncode else damage
     return {"verified": manifest["verified"], "packages": names, "problem": problem}
 
 
 found = {
-    "current": os.path.basename(os.readlink(current)) if os.path.islink(current) else "",
+    "current": current.readlink().name if current.is_symlink() else "",
     "releases": listed("releases"),
     "staging": listed("wheels"),
     "lease": lease(),
+    **state(),
 }
-found.update(state())
-print(json.dumps(found))
+sys.stdout.write(json.dumps(found) + "\n")

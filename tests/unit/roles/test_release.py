@@ -56,7 +56,11 @@ def test_going_back_goes_further_each_time(release: ModuleType, root: Any) -> No
         activate(release, root, name)
     assert release.go_back(root, ALONE, True)["release_id"] == "a"  # b was never verified
     assert root.serving() == "c"
-    assert release.go_back(root, ALONE, False) == {"changed": True, "release_id": "a", "previous": "c"}
+    assert release.go_back(root, ALONE, False) == {
+        "changed": True,
+        "release_id": "a",
+        "previous": "c",
+    }
     assert root.serving() == "a"
     with pytest.raises(release.Problem, match="no earlier release that is verified and undamaged"):
         release.go_back(root, ALONE, False)

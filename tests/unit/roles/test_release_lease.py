@@ -1,4 +1,4 @@
-"""The lease: one run at a time changes the releases of a node, and a run that lost it changes nothing."""
+"""The lease: one run at a time changes a node's releases; a run that lost it changes nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_another_controller_is_refused_by_name_until_the_switch(
     release: ModuleType, root: Any, begin: Callable[..., dict[str, Any]]
 ) -> None:
     began = begin(HERS, "a")
-    with pytest.raises(release.Problem, match=r"A run of ann@one:.* \(plan 0f3c\) is changing") as no:
+    with pytest.raises(
+        release.Problem, match=r"A run of ann@one:.* \(plan 0f3c\) is changing"
+    ) as no:
         begin(HIS, "b")
     assert "in 30 min" in no.value.fix
     assert f"rm {root.path}/.lease" in no.value.fix
@@ -76,7 +78,7 @@ def test_a_run_whose_lease_was_taken_over_cannot_switch(
     release.end_lease(root, params(HERS, lost, "a"), False)  # not hers any more
     release.activate(root, params(HIS, taken["counter"], "b"), False)
     assert root.serving() == "b"
-    with pytest.raises(release.Problem, match="^Another run has changed these releases"):
+    with pytest.raises(release.Problem, match=r"^Another run has changed these releases"):
         release.activate(root, params(HERS, lost, "a"), False)
 
 
@@ -103,7 +105,10 @@ def test_the_next_run_of_the_same_controller_goes_on_at_once(
 
 
 def test_a_restart_of_the_machine_ends_a_lease_and_its_wall_clock_does_not(
-    leases: ModuleType, root: Any, begin: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    leases: ModuleType,
+    root: Any,
+    begin: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begin(HERS, "a")
     monkeypatch.setattr("time.time", lambda: 4e9)

@@ -33,7 +33,8 @@ class Node:
 
     def params(self, name: str, **manifest: Any) -> dict[str, Any]:
         return {
-            **ALONE, "release_id": name, "wheels": [], "staging": f"{self.root.path}/wheels", "keep": 2,
+            **ALONE,
+            "release_id": name, "wheels": [], "staging": f"{self.root.path}/wheels", "keep": 2,
         "in_use": {},
             "python": str(self.python), "manifest": {"id": name, "wheels": [], **manifest},
         }  # fmt: skip
