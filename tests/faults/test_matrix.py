@@ -1,4 +1,4 @@
-"""Every fault at every stage: the apply is done or the previous release serves; the next is done."""
+"""Every fault at every stage: the apply is done or the old release serves; the next is done."""
 
 from __future__ import annotations
 
