@@ -259,7 +259,8 @@ class Fleet:
         plan = self.last_plan()
         config = self._installed(plan)
         revoked = (entry.what for entry in Store(self._state.store).revocations.entries)
-        task = rollback_task(config.install.path, config.release, revoked)
+        controller = self._state.create().controller()
+        task = rollback_task(config.install.path, config.release, controller, revoked)
         return self._run_task(task, plan, config)
 
     def revoke(self, what: str, reason: str) -> Revoked:

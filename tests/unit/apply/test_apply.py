@@ -1,12 +1,13 @@
 """A whole apply, on nodes that do as the test says."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetbuild.apply.stages import carry_out
-from fleetbuild.errors import BlockedError, Interrupted, LockedError, StalePlanError
+from fleetbuild.errors import BlockedError, InstallError, Interrupted, LockedError, StalePlanError
 from fleetbuild.models import (
     Event,
     Installs,
@@ -309,6 +310,43 @@ def test_a_fallback_with_a_newer_libc_does_not_build(fleet: FakeFleet, tmp_path:
         result.wheels[0].reason
     )
     assert result.exit_code == 5
+
+
+def test_a_builder_without_space_in_its_build_folder_does_not_build(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.facts["avx-1"] = facts("avx", disk_gb=0.4)
+    assert apply(fleet, tmp_path).wheels[0].built_on == "avx-2"
+    fleet.store.shelf.clear()
+    fleet.facts["avx-1"] = fleet.facts["avx-2"] = facts("avx", disk_gb=0.4)
+    result = apply(fleet, tmp_path)
+    assert states(result)["avx-2"] == "build_failed"
+    reason = "avx-1 has 0.4 GB free in its build folder, and the build needs 1 GB"
+    assert reason in str(result.wheels[0].reason)
+    assert "free space there" in str(result.wheels[0].fix)
+
+
+def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    large = locked("numpy").model_copy(update={"size": 1 << 60})
+    with pytest.raises(InstallError, match=r"has \d+ MB free, and the files .* need \d+ MB") as no:
+        apply(fleet, tmp_path, plan(AVX.model_copy(update={"dependencies": (large,)})))
+    assert "store gc" in no.value.fix
+    assert fleet.store.fetched == fleet.calls == []
+
+
+def test_a_node_is_told_who_changes_it_and_how_much_space_is_needed(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    apply(fleet, tmp_path)
+    (first, *others) = [
+        one for given in fleet.extravars for one in given.get("fleetbuild_installs", {}).values()
+    ]
+    assert re.fullmatch(rf"\w+@\S+:{tmp_path}/state \([0-9a-f]{{8}}\)", first["controller"])
+    assert {other["controller"] for other in others} == {first["controller"]}
+    assert first["plan"] == PLAN.digest[:16]
+    assert first["space"] > 40_000_000
 
 
 def test_a_build_left_running_is_resumed_on_its_node(fleet: FakeFleet, tmp_path: Path) -> None:

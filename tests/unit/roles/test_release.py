@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from fleetbuild.models import Config
-from tests.factories.role_modules import ROLES
+from tests.factories.role_modules import ALONE, ROLES
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def make(root: Any, name: str, age: int, *, verified: bool = True) -> None:
 
 def activate(release: ModuleType, root: Any, name: str, keep: int = 9) -> dict[str, Any]:
     found: dict[str, Any] = release.activate(
-        root, {"release_id": name, "keep": keep, "in_use": {}}, False
+        root, {**ALONE, "release_id": name, "keep": keep, "in_use": {}}, False
     )
     return found
 
@@ -74,12 +74,16 @@ def test_going_back_goes_further_each_time(release: ModuleType, root: Any) -> No
     for age, name in enumerate("abc"):
         make(root, name, age, verified=name != "b")
         activate(release, root, name)
-    assert release.go_back(root, True)["release_id"] == "a"  # b was never verified
+    assert release.go_back(root, ALONE, True)["release_id"] == "a"  # b was never verified
     assert root.serving() == "c"
-    assert release.go_back(root, False) == {"changed": True, "release_id": "a", "previous": "c"}
+    assert release.go_back(root, ALONE, False) == {
+        "changed": True,
+        "release_id": "a",
+        "previous": "c",
+    }
     assert root.serving() == "a"
     with pytest.raises(release.Problem, match="no earlier release that is verified and undamaged"):
-        release.go_back(root, False)
+        release.go_back(root, ALONE, False)
 
 
 def test_the_current_release_is_never_removed(release: ModuleType, root: Any) -> None:
