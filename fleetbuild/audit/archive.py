@@ -1,7 +1,7 @@
 """Read the members of a wheel within limits; the only module of the audit that reads files.
 
-In: an open archive. Out: names, texts, hashes, members mapped from a temporary file. A member is
-never held in memory as a whole, and what is suspicious is counted over the whole archive.
+In: an open archive. Out: names, texts, hashes, members mapped from a temporary file. No member
+is held in memory as a whole, and the limits apply to the whole archive.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Torch:
         """The newest toolkit that can build it.
 
         CUDA breaks its API only with major versions. So this is the last toolkit of the newest
-        major version that PyTorch releases it with, before the first one that is reported to fail.
+        major version that PyTorch releases it with, before the first toolkit reported to fail.
         """
         if not self.releases:
             return None

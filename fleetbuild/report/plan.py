@@ -186,7 +186,7 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
 
 def _next_for_targets(plan: Plan, apply: str, state: str) -> str:
     if plan.summary.wheels_to_build or any(wheel.action == "published" for wheel in plan.wheels):
-        first = "supply what is missing, then " if _to_supply(plan) else ""
+        first = "supply the missing items, then " if _to_supply(plan) else ""
         return f"Next: {first}fleetbuild {apply}"
     if plan.summary.wheels_reused:
         return f"Every wheel is in the store. Next: fleetbuild store export DIR{state}"

@@ -172,7 +172,7 @@ def _redrawn(out: Output, drawn: Callable[[], RenderableType]) -> Iterator[None]
 
 
 def rows(board: Board, now: float, width: int = 120, height: int = 0) -> Table:
-    """Return a line for each group: its stage, its step, the time, and what is done there now."""
+    """Return a line for each group: its stage, step, time and current work."""
     from rich.table import Table
 
     shown, hidden = _that_fit(board.rows(), height)

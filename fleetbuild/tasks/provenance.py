@@ -49,7 +49,7 @@ class ProvenanceReport(Frozen):
 def provenance_of(
     wheel: Path | str, store: Store, allowed_signers: Path | None = None
 ) -> ProvenanceReport:
-    """Return the statement about a wheel, checked. Raise UsageError if there is no statement.
+    """Return the statement about a wheel, checked. Raise UsageError if it has none.
 
     The statement lies beside the wheel, as in the store and in exports, or in the store.
     """

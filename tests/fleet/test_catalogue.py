@@ -107,7 +107,7 @@ def install(here: Path, program: str, group: str, code: str) -> str:
     return said.stdout.strip()
 
 
-def test_gpu_code_is_built_where_there_is_no_cuda(lab: Lab, tmp_path: Path) -> None:
+def test_gpu_code_is_built_without_an_installed_cuda(lab: Lab, tmp_path: Path) -> None:
     targets = ["sm86-x86-64-v2-cp311", "sm90-avx-cp311"]
     rows = catalogue(lab, tmp_path, [f"cuda-saxpy @ {SOURCE}"], targets)
     assert {row["target"]["sms"][0] for row in rows} == {"8.6", "9.0"}

@@ -34,7 +34,10 @@ def provenance(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Show where a wheel comes from, and check it (exit code 7 if a check fails)."""
+    """Show and check where a wheel comes from.
+
+    The exit code is 7 if a check fails.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.report import provenance as report

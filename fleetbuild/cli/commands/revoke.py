@@ -32,7 +32,10 @@ def revoke(
     no_color: options.NoColor = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Recall a wheel: it is not used any more, and the next apply replaces it on nodes."""
+    """Recall a wheel from the store and from nodes.
+
+    It is not used any more, and the next apply replaces it on nodes.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
         from fleetbuild.report import revoke as report
@@ -50,7 +53,7 @@ def revoke(
             return
         if what is None:
             raise UsageError(
-                "revoke needs a wheel.",
+                "fleetbuild revoke needs a wheel.",
                 "Name one: fleetbuild revoke SHA256|NAME==VERSION --reason TEXT; or list them:"
                 " fleetbuild revoke --list",
             )

@@ -198,13 +198,16 @@ def push(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Publish the last plan's wheels: in static indexes in a folder, or by upload to a server."""
+    """Publish the last plan's wheels.
+
+    They go into static indexes in a folder, or are uploaded to an index server.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
         def tell(name: str, new: bool) -> None:
             if not json:
-                run.out.say(f"{'Uploaded' if new else 'There already'}: {name}")
+                run.out.say(f"{'Uploaded' if new else 'Already published'}: {name}")
 
         store = fleetbuild.Fleet(config=config, state_dir=state_dir).store
         pushed = store.push(destination, index=index_url, on_file=tell)

@@ -196,7 +196,7 @@ def _excludes(expression: Mapping[str, Any], selector: Mapping[str, str]) -> boo
 def _misfit(draft: EditableWorkload, parts: PodParts, key: str, wanted: str) -> DoesNotFit:
     return DoesNotFit(
         f"{draft.title} selects nodes with {key}{wanted}, but nodes of the group "
-        f"{draft.group.name} have {parts.selector[key]}, so there is no variant for them."
+        f"{draft.group.name} have {parts.selector[key]}, so they get no variant."
     )
 
 

@@ -76,7 +76,7 @@ def read_previous(capture: Capture) -> dict[str, str]:
 def _damaged(capture: Capture, manifests: Mapping[str, Manifest]) -> dict[str, str]:
     """Return the damage by release name, from the section release-files.
 
-    The section has a line `release NAME` for each current release, and below it what was found:
+    The section has a line `release NAME` for each current release, and below it the findings:
     `record SHA256` of its record, and a line `differs SIZE TIME PATH` for each version of a file
     that only the record or only the disk has.
     """

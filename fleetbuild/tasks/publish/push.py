@@ -1,6 +1,6 @@
 """`fleetbuild store push`: publish the last plan's wheels in a folder or on an index server.
 
-In: a plan, the store, a destination. Out: what was published, and the table of variants. A
+In: a plan, the store, a destination. Out: the published files, and the table of variants. A
 published file never changes: the same name with another content is refused.
 """
 
@@ -142,7 +142,7 @@ def _refuse_change(known: IndexFile | None, file: IndexFile, folder: Path) -> No
     if known is None or known.sha256 == file.sha256:
         return
     raise UsageError(
-        f"{folder} has a {file.path.name} already, with the sha256 {known.sha256}; this one has "
+        f"{folder} already has a {file.path.name} with the sha256 {known.sha256}; this one has "
         f"{file.sha256}. Installers that locked the other file would refuse this one.",
-        "Remove the folder to publish anew, or push to another one.",
+        "Remove the folder to publish again, or push to another one.",
     )

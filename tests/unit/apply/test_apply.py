@@ -336,9 +336,7 @@ def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
     assert fleet.store.fetched == fleet.calls == []
 
 
-def test_a_node_is_told_who_changes_it_and_how_much_space_is_needed(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_node_gets_the_runs_name_and_the_needed_space(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path)
     (first, *others) = [
         one for given in fleet.extravars for one in given.get("fleetbuild_installs", {}).values()

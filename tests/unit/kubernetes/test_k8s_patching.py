@@ -322,7 +322,7 @@ def test_a_workload_for_other_nodes_has_no_variant_for_these():
     (sentence,) = told
     assert sentence == (
         "web.yaml: Pod web selects nodes with kubernetes.io/arch=arm64, but nodes of the group "
-        "cpu-avx2-cp311 have amd64, so there is no variant for them."
+        "cpu-avx2-cp311 have amd64, so they get no variant."
     )
     with pytest.raises(UsageError):
         variants(text)
@@ -360,7 +360,7 @@ def test_an_affinity_for_other_nodes_leaves_no_variant_for_these(terms, fits):
     made, told = variants(wanting(*terms), gpu_fleet())
     assert ("web-cpu-avx2-cp311.yaml" in made) == fits
     if not fits:
-        assert "the group cpu-avx2-cp311 have amd64, so there is no variant" in "".join(told)
+        assert "the group cpu-avx2-cp311 have amd64, so they get no variant" in "".join(told)
 
 
 def test_the_excluding_affinity_is_quoted():
