@@ -184,8 +184,9 @@ class Fleet:
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
-        `packages` and `targets` replace the configured ones. With targets, nodes only build. `facts`
-        come from an earlier `probe` with the same `captures`; without them, the nodes are probed.
+        `packages` and `targets` replace the configured ones; with targets, nodes only build.
+        `facts` come from an earlier `probe` with the same `captures`; without them, nodes are
+        probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
         config = self.config
