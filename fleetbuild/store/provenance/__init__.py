@@ -1,0 +1,1 @@
+"""Where a stored wheel comes from: its record, signatures, bill of materials and revocations."""

@@ -1,0 +1,1 @@
+"""What users ask about single wheels: `provenance` checks one, `revoke` recalls one."""
