@@ -186,7 +186,7 @@ def _without_release(
             results[name] = NodeResult(
                 node=name,
                 state="skipped",
-                reason=known.reason or f"It does not serve release {release}.",
+                reason=known.reason or f"No release {release} is installed there.",
             )
     return results
 

@@ -272,7 +272,7 @@ def test_a_name_that_is_not_in_the_plan_cannot_be_explained(
 ) -> None:
     state = StateDir(tmp_path)
     keep(state, {"a": CAPTURE})
-    with pytest.raises(UsageError, match="The plan has no node or group"):
+    with pytest.raises(UsageError, match="The plan has no node, target or group"):
         Fleet(state_dir=tmp_path).explain(
             name, plan=PLAN, captures=state.facts if captures else None
         )

@@ -27,7 +27,9 @@ def imported(sources: Iterable[Path]) -> set[str]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
-    files = [path for folder in ("tests", "docs") for path in (ROOT / folder).rglob("*.py")]
+    files = [
+        path for folder in ("tests", "docs", "plugins") for path in (ROOT / folder).rglob("*.py")
+    ]
     ours = {path.stem for path in files} | {"fleetbuild", "tests"}
     return names - sys.stdlib_module_names - ours - {"__future__"}
 
