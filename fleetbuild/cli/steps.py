@@ -16,7 +16,7 @@ from fleetbuild.cli.session import Session
 from fleetbuild.report import plan as plan_report
 from fleetbuild.report import result as result_report
 from fleetbuild.report.facts import probing as probing_nodes
-from fleetbuild.report.run.progress import listening, waiting
+from fleetbuild.report.progress import listening, waiting
 
 if TYPE_CHECKING:
     from fleetbuild import Cluster, Facts, Fleet, NodeStatus, OnEvent, Plan, Result, Secrets

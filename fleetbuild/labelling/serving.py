@@ -14,7 +14,7 @@ from fleetbuild.models.revocation import Revocations
 from fleetbuild.probe.captures import load_captures, save_section
 from fleetbuild.probe.parsing.facts import releases_of
 from fleetbuild.state.directory import StateDir
-from fleetbuild.store.provenance.revoked import read_revocations
+from fleetbuild.store.revoked import read_revocations
 
 _SECTION = "release"
 _FILES = "release-files"

@@ -2,7 +2,7 @@
 
 from fleetbuild.store.index import IndexFile, write_index
 from fleetbuild.store.index_config import IndexSettings, index_settings
-from fleetbuild.store.provenance.stored import Provenance, StoredWheel
+from fleetbuild.store.stored import Provenance, StoredWheel
 from fleetbuild.store.wheels import Store
 
 __all__ = [

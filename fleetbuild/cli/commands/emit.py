@@ -207,8 +207,8 @@ def emit(
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps
+        from fleetbuild.report.progress import waiting
         from fleetbuild.report.result import labelled_lines, unlabelled_lines
-        from fleetbuild.report.run.progress import waiting
 
         _refuse_unused(
             _wanted(what, way, workload),

@@ -1,7 +1,7 @@
 import pytest
 
 from fleetbuild.models import Event
-from fleetbuild.report.run.board import Board, brief
+from fleetbuild.report.board import Board, brief
 
 
 def event(stage: str = "build", state: str = "progress", **more: object) -> Event:

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from fleetbuild.models import Event
-from fleetbuild.report.run.board import Board
-from fleetbuild.report.run.log_lines import PACE, LogLines, still_running
+from fleetbuild.report.board import Board
+from fleetbuild.report.log_lines import PACE, LogLines, still_running
 
 NODES = tuple(f"n{number}" for number in range(1, 201))
 

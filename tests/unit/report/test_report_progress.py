@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from fleetbuild.models import Event
-from fleetbuild.report import Output
-from fleetbuild.report.run import progress
-from fleetbuild.report.run.board import Board
-from fleetbuild.report.run.progress import listening, rows, waiting
+from fleetbuild.report import Output, progress
+from fleetbuild.report.board import Board
+from fleetbuild.report.progress import listening, rows, waiting
 from fleetbuild.report.text import shortened
 
 GROUP = "cpu-avx2-cp311"

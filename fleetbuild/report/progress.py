@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fleetbuild.models import Event, OnEvent, ignore
+from fleetbuild.report.board import Board, Row
+from fleetbuild.report.log_lines import DOING, LogLines, stamped, still_running
 from fleetbuild.report.output import Output
-from fleetbuild.report.run.board import Board, Row
-from fleetbuild.report.run.log_lines import DOING, LogLines, stamped, still_running
 from fleetbuild.report.text import clean, count, duration, fold, shortened
 
 if TYPE_CHECKING:

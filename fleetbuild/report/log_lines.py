@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from fleetbuild.models import Event, Stage, now
-from fleetbuild.report.run.board import Board, Row, brief
+from fleetbuild.report.board import Board, Row, brief
 from fleetbuild.report.text import (
     Trouble,
     clean,

@@ -20,7 +20,7 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store
-from fleetbuild.store.provenance.revoked import write_revocations
+from fleetbuild.store.revoked import write_revocations
 from fleetbuild.tasks.garbage import probed_facts
 
 _SHA256 = re.compile(r"[0-9a-f]{8,64}", re.ASCII)

@@ -1,1 +1,0 @@
-"""Where a stored wheel comes from: its record, signatures, bill of materials and revocations."""

@@ -1,1 +1,0 @@
-"""What users ask about single wheels: `provenance` checks one, `revoke` recalls one."""
