@@ -27,11 +27,11 @@ from fleetbuild.planning import Floors
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
+from fleetbuild.store.provenance.sbom import add_sbom
+from fleetbuild.store.provenance.sign import Signer
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext, as_text, statement
 from fleetbuild.store.revoked import read_revocations, write_revocations
-from fleetbuild.store.sbom import add_sbom
-from fleetbuild.store.sign import Signer
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
-from fleetbuild.store.statement import NO_CONTEXT, BuildContext, as_text, statement
 from fleetbuild.store.stored import Provenance, StoredWheel
 
 _PROVENANCE = "provenance.json"

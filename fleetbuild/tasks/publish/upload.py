@@ -198,7 +198,7 @@ def _request(url: str, login: Login | None, data: Any = None) -> urllib.request.
 
 
 def _listed(wheel: Upload, index: str, login: Login | None) -> str | None:
-    """Return the sha256 of the index's file of this name: "" if unknown, None if there is none."""
+    """Return the sha256 of the file of this name: "" if unknown, None if the index lacks it."""
     page = urljoin(f"{index.rstrip('/')}/", f"{canonicalize_name(wheel.name)}/")
     request = _request(page, login)
     request.add_header(
