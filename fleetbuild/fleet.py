@@ -42,8 +42,8 @@ from fleetbuild.tasks.emit import (
     Emission,
     EmittedFiles,
     What,
+    emit_login,
     read_workload,
-    write_files,
 )
 from fleetbuild.tasks.explain import Explanation, explain_name
 from fleetbuild.tasks.fleet_store import FleetStore, export_plan
@@ -172,12 +172,14 @@ class Fleet:
         self,
         packages: Sequence[str] = (),
         *,
+        targets: Sequence[str] = (),
         facts: Mapping[str, Facts] | None = None,
         captures: Path | str | None = None,
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
-        `packages` replace the packages of the configuration. `facts` come from an earlier `probe`
+        `packages` and `targets` replace those of the configuration. With targets, nodes only build.
+        `facts` come from an earlier `probe`
         with the same `captures`; without them, the nodes are probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
@@ -195,6 +197,7 @@ class Fleet:
             packages,
             state_dir=self._state.create().root,
             builders=named_builders(self.inventory, config, self._secrets),
+            targets=targets,
             facts_source=source,
             on_event=self.on_event,
         )
@@ -210,27 +213,29 @@ class Fleet:
         """Return the plan that was saved or applied last; None if no plan was saved yet."""
         return self._last or last_plan(self._state)
 
-    def apply(self, plan: Plan | None = None) -> Result:
+    def apply(self, plan: Plan | None = None, *, rollback_on_failure: bool = False) -> Result:
         """Carry out a plan: build, distribute, install, verify, label, write manifests.
 
         The plan, by default the last one, decides everything; only the logins of package indexes
         come from the configuration. The result lists nodes and groups that failed; the others are
         finished. A FleetbuildError means that nothing was changed: another run holds the run lock,
-        or the plan is stale or blocked.
+        or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back.
         """
         plan = plan or self._plan()
         plan.require_ssh()
-        result = self._carry_out(plan)
+        result = self._carry_out(plan, rollback_on_failure=rollback_on_failure)
         self._last = plan
         return result
 
-    def _carry_out(self, plan: Plan, stages: Sequence[Stage] = STAGES) -> Result:
+    def _carry_out(
+        self, plan: Plan, stages: Sequence[Stage] = STAGES, *, rollback_on_failure: bool = False
+    ) -> Result:
         access = self._access(plan.install_path)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)
-            run = Run(plan, self.inventory, self._state, tools, journal, self.on_event)
-            return carry_out(run, stages)
+            given = (plan, self.inventory, self._state, tools, journal, self.on_event)
+            return carry_out(Run(*given, rollback_on_failure=rollback_on_failure), stages)
 
     def verify(self, *, repair: bool = False) -> Result:
         """Run the checks of each node's current release again.
@@ -315,6 +320,9 @@ class Fleet:
         write the files to; for "containers", "nix" and "flox", locked dependencies are
         fetched, and the wheels are copied beside the files.
         """
+        if kind == "rbac" and not (plan or self.last_plan()):  # a plan may need this login
+            emitted = emit_login(self._configuration("."), delivery or Delivery())
+            return emitted.written(out)
         plan = plan or self._plan()
         store = Store(self._state.store)
         if kind in WITH_WHEELS:  # which fetches
@@ -327,13 +335,10 @@ class Fleet:
             store=store,
             workload=read_workload(Path(workload)) if workload is not None else None,
         )
-        emitted = emission.write(kind)
-        if out is None:
+        emitted = emission.write(kind).written(out)
+        if out is None or kind not in WITH_WHEELS:
             return emitted
-        paths = write_files(emitted.files, Path(out))
-        if kind in WITH_WHEELS:
-            paths += export_plan(plan, store, Path(out))
-        return replace(emitted, paths=paths)
+        return replace(emitted, paths=(*emitted.paths, *export_plan(plan, store, Path(out))))
 
     def label(
         self, *, plan: Plan | None = None, result: Result | None = None, force: bool = False

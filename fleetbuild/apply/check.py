@@ -22,6 +22,7 @@ from fleetbuild.apply.pending import (
     results_of_failed_wheels,
     wheel_identity,
 )
+from fleetbuild.apply.waves.hooks import check_hooks
 from fleetbuild.errors import BlockedError, StalePlanError
 from fleetbuild.models import Node, Plan, PlannedWheel, WheelResult
 from fleetbuild.text import fold
@@ -32,6 +33,7 @@ def check(run: Run, progress: Progress) -> Progress:
     with run.stage("check", "checking that the plan still matches the fleet"):
         _refuse_without_lock(run.plan)
         _refuse_revoked(run)
+        check_hooks(run)
         facts = run.tools.probe(_nodes(run), run.on_event)
         _refuse_stale(run, run.tools.differences(run.plan, facts))
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))

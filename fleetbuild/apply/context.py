@@ -33,6 +33,8 @@ from fleetbuild.models import (
     WheelResult,
     now,
 )
+from fleetbuild.models.config import Hook
+from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
@@ -91,6 +93,8 @@ class Tools:
     labels: Labeller = field(default_factory=ManualLabels)
     # Groups of a plan that need a recalled wheel or file, with the reason.
     revoked: Callable[[Plan], Mapping[str, str]] = lambda _: {}
+    hook: Callable[[HookCall], Mapping[str, HookFailure]] = lambda _: {}  # returns the failures
+    hook_exists: Callable[[Hook], bool] = lambda _: True
     stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
 
 
@@ -112,6 +116,7 @@ class Run:
     tools: Tools
     journal: Journal
     on_event: OnEvent
+    rollback_on_failure: bool = False
     started: str = field(default_factory=now)
     clock: float = field(default_factory=monotonic)
 
@@ -140,6 +145,7 @@ class Progress:
     facts: Mapping[str, Facts] = field(default_factory=dict)
     nodes: Mapping[str, NodeResult] = field(default_factory=dict)
     assignments: tuple[BuildAssignment, ...] = ()
+    failed_builders: Mapping[str, str] = field(default_factory=dict)  # node -> why
     wheels: Mapping[str, WheelResult] = field(default_factory=dict)  # by artifact key
     stored_wheels: Mapping[str, StoredFile] = field(default_factory=dict)  # by artifact key
     files: Mapping[str, Path] = field(default_factory=dict)  # fetched, by identity

@@ -80,7 +80,8 @@ def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
         files.update({file.identity: file for file in build_inputs(assignment)})
     files.update({file.identity: file for _, file in _published(run, progress)})
     for group in pending_groups(run.plan, progress.nodes):
-        files.update({file.identity: file for file in group.dependencies or ()})
+        if group.nodes:  # the dependencies of named targets are fetched when they are exported
+            files.update({file.identity: file for file in group.dependencies or ()})
     return list(files.values())
 
 
@@ -113,6 +114,7 @@ def build_inputs(assignment: BuildAssignment) -> Iterator[LockedFile]:
     """Yield the locked files that a build needs."""
     yield source_of(assignment.wheel)
     yield from assignment.wheel.build_dependencies
+    yield from assignment.wheel.toolkit_wheels
 
 
 def _fetch_one(run: Run, file: LockedFile, check_cancelled: Callable[[], None]) -> Outcome:

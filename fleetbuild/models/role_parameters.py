@@ -137,12 +137,22 @@ class BuildSpec(Frozen):
     cuda: Annotated[
         str,
         Parameter(
-            "The CUDA toolkit to build with, such as 13.0. It must be on the node. Empty for a"
-            " build without CUDA.",
+            "The CUDA toolkit to build with, such as 13.0. It must be on the node, or come as"
+            " O(toolkit_wheels). Empty for a build without CUDA.",
             module=True,
             identifies="",
         ),
     ] = ""
+    toolkit_wheels: Annotated[
+        tuple[Requirement, ...],
+        Parameter(
+            "NVIDIA's wheels that make up the CUDA toolkit. They are unpacked beside the build's"
+            " environment. Without them, the toolkit must be on the node.",
+            module=True,
+            passed="build_wheel_toolkit_files",
+            identifies=" | map(attribute='sha256') | list",
+        ),
+    ] = ()
     gcc: Annotated[
         str,
         Parameter(
@@ -212,7 +222,13 @@ class BuildSpec(Frozen):
         """The options of the module `fleetbuild.core.build`, if the inputs are in its folder."""
         given = self.model_dump(mode="json", include=set(parameters(BuildSpec, module=True)))
         files = [{"file": _name(one.path), "sha256": one.sha256} for one in self.requirements]
-        return {**given, "source": _name(self.source), "requirements": files}
+        toolkit = [{"file": _name(one.path), "sha256": one.sha256} for one in self.toolkit_wheels]
+        return {
+            **given,
+            "source": _name(self.source),
+            "requirements": files,
+            "toolkit_wheels": toolkit,
+        }
 
 
 class BuildRole(BuildSpec):

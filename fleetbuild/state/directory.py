@@ -218,7 +218,8 @@ class StateDir:
 
 def _serving(result: Result) -> dict[str, NodeResult]:
     """Return the results that left a release on their node."""
-    return {node.node: node for node in result.nodes if node.state in _LEFT_THERE}
+    left = (node for node in result.nodes if node.state in _LEFT_THERE)
+    return {node.node: node for node in left if node.release_id or node.state != "rolled_back"}
 
 
 def _user(uid: int) -> str:

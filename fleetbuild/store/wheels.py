@@ -110,7 +110,7 @@ class Store:
             built_at=now("seconds"),
             seconds=round(seconds, 1),
             source_sha256=wheel.source.identity if wheel.source else None,
-            build_lock=wheel.build_dependencies,
+            build_lock=(*wheel.build_dependencies, *wheel.toolkit_wheels),
             needs=needed_libraries(path),
         )
         home = self.root / "wheels" / key / sha256

@@ -16,6 +16,14 @@ from fleetbuild.tasks.cluster_builds import add_built_wheels
 from fleetbuild.tasks.garbage import collect_garbage
 from fleetbuild.tasks.provenance import ProvenanceReport, provenance_of
 from fleetbuild.tasks.publish.export import export_indexes
+from fleetbuild.tasks.publish.push import (
+    OnFile,
+    Pushed,
+    ignore_file,
+    is_address,
+    push_to_folder,
+    push_to_server,
+)
 from fleetbuild.tasks.publish.variants import write_variants
 from fleetbuild.tasks.revoke import Revoked, revoked_wheels, take_back
 from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
@@ -119,6 +127,35 @@ class FleetStore:
                 write_variants(plan, store, names, Path(folder))
         refuse_lacking(plan, store, written)
         return written
+
+    def push(
+        self,
+        destination: Path | str,
+        *,
+        index: str | None = None,
+        on_file: OnFile = ignore_file,
+    ) -> Pushed:
+        """Publish the last plan's wheels in a folder of static indexes or on an index server.
+
+        A folder gets the index of each group, as by `export`, and keeps the files that it has. To a
+        server, the built wheels are uploaded as twine does; `index` is the address that pip
+        installs from, and `on_file` hears of each file. The login comes from TWINE_USERNAME and
+        TWINE_PASSWORD, ~/.pypirc or ~/.netrc.
+        """
+        server = is_address(str(destination), index)
+        plan = self._last_plan()
+        store = open_store(plan, self._state, self._config())
+        if server:
+            table = self._state.create().root / "variants"
+            return push_to_server(
+                plan, store, str(destination), index=index, table=table, on_file=on_file
+            )
+        fetch_all(plan, store)
+        with _writing(Path(destination)):
+            pushed = push_to_folder(plan, store, Path(destination))
+        groups = {name.partition("/")[0] for name in (*pushed.new, *pushed.there)}
+        refuse_lacking(plan, store, [Path(destination, group) for group in sorted(groups)])
+        return pushed
 
 
 def export_plan(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:

@@ -50,4 +50,5 @@ def _files_of(plan: Plan) -> Iterator[str]:
         yield from (file.identity for file in group.dependencies or ())
         for wheel in group.wheels:
             yield from (file.identity for file in wheel.build_dependencies)
+            yield from (file.identity for file in wheel.toolkit_wheels)
             yield from (file.identity for file in (wheel.source, wheel.published) if file)

@@ -12,7 +12,7 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.planning.compatibility.compilers import CompilerNeed, flags_for
 from fleetbuild.planning.resolution import Locks
-from fleetbuild.planning.wheels.build_requirements import build_lock
+from fleetbuild.planning.wheels.build_requirements import build_lock, toolkit_lock
 from fleetbuild.planning.wheels.builders import expected_minutes, is_measured, jobs_on, requires_of
 from fleetbuild.planning.wheels.draft import DraftWheel, job_of
 from fleetbuild.planning.wheels.keys import artifact_key, key_without_revoked, published_key
@@ -68,6 +68,7 @@ def plan_wheel(
     recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
     source = locks.source(wheel.package.name)
     requirements, problem = build_lock(wheel, source, facts, locks)
+    toolkit_wheels = toolkit_lock(wheel, facts, locks)
     key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)
     known = len(bases) == len(against)
     if source and source.sha256 and requirements is not None and known:
@@ -124,6 +125,7 @@ def plan_wheel(
             builder,
             target,
             toolkit=wheel.toolkit,
+            from_wheels=bool(toolkit_wheels),
             gcc=wheel.gcc,
             libraries=render_libraries(recipe, job),
             image=image,
@@ -131,6 +133,7 @@ def plan_wheel(
         source=source.file if source else None,
         source_path=source.path if source else None,
         build_dependencies=requirements or (),
+        toolkit_wheels=toolkit_wheels,
         checks=render_checks(recipe, job),
         import_names=recipe.import_names,
         top_level=recipe.top_level,

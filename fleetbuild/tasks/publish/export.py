@@ -17,12 +17,20 @@ from fleetbuild.store import IndexFile, Store, write_index
 
 def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
     """Write an index for each group whose release is complete in the store."""
-    whole = release_files(plan, store)
     return tuple(
-        write_index(folder / group.name, [held.file for held in _held(group, store)], copy=True)
+        write_index(folder / group, files, copy=True)
+        for group, files in release_index_files(plan, store).items()
+    )
+
+
+def release_index_files(plan: Plan, store: Store) -> dict[str, tuple[IndexFile, ...]]:
+    """Return the files for the index of each group whose release is complete in the store."""
+    whole = release_files(plan, store)
+    return {
+        group.name: tuple(held.file for held in _held(group, store))
         for group in plan.groups
         if whole.get(group.name)
-    )
+    }
 
 
 def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:

@@ -7,7 +7,16 @@ import pytest
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.errors import BlockedError, Interrupted, LockedError, StalePlanError
-from fleetbuild.models import Event, Plan, PlannedNode, Requires, Result
+from fleetbuild.models import (
+    Event,
+    Installs,
+    Plan,
+    PlannedNode,
+    PlannedTarget,
+    Requires,
+    Result,
+)
+from fleetbuild.report.result import next_command, result_lines
 from tests.factories.fleets import facts, locked
 from tests.factories.runs import FakeFleet, FakeStore, group, plan, wheel
 
@@ -161,7 +170,8 @@ def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) 
 def test_a_failed_build_stops_its_group_alone(
     fleet: FakeFleet, tmp_path: Path, trouble: str
 ) -> None:
-    fleet.trouble["build.yml", "avx-1"] = trouble
+    for name in ("avx-1", "avx-2"):  # the fallback too
+        fleet.trouble["build.yml", name] = trouble
     result = apply(fleet, tmp_path)
     assert states(result) == {
         "avx-1": "build_failed",
@@ -528,3 +538,42 @@ def test_nothing_is_built_against_a_wheel_that_was_refused(
         "hnswlib": "refused",
         "vision": "failed",
     }
+
+
+def targets_plan(**changes: Any) -> Plan:
+    """A plan for two named targets, which have no nodes; avx-1 and avx2-1 build."""
+    alone = {"nodes": (), "installs": Installs()}
+    groups = [each.model_copy(update={**alone, **changes}) for each in (AVX, AVX2)]
+    builders = {
+        name: PlannedNode(state="skipped", reason="only builds") for name in ("avx-1", "avx2-1")
+    }
+    targets = {each.name: PlannedTarget(state="ok", group=each.name) for each in groups}
+    return plan(*groups, nodes=builders, targets=targets)
+
+
+def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    told: list[Event] = []
+    made = targets_plan()
+    result = carry_out(fleet.run(made, tmp_path / "state", told))
+    assert fleet.calls == [("build.yml", ["avx-1", "avx2-1"])]
+    assert [wheel.state for wheel in result.wheels] == ["built", "built"]
+    assert len(fleet.store.shelf) == 2
+    assert (result.nodes, result.manifests, result.exit_code) == ((), (), 0)
+    assert sorted(fleet.store.fetched) == ["hnswlib", "setuptools"]  # no dependency of a release
+    assert "2 wheels built. nothing installed." in result_lines(result)[-1]
+    assert next_command(made, result, Path(".fleetbuild")) == "Next: fleetbuild store export DIR"
+    again = carry_out(fleet.run(made, tmp_path / "state", told))
+    assert len(fleet.calls) == 1
+    assert [wheel.state for wheel in again.wheels] == ["reused", "reused"]
+    assert "nothing to build or install." in result_lines(again)[-1]
+
+
+def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.facts["avx-1"] = fleet.facts["avx-1"].model_copy(update=lost())
+    fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update=lost())
+    result = apply(fleet, tmp_path, targets_plan())
+    assert [wheel.state for wheel in result.wheels] == ["failed", "built"]
+    assert "avx-1 is unreachable" in str(result.wheels[0].reason)
+    assert result.exit_code == 5

@@ -10,7 +10,7 @@ import pytest
 
 from fleetbuild.apply.context import Progress
 from fleetbuild.apply.stages import carry_out
-from fleetbuild.apply.wave import manifest
+from fleetbuild.apply.waves.wave import manifest
 from fleetbuild.cluster.labels import Labelling
 from fleetbuild.errors import Interrupted
 from fleetbuild.kubernetes import render
