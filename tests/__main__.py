@@ -13,7 +13,7 @@ from pathlib import Path
 
 PARTS = {
     "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov=fleetbuild", "--cov-report="),
-    "fleet": ("tests/fleet",),
+    "fleet": ("tests/fleet", "tests/faults"),
     "molecule": ("tests/molecule",),
 }
 LOGS = Path(".pytest_cache") / "parts"

@@ -135,7 +135,7 @@ def run_playbook(
     if code != 0 and not run.played:
         raise FleetbuildError(
             f"ansible-playbook stopped before its first task: {run.complaint()}",
-            f"its whole output is in {log}",
+            f"Its whole output is in {log}",
         )
     return {host: replace(end, log=str(log)) for host, end in run.hosts(limit).items()}
 
@@ -177,7 +177,7 @@ def _laid_out(private: Path, name: str) -> Path:
     link.symlink_to(collection)
     if not (collection / "playbooks" / name).is_file():
         problem = f"{collection}/playbooks/{name} is missing"
-        raise FleetbuildError(problem, "install fleetbuild again")
+        raise FleetbuildError(problem, "Install fleetbuild again.")
     for entry in (collection / "playbooks").iterdir():
         (folder / entry.name).symlink_to(entry)
     return folder / name
@@ -288,7 +288,7 @@ class _Run:
         self._on_event(ended)
 
     def _take_stats(self, data: Mapping[str, Any]) -> None:
-        """Take in the final counts: a failed task that a `rescue` handled does not fail its host."""
+        """Take in the final counts. A failed task that a `rescue` handled fails no host."""
         self._reached |= {*(data.get("ok") or ()), *(data.get("skipped") or ())}
         failed = {*(data.get("failures") or ()), *(data.get("dark") or ())}
         self._ended = {host: end for host, end in self._ended.items() if host in failed}

@@ -141,7 +141,8 @@ def _not_built(wheel: PlannedWheel, why: NoBuilder) -> WheelResult:
         **wheel_identity(wheel),
         state="failed",
         reason=why.reason,
-        fix="Make one of these nodes reachable and apply again, or plan again without them.",
+        fix="Make one of these nodes reachable, or free space there, and apply again; or plan again"
+        " without them.",
     )
 
 

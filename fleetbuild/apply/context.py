@@ -71,6 +71,10 @@ class Wheels(Protocol):
         """Store an audited wheel."""
         ...
 
+    def missing_bytes(self, files: Iterable[LockedFile]) -> int:
+        """Return the size of the files that `fetch` would download, as far as it is known."""
+        ...
+
     def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
         """Return the path of a locked file; download it if needed.
 

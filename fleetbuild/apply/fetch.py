@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from shutil import disk_usage
 
 from fleetbuild.apply.check import reused
 from fleetbuild.apply.context import Progress, Run, results_by_node
@@ -24,7 +25,7 @@ from fleetbuild.apply.pending import (
     source_of,
     wheel_identity,
 )
-from fleetbuild.errors import FleetbuildError
+from fleetbuild.errors import FleetbuildError, InstallError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
 from fleetbuild.store.statement import BuildContext
 from fleetbuild.text import count
@@ -39,6 +40,7 @@ def fetch(run: Run, progress: Progress) -> Progress:
     if not wanted:
         return progress
     message = count(len(wanted), "file")
+    _refuse_full_disk(run, wanted)
     with run.stage("fetch", message):
         outcomes = _fetch_all(run, wanted)
     files = {file.identity: result for file, result in outcomes if isinstance(result, Path)}
@@ -47,6 +49,19 @@ def fetch(run: Run, progress: Progress) -> Progress:
     }
     progress = _store_published(run, replace(progress, files=files, missing=missing))
     return _drop_groups_without_files(run, progress) if missing else progress
+
+
+def _refuse_full_disk(run: Run, wanted: Sequence[LockedFile]) -> None:
+    """Raise before the first download if the disk of the store has too little space for all."""
+    needed = run.tools.wheels.missing_bytes(wanted)
+    free = disk_usage(run.state.create().root).free
+    if needed > free:
+        raise InstallError(
+            f"The disk of {run.state.root} has {free / 1e6:.0f} MB free, and the files that this"
+            f" plan fetches need {needed / 1e6:.0f} MB.",
+            "Free space there, remove unused wheels (fleetbuild store gc), or name another"
+            " --state-dir; then run the same command again.",
+        )
 
 
 def _fetch_all(run: Run, wanted: Sequence[LockedFile]) -> list[Outcome]:

@@ -184,6 +184,10 @@ class Store:
             found[key] = (*found.get(key, ()), wheel.floors)
         return found
 
+    def missing_bytes(self, files: Iterable[LockedFile]) -> int:
+        """Return the size of the files that are not here yet, as far as it is known."""
+        return sum(file.size or 0 for file in files if not self.path_of(file).is_file())
+
     def fetch(self, file: LockedFile, check_cancelled: CancelCheck = lambda: None) -> Path:
         """Return the path of a locked file; download it the first time.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -114,6 +114,9 @@ class FakeStore:
         self.shelf[str(wheel.artifact_key)] = stored
         return stored
 
+    def missing_bytes(self, files: Iterable[LockedFile]) -> int:
+        return sum(file.size or 0 for file in files if file.name not in self.fetched)
+
     def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
         check_cancelled()
         if file.name in self.lost:
@@ -209,6 +212,9 @@ class FakeFleet:
         return ended("ok")
 
     def _install(self, host: str, job: Any, trouble: str, on_event: Any) -> Any:
+        if trouble == "expired lease":
+            taken = {"counter": 2, "took_over": "Took over the expired lease of a run of ann."}
+            on_event(event(host, "Reserve the releases for this run", taken, "changed"))
         on_event(event(host, "install_wheel : Make the release", {}, "changed"))
         if trouble in ("unreachable", "silent"):
             return ended(trouble)

@@ -195,7 +195,7 @@ def test_a_node_that_serves_it_is_drift_and_fails_verification(
 
 
 def test_a_rollback_names_what_nodes_must_pass_over() -> None:
-    job = rollback_task("/opt", "default", ["a" * 64]).job("a", manifest("b" * 64))
+    job = rollback_task("/opt", "default", "me", ["a" * 64]).job("a", manifest("b" * 64))
     assert job.model_dump()["revoked"] == ("a" * 64,)
 
 
