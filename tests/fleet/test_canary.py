@@ -80,7 +80,7 @@ print("RESULT " + result.model_dump_json(), flush=True)
 def lab(make_lab: Callable[..., Lab]) -> Lab:
     ops = {"name": "ops", "password": SECRETS["become"], "sudo": "password", "key": True}
     node = {"hardware": "avx", "gpu": False, "users": [ops]}
-    nodes: dict[str, object] = {name: node for name in GOOD}
+    nodes: dict[str, object] = dict.fromkeys(GOOD, node)
     nodes["evil"] = {**node, "setup": HOSTILE}
     return make_lab({"nodes": nodes})
 
@@ -88,7 +88,7 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
 class _Nothing(http.server.BaseHTTPRequestHandler):
     """An index that wants a login and has no package."""
 
-    def do_GET(self) -> None:  # noqa: N802 (by this name the server calls it)
+    def do_GET(self) -> None:
         self.send_error(404)
 
     def log_message(self, *args: object) -> None:
@@ -171,7 +171,11 @@ def processes(mark: str) -> int:
 
 def run(place: Path, told: list[str], kill_at: str | None) -> dict[str, object] | None:
     """Plan and apply; end it by SIGKILL at the first event of a stage. Return the result."""
-    environment = {**os.environ, "CANARY_RUN": MARK.replace("c4", "run"), "PYTHONPATH": os.getcwd()}
+    environment = {
+        **os.environ,
+        "CANARY_RUN": MARK.replace("c4", "run"),
+        "PYTHONPATH": str(Path.cwd()),
+    }
     with subprocess.Popen(
         [sys.executable, "-c", _RUN], cwd=place, env=environment, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
