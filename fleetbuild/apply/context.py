@@ -156,6 +156,8 @@ class Progress:
     missing: Mapping[str, FleetbuildError] = field(
         default_factory=dict
     )  # could not be fetched, by identity
+    # By artifact key: the second build of a wheel, if the plan asks for one.
+    confirmations: Mapping[str, tuple[BuildAssignment, WheelResult]] = field(default_factory=dict)
     manifests: tuple[str, ...] = ()
     labels: Mapping[str, LabelResult] = field(default_factory=dict)  # by node
     changed: bool = False

@@ -50,7 +50,7 @@ def revoke(
             return
         if what is None:
             raise UsageError(
-                "revoke needs a wheel.",
+                "No wheel is named.",
                 "Name one: fleetbuild revoke SHA256|NAME==VERSION --reason TEXT; or list them:"
                 " fleetbuild revoke --list",
             )
