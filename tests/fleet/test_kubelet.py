@@ -24,6 +24,7 @@ from fleetbuild.cluster.pods import releases_of_pods
 from fleetbuild.kubernetes import Delivery, as_planned, node_labels, render
 from fleetbuild.kubernetes.labels.release_labels import is_release_label
 from fleetbuild.models import Plan
+from fleetbuild.store import Store
 from fleetbuild.tasks.publish.export import export_indexes, release_files
 from tests.factories import real_api, real_kubelet
 from tests.factories.delivery import KINDS
@@ -88,7 +89,7 @@ def api(base: str, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with real_api.serving(folder) as running, real_kubelet.kubelet(running) as containerd:
         for archive in archives:
             containerd.load(archive)
-            archive.unlink()
+            archive.unlink(missing_ok=True)
         label(running, folder, the_plan(root))
         yield running
         # Pods end before their kubelet does.
@@ -110,12 +111,16 @@ def label(api: RealApi, folder: Path, plan: Plan, *, released: bool = True) -> N
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[str]:
+def store(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Store:
+    return stocked(tmp_path_factory.mktemp("stock"), the_plan(root))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, root: Path, store: Store) -> Iterator[str]:
     """The exported store, served where pods reach it."""
     folder = tmp_path_factory.mktemp("index")
-    plan = the_plan(root)
-    export_indexes(plan, stocked(folder, plan), folder / "out")
-    serve = partial(SimpleHTTPRequestHandler, directory=folder / "out")
+    export_indexes(the_plan(root), store, folder)
+    serve = partial(SimpleHTTPRequestHandler, directory=folder)
     with ThreadingHTTPServer(("0.0.0.0", PORT), serve) as server:  # noqa: S104 pods come from veth
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -134,10 +139,10 @@ def delivery(way: Any, kind: Any, index: str) -> Delivery:
     return Delivery(way=way, kind=kind, **more)  # type: ignore[arg-type]
 
 
-def workload(plan: Plan, made: Delivery, folder: Path) -> dict[str, Any]:
-    store = stocked(folder, plan)
-    files = render(plan, delivery=made, wheels=release_files(plan, store),
-                   serving=as_planned(plan, {NODE}))  # fmt: skip
+def workload(plan: Plan, made: Delivery, store: Store) -> dict[str, Any]:
+    files = render(
+        plan, delivery=made, wheels=release_files(plan, store), serving=as_planned(plan, {NODE})
+    )
     document: dict[str, Any] = yaml.safe_load(files[f"{made.kind}-cpu-avx2-cp311.yaml"])
     document["metadata"]["name"] = f"{made.way}-{made.kind}"
     document["spec"]["template"]["metadata"].setdefault("labels", {})["way"] = made.way
@@ -161,16 +166,16 @@ def pods(api: RealApi, way: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("way", ["hostpath", "image", "volume", "init"])
-def test_every_kind_runs(api: RealApi, root: Path, index: str, way: str, tmp_path: Path) -> None:
+def test_every_kind_runs(api: RealApi, root: Path, store: Store, index: str, way: str) -> None:
     plan = the_plan(root)
-    made = [workload(plan, delivery(way, kind, index), tmp_path / kind) for kind in KINDS]
+    made = [workload(plan, delivery(way, kind, index), store) for kind in KINDS]
     for document in made:
         api.create(document)
     try:
         for document in made:
             eventually(lambda document=document: is_done(api, document))
         if way == "hostpath":
-            in_use(api, root, tmp_path)
+            in_use(api, root, api.folder)
     finally:
         for document in made:
             api.ask("DELETE", f"{path_of(document)}?propagationPolicy=Background")
@@ -187,10 +192,10 @@ def in_use(api: RealApi, root: Path, folder: Path) -> None:
 
 
 def test_a_daemonset_keeps_its_pods_until_the_next_release_is_verified(
-    api: RealApi, root: Path, tmp_path: Path
+    api: RealApi, root: Path, store: Store, tmp_path: Path
 ) -> None:
     plan, later = the_plan(root), the_plan(root, NEXT)
-    made = workload(plan, delivery("hostpath", "daemonset", ""), tmp_path / "a")
+    made = workload(plan, delivery("hostpath", "daemonset", ""), store)
     api.create(made)
     eventually(lambda: is_done(api, made))
     (before,) = pods(api, "hostpath")
@@ -199,7 +204,7 @@ def test_a_daemonset_keeps_its_pods_until_the_next_release_is_verified(
     (still,) = pods(api, "hostpath")
     assert still["metadata"]["uid"] == before["metadata"]["uid"]
     assert not still["metadata"].get("deletionTimestamp")
-    change = workload(later, delivery("hostpath", "daemonset", ""), tmp_path / "b")
+    change = workload(later, delivery("hostpath", "daemonset", ""), store)
     api.ask("PATCH", path_of(made), change)
 
     def waiting() -> bool:
