@@ -51,6 +51,7 @@ What = Literal[
     "k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds", "nix", "flox",
     "dra", "kueue", "nodepools", "rbac",
 ]  # fmt: skip
+_WITHOUT_RELEASES = ("labels", "nfd", "dra", "kueue")  # `serving` decides what labels say
 WITH_WHEELS = ("containers", "nix", "flox")  # the wheels are copied beside their files
 
 
@@ -85,7 +86,7 @@ def read_workload(path: Path) -> tuple[str, str]:
         return path.name, path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not UTF-8"
-        raise UsageError(f"{path} cannot be read: {reason}", "name another file") from None
+        raise UsageError(f"{path} cannot be read: {reason}.", "Name another file.") from None
 
 
 def emit_login(config: Config, delivery: Delivery) -> EmittedFiles:
@@ -104,7 +105,26 @@ class Emission:
     workload: tuple[str, str] | None = None  # file name and text of the user's own
 
     def write(self, what: What) -> EmittedFiles:
-        """Return the files of one kind."""
+        """Return the files of one kind. Groups that need a revoked wheel are left out."""
+        revoked = self.store.revocations.in_plan(self.plan)
+        if not revoked or what in _WITHOUT_RELEASES:
+            return self._write(what)
+        groups = tuple(group for group in self.plan.groups if group.name not in revoked)
+        if not groups:
+            raise BlockedError(
+                f"Nothing can be emitted. {next(iter(revoked.values())).rstrip('.')}.",
+                f"Plan and apply again: fleetbuild plan {self.plan.inventory}",
+            )
+        rest = self.plan.model_copy(update={"groups": groups})
+        emitted = replace(self, plan=rest)._write(what)
+        labels = render_labels(self.plan, self.serving) if what == "k8s" else {}
+        left_out = (
+            f"{group} is left out: {why.rstrip('.')}. Plan and apply again."
+            for group, why in revoked.items()
+        )
+        return EmittedFiles({**emitted.files, **labels}, (*left_out, *emitted.warnings))
+
+    def _write(self, what: What) -> EmittedFiles:
         return {
             "k8s": self._workloads,
             "labels": self._labels,
