@@ -47,6 +47,7 @@ from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
+from fleetbuild.store.sign import signer_of
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.publish.export import release_files
 from fleetbuild.tasks.verify import Checks
@@ -143,19 +144,28 @@ def apply_tools(reach: FleetAccess, config: Config) -> Tools:
     """
     folder = base_folder(config, reach.inventory)
     indexes = settings_of(config, folder)
-    store = Store(reach.state.store, indexes)
+    signer = signer_of(config, folder)
+    if signer:
+        signer.check()
+    store = Store(reach.state.store, indexes, signer)
     return Tools(
         probe=reach.probe,
         differences=changes_since_plan,
         playbook=reach.run_playbook,
         wheels=store,
-        findings=audit_findings,
+        findings=partial(audit_findings, revoked=store.revocations),
+        revoked=partial(_revoked_groups, store),
         imports=import_names,
         manifests=partial(_manifests, store),
         hook=reach.run_hook,
         hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),
         stop=reach.stopping.set,
     )
+
+
+def _revoked_groups(store: Store, plan: Plan) -> Mapping[str, str]:
+    """Return the groups of a plan that need something revoked; the list is read when asked."""
+    return store.revocations.in_plan(plan)
 
 
 @contextmanager

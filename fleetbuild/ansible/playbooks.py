@@ -288,7 +288,7 @@ class _Run:
         self._on_event(ended)
 
     def _take_stats(self, data: Mapping[str, Any]) -> None:
-        """Take in the final counts: a failure that a `rescue` handled does not fail its host."""
+        """Take in the final counts. A failed task that a `rescue` handled fails no host."""
         self._reached |= {*(data.get("ok") or ()), *(data.get("skipped") or ())}
         failed = {*(data.get("failures") or ()), *(data.get("dark") or ())}
         self._ended = {host: end for host, end in self._ended.items() if host in failed}

@@ -174,6 +174,7 @@ def _build(run: Run, progress: Progress, assignment: BuildAssignment) -> BuildSp
             *(Requirement(path=str(base.path), sha256=base.sha256) for base in bases),
             *(_requirement(progress, file) for file in wheel.build_dependencies),
         ),
+        toolkit_wheels=tuple(_requirement(progress, file) for file in wheel.toolkit_wheels),
         dest=str(incoming(run, assignment)),
     )
     return build_spec(run.plan, wheel, place)

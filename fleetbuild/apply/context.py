@@ -39,6 +39,7 @@ from fleetbuild.models.result import LabelResult
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
+from fleetbuild.store.statement import NO_CONTEXT, BuildContext
 
 
 class StoredFile(Protocol):
@@ -58,8 +59,20 @@ class Wheels(Protocol):
         """Return a stored wheel that fits this target, or None."""
         ...
 
-    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> StoredFile:
+    def add(
+        self,
+        path: Path,
+        wheel: PlannedWheel,
+        *,
+        built_on: str,
+        seconds: float,
+        context: BuildContext = NO_CONTEXT,
+    ) -> StoredFile:
         """Store an audited wheel."""
+        ...
+
+    def missing_bytes(self, files: Iterable[LockedFile]) -> int:
+        """Return the size of the files that `fetch` would download, as far as it is known."""
         ...
 
     def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
@@ -82,6 +95,8 @@ class Tools:
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
     labels: Labeller = field(default_factory=ManualLabels)
+    # Groups of a plan that need a recalled wheel or file, with the reason.
+    revoked: Callable[[Plan], Mapping[str, str]] = lambda _: {}
     hook: Callable[[HookCall], Mapping[str, HookFailure]] = lambda _: {}  # returns the failures
     hook_exists: Callable[[Hook], bool] = lambda _: True
     stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads

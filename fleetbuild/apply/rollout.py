@@ -30,7 +30,7 @@ Reason = tuple[str, str | None]  # why a group stops, and what to do
 
 def rollout(run: Run, progress: Progress) -> Progress:
     """Install, verify and activate the release: canaries first, then batch by batch."""
-    groups = list(pending_groups(run.plan, progress.nodes))
+    groups = [group for group in pending_groups(run.plan, progress.nodes) if group.nodes]
     drained = run.journal.left_drained()
     at_once = min(len(groups), GROUPS_AT_ONCE)
     tools = replace(run.tools, playbook=partial(run.tools.playbook, at_once=at_once))

@@ -20,6 +20,8 @@ from fleetbuild.cli.commands import (
     facts,
     init,
     plan,
+    provenance,
+    revoke,
     rollback,
     status,
     store,
@@ -51,6 +53,8 @@ for command in (
     explain.explain,
     audit.audit,
     emit.emit,
+    provenance.provenance,
+    revoke.revoke,
 ):
     app.command(cls=Command)(command)
 app.add_typer(store.app, name="store")

@@ -238,6 +238,17 @@ class Kubernetes(Frozen):
     )
 
 
+class Signing(Frozen):
+    """Signatures of the provenance of wheels."""
+
+    key: str | None = Field(
+        None,
+        min_length=1,
+        description="the SSH key that signs each wheel's provenance: a private key without a "
+        "passphrase, or a public key whose private key is in ssh-agent; default: not signed",
+    )
+
+
 class Config(Frozen):
     """fleetbuild.yml."""
 
@@ -281,6 +292,11 @@ class Config(Frozen):
         description="for sources in git and archives: the beginning of an address, and its "
         "replacement",
     )
+    targets: tuple[str, ...] = Field(
+        (),
+        description="kinds of machines to build for, such as sm89-avx2-cp311, although no node is "
+        "of that kind; with targets, nodes only build, and nothing is installed",
+    )
     cuda: str | None = Field(
         None,
         pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$",
@@ -295,6 +311,7 @@ class Config(Frozen):
     build: Build = Build()
     install: Install = Install()
     rollout: Rollout = Rollout()
+    signing: Signing = Signing()
     kubernetes: Kubernetes = Kubernetes()
 
     # The folder of the file: its paths, and the user's recipes, are relative to it.

@@ -82,6 +82,8 @@ def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
 def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     """Return the command to run now."""
     source = clean(plan.inventory)
+    if result.exit_code == 0 and plan.targets:
+        return f"Next: fleetbuild store export DIR{state_option(state_dir)}"
     if result.exit_code == 0:
         return f"Next: fleetbuild status {source}{state_option(state_dir)}"
     states = {node.state for node in result.nodes}
@@ -116,7 +118,9 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
     wheels = f"{count(built, 'wheel')} built. " if built else ""
     if result.exit_code == 0 and not result.changed and not built:
         wheels = "nothing to do. " if "up_to_date" in states else ""
-    return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes) or 'no nodes'}."
+    if not nodes:
+        nodes = ["nothing installed"] if wheels else ["nothing to build or install"]
+    return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
 
 
 LABELS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -30,6 +30,7 @@ from fleetbuild.models import (
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
+from fleetbuild.store.statement import NO_CONTEXT, BuildContext
 from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
@@ -90,11 +91,21 @@ class FakeStore:
     shelf: dict[str, Shelved] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # names of files that no index has
     fetched: list[str] = field(default_factory=list)
+    contexts: dict[str, BuildContext] = field(default_factory=dict)
 
     def find(self, wheel: PlannedWheel) -> Shelved | None:
         return self.shelf.get(str(wheel.artifact_key))
 
-    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> Shelved:
+    def add(
+        self,
+        path: Path,
+        wheel: PlannedWheel,
+        *,
+        built_on: str,
+        seconds: float,
+        context: BuildContext = NO_CONTEXT,
+    ) -> Shelved:
+        self.contexts[str(wheel.artifact_key)] = context
         assert built_on
         assert seconds >= 0
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -102,6 +113,9 @@ class FakeStore:
         stored.path.write_bytes(path.read_bytes())
         self.shelf[str(wheel.artifact_key)] = stored
         return stored
+
+    def missing_bytes(self, files: Iterable[LockedFile]) -> int:
+        return sum(file.size or 0 for file in files if file.name not in self.fetched)
 
     def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
         check_cancelled()
@@ -197,6 +211,9 @@ class FakeFleet:
         return ended("ok")
 
     def _install(self, host: str, job: Any, trouble: str, on_event: Any) -> Any:
+        if trouble == "expired lease":
+            taken = {"counter": 2, "took_over": "Took over the expired lease of a run of ann."}
+            on_event(event(host, "Reserve the releases for this run", taken, "changed"))
         on_event(event(host, "install_wheel : Make the release", {}, "changed"))
         if trouble in ("unreachable", "silent"):
             return ended(trouble)

@@ -85,7 +85,11 @@ class _Rollback:
 
     def __call__(self, names: Sequence[str]) -> dict[str, NodeResult]:
         plan = self._run.plan
-        job = {"path": plan.install_path, "release": plan.release}
+        job = {
+            "path": plan.install_path,
+            "release": plan.release,
+            "controller": self._run.state.controller(),
+        }
         hosts = (
             self._run.tools.playbook(
                 "rollback.yml",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_severe, role_result_of
@@ -18,6 +19,7 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import key_of
 from fleetbuild.apply.waves.hooks import around_switch, has_hooks
+from fleetbuild.audit.downloads import installed_size
 from fleetbuild.models import (
     LockedFile,
     Manifest,
@@ -33,6 +35,8 @@ from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
+
+_ENVIRONMENT = 40_000_000  # bytes of an empty virtual environment with pip, compiled
 
 
 def wave(
@@ -116,15 +120,19 @@ def install_spec(
     run: Run, progress: Progress, group: PlannedGroup, name: str, in_use: Mapping[str, str]
 ) -> InstallSpec:
     """Return what the install role gets for a node. `in_use` is the releases to keep, and why."""
+    wheels = (
+        *(_built(progress, wheel) for wheel in group.wheels),
+        *(_fetched(progress, file) for file in group.dependencies or ()),
+    )
     return InstallSpec(
+        controller=run.state.controller(),
+        plan=run.plan.digest[:16],
+        space=_ENVIRONMENT + sum(_space(Path(wheel.path)) for wheel in wheels),
         path=run.plan.install_path,
         release=run.plan.release,
         release_id=str(group.release_id),
         python=str(run.plan.nodes[name].python),
-        wheels=(
-            *(_built(progress, wheel) for wheel in group.wheels),
-            *(_fetched(progress, file) for file in group.dependencies or ()),
-        ),
+        wheels=wheels,
         manifest=manifest(run, progress, group, name).model_dump(mode="json"),
         keep=run.plan.keep,
         in_use=dict(in_use),
@@ -133,6 +141,12 @@ def install_spec(
         features=tuple(group.target.features),
         files=False,  # the install has just written and recorded them
     )
+
+
+def _space(wheel: Path) -> int:
+    """Return the bytes that a wheel needs on a node: the copied file and its unpacked files."""
+    copied = wheel.stat().st_size if wheel.is_file() else 0
+    return copied + installed_size(wheel)
 
 
 def _built(progress: Progress, wheel: PlannedWheel) -> InstalledWheel:
@@ -181,6 +195,8 @@ def _listener(
             if reply.of == "install" and reply.active:
                 _tell_served(run, group, event.host)
             return
+        if took_over := str(event.result.get("took_over") or "")[:600]:
+            run.tell("install", "warning", took_over, node=event.host, group=group.name)
         step = step_of(event.task)
         # The verify task itself succeeds even if the release fails, so that its report comes back.
         well = event.state in ("ok", "changed") and event.result.get("ok") is not False

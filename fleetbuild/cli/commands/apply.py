@@ -37,6 +37,7 @@ def apply(
     what: What = None,
     config: options.Config = None,
     package: options.Packages = None,
+    target: options.Targets = None,
     limit: options.Limit = None,
     yes: options.Yes = False,
     rollback_on_failure: RollbackOnFailure = False,
@@ -68,7 +69,9 @@ def apply(
         )
         if what is None or steps.is_plan(what):
             file = what or steps.plan_file(run)
-            _refuse_planning_options(file, config=config, package=package, limit=limit, yes=yes)
+            _refuse_planning_options(
+                file, config=config, package=package, target=target, limit=limit, yes=yes
+            )
             made = fleetbuild.read_plan(file)
             made.require_ssh()
             fleet = steps.open_fleet(run, made.inventory, limit=made.limit, secrets=keys, **given)
@@ -76,7 +79,7 @@ def apply(
             fleet = steps.open_fleet(run, what, limit=limit, secrets=keys, **given)
             package = package or _packages_of_last_plan(run, fleet, yes=yes)
             facts, seconds = steps.probe(run, fleet)
-            made, resolving = steps.plan(run, fleet, facts, packages=package)
+            made, resolving = steps.plan(run, fleet, facts, packages=package, targets=target)
             fleet.save_plan(made)
             steps.show_plan(run, made, seconds, resolving)
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
@@ -93,7 +96,7 @@ def apply(
 def _refuse_planning_options(file: Path | str, **given: Any) -> None:
     for name, value in given.items():
         if value:
-            values = value if name == "package" else [value]
+            values = value if isinstance(value, list) else [value]
             options = " ".join(f"--{name} {shlex.quote(str(each))}" for each in values)
             raise UsageError(
                 f"--{name} does not go with a saved plan, which is applied as a whole.",
