@@ -17,10 +17,10 @@ NODES = ["one", "three", "two"]
 DRAIN = """
 - hosts: all
   gather_facts: false
-  vars: {log: /tmp/drained}
+  vars: {log: /tmp/drained, hook: "{{ fleetbuild_hook }}"}
   tasks:
     - name: Drain
-      ansible.builtin.shell: echo {{ fleetbuild_hook.name }} {{ fleetbuild_hook.release }} >> {{ log }}
+      ansible.builtin.shell: echo {{ hook.name }} {{ hook.release }} >> {{ log }}
       no_log: true
     - name: Look at the release that serves meanwhile
       ansible.builtin.shell: (readlink /opt/fleetbuild/current || echo none) >> {{ log }}
