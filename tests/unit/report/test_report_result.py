@@ -28,7 +28,14 @@ def test_a_good_end() -> None:
 def test_a_build_that_was_finished_before_took_no_time_of_this_run() -> None:
     found = BUILT.model_copy(update={"cached": True})
     lines = result_lines(Result(plan_digest="d", wheels=(found,), changed=True, seconds=2))
-    assert lines[0] == "built: hnswlib-0.8.0+cpu.avx2 on n1, by an earlier run"
+    assert lines == [
+        "already built: hnswlib-0.8.0+cpu.avx2 on n1",
+        "Done in 2.0 s: 1 wheel already built. no nodes.",
+    ]
+    both = (BUILT, found.model_copy(update={"artifact_key": "b"}))
+    nodes = (NodeResult(node="n1", state="installed"),)
+    last = result_lines(Result(plan_digest="d", wheels=both, nodes=nodes, changed=True))[-1]
+    assert "1 wheel built. 1 wheel already built. 1 node installed." in last
 
 
 def test_nothing_to_do() -> None:
