@@ -242,6 +242,8 @@ def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
 
 def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:
     stage: Stage = "verify" if result.state == "verify_failed" else "install"
+    if result.hook_failed and result.state == "installed":
+        stage = "activate"
     run.tell(
         stage_of(host.task, stage) if host and result.state == "unreachable" else stage,
         "unreachable" if result.state == "unreachable" else "failed",
