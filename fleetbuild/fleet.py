@@ -177,7 +177,7 @@ class Fleet:
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
-        `packages` and `targets` replace those of the configuration. With targets, nodes only build.
+        `packages` and `targets` replace the configuration's. With targets, nodes only build.
         `facts` come from an earlier `probe`
         with the same `captures`; without them, the nodes are probed.
         """

@@ -134,8 +134,7 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
         words.append(_next_for_targets(plan, f"apply{elsewhere}{state}", state))
     elif plan.summary.nodes_to_change:
         step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
-        first = "supply what is missing, then " if _to_supply(plan) else ""
-        words.append(f"Next: {first}fleetbuild {step}{state}")
+        words.append(f"Next: {_supply_first(plan)}fleetbuild {step}{state}")
     elif plan.summary.nodes_up_to_date or not plan.summary.nodes_blocked:
         words.append("Nothing to do.")
     else:
@@ -148,10 +147,13 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
     return " ".join(words)
 
 
+def _supply_first(plan: Plan) -> str:
+    return "supply what is missing, then " if _to_supply(plan) else ""
+
+
 def _next_for_targets(plan: Plan, apply: str, state: str) -> str:
     if plan.summary.wheels_to_build or any(wheel.action == "published" for wheel in plan.wheels):
-        first = "supply what is missing, then " if _to_supply(plan) else ""
-        return f"Next: {first}fleetbuild {apply}"
+        return f"Next: {_supply_first(plan)}fleetbuild {apply}"
     if plan.summary.wheels_reused:
         return f"Every wheel is in the store. Next: fleetbuild store export DIR{state}"
     return "Nothing to do: every target is blocked."
