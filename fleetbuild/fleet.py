@@ -178,8 +178,7 @@ class Fleet:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
         `packages` and `targets` replace the configuration's. With targets, nodes only build.
-        `facts` come from an earlier `probe`
-        with the same `captures`; without them, the nodes are probed.
+        `facts` come from an earlier `probe` with the same `captures`; else the nodes are probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
         config = self.config

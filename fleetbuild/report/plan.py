@@ -148,7 +148,7 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
 
 
 def _supply_first(plan: Plan) -> str:
-    return "supply what is missing, then " if _to_supply(plan) else ""
+    return "supply the missing tools, then " if _to_supply(plan) else ""
 
 
 def _next_for_targets(plan: Plan, apply: str, state: str) -> str:

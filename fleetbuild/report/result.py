@@ -118,7 +118,7 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
     if result.exit_code == 0 and not result.changed and not built:
         wheels = "nothing to do. " if "up_to_date" in states else ""
     if not nodes:
-        nodes = ["nothing installed"] if wheels else ["nothing to build or install"]
+        nodes = ["Nothing installed"] if wheels else ["nothing to build or install"]
     return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
 
 

@@ -561,7 +561,7 @@ def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
     assert len(fleet.store.shelf) == 2
     assert (result.nodes, result.manifests, result.exit_code) == ((), (), 0)
     assert sorted(fleet.store.fetched) == ["hnswlib", "setuptools"]  # no dependency of a release
-    assert "2 wheels built. nothing installed." in result_lines(result)[-1]
+    assert "2 wheels built. Nothing installed." in result_lines(result)[-1]
     assert next_command(made, result, Path(".fleetbuild")) == "Next: fleetbuild store export DIR"
     again = carry_out(fleet.run(made, tmp_path / "state", told))
     assert len(fleet.calls) == 1
