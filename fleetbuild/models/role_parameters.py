@@ -238,7 +238,7 @@ class BuildRole(BuildSpec):
 
 
 class ReleaseSpec(Frozen):
-    """The root and name of a release on a node: an entry of `fleetbuild_rollbacks`."""
+    """The root and name of a release on a node."""
 
     path: Annotated[
         str,
@@ -251,6 +251,32 @@ class ReleaseSpec(Frozen):
             " releases and wheels are reserved."
         ),
     ] = "default"
+
+
+_REVOKED = Parameter(
+    "For a rollback: revoked wheels, by sha256 or as name==version. It passes over releases that"
+    " hold one.",
+    module=True,
+)
+
+
+class ChangedRelease(ReleaseSpec):
+    """A release that is changed on a node, and who changes it."""
+
+    controller: Annotated[
+        str,
+        Parameter(
+            "Who changes the node, for messages to others. While a run changes the releases of a"
+            " node, runs of other controllers are refused there.",
+            module=True,
+        ),
+    ] = ""
+
+
+class RollbackSpec(ChangedRelease):
+    """The release to leave on a node: an entry of `fleetbuild_rollbacks`."""
+
+    revoked: Annotated[tuple[str, ...], _REVOKED] = ()
 
 
 class VerifySpec(ReleaseSpec):
@@ -282,8 +308,21 @@ class VerifySpec(ReleaseSpec):
     ] = True
 
 
-class ReleaseContents(ReleaseSpec):
+class ReleaseContents(ChangedRelease):
     """The parts of a release."""
+
+    plan: Annotated[
+        str,
+        Parameter("The plan that the release comes from, for messages.", module=True),
+    ] = ""
+    space: Annotated[
+        int,
+        Parameter(
+            "Bytes that the release needs while it is made: copied wheels, their unpacked files"
+            " and the environment. With less on the disk, nothing is copied.",
+            module=True,
+        ),
+    ] = 0
 
     release_id: Annotated[
         str,
@@ -347,6 +386,7 @@ class InstallRole(ReleaseContents):
     """The variables of the role install_wheel."""
 
     activate: Annotated[bool, Parameter("Switch to the release at the end.")] = True
+    revoked: Annotated[tuple[str, ...], _REVOKED] = ()
 
 
 def parameters(spec: type[Frozen], *, module: bool = False) -> dict[str, Parameter]:

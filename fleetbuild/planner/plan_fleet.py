@@ -6,12 +6,13 @@ In: inventory, facts, configuration, packages. Out: a `Plan`. `planning` itself 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.cluster.read_fleet import NO_SSH
-from fleetbuild.config import base_folder
-from fleetbuild.errors import ConfigError, FleetbuildError, InstallError
+from fleetbuild.config import base_folder, with_absolute_playbooks
+from fleetbuild.errors import BlockedError, ConfigError, FleetbuildError, InstallError
 from fleetbuild.models import (
     Config,
     Event,
@@ -24,6 +25,7 @@ from fleetbuild.models import (
     now,
 )
 from fleetbuild.models.plan import FactsSource
+from fleetbuild.models.revocation import Revocations
 from fleetbuild.planner.published import find_published
 from fleetbuild.planner.requested import (
     build_requirements,
@@ -79,12 +81,21 @@ def plan_fleet(
     """
     config = config or Config()
     folder = base_folder(config, inventory)
+    config = with_absolute_playbooks(config, folder)
     recipes = known_recipes([folder / "recipes"])
     settings = settings_of(config, folder)
     store = Store(state_dir / "store", settings)
+    revoked = store.learn_revoked_keys(
+        (wheel.sha256, wheel.artifact_key)
+        for known in facts.values()
+        for manifest in known.release.values()
+        for wheel in manifest.wheels
+    )
+    store.settings = replace(settings, excluded=revoked.exclusions)
     texts = choose_packages(packages, config, inventory)
     base = Path.cwd() if packages else folder
     wanted, local = requested_packages(parse_packages(texts), base, recipes, store)
+    _refuse_revoked(wanted, revoked)
     resolver = _PlanResolver(wanted, local, recipes, store, on_event)
 
     fleet, named = inventory, ()
@@ -114,6 +125,7 @@ def plan_fleet(
         store=store.floors(),
         created=now("seconds"),
         facts_source=facts_source,
+        revoked=revoked,
     )
 
 
@@ -124,6 +136,16 @@ def _refuse_in_cluster(facts_source: FactsSource) -> None:
             "cluster build in Jobs, each for its own kind.",
             "Remove targets: from the configuration, or plan from an inventory.",
         )
+
+
+def _refuse_revoked(packages: Sequence[Package], revoked: Revocations) -> None:
+    for package in packages:
+        if why := revoked.of(package.name, package.version):
+            raise BlockedError(
+                why,
+                f"Plan with another version of {package.name}, or take the revocation back:"
+                f" fleetbuild revoke --undo {package.name}=={package.version}",
+            )
 
 
 def named_builders(

@@ -57,6 +57,10 @@ def _link(file: IndexFile, folder: Path, home: Path, copy: bool) -> str:
         path = folder / "files" / file.path.name
         path.parent.mkdir(exist_ok=True)
         _copy(file, path)
+        for suffix in (".intoto.json", ".intoto.json.sig"):  # its provenance, signed or not
+            beside = file.path.with_name(file.path.name + suffix)
+            if beside.is_file():
+                shutil.copyfile(beside, path.with_name(beside.name))
     return quote(os.path.relpath(path, home))
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from fleetbuild.errors import UsageError
 from fleetbuild.models import Config, Plan, WheelResult
+from fleetbuild.models.revocation import Revocation
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store, StoredWheel
 from fleetbuild.tasks.cluster_builds import add_built_wheels
 from fleetbuild.tasks.garbage import collect_garbage
+from fleetbuild.tasks.provenance import ProvenanceReport, provenance_of
 from fleetbuild.tasks.publish.export import export_indexes
 from fleetbuild.tasks.publish.push import (
     OnFile,
@@ -23,6 +25,7 @@ from fleetbuild.tasks.publish.push import (
     push_to_server,
 )
 from fleetbuild.tasks.publish.variants import write_variants
+from fleetbuild.tasks.revoke import Revoked, revoked_wheels, take_back
 from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
 
 
@@ -48,7 +51,10 @@ class FleetStore:
         """
         plan = self._last_plan()
         with hold_run_lock(self._state.create().lock_file):
-            return add_built_wheels(plan, Path(folder), self._store)
+            store = open_store(plan, self._state, self._config())
+            if store.signer:
+                store.signer.check()
+            return add_built_wheels(plan, Path(folder), store)
 
     def gc(self) -> tuple[Path, ...]:
         """Remove wheels that neither the last plan nor a release on a node needs, and files of runs
@@ -75,6 +81,24 @@ class FleetStore:
                 "See the names and keys with: fleetbuild store list",
             )
         return removed
+
+    def revocations(self) -> tuple[Revoked, ...]:
+        """Return what `Fleet.revoke` recalled, with the wheels and nodes that it concerns."""
+        return revoked_wheels(self._state)
+
+    def take_back(self, what: str) -> Revocation:
+        """Undo a revocation, by the sha256 or NAME==VERSION that was revoked."""
+        return take_back(what, self._state)
+
+    def provenance(
+        self, wheel: Path | str, *, allowed_signers: Path | str | None = None
+    ) -> ProvenanceReport:
+        """Return where a wheel comes from, checked; `wheel` is a file or a name in the store.
+
+        `allowed_signers` is a file as for ssh-keygen: then the statement must be signed by one.
+        """
+        signers = Path(allowed_signers) if allowed_signers is not None else None
+        return provenance_of(wheel, self._store, signers)
 
     def fetch(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Fetch the locked dependencies of the last plan's groups.

@@ -1,8 +1,9 @@
-"""`fleetbuild apply`: do what a plan says."""
+"""`fleetbuild apply`: carry out a saved plan, or plan for an inventory, ask, and carry that out."""
 
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,16 @@ if TYPE_CHECKING:
 What = Annotated[
     str | None,
     typer.Argument(
-        metavar="[PLAN|INVENTORY]", help="A saved plan, or an inventory to plan for first."
+        metavar="PLAN|INVENTORY", help="A saved plan (default: the last one), or an inventory."
+    ),
+]
+
+
+RollbackOnFailure = Annotated[
+    bool,
+    typer.Option(
+        "--rollback-on-failure",
+        help="If the rollout of a group stops, switch its nodes back to what they served before.",
     ),
 ]
 
@@ -30,6 +40,7 @@ def apply(
     target: options.Targets = None,
     limit: options.Limit = None,
     yes: options.Yes = False,
+    rollback_on_failure: RollbackOnFailure = False,
     timeout: options.Timeout = None,
     forks: options.Forks = None,
     kubeconfig: options.Kubeconfig = None,
@@ -44,7 +55,10 @@ def apply(
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
-    """Build, distribute, install and verify, as the plan says."""
+    """Carry out a plan: build, install and verify.
+
+    An INVENTORY is planned for first; then apply shows the plan and asks.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
         from fleetbuild.cli import steps
@@ -74,7 +88,8 @@ def apply(
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
                 run.out.say("Nothing was changed.")
                 return
-        result = steps.run_task(run, fleet, lambda: fleet.apply(made), made.changes)
+        work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure)
+        result = steps.run_task(run, fleet, work, made.changes)
         run.out.say(
             *report.places(made, result, state_dir),
             report.next_command(made, result, state_dir),
@@ -126,7 +141,8 @@ def _agreed(run: Session, nodes_to_change: int, *, yes: bool) -> bool:
         return True
     if not at_terminal():
         raise UsageError(
-            "apply INVENTORY asks before it changes nodes, and standard input is not a terminal.",
+            "fleetbuild apply INVENTORY asks before it changes nodes, but standard input is not a"
+            " terminal.",
             "Add --yes, or apply the saved plan: fleetbuild apply",
         )
     return run.out.ask("Apply this plan?")

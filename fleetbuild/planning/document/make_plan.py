@@ -26,6 +26,7 @@ from fleetbuild.models import (
     Summary,
 )
 from fleetbuild.models.plan import FactsSource
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.planning.compatibility.beyond_target import sm_problem
 from fleetbuild.planning.document.fingerprint import fingerprint
 from fleetbuild.planning.document.serialize import with_digest
@@ -109,8 +110,9 @@ def make_plan(
     created: str,
     facts_source: FactsSource = "probe",
     named: Sequence[NamedTarget] = (),
+    revoked: Revocations = NOTHING_REVOKED,
 ) -> Plan:
-    """Return the plan for this draft, with these locks and this store.
+    """Return the plan for this draft, with these locks, this store and these revocations.
 
     With `named` targets, the draft is about their stand-ins, and the nodes only build.
     """
@@ -126,8 +128,10 @@ def make_plan(
             blocked=_blocked_everywhere(wheel, problems),
             against=[wheels[base.package.name, wheel.groups[0]] for base in wheel.against],
             image=config.build.image if facts_source == "cluster" else None,
+            revoked=revoked.by_key,
         )
         wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
+    problems |= _revoked_groups(inputs, wheels, revoked)
     if named:
         groups = tuple(
             group_of_targets(_group(inputs, each, wheels, problems), named)
@@ -180,6 +184,25 @@ def _fingerprints(inputs: _PlanInputs) -> dict[str, dict[str, Any]]:
         for name, assessed in inputs.drafted.eligibility.items()
         if assessed.state == "ok"
     }
+
+
+def _revoked_groups(
+    inputs: _PlanInputs, wheels: Mapping[tuple[str, str], PlannedWheel], revoked: Revocations
+) -> dict[str, tuple[str, str]]:
+    """Return the groups that need a recalled wheel or file: name -> reason, fix."""
+    found = {}
+    for group in inputs.drafted.groups if revoked.entries else ():
+        own = tuple(wheels[package.name, group.name] for package in inputs.packages)
+        why = revoked.of_files(own, inputs.closure(group).wheels)
+        if why:
+            found[group.name] = (
+                why,
+                (
+                    "Plan with another version (packages: in fleetbuild.yml, or --package), or take"
+                    " the revocation back: fleetbuild revoke --undo."
+                ),
+            )
+    return found
 
 
 def _not_published(wheel: DraftWheel) -> tuple[str, str]:

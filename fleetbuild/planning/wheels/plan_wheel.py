@@ -15,7 +15,7 @@ from fleetbuild.planning.resolution import Locks
 from fleetbuild.planning.wheels.build_requirements import build_lock, toolkit_lock
 from fleetbuild.planning.wheels.builders import expected_minutes, is_measured, jobs_on, requires_of
 from fleetbuild.planning.wheels.draft import DraftWheel, job_of
-from fleetbuild.planning.wheels.keys import artifact_key, published_key
+from fleetbuild.planning.wheels.keys import artifact_key, key_without_revoked, published_key
 from fleetbuild.recipes import (
     patches_for,
     render_checks,
@@ -56,11 +56,12 @@ def plan_wheel(
     blocked: str | None,
     against: Sequence[PlannedWheel] = (),
     image: str | None = None,
+    revoked: Mapping[str, Sequence[str]] = {},
 ) -> PlannedWheel:
     """Return the wheel with its key, builder and action.
 
     `blocked` says why it is not built; `against` are the wheels that it is built against; `image`
-    is the image in which a pod builds it.
+    is the image in which a pod builds it; `revoked` has the hashes of recalled wheels, by key.
     """
     if wheel.taken:
         return _taken_wheel(wheel, wheel.taken, blocked)
@@ -81,6 +82,7 @@ def plan_wheel(
             build_lock=requirements,
             built_against=bases,
         )
+        key = key_without_revoked(key, revoked)
     if blocked or problem:
         action, reason = "blocked", blocked or problem or ""
     else:

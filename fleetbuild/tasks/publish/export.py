@@ -34,12 +34,20 @@ def release_index_files(plan: Plan, store: Store) -> dict[str, tuple[IndexFile, 
 
 
 def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
-    """Return the files of each group's release, for groups whose files are all in the store."""
-    releases = {group.name: tuple(_held(group, store)) for group in plan.groups}
+    """Return the files of each group's release, if all are in the store.
+
+    A group that needs a revoked wheel has no release.
+    """
+    revoked = store.revocations.in_plan(plan)
+    releases = {
+        group.name: () if group.name in revoked else tuple(_held(group, store))
+        for group in plan.groups
+    }
     return {
         group.name: tuple(_wheels(releases[group.name]))
         for group in plan.groups
-        if len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
+        if group.name not in revoked
+        and len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
     }
 
 
