@@ -179,7 +179,7 @@ def test_the_x86_64_baseline_can_be_named(plan):
     assert plan({"a": facts("avx2")}, "cpu-x86-64-cp311").groups[0].target.isa == "x86-64"
 
 
-def test_targets_of_the_configuration_are_replaced_by_those_of_the_command(plan):
+def test_targets_of_the_command_replace_the_configurations(plan):
     fleet = {"a": facts("avx2")}
     assert list(plan(fleet, targets=["cpu-avx-cp311"]).targets) == ["cpu-avx-cp311"]
     assert list(plan(fleet, "cpu-avx2-cp311", targets=["cpu-avx-cp311"]).targets) == [
