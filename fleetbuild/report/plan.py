@@ -50,7 +50,7 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
     """Return the groups as a table, or as a few lines each on a narrow terminal."""
     from rich.text import Text
 
-    if not plan.groups and not plan.summary.nodes_blocked:
+    if not plan.groups and not plan.summary.nodes_blocked and not plan.targets:
         return Text("No node can be planned for.")
     if width >= WIDE:
         return _table(plan)
