@@ -184,9 +184,8 @@ class Fleet:
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
-        `packages` and `targets` replace those of the configuration. With targets, nodes only build.
-        `facts` come from an earlier `probe`
-        with the same `captures`; without them, the nodes are probed.
+        `packages` and `targets` replace the configuration's. With targets, nodes only build.
+        `facts` come from an earlier `probe` with the same `captures`; else the nodes are probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
         config = self.config

@@ -603,12 +603,12 @@ def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
     assert len(fleet.store.shelf) == 2
     assert (result.nodes, result.manifests, result.exit_code) == ((), (), 0)
     assert sorted(fleet.store.fetched) == ["hnswlib", "setuptools"]  # no dependency of a release
-    assert "2 wheels built. nothing installed." in result_lines(result)[-1]
+    assert "2 wheels built. Nothing installed." in result_lines(result)[-1]
     assert next_command(made, result, Path(".fleetbuild")) == "Next: fleetbuild store export DIR"
     again = carry_out(fleet.run(made, tmp_path / "state", told))
     assert len(fleet.calls) == 1
     assert [wheel.state for wheel in again.wheels] == ["reused", "reused"]
-    assert "nothing to build or install." in result_lines(again)[-1]
+    assert "every wheel is in the store." in result_lines(again)[-1]
 
 
 def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_path: Path) -> None:
