@@ -131,6 +131,7 @@ class BuildPlace:
     node: str | None
     python: str
     cache: str
+    isolation: str
     source: str
     source_sha256: str
     requirements: tuple[Requirement, ...]
@@ -163,6 +164,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "requirements": place.requirements,
             "python": place.python,
             "cache": place.cache,
+            "isolation": place.isolation,
             "dest": place.dest,
         }
     )

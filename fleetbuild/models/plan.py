@@ -218,6 +218,7 @@ class Plan(Frozen):
     labels: LabelsBy = "files"
     build_image: str | None = None  # the image for builds in a cluster
     cache: Literal["ccache", "sccache", "none"] = "ccache"
+    isolation: Literal["required", "preferred", "off"] = "preferred"  # of builds
     fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
     nodes: dict[str, PlannedNode]
     groups: tuple[PlannedGroup, ...]

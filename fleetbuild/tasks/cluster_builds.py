@@ -205,6 +205,7 @@ def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrd
         node=wheel.built_on,
         python=next(iter(wheel.build_pythons.values()), "python3"),
         cache="none",
+        isolation="preferred",  # a pod is kept apart by its cluster, which seldom allows it more
         source=source.file,
         source_sha256=source.sha256,
         requirements=tuple(Requirement(path=file.file, sha256=file.sha256) for file in required),

@@ -40,6 +40,7 @@ from fleetbuild.planning.packages import Package
 from fleetbuild.planning.resolution import Locks, Resolution
 from fleetbuild.planning.wheels.build_requirements import build_problem
 from fleetbuild.planning.wheels.draft import DraftWheel
+from fleetbuild.planning.wheels.isolation import groups_without_isolation
 from fleetbuild.planning.wheels.keys import release_id
 from fleetbuild.planning.wheels.plan_wheel import StoreView, plan_wheel
 
@@ -115,6 +116,8 @@ def make_plan(
             image=config.build.image if facts_source == "cluster" else None,
         )
         wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
+    if config.build.isolation == "required":
+        problems = {**groups_without_isolation(wheels, facts), **problems}
     groups = _reuse_installed_wheels(
         [_group(inputs, group, wheels, problems) for group in drafted.groups]
     )
@@ -135,6 +138,7 @@ def make_plan(
         labels=config.kubernetes.labels,
         build_image=config.build.image,
         cache=config.build.cache,
+        isolation=config.build.isolation,
         fingerprint={
             name: fingerprint(facts[name], assessed.python)
             for name, assessed in drafted.eligibility.items()

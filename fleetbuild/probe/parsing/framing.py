@@ -11,6 +11,7 @@ SECTIONS = (
     "nvidia-smi", "lspci", "toolchain", "release", "release-files",
     "memory-limit",  # where a cgroup has one
     "sve", "device-tree", "mig",  # only on nodes with such hardware
+    "isolation",  # where the node has a program to try it with
     "previous",  # only on nodes that had a release before
 )  # fmt: skip
 _MAX_MARKS = 8 * len(SECTIONS)  # script.sh prints two a section

@@ -45,6 +45,16 @@ def wheel_build() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def build_steps() -> ModuleType:
+    return plugin("module_utils.builder.build_steps")
+
+
+@pytest.fixture(scope="session")
+def isolation() -> ModuleType:
+    return plugin("module_utils.builder.isolation")
+
+
+@pytest.fixture(scope="session")
 def toolchain() -> ModuleType:
     return plugin("modules.toolchain")
 
