@@ -24,7 +24,7 @@ from fleetbuild.apply.pending import (
     source_of,
     wheel_identity,
 )
-from fleetbuild.errors import FleetbuildError
+from fleetbuild.errors import AuditError, FleetbuildError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
 from fleetbuild.text import count
 
@@ -146,7 +146,11 @@ def _failed_result(
     wheel: PlannedWheel, error: FleetbuildError, node: str | None = None
 ) -> WheelResult:
     return WheelResult(
-        state="failed", **wheel_identity(wheel), built_on=node, reason=error.message, fix=error.fix
+        state="refused" if isinstance(error, AuditError) else "failed",
+        **wheel_identity(wheel),
+        built_on=node,
+        reason=error.message,
+        fix=error.fix,
     )
 
 
@@ -157,7 +161,7 @@ def _failed_nodes(
         yield NodeResult(
             node=name,
             group=group.name,
-            state="install_failed",
+            state="verify_failed" if isinstance(error, AuditError) else "install_failed",
             reason=error.message,
             fix=error.fix,
         )

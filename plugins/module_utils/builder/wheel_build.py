@@ -41,6 +41,14 @@ class Build(Steps):
         super().prepare()
         isolation.build_user(create=True)
 
+    def status(self):
+        """Return the status; a wheel that was built without isolation does not count if required."""
+        status = super().status()
+        apart = status["isolation"] == NAMESPACES or self.params.get("isolation") != "required"
+        if status["state"] == "done" and not apart:
+            status.update(state="absent", file="", sha256="", seconds=0)
+        return status
+
     def run(self):
         """Build, unless another process builds here. The result is in status.json."""
         self.refuse_foreign()

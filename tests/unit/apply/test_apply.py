@@ -127,6 +127,7 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
         "timeout": 14400,
         "python": "/usr/bin/python3.11",
         "cache": "ccache",
+        "isolation": "preferred",
         "libraries": [],
         "tools": [],
         "dest": str(tmp_path / "state" / "incoming" / str(key)),
