@@ -1,6 +1,6 @@
 """All tests: those that compute beside those that mostly wait for real nodes, and one count.
 
-python -m tests [ARGUMENTS FOR BOTH PYTESTS]
+python -m tests [ARGUMENTS FOR EACH PYTEST]
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 
 PARTS = {
     "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov=fleetbuild", "--cov-report="),
-    "fleet": ("tests/fleet", "tests/molecule"),
+    "fleet": ("tests/fleet", "tests/faults"),
+    "molecule": ("tests/molecule",),
 }
 LOGS = Path(".pytest_cache") / "parts"
 COUNTED = ("passed", "failed", "skipped")
@@ -21,7 +22,7 @@ NO_TESTS = 5  # pytest's exit code where -k and the like leave none
 
 
 def main(arguments: list[str]) -> int:
-    """Run both parts at once, show one log after the other, and end with the counts of both."""
+    """Run all parts at once, show one log after the other, and end with the counts of all."""
     LOGS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     running = {name: _start(name, arguments) for name in PARTS}
@@ -45,7 +46,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _start(name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", f"cache_dir={LOGS}/{name}"]
+    kept = f"cache_dir={LOGS}/{name}"
+    command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", kept, "--durations=12"]
     with (LOGS / f"{name}.log").open("wb") as log:
         return subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT)
 

@@ -19,6 +19,8 @@ from fleetbuild.cli.commands import (
     facts,
     init,
     plan,
+    provenance,
+    revoke,
     rollback,
     status,
     store,
@@ -50,6 +52,8 @@ for command in (
     explain.explain,
     audit.audit,
     emit.emit,
+    provenance.provenance,
+    revoke.revoke,
 ):
     app.command(cls=Command)(command)
 app.add_typer(store.app, name="store")

@@ -20,6 +20,15 @@ Packages = Annotated[
         "--package", "-p", metavar="SPEC", help="A package, as name==version; can be repeated."
     ),
 ]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help="Plan for this kind of machine, such as sm89-avx2-cp311, in place of the nodes, which"
+        " only build; can be repeated.",
+    ),
+]
 Limit = Annotated[
     str | None,
     typer.Option("--limit", "-l", metavar="PATTERN", help="Only these hosts; @FILE works too."),

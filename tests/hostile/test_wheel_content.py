@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.audit import audit_wheel, check_wheel
-from fleetbuild.audit.downloads import audit_download, shared_files
+from fleetbuild.audit.downloads import audit_download, installed_size, shared_files
 from fleetbuild.cli import app
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
@@ -218,3 +218,15 @@ def test_a_dependency_is_audited_once_and_remembered(tmp_path, monkeypatch):
 def test_a_dependency_that_is_another_package_is_refused(tmp_path):
     wheel = make_wheel(tmp_path, "other")
     assert "not dep 1.0" in audit_download(wheel, "dep", "1.0")[0]
+
+
+def test_a_wheels_size_is_that_of_its_unpacked_and_compiled_files(tmp_path):
+    path = tmp_path / "demo.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("demo/core.so", bytes(1 << 20))
+        file.writestr("demo/__init__.py", "#" * 1000)
+    assert installed_size(path) == (1 << 20) + 2 * 1000
+    assert path.stat().st_size < 5000
+    broken = tmp_path / "broken.whl"
+    broken.write_bytes(b"PK")
+    assert installed_size(broken) == 0

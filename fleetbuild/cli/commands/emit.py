@@ -29,6 +29,7 @@ class What(StrEnum):
     DRA = "dra"
     KUEUE = "kueue"
     NODEPOOLS = "nodepools"
+    RBAC = "rbac"
 
 
 class Way(StrEnum):
@@ -57,8 +58,9 @@ Written = Annotated[
         "an overlay per group; containers: what the groups' images are built from; builds: "
         "the plan's builds as Jobs in the cluster; dra: a DeviceClass per SM; kueue: a "
         "ResourceFlavor per class; nodepools: Karpenter pools and tags for cluster-autoscaler, per "
-        "class; nix: Nix expressions that install each group's wheels by hash, or build its target "
-        "from nixpkgs; flox: the same as Flox environments.",
+        "class; rbac: a ServiceAccount with the rights that fleetbuild needs, and a policy that "
+        "limits it to its own labels; nix: Nix expressions that install each group's wheels by "
+        "hash, or build its target from nixpkgs; flox: the same as Flox environments.",
     ),
 ]
 Out = Annotated[
@@ -120,6 +122,14 @@ NodeClass = Annotated[
         help="The node class of Karpenter's pools, as karpenter.k8s.aws/EC2NodeClass/default.",
     ),
 ]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        help="The namespace of fleetbuild's ServiceAccount; default: fleetbuild.",
+    ),
+]
 Apply = Annotated[
     bool,
     typer.Option("--apply", help="Label the cluster's nodes too, by server-side apply."),
@@ -161,6 +171,7 @@ _GOES_WITH = {
     "--index-url": tuple(f"{what} --way init" for what in ("k8s", "kustomize", "k8s --workload")),
     "--runtime-class": ("k8s", "kustomize", "affinity"),
     "--node-class": ("nodepools",),
+    "--namespace": ("rbac",),
 }
 
 
@@ -175,6 +186,7 @@ def emit(
     index_url: IndexUrl = None,
     runtime_class: RuntimeClass = None,
     node_class: NodeClass = None,
+    namespace: Namespace = None,
     apply: Apply = False,
     remove: Remove = False,
     force_conflicts: ForceConflicts = False,
@@ -204,6 +216,7 @@ def emit(
                 "--index-url": index_url,
                 "--runtime-class": runtime_class,
                 "--node-class": node_class,
+                "--namespace": namespace,
             },
         )
         if not (apply or remove):
@@ -216,6 +229,7 @@ def emit(
             index_url=index_url,
             runtime_class=runtime_class,
             node_class=node_class,
+            namespace=namespace or "fleetbuild",
         )
         fleet = fleetbuild.Fleet(
             state_dir=state_dir, **steps.fleet_options(kubeconfig=kubeconfig, context=context)

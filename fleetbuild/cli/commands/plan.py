@@ -42,6 +42,7 @@ def plan(
     context: options.Context = None,
     config: options.Config = None,
     package: options.Packages = None,
+    target: options.Targets = None,
     limit: options.Limit = None,
     captures: options.Captures = None,
     out: Out = None,
@@ -69,7 +70,12 @@ def plan(
         )
         if from_cluster:
             _refuse_with_cluster(
-                INVENTORY=inventory, limit=limit, facts=captures, timeout=timeout, forks=forks
+                INVENTORY=inventory,
+                limit=limit,
+                facts=captures,
+                target=target,
+                timeout=timeout,
+                forks=forks,
             )
             named = fleetbuild.Cluster(kubeconfig, context)
             fleet = fleetbuild.Fleet.from_cluster(named, config=config, state_dir=state_dir)
@@ -81,7 +87,9 @@ def plan(
             given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
             fleet = steps.open_fleet(run, source, limit=limit, secrets=keys, **given)
             facts, seconds = steps.probe(run, fleet, captures=captures)
-        made, resolving = steps.plan(run, fleet, facts, packages=package, captures=captures)
+        made, resolving = steps.plan(
+            run, fleet, facts, packages=package, targets=target, captures=captures
+        )
         fleet.save_plan(made, out)
         saved = out or steps.plan_file(run)
         if json:

@@ -1,4 +1,4 @@
-"""`fleetbuild store`: list, take in, remove and export wheels."""
+"""`fleetbuild store`: list, take in, remove, export and publish wheels."""
 
 from __future__ import annotations
 
@@ -17,6 +17,21 @@ Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="Where to write, one folder per group.")
 ]
 
+Destination = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR|URL",
+        help="A folder of static indexes, or the address that twine would upload to.",
+    ),
+]
+IndexUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--index-url",
+        metavar="URL",
+        help="The address that pip installs from, for the table; default: URL/simple/.",
+    ),
+]
 Built = Annotated[
     Path,
     typer.Argument(metavar="DIR", help="The wheels of the Jobs, one folder per wheel, or a wheel."),
@@ -150,6 +165,37 @@ def export(
             run.out.say(*(f"Wrote {path}" for path in written))
             if written:
                 run.out.say(f"Which wheel is for which machine: {folder / 'variants.md'}")
+
+
+@app.command()
+def push(
+    destination: Destination,
+    index_url: IndexUrl = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+) -> None:
+    """Publish the last plan's wheels: in static indexes in a folder, or by upload to a server."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
+
+        def tell(name: str, new: bool) -> None:
+            if not json:
+                run.out.say(f"{'Uploaded' if new else 'There already'}: {name}")
+
+        store = fleetbuild.Fleet(config=config, state_dir=state_dir).store
+        pushed = store.push(destination, index=index_url, on_file=tell)
+        if json:
+            table = str(pushed.table) if pushed.table else None
+            run.out.document(
+                {"format_version": "1.0", "new": pushed.new, "there": pushed.there, "table": table}
+            )
+        else:
+            there = f", {count(len(pushed.there), 'file')} there already" if pushed.there else ""
+            run.out.say(f"{count(len(pushed.new), 'file')} published{there}.")
+            if pushed.table:
+                run.out.say(f"Which wheel is for which machine: {pushed.table}")
 
 
 @app.command()

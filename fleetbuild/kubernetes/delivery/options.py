@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.labels.features import GPU, GPU_TOLERATION
-from fleetbuild.kubernetes.names import is_subdomain
+from fleetbuild.kubernetes.names import is_dns_label, is_subdomain
 
 Way = Literal["hostpath", "image", "volume", "init"]
 Kind = Literal["deployment", "job", "daemonset"]
@@ -42,6 +42,7 @@ class Delivery:
     index_url: str | None = None  # where an export of the store is served
     runtime_class: str | None = None  # of pods with GPUs, where their runtime is not the default
     node_class: str | None = None  # what Karpenter's pools start nodes with: GROUP/KIND/NAME
+    namespace: str = "fleetbuild"  # of the ServiceAccount that fleetbuild logs in with
 
     def __post_init__(self) -> None:
         if self.image_prefix is not None and not _REPOSITORY.fullmatch(self.image_prefix):
@@ -60,6 +61,11 @@ class Delivery:
             raise UsageError(
                 f"{self.runtime_class!r} cannot be the name of a RuntimeClass",
                 "name one that `kubectl get runtimeclass` lists, such as nvidia",
+            )
+        if not is_dns_label(self.namespace):
+            raise UsageError(
+                f"{self.namespace!r} cannot be the name of a namespace",
+                "use lower case letters, digits and dashes, such as fleetbuild",
             )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fleetbuild.errors import ConfigError
+from fleetbuild.kubernetes.labels.node_labels import is_reserved
 from fleetbuild.kubernetes.labels.release_labels import Serving, labelled_hosts
 from fleetbuild.kubernetes.yaml_edit.dump import comment
 from fleetbuild.models import Plan
@@ -15,6 +16,16 @@ LIMIT = 64 * 1024  # NFD ignores larger files
 _HEADER = """\
 Written by fleetbuild: what the hardware of this node is and, while a release is verified on it,
 which. nfd-worker reads it and nfd-master makes labels of it; without the file they go away."""
+
+
+def needs_permission(domain: str) -> str:
+    """Return a sentence if NFD ignores labels of this domain until its configuration allows it."""
+    if not is_reserved(domain):
+        return ""
+    return (
+        f"Node Feature Discovery sets labels with the prefix {domain}/ only if the configuration of"
+        f" nfd-master names it: extraLabelNs: [{domain}]"
+    )
 
 
 def feature_path(release: str) -> str:

@@ -145,6 +145,14 @@ def check_domain(domain: str) -> None:
         )
 
 
+def is_reserved(domain: str) -> bool:
+    """Return whether Kubernetes keeps this prefix for itself, as node-restriction.kubernetes.io.
+
+    A kubelet may not set such labels, Node Feature Discovery only if its configuration names them.
+    """
+    return domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
+
+
 def field_manager(release: str) -> str:
     """Return the owner of the labels of a release of this name.
 

@@ -29,7 +29,7 @@ INPUTS, LOG = "/inputs", "/build.log"  # in namespaces
 WHEEL = re.compile(r"[A-Za-z0-9_.!+-]{1,200}\.whl")
 MOST_SAID = 1 << 16
 GRACE = 60  # seconds after its time limit that a build has to end by itself
-OF_EARLIER_VERSIONS = ("venv", "bin", "files", "home", "tmp", "bundled")
+OF_EARLIER_VERSIONS = ("venv", "cuda", "bin", "files", "home", "tmp", "bundled")
 
 
 class Build(Steps):
@@ -108,7 +108,8 @@ class Build(Steps):
 
     def check_inputs(self):
         """Check the hash of every copied file, and let the build's user read them."""
-        wanted = [(item["file"], item["sha256"]) for item in self.params["requirements"]]
+        wheels = self.params["requirements"] + self.params["toolkit_wheels"]
+        wanted = [(item["file"], item["sha256"]) for item in wheels]
         if self.params["source_sha256"]:
             wanted.append((self.params["source"], self.params["source_sha256"]))
         for name, expected in wanted:
@@ -265,7 +266,7 @@ class Build(Steps):
         prefixes = [sys.prefix, sys.base_prefix, *map(os.path.dirname, bins)]
         bins += [os.path.abspath(path) for path in search.split(":") if os.path.isabs(path)]
         prefixes += [os.path.dirname(path) for path in bins if os.path.basename(path) == "bin"]
-        if self.params["cuda"]:
+        if self.params["cuda"] and not self.params["toolkit_wheels"]:
             prefixes += map(os.path.realpath, toolkit_homes(self.params["cuda"], search))
         for path in dict.fromkeys((*prefixes, *bins)):
             around = (self.dir, os.path.expanduser("~"), "/")

@@ -1,13 +1,23 @@
 """A whole apply, on nodes that do as the test says."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetbuild.apply.stages import carry_out
-from fleetbuild.errors import BlockedError, Interrupted, LockedError, StalePlanError
-from fleetbuild.models import Event, Plan, PlannedNode, Requires, Result
+from fleetbuild.errors import BlockedError, InstallError, Interrupted, LockedError, StalePlanError
+from fleetbuild.models import (
+    Event,
+    Installs,
+    Plan,
+    PlannedNode,
+    PlannedTarget,
+    Requires,
+    Result,
+)
+from fleetbuild.report.result import next_command, result_lines
 from tests.factories.fleets import facts, locked
 from tests.factories.runs import FakeFleet, FakeStore, group, plan, wheel
 
@@ -162,7 +172,8 @@ def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) 
 def test_a_failed_build_stops_its_group_alone(
     fleet: FakeFleet, tmp_path: Path, trouble: str
 ) -> None:
-    fleet.trouble["build.yml", "avx-1"] = trouble
+    for name in ("avx-1", "avx-2"):  # the fallback too
+        fleet.trouble["build.yml", name] = trouble
     result = apply(fleet, tmp_path)
     assert states(result) == {
         "avx-1": "build_failed",
@@ -300,6 +311,43 @@ def test_a_fallback_with_a_newer_libc_does_not_build(fleet: FakeFleet, tmp_path:
         result.wheels[0].reason
     )
     assert result.exit_code == 5
+
+
+def test_a_builder_without_space_in_its_build_folder_does_not_build(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.facts["avx-1"] = facts("avx", disk_gb=0.4)
+    assert apply(fleet, tmp_path).wheels[0].built_on == "avx-2"
+    fleet.store.shelf.clear()
+    fleet.facts["avx-1"] = fleet.facts["avx-2"] = facts("avx", disk_gb=0.4)
+    result = apply(fleet, tmp_path)
+    assert states(result)["avx-2"] == "build_failed"
+    reason = "avx-1 has 0.4 GB free in its build folder, and the build needs 1 GB"
+    assert reason in str(result.wheels[0].reason)
+    assert "free space there" in str(result.wheels[0].fix)
+
+
+def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    large = locked("numpy").model_copy(update={"size": 1 << 60})
+    with pytest.raises(InstallError, match=r"has \d+ MB free, and the files .* need \d+ MB") as no:
+        apply(fleet, tmp_path, plan(AVX.model_copy(update={"dependencies": (large,)})))
+    assert "store gc" in no.value.fix
+    assert fleet.store.fetched == fleet.calls == []
+
+
+def test_a_node_is_told_who_changes_it_and_how_much_space_is_needed(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    apply(fleet, tmp_path)
+    (first, *others) = [
+        one for given in fleet.extravars for one in given.get("fleetbuild_installs", {}).values()
+    ]
+    assert re.fullmatch(rf"\w+@\S+:{tmp_path}/state \([0-9a-f]{{8}}\)", first["controller"])
+    assert {other["controller"] for other in others} == {first["controller"]}
+    assert first["plan"] == PLAN.digest[:16]
+    assert first["space"] > 40_000_000
 
 
 def test_a_build_left_running_is_resumed_on_its_node(fleet: FakeFleet, tmp_path: Path) -> None:
@@ -529,3 +577,42 @@ def test_nothing_is_built_against_a_wheel_that_was_refused(
         "hnswlib": "refused",
         "vision": "failed",
     }
+
+
+def targets_plan(**changes: Any) -> Plan:
+    """A plan for two named targets, which have no nodes; avx-1 and avx2-1 build."""
+    alone = {"nodes": (), "installs": Installs()}
+    groups = [each.model_copy(update={**alone, **changes}) for each in (AVX, AVX2)]
+    builders = {
+        name: PlannedNode(state="skipped", reason="only builds") for name in ("avx-1", "avx2-1")
+    }
+    targets = {each.name: PlannedTarget(state="ok", group=each.name) for each in groups}
+    return plan(*groups, nodes=builders, targets=targets)
+
+
+def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    told: list[Event] = []
+    made = targets_plan()
+    result = carry_out(fleet.run(made, tmp_path / "state", told))
+    assert fleet.calls == [("build.yml", ["avx-1", "avx2-1"])]
+    assert [wheel.state for wheel in result.wheels] == ["built", "built"]
+    assert len(fleet.store.shelf) == 2
+    assert (result.nodes, result.manifests, result.exit_code) == ((), (), 0)
+    assert sorted(fleet.store.fetched) == ["hnswlib", "setuptools"]  # no dependency of a release
+    assert "2 wheels built. nothing installed." in result_lines(result)[-1]
+    assert next_command(made, result, Path(".fleetbuild")) == "Next: fleetbuild store export DIR"
+    again = carry_out(fleet.run(made, tmp_path / "state", told))
+    assert len(fleet.calls) == 1
+    assert [wheel.state for wheel in again.wheels] == ["reused", "reused"]
+    assert "nothing to build or install." in result_lines(again)[-1]
+
+
+def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.facts["avx-1"] = fleet.facts["avx-1"].model_copy(update=lost())
+    fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update=lost())
+    result = apply(fleet, tmp_path, targets_plan())
+    assert [wheel.state for wheel in result.wheels] == ["failed", "built"]
+    assert "avx-1 is unreachable" in str(result.wheels[0].reason)
+    assert result.exit_code == 5

@@ -10,7 +10,7 @@ import pytest
 
 from fleetbuild.apply.context import Progress
 from fleetbuild.apply.stages import carry_out
-from fleetbuild.apply.wave import manifest
+from fleetbuild.apply.waves.wave import manifest
 from fleetbuild.cluster.labels import Labelling
 from fleetbuild.errors import Interrupted
 from fleetbuild.kubernetes import render
@@ -239,7 +239,9 @@ class Servants:
 def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_path: Path) -> None:
     good, bad = {"ok": True, "release_id": "older"}, {"ok": False}
     told.trouble["off c"] = "kept"
-    result = Servants(told, tmp_path, a=good, b=bad, c=good).run(rollback_task("/opt/f", "default"))
+    result = Servants(told, tmp_path, a=good, b=bad, c=good).run(
+        rollback_task("/opt/f", "default", "me")
+    )
     assert told.log == [
         "prepare", "off a", "off b", "off c", "rollback.yml", "on a=older", "on b=old"
     ]  # fmt: skip

@@ -152,31 +152,6 @@ def test_who_may_not_is_told_the_rule(api: RealApi, client: Client, tmp_path: Pa
     assert 'User "nobody" cannot patch' in str(outcome.reason)
 
 
-def test_the_role_of_the_docs_is_enough(api: RealApi, tmp_path: Path) -> None:
-    api.add("a")
-    docs = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-    role = real_api.yaml.safe_load(
-        next(text for text in docs.split("```") if "kind: ClusterRole" in text).removeprefix("yaml")
-    )
-    roles = "/apis/rbac.authorization.k8s.io/v1"
-    api.ask("POST", f"{roles}/clusterroles", role)
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "fleetbuild"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-                    "name": role["metadata"]["name"]},
-        "subjects": [{"kind": "User", "name": "nobody", "apiGroup": "rbac.authorization.k8s.io"}],
-    }  # fmt: skip
-    api.ask("POST", f"{roles}/clusterrolebindings", binding)
-    try:
-        with connect(api, tmp_path, token=NOBODY) as nobody:
-            assert label(nobody, ALL, FORCED).state == "labelled"
-            assert label(nobody, WantedLabels(), FORCED).state == "labelled"
-    finally:
-        api.ask("DELETE", f"{roles}/clusterrolebindings/fleetbuild")
-
-
 def test_a_token_that_is_no_longer_good(api: RealApi, client: Client, tmp_path: Path) -> None:
     api.add("a")
     nodes = list_nodes(client)

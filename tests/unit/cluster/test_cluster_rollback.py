@@ -102,7 +102,7 @@ class Nodes:
                 self.lost.add(str(event.node))
 
         return run_fleet_task(
-            rollback_task("/opt/fleetbuild", "default"), FLEET, release="default", left={},
+            rollback_task("/opt/fleetbuild", "default", "me"), FLEET, release="default", left={},
             state=self.state, probe=self.probe, playbook=self.playbook, on_event=heard,
             labels=ManualLabels(),
         )  # fmt: skip

@@ -24,7 +24,7 @@ from fleetbuild.models import Plan
 from fleetbuild.store import Store
 from fleetbuild.tasks.emit import Emission
 from tests.factories.data import NFD_CRDS
-from tests.factories.delivery import six_nodes, wheels_of
+from tests.factories.delivery import JOBSET, LWS, six_nodes, wheels_of
 from tests.factories.hardware_classes import plan_of
 from tests.factories.nfd_master import matches
 from tests.factories.nfd_worker import report
@@ -169,35 +169,6 @@ def test_what_names_no_node_class_is_refused(text: str) -> None:
 
 
 # JobSet and LeaderWorkerSet -----------------------------------------------------------------------
-
-CONTAINERS = "spec: {restartPolicy: Never, containers: [{name: c, image: i}]}"
-JOBSET = f"""\
-apiVersion: jobset.x-k8s.io/v1alpha2
-kind: JobSet
-metadata: {{name: train}}
-spec:
-  replicatedJobs:
-    - name: driver
-      template: {{spec: {{template: {{{CONTAINERS}}}}}}}
-    - name: workers
-      replicas: 4
-      template:
-        spec:
-          template:
-            # of each worker
-            {CONTAINERS}
-"""
-LWS = """\
-apiVersion: leaderworkerset.x-k8s.io/v1
-kind: LeaderWorkerSet
-metadata: {name: serve}
-spec:
-  replicas: 2
-  leaderWorkerTemplate:
-    size: 4
-    leaderTemplate: {spec: {containers: [{name: c, image: i}]}}
-    workerTemplate: {spec: {containers: [{name: c, image: i}]}}
-"""
 
 
 def own(text: str, plan: Plan) -> dict[str, dict[str, Any]]:

@@ -10,11 +10,21 @@ from fleetbuild.hardware.cuda import compiles_for, serves
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
-from fleetbuild.planning import explain_node
+from fleetbuild.planning import Resolution, Source, explain_node, toolkit_request
 from fleetbuild.planning.wheels.keys import artifact_key
 from fleetbuild.report.plan import plan_ending
 from fleetbuild.text import version_key
-from tests.factories.fleets import drafted, facts, node, package, planned, python, recipe_of
+from tests.factories.fleets import (
+    answers,
+    drafted,
+    facts,
+    locked,
+    node,
+    package,
+    planned,
+    python,
+    recipe_of,
+)
 from tests.factories.plans import make_target
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
@@ -346,3 +356,61 @@ def test_no_plan_asks_for_what_the_tables_forbid(fleet, version):
             assert version_key(known.cuda_from) <= version_key(wheel.cuda)
     for fate in plan.nodes.values():
         assert fate.state == "ok" or (fate.reason and fate.fix)
+
+
+WHEELS = package(
+    "kernels",
+    "1.0",
+    recipe_of("kernels", "avx", "avx2", more="cuda: true\ntoolkit_wheels: [cublas]"),
+)
+NVCC_WHEEL = Resolution(wheels=(locked("nvidia-cuda-nvcc", "13.0.88"),))
+
+
+def with_toolkit(fleet, answer=NVCC_WHEEL, **more):
+    """The plan of the wheel, if the resolver gives this answer for the toolkit's wheels."""
+    made = drafted(fleet, [WHEELS], config=more.get("config"))
+    source = Source(package="kernels", version="1.0", file=locked("kernels", "1.0", "5"))
+    locks = answers(made, fleet, sources=[source])
+    requests = [toolkit_request(wheel, fleet) for wheel in made.wheels]
+    found = {request: answer for request in requests if request}
+    locks = locks.model_copy(update={"resolutions": {**locks.resolutions, **found}})
+    (group,) = planned(fleet, packages=[WHEELS], locks=locks, **more).groups
+    return requests, group.wheels[0]
+
+
+def test_a_missing_toolkit_comes_from_nvidias_wheels_where_they_suffice():
+    requests, wheel = with_toolkit({"a": gpu("8.6")}, config=Config(cuda="13.0"))
+    assert requests[0].requirements == ("cuda-toolkit[cccl,crt,cudart,nvcc,nvvm,cublas]==13.0.*",)
+    assert wheel.requires.cuda == "13.0 (from NVIDIA's wheels)"
+    assert wheel.requires.to_supply == ()
+    assert [file.name for file in wheel.toolkit_wheels] == ["nvidia-cuda-nvcc"]
+
+
+def test_an_installed_toolkit_is_used_and_is_the_same_wheel():
+    nvcc = {"gcc": ("12.2.0",), "g++": ("12.2.0",), "nvcc": ("13.0.88",)}
+    requests, installed = with_toolkit({"a": gpu("8.6", toolchain=nvcc)})
+    assert requests == [None]
+    assert installed.requires.cuda == "13.0 (present)"
+    assert installed.toolkit_wheels == ()
+    _, from_wheels = with_toolkit({"a": gpu("8.6")}, config=Config(cuda="13.0"))
+    assert from_wheels.artifact_key == installed.artifact_key
+
+
+@pytest.mark.parametrize(
+    ("cuda", "fleet"),
+    [
+        ("12.8", {"a": gpu("8.6")}),  # its wheels have no nvcc
+        ("13.0", {"a": gpu("8.7", toolchain={"nvcc": ()})}),  # a Jetson has its own libraries
+    ],
+)
+def test_a_toolkit_without_wheels_is_to_be_supplied(cuda, fleet):
+    made = drafted(fleet, [WHEELS], config=Config(cuda=cuda))
+    assert [toolkit_request(wheel, fleet) for wheel in made.wheels] in ([None], [])
+
+
+def test_wheels_that_cannot_be_resolved_leave_the_toolkit_to_be_supplied():
+    _, wheel = with_toolkit(
+        {"a": gpu("8.6")}, Resolution(problem="No such wheel."), config=Config(cuda="13.0")
+    )
+    assert wheel.requires.cuda == "13.0 (to be supplied)"
+    assert wheel.requires.to_supply

@@ -160,7 +160,12 @@ def test_the_end_says_who_is_missing_and_what_it_comes_to() -> None:
         "  fix: look",
         (
             "Rollout: 1 canary in each group, then 25% of its nodes at a time. A group stops after"
-            " more than 10% of its nodes failed, or more than 25% of its nodes stopped answering."
+            " a failed canary, after more than 10% of its nodes failed, or after more than 25% of"
+            " its nodes stopped answering."
+        ),
+        (
+            "  cpu-avx2-cp311 (3 nodes): 1 at a time; stops after 1 failed node or 2 unreachable"
+            " nodes."
         ),
         (
             "Plan: 1 wheel to build, 1 reused. "
@@ -168,6 +173,32 @@ def test_the_end_says_who_is_missing_and_what_it_comes_to() -> None:
         ),
     ]
     assert "warning: gpu-01: odd" in report.plan_ending(plan(), verbose=True)
+
+
+def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
+    many = [f"n{number:02d}" for number in range(40)]
+    big = group("avx2", many, wheel("build", "avx2"), Installs(install=tuple(many)))
+    rollout = {
+        "canary": 0,
+        "serial": [1, 5, "30%"],
+        "max_unreachable": 3,
+        "before": {"command": "kubectl cordon", "timeout": 60},
+        "after": {"playbook": "/etc/undrain.yml"},
+    }
+    assert report.plan_ending(plan(groups=(big,), rollout=rollout))[2:-1] == [
+        (
+            "Rollout: 1 node, then 5 nodes, then 30% of its nodes at a time. A group stops after"
+            " more than 10% of its nodes failed, or after more than 3 nodes stopped answering."
+        ),
+        (
+            "  cpu-avx2-cp311 (40 nodes): 1, then 5, then 12 at a time; stops after 5 failed nodes"
+            " or 4 unreachable nodes."
+        ),
+        "  before each switch: kubectl cordon (at most 60 s)",
+        "  after each switch: playbook /etc/undrain.yml (at most 300 s)",
+    ]
+    exact = report.rollout_lines(plan(rollout={"serial": 2, "max_fail": 0, "max_unreachable": 1}))
+    assert len(exact) == 1  # numbers need no further line
 
 
 def test_what_apply_would_refuse_is_said() -> None:

@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from fleetbuild.models import Config
-from tests.factories.role_modules import ROLES
+from tests.factories.role_modules import ALONE, ROLES
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def make(root: Any, name: str, age: int, *, verified: bool = True) -> None:
 
 def activate(release: ModuleType, root: Any, name: str, keep: int = 9) -> dict[str, Any]:
     found: dict[str, Any] = release.activate(
-        root, {"release_id": name, "keep": keep, "in_use": {}}, False
+        root, {**ALONE, "release_id": name, "keep": keep, "in_use": {}}, False
     )
     return found
 
@@ -50,16 +50,40 @@ def test_the_symlink_is_relative_and_replaced(release: ModuleType, root: Any) ->
     assert not os.path.lexists(root.current + ".new")
 
 
+def test_going_back_passes_over_releases_with_revoked_wheels(
+    release: ModuleType, root: Any
+) -> None:
+    wheels = {
+        "a": {"package": "x", "version": "1+cpu.avx", "sha256": "0" * 64},
+        "b": {"package": "X.y", "version": "2+cpu.avx", "sha256": "1" * 64},
+        "c": {"package": "x", "version": "3+cpu.avx", "sha256": "2" * 64},
+    }
+    for age, (name, wheel) in enumerate(wheels.items()):
+        make(root, name, age)
+        known = {"id": name, "verified": True, "wheels": [wheel], "dependencies": ["n_p==1"]}
+        Path(root[name], "manifest.json").write_text(json.dumps(known))
+        activate(release, root, name)
+    assert release.go_back(root, True)["release_id"] == "b"
+    for revoked in ("1" * 64, "x-y==2", "x-y==2+cpu.avx"):
+        assert release.go_back(root, True, [revoked])["release_id"] == "a"
+    with pytest.raises(release.Problem, match="without a revoked wheel"):
+        release.go_back(root, True, ["n-p==1"])
+
+
 def test_going_back_goes_further_each_time(release: ModuleType, root: Any) -> None:
     for age, name in enumerate("abc"):
         make(root, name, age, verified=name != "b")
         activate(release, root, name)
-    assert release.go_back(root, True)["release_id"] == "a"  # b was never verified
+    assert release.go_back(root, ALONE, True)["release_id"] == "a"  # b was never verified
     assert root.serving() == "c"
-    assert release.go_back(root, False) == {"changed": True, "release_id": "a", "previous": "c"}
+    assert release.go_back(root, ALONE, False) == {
+        "changed": True,
+        "release_id": "a",
+        "previous": "c",
+    }
     assert root.serving() == "a"
     with pytest.raises(release.Problem, match="no earlier release that is verified and undamaged"):
-        release.go_back(root, False)
+        release.go_back(root, ALONE, False)
 
 
 def test_the_current_release_is_never_removed(release: ModuleType, root: Any) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.factories.role_modules import ALONE
+
 # Makes an "environment" in an instant: RELEASE/bin/python and a library.
 PYTHON = """#!/bin/sh
 eval path=\\${$#}
@@ -31,6 +33,7 @@ class Node:
 
     def params(self, name: str, **manifest: Any) -> dict[str, Any]:
         return {
+            **ALONE,
             "release_id": name, "wheels": [], "staging": f"{self.root.path}/wheels", "keep": 2,
         "in_use": {},
             "python": str(self.python), "manifest": {"id": name, "wheels": [], **manifest},
@@ -103,7 +106,7 @@ def test_a_repair_that_fails_leaves_what_serves(node: Node) -> None:
     with pytest.raises(node.release.Problem):
         node.make("new")
     assert Path(node.root.current, "bin/python").exists()
-    assert node.release.go_back(node.root, False)["release_id"] == "old"
+    assert node.release.go_back(node.root, ALONE, False)["release_id"] == "old"
     node.python.write_text(PYTHON)
     assert node.install("new")
     assert sorted(os.listdir(node.root.releases)) == ["new", "old"]
@@ -136,7 +139,7 @@ def test_rollback_passes_over_a_damaged_release(node: Node) -> None:
     node.install("newer")
     damage(node, "file deleted")
     with pytest.raises(node.release.Problem, match="verified and undamaged"):
-        node.release.go_back(node.root, True)  # old was removed, by keep: 2
+        node.release.go_back(node.root, ALONE, True)  # old was removed, by keep: 2
 
 
 def test_only_the_manifest_is_written_where_only_that_is_wrong(node: Node) -> None:

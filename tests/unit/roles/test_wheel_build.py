@@ -29,6 +29,7 @@ def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
         "source": "a-1.0.tar.gz",
         "source_sha256": "",
         "requirements": [],
+        "toolkit_wheels": [],
         "environment": {"CFLAGS": "-O2"},
         "config_settings": {},
         "files": {},
@@ -375,11 +376,42 @@ def test_a_toolkit_comes_before_what_else_is_in_the_path(
 ) -> None:
     monkeypatch.setattr(build_steps, "find_toolkit", lambda version, _: f"/opt/cuda-{version}")
     build.params.update(cuda="13.0", environment={"PATH": "/bin", "X": "@files@/x"})
-    environment = build.environment(build.at("venv", "bin", "python"))
+    with open(build.log, "wb") as log:
+        home = build.toolkit(log, "python", 0)
+    environment = build.environment(build.at("venv", "bin", "python"), home)
     assert environment["CUDA_HOME"] == "/opt/cuda-13.0"
     assert environment["CUDACXX"] == "/opt/cuda-13.0/bin/nvcc"
     assert environment["PATH"].endswith("/venv/bin:/opt/cuda-13.0/bin:/bin")
     assert environment["X"] == build.at("files", "x")
+
+
+def test_wheels_of_a_toolkit_are_unpacked_beside_the_environment(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+
+    def call(log: Any, command: list[str], *_: Any) -> int:
+        calls.append(command)
+        nvcc = Path(build.at("cuda", "nvidia", "cu13", "bin", "nvcc"))
+        nvcc.parent.mkdir(parents=True)
+        nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+        nvcc.chmod(0o755)
+        return 0
+
+    monkeypatch.setattr(build, "call", call)
+    build.params.update(cuda="13.0", toolkit_wheels=[{"file": "nvcc.whl", "sha256": "0"}])
+    Path(build.at("cuda", "left")).mkdir(parents=True)
+    with open(build.log, "wb") as log:
+        home = build.toolkit(log, "python", 0)
+        assert home == build.at("cuda", "nvidia", "cu13")
+        assert not Path(build.at("cuda", "left")).exists()
+        assert calls[0][-3:] == ["--target", build.at("cuda"), build.at("in", "nvcc.whl")]
+        assert "--no-index" in calls[0]
+        monkeypatch.setattr(build, "call", lambda *_: 1)
+        with pytest.raises(Exception, match="cannot be unpacked"):
+            build.toolkit(log, "python", 0)
+        build.params["cuda"] = ""
+        assert build.toolkit(log, "python", 0) is None
 
 
 def test_settings_go_to_the_backend(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:

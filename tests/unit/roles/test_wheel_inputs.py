@@ -89,6 +89,21 @@ def test_a_toolkit_is_known_by_its_nvcc(
     assert "/usr/local/cuda-11.8" in caught.value.fix
 
 
+def test_unpacked_wheels_become_a_toolkit(wheel_inputs: ModuleType, tmp_path: Path) -> None:
+    home = toolkit(tmp_path / "nvidia" / "cu13", "13.0")
+    (home / "lib").mkdir()
+    (home / "lib" / "libcudart.so.13").write_text("library")
+    (home / "lib" / "libcudart_static.a").write_text("library")
+    for _ in range(2):
+        assert wheel_inputs.lay_toolkit("13.0", str(tmp_path)) == str(home)
+    assert (home / "lib64" / "libcudart.so").read_text() == "library"
+    with pytest.raises(wheel_inputs.BuildFailed, match=r"toolkit 13\.1 hold nvcc 13\.0") as caught:
+        wheel_inputs.lay_toolkit("13.1", str(tmp_path))
+    assert "/usr/local/cuda-13.1" in caught.value.fix
+    with pytest.raises(wheel_inputs.BuildFailed, match="no nvcc that runs here"):
+        wheel_inputs.lay_toolkit("12.9", str(tmp_path / "absent"))
+
+
 def test_a_toolkit_in_the_path_is_found(wheel_inputs: ModuleType, tmp_path: Path) -> None:
     home = toolkit(tmp_path / "odd", "9.9")
     (tmp_path / "bin").mkdir()

@@ -1,4 +1,5 @@
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,14 @@ def test_writes_only_what_changed(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     assert write_if_changed(path, "two")
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_controller_keeps_its_name_and_has_another_elsewhere(tmp_path: Path) -> None:
+    one, other = (StateDir(tmp_path / name).create() for name in ("one", "other"))
+    name = one.controller()
+    assert re.fullmatch(rf"\w+@\S+:{one.root} \([0-9a-f]{{8}}\)", name)
+    assert StateDir(one.root).controller() == name
+    assert other.controller().split()[-1] != name.split()[-1]
+    (one.root / "controller").write_text("../../damaged\n")
+    assert one.controller() != name
+    assert "damaged" not in one.controller()
