@@ -89,7 +89,7 @@ def run(python, steps, timeout):
             [python, "-I", "-c", DRIVER],
             cwd=home,
             env=clean,
-            preexec_fn=unprivileged(user),
+            preexec_fn=unprivileged(user),  # noqa: PLW1509 (there are no threads)
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -137,7 +137,9 @@ def plain_user(python):
 def unprivileged(user):
     """Return what a child calls before it runs a release's code: it becomes that user."""
     libc = ctypes.CDLL(None) if ctypes else None
-    groups = sorted({os.stat(path).st_gid for each in GPU_DEVICES for path in glob.glob(each)} - {0})
+    groups = sorted(
+        {os.stat(path).st_gid for each in GPU_DEVICES for path in glob.glob(each)} - {0}
+    )
 
     def become():
         if user:

@@ -277,7 +277,11 @@ def main():
             "bundle": {"type": "bool", "default": False},
             "jobs": {"type": "int", "default": 1},
             "cache": {"type": "str", "choices": ["ccache", "sccache", "none"], "default": "ccache"},
-            "isolation": {"type": "str", "choices": ["required", "preferred", "off"], "default": "preferred"},
+            "isolation": {
+                "type": "str",
+                "choices": ["required", "preferred", "off"],
+                "default": "preferred",
+            },
             "timeout": {"type": "int", "default": 14400},
             # end of arguments
         },

@@ -145,7 +145,7 @@ def test_an_isolated_build_reaches_nothing_but_its_folder(
 
 
 def test_a_node_without_namespaces_builds_unprivileged_at_least(
-    lab: Lab, build: Callable[..., Any], listener: socket.socket
+    build: Callable[..., Any], listener: socket.socket
 ) -> None:
     result, log = build("open")
     assert result["ok"], log[-3000:]

@@ -243,7 +243,10 @@ class Lab:
         if spec.behind is not None:
             options += ["--cap-add", "NET_ADMIN"]
         if not spec.namespaces:
-            options += ["--security-opt", f"seccomp={Path(__file__).parent}/programs/no-namespaces.json"]
+            options += [
+                "--security-opt",
+                f"seccomp={Path(__file__).parent}/programs/no-namespaces.json",
+            ]
         command = [tags[spec.arch]]
         if spec.cpu is not None:
             options += emulation.container_options(CPUS[spec.cpu], scratch)

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from fleetbuild.models import Facts, PlannedWheel
-from fleetbuild.text import fold
 
 
 def why_not_isolated(node: str, facts: Facts | None) -> tuple[str, str] | None:
@@ -23,11 +22,11 @@ def why_not_isolated(node: str, facts: Facts | None) -> tuple[str, str] | None:
         return f"{reason}.", f"Allow them on {node}, or let another node build (build.builders)."
     value = "0" if setting.startswith("kernel.apparmor") else "1"
     value = "10000" if setting == "user.max_user_namespaces" else value
-    return (
-        f"{reason} ({setting}).",
+    fix = (
         f"On {node}, as root: sysctl -w {setting}={value}. Or let Ansible become root there"
-        " (ansible_become), or let another node build (build.builders).",
+        " (ansible_become), or let another node build (build.builders)."
     )
+    return f"{reason} ({setting}).", fix
 
 
 def groups_without_isolation(
@@ -47,9 +46,7 @@ def groups_without_isolation(
     return found
 
 
-def isolation_warnings(
-    wheels: Iterable[PlannedWheel], facts: Mapping[str, Facts]
-) -> Iterator[str]:
+def isolation_warnings(wheels: Iterable[PlannedWheel], facts: Mapping[str, Facts]) -> Iterator[str]:
     """Yield a warning for each node that will build without isolation."""
     built: dict[str, dict[str, None]] = defaultdict(dict)
     for wheel in wheels:
@@ -58,4 +55,5 @@ def isolation_warnings(
     for node, packages in built.items():
         if problem := why_not_isolated(node, facts.get(node)):
             reason, fix = problem
-            yield f"{reason} Its builds ({fold(list(packages))}) reach the network and other files. {fix}"
+            reach = f"Its builds ({', '.join(packages)}) reach the network and other files."
+            yield f"{reason} {reach} {fix}"

@@ -60,7 +60,12 @@ class Folder:
         state = "running" if running else status.get("state", "absent")
         return dict(
             {
-                "reason": "", "fix": "", "file": "", "sha256": "", "seconds": 0, "errors": [],
+                "reason": "",
+                "fix": "",
+                "file": "",
+                "sha256": "",
+                "seconds": 0,
+                "errors": [],
                 "isolation": "",
             },
             **dict(status, state=state, progress=self.progress(status), dir=self.dir),

@@ -1,7 +1,7 @@
 """Run a build in a process of its own that reaches nothing but its folders.
 
-In: what the process may read and write, and the user to run as. Out: the child. Needs Linux namespaces
-where isolation is asked for, and no program besides. Standard library only, Python 3.6 or newer.
+In: what the process may read and write, and the user to run as. Out: the child. It asks the kernel
+for namespaces and needs no program. Standard library only, Python 3.6 or newer.
 """
 
 import contextlib
@@ -32,11 +32,22 @@ ADD_USER = (
 )  # fmt: skip
 
 # The system's programs, libraries and settings. All else is invisible, unless a build names it.
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store")
+SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc",
+    "/opt",
+    "/nix/store",
+)
 INSIDE_SYSTEM = tuple(path + "/" for path in SYSTEM)
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 # In memory, and small: TMPDIR is in the build's folder, on a disk.
-SCRATCH = ("/tmp", "/var/tmp", "/dev/shm")
+SCRATCH = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 (its own)
 SCRATCH_OPTIONS = "size=512m,mode=1777"
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
@@ -50,6 +61,7 @@ KEPT = {
     "relatime": 1 << 21,
 }  # fmt: skip
 STRICTATIME = 1 << 24
+HIDDEN = (errno.EINVAL, errno.ENOENT, errno.EACCES)
 DETACH = 2  # of umount2
 PDEATHSIG, DUMPABLE, CAPBSET_DROP, NO_NEW_PRIVS = 1, 4, 24, 38  # of prctl
 CAPABILITIES_3 = 0x20080522
@@ -116,7 +128,7 @@ def _child(work, level, view, user, told):
         os.write(told, b"+")
         return work(told)
     except Exception as problem:  # any: nothing of the parent's may run in here
-        os.write(told, "-{}".format(problem).encode("utf-8", "replace"))
+        os.write(told, f"-{problem}".encode("utf-8", "replace"))
         return 1
 
 
@@ -160,25 +172,26 @@ def _new_user_namespace(spaces):
     try:
         _call("unshare", NEWUSER | spaces)
         _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", "{0} {0} 1".format(uid))
-        _write("/proc/self/gid_map", "{0} {0} 1".format(gid))
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
     except OSError as problem:
-        raise CannotIsolate("user namespaces are not allowed: {}".format(problem.strerror))
+        raise CannotIsolate(f"user namespaces are not allowed: {problem.strerror}") from problem
 
 
 def show_only(view, alone):
     """Make a root of its own with nothing but the system, read-only, and the view's folders."""
-    sources = {path: None for path in view.hidden}
+    sources = dict.fromkeys(view.hidden)
     for inside, path in [*view.readable.items(), *view.writable.items()]:
         sources[inside] = os.path.realpath(path)
     top = [path for path in (*SYSTEM, "/sys") if os.path.lexists(path)]
     links = {path: os.readlink(path) for path in top if os.path.islink(path)}
     sources.update({path: path for path in top if path not in links})
     _mount("none", "/", None, REC | PRIVATE)
-    _mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV)
-    os.mkdir("/tmp/old")
-    os.mkdir("/tmp/new")
-    _call("pivot_root", b"/tmp", b"/tmp/old")
+    base = "/tmp"  # noqa: S108 (a folder that every system has; nothing is written to it)
+    _mount("tmpfs", base, "tmpfs", NOSUID | NODEV)
+    for name in ("old", "new"):
+        os.mkdir(os.path.join(base, name))
+    _call("pivot_root", os.fsencode(base), os.fsencode(os.path.join(base, "old")))
     os.chdir("/")
     _mount("tmpfs", "/new", "tmpfs", NOSUID | NODEV, "mode=0755")
     for path, leads_to in links.items():
@@ -218,7 +231,7 @@ def _devices():
             _bind("/old/dev/" + name, "/new/dev/" + name)
     os.symlink("/proc/self/fd", "/new/dev/fd")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        os.symlink("/proc/self/fd/{}".format(number), "/new/dev/" + name)
+        os.symlink(f"/proc/self/fd/{number}", "/new/dev/" + name)
 
 
 def _processes(alone):
@@ -231,7 +244,7 @@ def _processes(alone):
         _mount("proc", "/new/proc", "proc", NOSUID | NODEV | NOEXEC)
     except OSError as problem:
         if not alone:
-            raise CannotIsolate("/proc cannot be mounted: {}".format(problem.strerror))
+            raise CannotIsolate(f"/proc cannot be mounted: {problem.strerror}") from problem
         _bind("/old/proc", "/new/proc")
 
 
@@ -239,12 +252,12 @@ def _make_read_only(writable):
     """Make every mount read-only. `writable` says for each of ours whether it stays as it is."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         mounts = [line.split(" ")[4:6] for line in file]
-    for path, options in mounts:
-        path = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), path)
+    for written, told in mounts:
+        path = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), written)
         ours = [each for each in writable if path == each or path.startswith(each + "/")]
         if ours and writable[max(ours, key=len)]:
             continue
-        options = options.split(",")
+        options = told.split(",")
         flags = sum(KEPT.get(option, 0) for option in options)
         if not flags & (KEPT["noatime"] | KEPT["relatime"]):
             flags |= STRICTATIME
@@ -252,7 +265,7 @@ def _make_read_only(writable):
             _mount("none", path, None, REMOUNT | BIND | RDONLY | flags)
         except OSError as problem:
             # A mount below another one that hides it cannot be reached by its path.
-            if "ro" not in options and problem.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES):
+            if "ro" not in options and problem.errno not in HIDDEN:
                 raise
 
 
@@ -328,7 +341,7 @@ def _call(name, *arguments):
     """Call a function of the C library; raise OSError if it fails."""
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, "{}: {}".format(name, os.strerror(number)))
+        raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
 def _write(path, text):

@@ -1,8 +1,8 @@
 """Build one wheel: its process, its isolation and its result. Standard library only.
 
-This process checks the inputs, starts the steps (build_steps.py) in a process of their own, and takes
-the wheel. Only this process writes the status, the log's file and the finished wheel, and what the
-steps leave is read as from a stranger.
+This process checks the inputs, starts the steps (build_steps.py) in a process of their own, and
+takes the wheel. Only this process writes the status and the finished wheel. It trusts nothing that
+the steps leave.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Build(Steps):
         isolation.build_user(create=True)
 
     def status(self):
-        """Return the status; a wheel that was built without isolation does not count if required."""
+        """Return the status; if isolation is required, a wheel built without it does not count."""
         status = super().status()
         apart = status["isolation"] == NAMESPACES or self.params.get("isolation") != "required"
         if status["state"] == "done" and not apart:
@@ -68,7 +68,12 @@ class Build(Steps):
                     self.check_inputs()
                     name, level = self.apart(log, started + self.params["timeout"])
                 wheel = self.take(name)
-                ending = {"state": "done", "file": name, "sha256": sha256(wheel), "isolation": level}
+                ending = {
+                    "state": "done",
+                    "file": name,
+                    "sha256": sha256(wheel),
+                    "isolation": level,
+                }
             except Exception as problem:
                 # Any exception: the code reads archives and wheels of others. Without a status,
                 # the build would look as if it had been killed.
@@ -151,9 +156,10 @@ class Build(Steps):
                 continue
             return self.outcome(pid, said, deadline), level
         raise BuildFailed(
-            f"This build must be isolated (build.isolation: required), and this node cannot: {why}.",
-            "Allow user namespaces on this node, let Ansible become root there (ansible_become), or "
-            "let another node build (build.builders).",
+            "This build must be isolated (build.isolation: required), and this node cannot: "
+            f"{why}.",
+            "Allow user namespaces there, let Ansible become root there (ansible_become), or let "
+            "another node build (build.builders).",
         )
 
     def work(self, told, log, level, deadline):
@@ -205,7 +211,9 @@ class Build(Steps):
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
         folder = os.open(self.at("work", "out"), flags | os.O_DIRECTORY)
         try:
-            with open(os.open(name, flags, dir_fd=folder), "rb") as found, open(taken, "wb") as file:
+            with open(os.open(name, flags, dir_fd=folder), "rb") as found, open(
+                taken, "wb"
+            ) as file:
                 about = os.fstat(found.fileno())
                 owner = os.lstat(self.at("work")).st_uid
                 if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:

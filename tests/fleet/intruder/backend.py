@@ -2,30 +2,38 @@
 
 import contextlib
 import os
+import pathlib
 import socket
 import subprocess
+import sys
 import zipfile
 
 
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+def build_wheel(wheel_directory, *_):
     """Try everything that a build must not do, then build."""
-    print(f"user: {os.geteuid()}", flush=True)
+    say(f"user: {os.geteuid()}")
     with contextlib.suppress(OSError):  # some nodes let it
         write(f"{BUILDS}/{os.environ['KEY']}/status.json", FORGED)
     for name, attempt in ATTEMPTS.items():
         try:
             attempt()
         except (OSError, subprocess.SubprocessError) as problem:
-            print(f"refused: {name}: {problem}", flush=True)
+            say(f"refused: {name}: {problem}")
         else:
-            print(f"reached: {name}", flush=True)
+            say(f"reached: {name}")
     name = "intruder-1.0-py3-none-any.whl"
     about = "intruder-1.0.dist-info/"
-    with zipfile.ZipFile(os.path.join(wheel_directory, name), "w") as wheel:
+    with zipfile.ZipFile(pathlib.Path(wheel_directory, name), "w") as wheel:
         wheel.writestr(about + "METADATA", "Metadata-Version: 2.1\nName: intruder\nVersion: 1.0\n")
         wheel.writestr(about + "WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr(about + "RECORD", "")
     return name
+
+
+def say(line):
+    """Write a line to the build's log."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def network():
@@ -36,13 +44,13 @@ def network():
 
 def read(path):
     """Read a file, or list a folder."""
-    os.listdir(path) if os.path.isdir(path) else open(path, encoding="utf-8").read()
+    place = pathlib.Path(path)
+    return list(place.iterdir()) if place.is_dir() else place.read_bytes()
 
 
 def write(path, text=""):
     """Write over a file."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    pathlib.Path(path).write_text(text)
 
 
 def sudo():
