@@ -143,6 +143,11 @@ existing() {
 
 read_disk() {
   case $workspace in
+    '~/.cache/'*) # where a build as root has its folder: the module build moves it out of root's home
+      home=${HOME:-/}/.cache
+      [ "$(id -u)" = 0 ] && home=/var/cache
+      workspace=$home${workspace#'~/.cache'}
+      ;;
     '~'*) workspace=${HOME:-/}${workspace#'~'} ;;
     /*) ;;
     *) workspace=${HOME:-}/$workspace ;;
