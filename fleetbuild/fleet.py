@@ -29,7 +29,13 @@ from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
 from fleetbuild.planner.facts import last_facts, stored_facts
-from fleetbuild.planner.plan_files import config_of, last_plan, read_plan, save_plan
+from fleetbuild.planner.plan_files import (
+    config_of,
+    keep_applied,
+    last_plan,
+    read_plan,
+    save_plan,
+)
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning.packages import named_packages
 from fleetbuild.state.directory import StateDir
@@ -223,7 +229,8 @@ class Fleet:
         """
         plan = plan or self._plan()
         plan.require_ssh()
-        result = self._carry_out(plan, rollback_on_failure=rollback_on_failure)
+        with keep_applied(plan, self._state):
+            result = self._carry_out(plan, rollback_on_failure=rollback_on_failure)
         self._last = plan
         return result
 
@@ -285,8 +292,7 @@ class Fleet:
         else:
             facts = self._access(config.install.path).probe(inventory.nodes, self.on_event)
             ages = dict.fromkeys(names, now())
-        last = self._state.last_result()
-        left = last.left_there(config.release) if last else {}
+        left = self._state.left_there(config.release)
         revoked = Store(self._state.store).revocations
         found = compare_releases(
             names, facts, release=config.release, left=left, probed=ages, revoked=revoked

@@ -209,8 +209,7 @@ def run_on_fleet(
 ) -> Result:
     """Run a task on the nodes, and update their labels to the release that serves there."""
     names = label_targets(reach.inventory, config, made)
-    last = reach.state.last_result()
-    left = last.left_there(config.release) if last else {}
+    left = reach.state.left_there(config.release)
     with open_labeller(config.kubernetes.labels, names, reach, cluster) as labels:
         return run_fleet_task(
             task,

@@ -135,7 +135,7 @@ def run_playbook(
     if code != 0 and not run.played:
         raise FleetbuildError(
             f"ansible-playbook stopped before its first task: {run.complaint()}",
-            f"its whole output is in {log}",
+            f"Its whole output is in {log}",
         )
     return {host: replace(end, log=str(log)) for host, end in run.hosts(limit).items()}
 
@@ -177,7 +177,7 @@ def _laid_out(private: Path, name: str) -> Path:
     link.symlink_to(collection)
     if not (collection / "playbooks" / name).is_file():
         problem = f"{collection}/playbooks/{name} is missing"
-        raise FleetbuildError(problem, "install fleetbuild again")
+        raise FleetbuildError(problem, "Install fleetbuild again.")
     for entry in (collection / "playbooks").iterdir():
         (folder / entry.name).symlink_to(entry)
     return folder / name

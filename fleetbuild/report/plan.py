@@ -41,6 +41,8 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
     """Return the groups as a table, or as a few lines each on a narrow terminal."""
     from rich.text import Text
 
+    if not plan.groups and not plan.summary.nodes_blocked:
+        return Text("No node can be planned for.")
     if width >= WIDE:
         return _table(plan)
     cards = [Text(line, style=STYLES[symbol]) for symbol, line in _cards(plan)]
@@ -166,10 +168,14 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
         step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
         first = "supply what is missing, then " if _to_supply(plan) else ""
         words.append(f"Next: {first}fleetbuild {step}{state}")
-    elif plan.summary.nodes_up_to_date or not plan.summary.nodes_blocked:
+    elif plan.summary.nodes_up_to_date:
         words.append("Nothing to do.")
-    else:
+    elif plan.summary.nodes_unreachable:
+        words.append("Nothing to do: no node can be planned for.")
+    elif plan.summary.nodes_blocked:
         words.append("Nothing to do: every node is blocked.")
+    else:
+        words.append("Nothing to do.")
     blocked = {**plan.nodes, **plan.targets}
     odd = next((name for name, each in blocked.items() if each.state == "blocked"), None)
     if odd and not elsewhere:  # explain reads the plan in the state directory

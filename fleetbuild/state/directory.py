@@ -204,6 +204,11 @@ class StateDir:
         except (FileNotFoundError, ValidationError):
             return None
 
+    def left_there(self, release: str) -> dict[str, NodeResult]:
+        """Return the results that left a release of this name on nodes; {} before any apply."""
+        last = self.last_result()
+        return last.left_there(release) if last else {}
+
     def mark_probed(self, name: str, when: str) -> None:
         """Save when a node was last probed, and clear its mark of a pending change."""
         folder = self.facts / name

@@ -86,7 +86,7 @@ def read_workload(path: Path) -> tuple[str, str]:
         return path.name, path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not UTF-8"
-        raise UsageError(f"{path} cannot be read: {reason}", "name another file") from None
+        raise UsageError(f"{path} cannot be read: {reason}.", "Name another file.") from None
 
 
 def emit_login(config: Config, delivery: Delivery) -> EmittedFiles:

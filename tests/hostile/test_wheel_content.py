@@ -73,7 +73,7 @@ def test_a_file_that_takes_over_a_release_is_named(tmp_path, file):
      "demo-1.0.data/scripts/demo", "demo-1.0.data/scripts/pip-demo", "_demo.so",
      "demo-1.0.data/data/lib/libmkl.so", "demo-1.0.data/headers/demo.h"],
 )  # fmt: skip
-def test_what_honest_wheels_hold_is_allowed(tmp_path, file):
+def test_files_of_ordinary_wheels_are_allowed(tmp_path, file):
     wheel = make_wheel(tmp_path, files={"demo/__init__.py": b"", file: b""})
     assert audit_wheel(wheel).problems == ()
 
@@ -117,7 +117,7 @@ def test_a_recipe_limits_names_and_allows_files(tmp_path):
     assert check_wheel(wheel, **about, allowed=["demo.pth"]) == ()
 
 
-def test_the_command_names_what_is_not_allowed_and_exits_7(tmp_path):
+def test_the_command_names_forbidden_files_and_exits_7(tmp_path):
     wheel = make_wheel(tmp_path, files={"sitecustomize.py": b""})
     for more in ([], ["--json"]):
         ended = CliRunner().invoke(app, ["audit", str(wheel), *more])
@@ -173,7 +173,7 @@ def two(tmp_path, one, other, **more):
     ]
 
 
-def test_no_file_of_a_release_belongs_to_two_wheels(tmp_path):
+def test_two_wheels_of_a_release_may_not_share_a_file(tmp_path):
     same = {"ns/__init__.py": b""}
     assert shared_files(two(tmp_path, same, same)) == ()
     other = {"ns/__init__.py": b"print('two')"}

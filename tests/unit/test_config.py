@@ -72,7 +72,7 @@ def test_an_empty_file_means_all_defaults(text):
         ("python: 3.10", "python is 3.1: must be a string; put it in quotes", "Correct python"),
     ],
 )
-def test_mistakes_are_told_with_place_and_fix(text, message, fix):
+def test_mistakes_are_reported_with_place_and_fix(text, message, fix):
     with pytest.raises(ConfigError) as caught:
         parse_config(text, "fleetbuild.yml")
     assert message in caught.value.message
@@ -89,7 +89,7 @@ def test_a_file_knows_its_folder(tmp_path):
     assert "folder" not in config.model_dump()
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_are_errors(tmp_path):
     with pytest.raises(ConfigError, match="does not exist"):
         load_config(tmp_path / "none.yml")
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -99,7 +99,7 @@ def test_files_that_cannot_be_read(tmp_path):
         load_config(tmp_path / "binary.yml")
 
 
-def test_it_is_found_beside_the_inventory(tmp_path):
+def test_fleetbuild_yml_is_found_beside_the_inventory(tmp_path):
     assert find_config(str(tmp_path / "hosts.yml")) is None
     expected = tmp_path / "fleetbuild.yml"
     expected.write_text("")

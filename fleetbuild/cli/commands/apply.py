@@ -1,4 +1,4 @@
-"""`fleetbuild apply`: do what a plan says."""
+"""`fleetbuild apply`: carry out a saved plan, or plan for an inventory, ask, and carry that out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 What = Annotated[
     str | None,
     typer.Argument(
-        metavar="[PLAN|INVENTORY]", help="A saved plan, or an inventory to plan for first."
+        metavar="PLAN|INVENTORY", help="A saved plan (default: the last one), or an inventory."
     ),
 ]
 
@@ -55,7 +55,10 @@ def apply(
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
-    """Build, distribute, install and verify, as the plan says."""
+    """Carry out a plan: build, install and verify.
+
+    An INVENTORY is planned for first; then apply shows the plan and asks.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
         from fleetbuild.cli import steps
@@ -138,7 +141,8 @@ def _agreed(run: Session, nodes_to_change: int, *, yes: bool) -> bool:
         return True
     if not at_terminal():
         raise UsageError(
-            "apply INVENTORY asks before it changes nodes, and standard input is not a terminal.",
+            "fleetbuild apply INVENTORY asks before it changes nodes, but standard input is not a"
+            " terminal.",
             "Add --yes, or apply the saved plan: fleetbuild apply",
         )
     return run.out.ask("Apply this plan?")

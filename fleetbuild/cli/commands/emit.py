@@ -66,7 +66,10 @@ Written = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="DIR", help="Write here; default: .fleetbuild/manifests/WHAT."
+        "--out",
+        "-o",
+        metavar="DIR",
+        help="The folder to write to; default: .fleetbuild/manifests/WHAT.",
     ),
 ]
 WayOfDelivery = Annotated[
@@ -85,13 +88,15 @@ Workload = Annotated[
     typer.Option(
         "--workload",
         metavar="FILE",
-        help="A manifest of yours, to be written once per group in place of a generated one.",
+        help="Your own manifest: write a variant of it for each group.",
     ),
 ]
 Image = Annotated[
     str | None,
     typer.Option(
-        "--image", metavar="IMAGE", help="In place of the official Python images of each ABI."
+        "--image",
+        metavar="IMAGE",
+        help="The image of the pods; default: the official Python image.",
     ),
 ]
 ImagePrefix = Annotated[
@@ -99,19 +104,21 @@ ImagePrefix = Annotated[
     typer.Option(
         "--image-prefix",
         metavar="REPOSITORY",
-        help="Where the groups' images are pushed to, as registry.example.com/team/fleet.",
+        help="The repository of the groups' images, such as registry.example.com/team/fleet.",
     ),
 ]
 IndexUrl = Annotated[
     str | None,
-    typer.Option("--index-url", metavar="URL", help="Where the folder of store export is served."),
+    typer.Option(
+        "--index-url", metavar="URL", help="The URL of the folder that store export wrote."
+    ),
 ]
 RuntimeClass = Annotated[
     str | None,
     typer.Option(
         "--runtime-class",
         metavar="NAME",
-        help="The RuntimeClass of pods with GPUs, where NVIDIA's is not the cluster's default.",
+        help="The RuntimeClass of pods with GPUs, if NVIDIA's is not the cluster's default.",
     ),
 ]
 NodeClass = Annotated[
@@ -119,7 +126,7 @@ NodeClass = Annotated[
     typer.Option(
         "--node-class",
         metavar="GROUP/KIND/NAME",
-        help="The node class of Karpenter's pools, as karpenter.k8s.aws/EC2NodeClass/default.",
+        help="The node class of Karpenter's pools, such as karpenter.k8s.aws/EC2NodeClass/default.",
     ),
 ]
 Namespace = Annotated[
@@ -132,26 +139,26 @@ Namespace = Annotated[
 ]
 Apply = Annotated[
     bool,
-    typer.Option("--apply", help="Label the cluster's nodes too, by server-side apply."),
+    typer.Option("--apply", help="Also label the cluster's Nodes, by server-side apply."),
 ]
 Remove = Annotated[
     bool,
     typer.Option(
         "--remove",
-        help="Remove the release's labels from the cluster's nodes, and write no files: do this "
-        "before another way of labelling takes over.",
+        help="Remove the release's labels from the cluster's Nodes, and write no files. Do this "
+        "before you change kubernetes.labels.",
     ),
 ]
 ForceConflicts = Annotated[
     bool,
     typer.Option(
         "--force-conflicts",
-        help="With --apply or --remove: also change labels of ours that another field manager "
+        help="With --apply or --remove: also change fleetbuild's labels that another field manager "
         "has set.",
     ),
 ]
 
-# What each option goes with. With anything else it would have no effect, and is refused.
+# The commands that each option goes with. With others it would have no effect, so it is refused.
 _GOES_WITH = {
     "--apply": ("k8s", "labels"),
     "--remove": ("labels",),
@@ -196,7 +203,7 @@ def emit(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write Kubernetes manifests, or files for images, Nix and Flox, for the last plan."""
+    """Write Kubernetes manifests and other files for the last plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps

@@ -1,4 +1,4 @@
-"""`fleetbuild plan`: probe, group, plan, and save the plan."""
+"""`fleetbuild plan`: probe nodes or read a cluster, group the nodes, save the plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Out = Annotated[
 ]
 Fleet = Annotated[
     str | None,
-    typer.Argument(metavar="[INVENTORY]", help="An Ansible inventory: file, directory, script."),
+    typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script."),
 ]
 Detailed = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit with 10 if there is something to do.")
@@ -30,7 +30,7 @@ FromCluster = Annotated[
     bool,
     typer.Option(
         "--from-cluster",
-        help="Plan for the Nodes of a Kubernetes cluster in place of INVENTORY, without SSH.",
+        help="Plan for the Nodes of a Kubernetes cluster instead of an INVENTORY, without SSH.",
     ),
 ]
 
@@ -59,7 +59,7 @@ def plan(
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
-    """Probe the nodes, or ask the cluster about them, group them and save a plan."""
+    """Probe the nodes, group them and save a plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
         from fleetbuild.cli import steps

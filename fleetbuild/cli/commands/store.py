@@ -12,9 +12,14 @@ from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
 from fleetbuild.report.text import count
 
-app = typer.Typer(help="The wheels that were built.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, check, export and remove the wheels in the store.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Where to write, one folder per group.")
+    Path,
+    typer.Argument(metavar="DIR", help="The folder to write to; each group gets a folder in it."),
 ]
 
 Destination = Annotated[
@@ -34,7 +39,9 @@ IndexUrl = Annotated[
 ]
 Built = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="The wheels of the Jobs, one folder per wheel, or a wheel."),
+    typer.Argument(
+        metavar="DIR", help="The folder with the Jobs' wheels, one folder per wheel, or one wheel."
+    ),
 ]
 Wheel = Annotated[
     str,
@@ -51,7 +58,7 @@ def list_wheels(
     no_color: options.NoColor = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """List the wheels."""
+    """List the stored wheels."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
         from fleetbuild.report import store as report
@@ -71,7 +78,10 @@ def check(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Read every wheel and download, and remove the damaged ones (exit code 7)."""
+    """Read all stored files and remove damaged ones.
+
+    The exit code is 7 if a wheel or a download was damaged.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -95,7 +105,10 @@ def rm(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove wheels; a plan that reuses them must be made again."""
+    """Remove the wheels of this name.
+
+    A plan that reuses one of them must be made again.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -108,14 +121,17 @@ def gc(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove wheels that neither a release nor the last plan needs, and logs of over 30 days."""
+    """Remove wheels that nothing uses, and old logs.
+
+    Wheels of the last plan and of any node's release stay. Logs stay for 30 days.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
         removed = fleetbuild.Fleet(state_dir=state_dir).store.gc()
         _tell_removed(run, removed, json)
         if not json:
-            run.out.say(f"Removed {len(removed)}.")
+            run.out.say(f"Removed {count(len(removed), 'path')}.")
 
 
 def _tell_removed(run: Session, paths: Sequence[Path], json: bool) -> None:
@@ -133,7 +149,10 @@ def fetch(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Fetch the locked dependencies of the last plan's groups, and say what is not built yet."""
+    """Fetch the locked dependencies of the last plan.
+
+    Then list the groups whose release is still incomplete.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -153,7 +172,10 @@ def export(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write an index for each group of the last plan, for pip and uv, and a table of the wheels."""
+    """Write a package index for each group of the last plan.
+
+    The indexes are for pip and uv. variants.md lists which wheel is for which machine.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -205,7 +227,7 @@ def add(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Take in wheels of the last plan that Jobs built in a cluster; audit each first."""
+    """Audit and store wheels that Jobs built in a cluster."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.report.result import wheel_lines

@@ -48,7 +48,7 @@ def feature_file(labels: Mapping[str, str]) -> str:
     if len(text.encode()) >= LIMIT:
         raise ConfigError(
             f"{len(labels)} labels make a feature file of {len(text)} bytes, "
-            f"and Node Feature Discovery reads none of {LIMIT} bytes or more",
+            f"but Node Feature Discovery ignores files of {LIMIT} bytes or more.",
             "Put fewer packages into the release, or label with labels.sh.",
         )
     return text

@@ -140,7 +140,7 @@ def check_domain(domain: str) -> None:
     """Refuse a label domain that the API would refuse."""
     if not is_subdomain(domain):
         raise ConfigError(
-            f"kubernetes.label_domain is {domain!r}, which cannot be the prefix of a label",
+            f"kubernetes.label_domain is {domain!r}, which is not a valid prefix of a label.",
             "Use a DNS name: lower case letters, digits, dashes and dots, such as fleetbuild.dev.",
         )
 

@@ -72,8 +72,8 @@ class NodeClass(NamedTuple):
         parts = text.split("/")
         if len(parts) != 3 or not all(parts):
             raise UsageError(
-                f"{text!r} does not name a node class",
-                "name group, kind and name, such as karpenter.k8s.aws/EC2NodeClass/default",
+                f"{text!r} is not a node class.",
+                "Name group, kind and name, such as karpenter.k8s.aws/EC2NodeClass/default",
             )
         return cls(*parts)
 

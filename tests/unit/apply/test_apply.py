@@ -93,7 +93,7 @@ def test_a_lost_manifest_is_written_again(fleet: FakeFleet, tmp_path: Path) -> N
     assert Path(first.manifests[0]).exists()
 
 
-def test_manifests_of_groups_that_are_gone_go_once_all_is_right(
+def test_manifests_of_removed_groups_are_deleted_after_a_successful_apply(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     gone = Path(apply(fleet, tmp_path).manifests[0])
@@ -108,7 +108,7 @@ def test_manifests_of_groups_that_are_gone_go_once_all_is_right(
     assert (tmp_path / "state" / "manifests" / "mine.yml").exists()
 
 
-def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path)
     build = fleet.extravars[0]["fleetbuild_builds"]["avx-1"][0]
     key = wheel("avx").artifact_key
@@ -154,7 +154,9 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
     assert (install["imports"], install["checks"]) == (["hnswlib"], ["import hnswlib"])
 
 
-def test_a_wheel_whose_recipe_names_no_imports_is_asked(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_modules_to_import_come_from_the_wheel_if_the_recipe_names_none(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
     silent = group("avx", ["avx-1"], wheels=(wheel("avx", import_names=()),))
     apply(fleet, tmp_path, plan(silent))
     assert fleet.extravars[1]["fleetbuild_installs"]["avx-1"]["imports"] == ["hnswlib"]
@@ -189,7 +191,7 @@ def test_a_failed_build_stops_its_group_alone(
 
 
 @pytest.mark.parametrize("trouble", ["changed", "vanished"])
-def test_a_wheel_that_is_not_what_the_node_says_is_refused(
+def test_a_wheel_whose_hash_differs_from_the_nodes_answer_is_refused(
     fleet: FakeFleet, tmp_path: Path, trouble: str
 ) -> None:
     fleet.trouble["build.yml", "avx-1"] = trouble
@@ -200,7 +202,7 @@ def test_a_wheel_that_is_not_what_the_node_says_is_refused(
     assert wheel("avx").artifact_key not in fleet.store.shelf
 
 
-def test_a_wheel_whose_code_is_not_its_targets_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_with_code_beyond_its_target_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.findings["0.8.0+cpu.avx"] = ["It holds vfmadd213ps, which is avx2."]
     result = apply(fleet, tmp_path)
     assert result.exit_code == 7
@@ -237,7 +239,7 @@ def test_a_canary_that_fails_holds_the_rest_of_its_group_back(
         ("unreachable", "unreachable", 3),
     ],
 )
-def test_a_failed_install_is_told_from_a_lost_node(
+def test_a_failed_install_and_a_lost_node_have_different_results(
     fleet: FakeFleet, tmp_path: Path, trouble: str, state: str, code: int
 ) -> None:
     fleet.trouble["install.yml", "avx-2"] = trouble
@@ -248,9 +250,7 @@ def test_a_failed_install_is_told_from_a_lost_node(
     assert all(node.reason and node.fix for node in result.nodes if node.state == state)
 
 
-def test_a_stage_in_which_something_failed_does_not_end_well(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_stage_with_a_failure_ends_as_failed(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-1"] = "install"
     told: list[Event] = []
     carry_out(fleet.run(PLAN, tmp_path / "state", told))
@@ -524,7 +524,9 @@ UPPER = wheel(
 LEVELS = plan(group("avx", ["avx-1", "avx-2"], wheels=(UPPER, BASE), release_id="2" * 16))
 
 
-def test_a_wheel_waits_for_what_it_is_built_against(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_waits_for_the_wheels_that_it_is_built_against(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
     result = apply(fleet, tmp_path, LEVELS)
     assert [name for name, _ in fleet.calls] == ["build.yml"] * 2 + ["install.yml"] * 2
     first, second = (vars_["fleetbuild_builds"]["avx-1"] for vars_ in fleet.extravars[:2])
@@ -541,7 +543,7 @@ def test_a_wheel_waits_for_what_it_is_built_against(fleet: FakeFleet, tmp_path: 
     assert [each.state for each in result.wheels] == ["built", "built"]
 
 
-def test_what_is_in_the_store_can_be_built_against(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_can_be_built_against_a_stored_wheel(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path, plan(group("avx", ["avx-1", "avx-2"])))
     fleet.calls.clear()
     result = apply(fleet, tmp_path, LEVELS)

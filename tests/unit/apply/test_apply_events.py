@@ -39,7 +39,7 @@ def test_events_name_who_works_and_what_failed(fleet: FakeFleet, tmp_path: Path)
     assert lost.log == LOG
 
 
-def test_a_build_that_stops_without_a_reply_is_told(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_build_that_stops_without_a_reply_is_reported(fleet: FakeFleet, tmp_path: Path) -> None:
     for name in ("avx-1", "avx-2"):  # the fallback too
         fleet.trouble["build.yml", name] = "unreachable"
     told: list[Event] = []
@@ -61,7 +61,7 @@ def test_a_failed_build_names_the_log_that_arrived(fleet: FakeFleet, tmp_path: P
     assert failed.log == result.wheels[0].log == str(log.resolve())
 
 
-def test_the_nodes_that_a_stopped_group_does_not_reach_are_told(
+def test_nodes_that_a_stopped_group_does_not_reach_are_reported(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     fleet.trouble["install.yml", "avx-1"] = "install"
@@ -72,7 +72,7 @@ def test_the_nodes_that_a_stopped_group_does_not_reach_are_told(
     assert held.message == "avx-1, a canary of this group, failed."
 
 
-def test_a_fetch_tells_which_file_it_waits_for(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_fetch_reports_the_file_that_it_waits_for(fleet: FakeFleet, tmp_path: Path) -> None:
     told: list[Event] = []
     carry_out(fleet.run(PLAN, tmp_path, told))
     going = [event for event in told if event.stage == "fetch" and event.state == "progress"]

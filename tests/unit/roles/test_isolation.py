@@ -54,16 +54,19 @@ def test_a_build_that_reports_nothing_or_too_much_has_failed(
 def test_a_build_holds_no_file_of_the_process_that_reports(build: Any) -> None:
     """Neither its lock nor its output, through which a build could answer for it."""
 
-    def look(told: int) -> None:
-        held = {}
-        for number in map(int, os.listdir("/proc/self/fd")):
-            with contextlib.suppress(OSError):
-                held[number] = os.readlink(f"/proc/self/fd/{number}")
-        locked = any(path.endswith("/lock") for path in held.values())
-        apart = {held[number] for number in (0, 1, 2)} == {os.devnull}
-        os.write(told, b'{"wheel": "%s.whl"}' % str(apart and not locked).encode())
+    with open(build.at("lock"), "w") as lock:
+        locked = os.fstat(lock.fileno()).st_ino
 
-    with open(build.at("lock"), "w"):
+        def look(told: int) -> None:
+            held = {}
+            for number in range(200):
+                with contextlib.suppress(OSError):
+                    held[number] = os.fstat(number)
+            null = os.stat(os.devnull).st_rdev
+            apart = all(held[number].st_rdev == null for number in (0, 1, 2))
+            apart = apart and locked not in {each.st_ino for each in held.values()}
+            os.write(told, b'{"wheel": "%s.whl"}' % str(apart).encode())
+
         assert made(build, look) == "True.whl"
 
 

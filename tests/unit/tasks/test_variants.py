@@ -48,7 +48,7 @@ def test_each_built_wheel_has_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["pip", "uv"])
-def test_its_commands_install_the_wheel(tmp_path: Path, program: str) -> None:
+def test_the_commands_in_the_table_install_the_wheel(tmp_path: Path, program: str) -> None:
     folder = exported(tmp_path)
     text = (folder / "variants.md").read_text()
     (line,) = re.findall(rf"^{program} (.*install .*)$", text, re.MULTILINE)
@@ -99,7 +99,7 @@ def test_a_second_export_keeps_the_rows_of_other_groups(tmp_path: Path) -> None:
     assert "cpu-avx2-cp311" not in text
 
 
-def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_table_is_not_overwritten(tmp_path: Path) -> None:
     plan = make_plan()
     store = stocked(tmp_path, plan)
     (tmp_path / "variants.json").write_text('{"mine": 1}')
