@@ -224,6 +224,7 @@ def test_a_refused_dependency_ends_an_apply_with_7(tmp_path):
                 raise AuditError(f"{file.file} is not used: one.pth would run.", "Look into it.")
             return super().fetch(file, check_cancelled)
 
+    (tmp_path / "store").mkdir()
     store = Auditing(tmp_path / "store")
     group = runs.group("avx2", ["avx2-1", "avx2-2"], dependencies=(locked("one"),))
     fleet = FakeFleet(facts={name: facts("avx2") for name in group.nodes}, store=store)

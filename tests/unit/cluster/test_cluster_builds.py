@@ -309,6 +309,7 @@ def as_in_a_pod(files: dict[str, str], folder: Path, number: int = 0) -> Any:
             for item in items:
                 (home / item["path"]).parent.mkdir(parents=True, exist_ok=True)
                 (home / item["path"]).write_text(data[item["key"]])
+    paths["/bases"] = folder / "wheels"
     python, *words = pod["containers"][0]["command"]
     command = [python]
     for word in words:
