@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from fleetbuild.audit import needed_libraries
 from fleetbuild.audit.downloads import RULES, audit_download
-from fleetbuild.errors import InstallError
+from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, now
 from fleetbuild.models.revocation import Revocations
@@ -221,7 +221,7 @@ class Store:
         if note.is_file() and note.read_text("utf-8", "replace") == passed:
             return
         if problems := audit_download(path, file.name, file.version, allowed):
-            raise InstallError(
+            raise AuditError(
                 f"{file.file} is not used: {'; '.join(problems)}.",
                 "Look into it (fleetbuild audit WHEEL). If the files belong there, allow them in "
                 f"fleetbuild.yml: allow_files: {{{file.name}: [PATTERN]}}, and run this again.",

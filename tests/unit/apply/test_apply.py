@@ -138,6 +138,7 @@ def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -
         "timeout": 14400,
         "python": "/usr/bin/python3.11",
         "cache": "ccache",
+        "isolation": "preferred",
         "libraries": [],
         "tools": [],
         "dest": str(tmp_path / "state" / "incoming" / str(key)),
