@@ -19,7 +19,7 @@ PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetb
 # Where ansible-lint looks for collections; a link to this checkout makes it fleetbuild.core.
 COLLECTION := .ansible/collections/ansible_collections/fleetbuild
 
-.PHONY: help setup demo test test-unit test-fleet test-molecule test-long test-gpu gpu-bundle test-torch test-lowest release-notes lint lab lab-down bench docs dist clean test-packages
+.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest release-notes lint lab lab-down bench docs dist clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ test-long: test-packages ## the tests that take longer than make test may
 	@$(PY) -m pytest tests/foreign tests/fleet --long -m long $(PYTEST_ARGS)
 	@echo "== every gcc and clang that this Debian has, asked about every rung"
 	@$(PY) -m pytest tests/unit/hardware/test_rungs_compilers.py --long $(PYTEST_ARGS)
+
+soak: test-packages ## every fault at every stage, and 300 random schedules: some 12 hours; SOAK=read-only for some
+	@echo "== faults on real SSH nodes"
+	@$(PY) -m pytest tests/faults --soak $(if $(SOAK),-k '$(SOAK)') $(PYTEST_ARGS)
 
 test-gpu: setup ## on a machine with an NVIDIA GPU: probe, build, check and compute on it
 	@echo "== GPU tests"

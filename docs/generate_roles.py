@@ -22,7 +22,7 @@ from fleetbuild.models.role_parameters import (
     InstallRole,
     InstallSpec,
     Parameter,
-    ReleaseSpec,
+    RollbackSpec,
     VerifySpec,
     parameters,
 )
@@ -35,7 +35,7 @@ _ENTRIES: dict[str, type[Frozen]] = {
     "builds": BuildSpec,
     "installs": InstallSpec,
     "verifies": VerifySpec,
-    "rollbacks": ReleaseSpec,
+    "rollbacks": RollbackSpec,
 }
 
 
@@ -53,8 +53,9 @@ def blocks() -> Iterator[Block]:
         yield Block(f"roles/{role}/defaults/main.yml", "defaults", lambda r=role: _defaults(r))
         specs = f"roles/{role}/meta/argument_specs.yml"
         yield Block(specs, "main", lambda s=spec: _yaml(_options(s)))
-    keep = {"path", "release", "release_id", "keep", "in_use"}
-    for entry, names in (("activate", keep), ("rollback", {"path", "release"})):
+    keep = {"path", "release", "release_id", "keep", "in_use", "controller"}
+    back = {"path", "release", "revoked", "controller"}
+    for entry, names in (("activate", keep), ("rollback", back)):
         part = {name: each for name, each in _options(InstallRole).items() if name in names}
         specs = "roles/install_wheel/meta/argument_specs.yml"
         yield Block(specs, entry, lambda p=part: _yaml(_prefixed("install_wheel", p)))
@@ -68,7 +69,7 @@ def blocks() -> Iterator[Block]:
         ("install", "install_wheel", InstallSpec, "fleetbuild_install"),
         ("install", "verify_wheel", InstallSpec, "fleetbuild_install"),
         ("verify", "verify_wheel", VerifySpec, "fleetbuild_verify"),
-        ("rollback", "install_wheel", ReleaseSpec, "fleetbuild_rollback"),
+        ("rollback", "install_wheel", RollbackSpec, "fleetbuild_rollback"),
     ):
         lines = lambda p=prefix, s=spec, v=value: _passed(p, s, v)  # noqa: E731
         yield Block(f"playbooks/{playbook}.yml", prefix, lines)

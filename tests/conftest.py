@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--keep-lab", action="store_true", help="leave the labs up after the tests")
     group.addoption("--no-fleet", action="store_true", help="skip tests that need the lab's nodes")
     group.addoption("--update-golden", action="store_true", help="write golden files anew")
+    group.addoption("--soak", action="store_true", help="also run every fault, for hours")
     group.addoption("--long", action="store_true", help="also run the tests that take minutes")
 
 
@@ -31,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "molecule: runs a role's Molecule scenario in the lab")
     config.addinivalue_line("markers", "long: takes minutes; run by make test-long")
+    config.addinivalue_line("markers", "soak: takes hours in all; run by make soak")
     config.addinivalue_line("markers", "fleet: needs the lab's real SSH nodes")
 
 
@@ -39,11 +41,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for folder in ("fleet", "molecule"):
             if (_TESTS / folder) in item.path.parents:
                 item.add_marker(folder)
+        if (_TESTS / "faults") in item.path.parents:
+            item.add_marker("fleet")
         needs_lab = any(item.get_closest_marker(mark) for mark in ("fleet", "molecule"))
         if needs_lab and config.getoption("--no-fleet"):
             item.add_marker(pytest.mark.skip(reason="--no-fleet"))
         if item.get_closest_marker("long") and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="takes minutes: make test-long"))
+    if not config.getoption("--soak"):  # not skipped: hundreds would hide what else did not run
+        soak = [item for item in items if item.get_closest_marker("soak")]
+        items[:] = [item for item in items if item not in soak]
+        config.hook.pytest_deselected(items=soak)
 
 
 @pytest.fixture

@@ -50,7 +50,9 @@ def list_inventory(
     `on_start` is called once Ansible runs, to use the time until it answers.
     """
     if not is_host_list(source) and not Path(source).exists():
-        raise InventoryError(f"{source}: no such inventory", "name an inventory file or directory")
+        raise InventoryError(
+            f"The inventory {source} does not exist.", "Name an inventory file or directory."
+        )
     swept = _watch.sweep()
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
@@ -113,7 +115,8 @@ def _problem(source: str, ended: Finished) -> InventoryError:
         return problem
     if limit := re.search(r"Unable to find limit file b?'?([^'\n]+)", output):
         return InventoryError(
-            f"limit file {limit[1]} not found", "--limit @FILE names a file with one host per line"
+            f"The limit file {limit[1]} does not exist.",
+            "--limit @FILE names a file with one host per line.",
         )
     path = Path(source)
     if problem := _file_problem(path):
@@ -129,15 +132,17 @@ def _problem(source: str, ended: Finished) -> InventoryError:
             0
         ]
         reason += f": {complaint}" if complaint else ""
-        return InventoryError(f"{source}: {reason}", f"run `{source} --list` and fix the script")
+        return InventoryError(
+            f"{source}: {reason}", f"Run `{source} --list` and correct the script."
+        )
     if path.is_file() and _is_script(path):
         return InventoryError(
-            f"{source} looks like an inventory script but is not executable",
-            f"chmod +x {source}",
+            f"{source} looks like an inventory script but is not executable.",
+            f"Run: chmod +x {source}",
         )
     return InventoryError(
         f"{source} cannot be read as an inventory: {reason}",
-        f"fix the inventory; `ansible-inventory -i {source} --list` shows the same error",
+        f"Correct it; this command shows the same error: ansible-inventory -i {source} --list",
     )
 
 
@@ -154,27 +159,31 @@ def _vault_problem(source: str, output: str) -> InventoryError | None:
     file = re.search(r"vault password file (\S+) was not found", output)
     if file:
         return InventoryError(
-            f"vault password file {file[1]} not found",
-            "name an existing file with --vault-password-file",
+            f"The vault password file {file[1]} does not exist.",
+            "Name an existing file with --vault-password-file.",
         )
     if "no vault secrets found" in output or "without vault" in output.lower():
         return InventoryError(
-            f"{source} contains vaulted values, but no vault password was given",
-            "use --vault-password-file or --vault-id",
+            f"{source} contains vaulted values, but no vault password was given.",
+            "Add --vault-password-file or --vault-id.",
         )
     if "ecryption failed" in output or "could not be decrypted" in output.lower():
         return InventoryError(
-            f"{source} contains vaulted values that the given vault password does not decrypt",
-            "use the --vault-password-file or --vault-id that they were encrypted with",
+            f"{source} contains vaulted values that the given vault password does not decrypt.",
+            "Name the --vault-password-file or --vault-id that they were encrypted with.",
         )
     if any("ault" in message for message in messages(_errors(output))):
-        return InventoryError(f"{source}: {sentence(_errors(output))}", "correct the vault options")
+        return InventoryError(
+            f"{source}: {sentence(_errors(output))}", "Correct the vault options."
+        )
     return None
 
 
 def _file_problem(path: Path) -> InventoryError | None:
     if path.exists() and not os.access(path, os.R_OK):
-        return InventoryError(f"{path} cannot be read: permission denied", "check who owns it")
+        return InventoryError(
+            f"{path} cannot be read: permission denied.", "Check its owner and permissions."
+        )
     return _yaml_problem(path) if path.is_file() and path.suffix in _YAML else None
 
 
@@ -188,10 +197,10 @@ def _yaml_problem(path: Path) -> InventoryError | None:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = error.problem or error.context or "it cannot be parsed"
-        return InventoryError(f"{path}{where}: not YAML: {what}", "correct that line")
+        return InventoryError(f"{path}{where}: not YAML: {what}", "Correct that line.")
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         return InventoryError(
-            f"{path}: not YAML: {str(error).splitlines()[0]}", "it must be a UTF-8 text file"
+            f"{path}: not YAML: {str(error).splitlines()[0]}", "It must be a UTF-8 text file."
         )
     return None
 
@@ -199,8 +208,8 @@ def _yaml_problem(path: Path) -> InventoryError | None:
 def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
     if limit is not None:
         return InventoryError(
-            f"no host of {source} matches {limit!r}",
-            f"`ansible-inventory -i {source} --graph` shows hosts and groups",
+            f"No host of {source} matches {limit!r}.",
+            f"See its hosts and groups with: ansible-inventory -i {source} --graph",
         )
     output = f": {warnings[0]}" if warnings else ""
-    return InventoryError(f"{source} names no hosts{output}", "add hosts below `all`")
+    return InventoryError(f"{source} names no hosts{output}", "Add hosts below `all`.")

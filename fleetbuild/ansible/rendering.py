@@ -138,11 +138,11 @@ def _unrendered(host: str, names: Sequence[str], output: str) -> InventoryError:
     if "ecrypt" in output or "vault" in output.lower():
         return InventoryError(
             f"{host}: {', '.join(names)}: a vaulted value cannot be decrypted: {_cause(output)}",
-            "use the --vault-password-file or --vault-id that it was encrypted with",
+            "Name the --vault-password-file or --vault-id that it was encrypted with.",
         )
     return InventoryError(
         f"{host}: {', '.join(names)} cannot be rendered: {_cause(output)}",
-        "correct the template, or set the variables that it uses in the inventory",
+        "Correct the template, or set the variables that it uses in the inventory.",
     )
 
 

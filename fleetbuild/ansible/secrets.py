@@ -31,8 +31,8 @@ def vault_arguments(secrets: Secrets, private: Path) -> list[str]:
     for vault_id in secrets.vault_ids:
         if vault_id.rpartition("@")[2] in ("prompt", "prompt_ask_vault_pass"):
             raise UsageError(
-                f"the vault id {vault_id} asks for its password at a terminal",
-                "give the password in Secrets.vault_passwords, or name a file: LABEL@FILE",
+                f"The vault id {vault_id} asks for its password at a terminal.",
+                "Give the password in Secrets.vault_passwords, or name a file: LABEL@FILE",
             )
         arguments += ["--vault-id", vault_id]
     for number, (label, password) in enumerate(secrets.vault_passwords):

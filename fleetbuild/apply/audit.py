@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fleetbuild.apply.build import incoming
+from fleetbuild.apply.build_events import incoming
 from fleetbuild.apply.context import Progress, Run, StoredFile
 from fleetbuild.apply.pending import BuildAssignment, key_of, pins_of, results_of_failed_wheels
 from fleetbuild.audit import check_wheel
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
+from fleetbuild.store.statement import BuildContext
 from fleetbuild.text import count
 
 
@@ -31,7 +33,7 @@ def audit_wheels(run: Run, progress: Progress) -> Progress:
     with run.stage("audit", count(len(built), "wheel")) as outcome:
         for assignment in built:
             key = key_of(assignment.wheel)
-            wheels[key], stored = _audit(run, assignment, wheels[key])
+            wheels[key], stored = _audit(run, progress, assignment, wheels[key])
             if stored:
                 stored_wheels[key] = stored
             else:
@@ -41,7 +43,7 @@ def audit_wheels(run: Run, progress: Progress) -> Progress:
 
 
 def _audit(
-    run: Run, assignment: BuildAssignment, result: WheelResult
+    run: Run, progress: Progress, assignment: BuildAssignment, result: WheelResult
 ) -> tuple[WheelResult, StoredFile | None]:
     path, problem = _delivered_wheel(run, assignment, result)
     problems = [problem] if problem else []
@@ -50,17 +52,27 @@ def _audit(
     if problems or path is None:
         refused = _refuse(run, assignment, result, "; ".join(problems))
         return refused, None
+    builder = progress.facts.get(assignment.node)
     stored = run.tools.wheels.add(
-        path, assignment.wheel, built_on=assignment.node, seconds=result.seconds or 0.0
+        path,
+        assignment.wheel,
+        built_on=assignment.node,
+        seconds=result.seconds or 0.0,
+        context=BuildContext(
+            plan_digest=run.plan.digest, toolchain=builder.toolchain if builder else {}
+        ),
     )
     path.unlink()  # the store has it now
     run.tell("audit", "ok", path.name, group=assignment.group, package=assignment.wheel.package)
     return result.model_copy(update={"file": str(stored.path), "sha256": stored.sha256}), stored
 
 
-def audit_findings(path: Path, plan: Plan, wheel: PlannedWheel) -> tuple[str, ...]:
+def audit_findings(
+    path: Path, plan: Plan, wheel: PlannedWheel, revoked: Revocations = NOTHING_REVOKED
+) -> tuple[str, ...]:
     """Return the problems of a file that should be this wheel of the plan."""
-    return check_wheel(
+    recalled = revoked.of(wheel.package, wheel.wheel_version, sha256_of(path))
+    problems = check_wheel(
         path,
         target=wheel.target,
         package=wheel.package,
@@ -70,6 +82,7 @@ def audit_findings(path: Path, plan: Plan, wheel: PlannedWheel) -> tuple[str, ..
         allowed=wheel.allow_files,
         top_level=wheel.top_level,
     )
+    return (*filter(None, [recalled]), *problems)
 
 
 def _delivered_wheel(

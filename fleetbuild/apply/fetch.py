@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from shutil import disk_usage
 
 from fleetbuild.apply.check import reused
 from fleetbuild.apply.context import Progress, Run, results_by_node
@@ -24,8 +25,9 @@ from fleetbuild.apply.pending import (
     source_of,
     wheel_identity,
 )
-from fleetbuild.errors import FleetbuildError
+from fleetbuild.errors import FleetbuildError, InstallError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
+from fleetbuild.store.statement import BuildContext
 from fleetbuild.text import count
 
 Outcome = tuple[LockedFile, Path | FleetbuildError]
@@ -38,6 +40,7 @@ def fetch(run: Run, progress: Progress) -> Progress:
     if not wanted:
         return progress
     message = count(len(wanted), "file")
+    _refuse_full_disk(run, wanted)
     with run.stage("fetch", message):
         outcomes = _fetch_all(run, wanted)
     files = {file.identity: result for file, result in outcomes if isinstance(result, Path)}
@@ -46,6 +49,19 @@ def fetch(run: Run, progress: Progress) -> Progress:
     }
     progress = _store_published(run, replace(progress, files=files, missing=missing))
     return _drop_groups_without_files(run, progress) if missing else progress
+
+
+def _refuse_full_disk(run: Run, wanted: Sequence[LockedFile]) -> None:
+    """Raise before the first download if the disk of the store has too little space for all."""
+    needed = run.tools.wheels.missing_bytes(wanted)
+    free = disk_usage(run.state.create().root).free
+    if needed > free:
+        raise InstallError(
+            f"The disk of {run.state.root} has {free / 1e6:.0f} MB free, and the files that this"
+            f" plan fetches need {needed / 1e6:.0f} MB.",
+            "Free space there, remove unused wheels (fleetbuild store gc), or name another"
+            " --state-dir; then run the same command again.",
+        )
 
 
 def _fetch_all(run: Run, wanted: Sequence[LockedFile]) -> list[Outcome]:
@@ -79,7 +95,8 @@ def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
         files.update({file.identity: file for file in build_inputs(assignment)})
     files.update({file.identity: file for _, file in _published(run, progress)})
     for group in pending_groups(run.plan, progress.nodes):
-        files.update({file.identity: file for file in group.dependencies or ()})
+        if group.nodes:  # the dependencies of named targets are fetched when they are exported
+            files.update({file.identity: file for file in group.dependencies or ()})
     return list(files.values())
 
 
@@ -99,7 +116,10 @@ def _store_published(run: Run, progress: Progress) -> Progress:
             wheels[key] = _failed_result(wheel, error)
             continue
         path = progress.files[file.identity]
-        stored = run.tools.wheels.add(path, wheel, built_on="published", seconds=0.0)
+        context = BuildContext(plan_digest=run.plan.digest)
+        stored = run.tools.wheels.add(
+            path, wheel, built_on="published", seconds=0.0, context=context
+        )
         stored_wheels[key] = stored
         wheels[key] = reused(wheel, stored)
     return replace(progress, stored_wheels=stored_wheels, wheels=wheels)
@@ -109,6 +129,7 @@ def build_inputs(assignment: BuildAssignment) -> Iterator[LockedFile]:
     """Yield the locked files that a build needs."""
     yield source_of(assignment.wheel)
     yield from assignment.wheel.build_dependencies
+    yield from assignment.wheel.toolkit_wheels
 
 
 def _fetch_one(run: Run, file: LockedFile, check_cancelled: Callable[[], None]) -> Outcome:

@@ -46,6 +46,8 @@ class BuildAssignment:
 
 def initial_results(plan: Plan, facts: Mapping[str, Facts]) -> dict[str, NodeResult]:
     """Return the results of nodes that need no work or cannot be worked on."""
+    if plan.targets:  # nodes only build, so a node has no result of its own
+        return {}
     results = {name: result for name in plan.nodes if (result := result_from_plan(plan, name))}
     for group in plan.groups:
         for name in group.nodes:
@@ -102,8 +104,17 @@ def pending_nodes(group: PlannedGroup, results: Collection[str]) -> tuple[str, .
 
 
 def pending_groups(plan: Plan, results: Collection[str]) -> Iterator[PlannedGroup]:
-    """Return the groups with pending nodes."""
-    return (group for group in plan.groups if pending_nodes(group, results))
+    """Return the groups with pending nodes, and the groups of named targets, which have no nodes:
+    only their wheels are built."""
+    return (
+        group
+        for group in plan.groups
+        if pending_nodes(group, results) or (plan.targets and not _is_blocked(group))
+    )
+
+
+def _is_blocked(group: PlannedGroup) -> bool:
+    return any(wheel.action == "blocked" for wheel in group.wheels)
 
 
 def pending_wheels(
@@ -134,6 +145,7 @@ class BuildPlace:
     source: str
     source_sha256: str
     requirements: tuple[Requirement, ...]
+    toolkit_wheels: tuple[Requirement, ...] = ()
     dest: str = ""
 
 
@@ -153,7 +165,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "gcc": wheel.build_gccs.get(place.node or "", ""),
             "pins": pins_of(plan, wheel),
             "bundle": wheel.libraries == "bundle",
-            "jobs": wheel.jobs,
+            "jobs": wheel.build_jobs.get(place.node or "", wheel.jobs),
             "timeout": wheel.timeout_seconds,
             # The CUDA toolkit is not a distribution package; the check stage has looked for it.
             "libraries": [name for name in wheel.requires.libraries if name != "cuda"],
@@ -161,6 +173,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "source": place.source,
             "source_sha256": place.source_sha256,
             "requirements": place.requirements,
+            "toolkit_wheels": place.toolkit_wheels,
             "python": place.python,
             "cache": place.cache,
             "dest": place.dest,
@@ -210,14 +223,18 @@ def choose_builder(
     planned = sorted(builder_candidates(wheel), key=lambda name: name != running_on)
     problems: dict[str, str] = {}
     for name in planned:
-        problem = _why_not_builder(name, facts.get(name), wheel.target.libc)
+        # The space that a running build needs is partly used by it.
+        needed = 0 if name == running_on else wheel.requires.disk_gb
+        problem = _why_not_builder(name, facts.get(name), wheel.target.libc, needed)
         if problem is None:
             return name
         problems[name] = problem
     return NoBuilder("No planned builder is available: " + "; ".join(problems.values()) + ".")
 
 
-def _why_not_builder(name: str, facts: Facts | None, libc: TargetLibc) -> str | None:
+def _why_not_builder(
+    name: str, facts: Facts | None, libc: TargetLibc, needed_gb: float
+) -> str | None:
     if facts is None or facts.state != "ok":
         return f"{name} is unreachable"
     if facts.libc is None or facts.libc.family != libc.family:
@@ -226,6 +243,11 @@ def _why_not_builder(name: str, facts: Facts | None, libc: TargetLibc) -> str | 
         return (
             f"{name} has {libc.family} {facts.libc.version},"
             f" newer than the group's oldest, {libc.floor}"
+        )
+    if facts.disk_gb is not None and facts.disk_gb < needed_gb:
+        return (
+            f"{name} has {facts.disk_gb:g} GB free in its build folder, and the build needs"
+            f" {needed_gb:g} GB"
         )
     return None
 

@@ -25,6 +25,7 @@ from fleetbuild.apply.write_manifests import emit
 from fleetbuild.errors import FleetbuildError, Interrupted
 from fleetbuild.models import Result, WheelResult
 from fleetbuild.state.run_lock import hold_run_lock
+from fleetbuild.text import fold
 
 Stage = Callable[[Run, Progress], Progress]
 
@@ -67,6 +68,11 @@ def _skipped(run: Run, assignment: BuildAssignment) -> WheelResult:
     )
 
 
+def _drained(run: Run) -> str:
+    names = run.journal.left_drained()
+    return f" rollout.after has not run for {fold(names)}." if names else ""
+
+
 # Each stage gets the progress that the stage before it returned. A stage with nothing to do does
 # nothing, so running an interrupted apply again resumes it.
 STAGES = (check, fetch, build_and_audit, rollout, emit)
@@ -87,7 +93,7 @@ def carry_out(run: Run, stages: Sequence[Stage] = STAGES) -> Result:
             run.journal.note("run ended", error="interrupted")
             raise Interrupted(
                 "Interrupted. Every node serves either its previous release or the new one; running"
-                " builds continue on their nodes.",
+                f" builds continue on their nodes.{_drained(run)}",
                 "Run the same apply again; it continues from here.",
             ) from None
         result = progress.result(run)

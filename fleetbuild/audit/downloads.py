@@ -9,6 +9,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -39,6 +40,21 @@ def audit_download(
         return (f"it is not a wheel: {error}",)
     more = [f"and {len(problems) - _ENOUGH} more problems"] if len(problems) > _ENOUGH else []
     return (*problems[:_ENOUGH], *more)
+
+
+@cache
+def installed_size(wheel: Path) -> int:
+    """Return the bytes of a wheel's unpacked files and of the bytecode that pip compiles.
+
+    Wheels of a store never change, so each is read once.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as file:
+            members = file.infolist()
+    except BROKEN:
+        return 0  # its audit says so
+    compiled = (each.file_size for each in members if each.filename.endswith(".py"))
+    return sum(each.file_size for each in members) + sum(compiled)
 
 
 def shared_files(paths: Iterable[Path]) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ from fleetbuild.cli.commands import (
     facts,
     init,
     plan,
+    provenance,
+    revoke,
     rollback,
     status,
     store,
@@ -28,10 +30,10 @@ from fleetbuild.cli.familiar import Command
 
 app = typer.Typer(
     name="fleetbuild",
-    help="Point it at an Ansible inventory, and every machine gets the one wheel built for "
-    "its silicon.",
-    epilog="Exit codes: 0 done; 1 unexpected; 2 bad use or configuration; 3 nodes unreachable; "
-    "4 blocked; 5 build, 6 install, 7 verification failed; 8 locked; 9 stale plan; "
+    help="Build one Python wheel for each kind of machine in an Ansible inventory, install it "
+    "there and verify it.",
+    epilog="Exit codes: 0 done; 1 unexpected error; 2 bad use or configuration; 3 nodes "
+    "unreachable; 4 blocked; 5 build, 6 install, 7 verification failed; 8 locked; 9 stale plan; "
     "130 interrupted.",
     no_args_is_help=True,
     rich_markup_mode=None,  # rich would double the time of --help
@@ -50,6 +52,8 @@ for command in (
     explain.explain,
     audit.audit,
     emit.emit,
+    provenance.provenance,
+    revoke.revoke,
 ):
     app.command(cls=Command)(command)
 app.add_typer(store.app, name="store")

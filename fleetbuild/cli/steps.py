@@ -121,12 +121,15 @@ def plan(
     facts: Mapping[str, Facts],
     *,
     packages: Sequence[str] | None,
+    targets: Sequence[str] | None = None,
     captures: Path | None = None,
 ) -> tuple[Plan, float]:
     """Return the plan for these facts, and the seconds that it took to make."""
     began = time.monotonic()
     with waiting(run.out, "Resolving and planning") as fleet.on_event:
-        made = fleet.plan(tuple(packages or ()), facts=facts, captures=captures)
+        made = fleet.plan(
+            tuple(packages or ()), targets=tuple(targets or ()), facts=facts, captures=captures
+        )
     return made, time.monotonic() - began
 
 

@@ -137,12 +137,22 @@ class BuildSpec(Frozen):
     cuda: Annotated[
         str,
         Parameter(
-            "The CUDA toolkit to build with, such as 13.0. It must be on the node. Empty for a"
-            " build without CUDA.",
+            "The CUDA toolkit to build with, such as 13.0. It must be on the node, or come as"
+            " O(toolkit_wheels). Empty for a build without CUDA.",
             module=True,
             identifies="",
         ),
     ] = ""
+    toolkit_wheels: Annotated[
+        tuple[Requirement, ...],
+        Parameter(
+            "NVIDIA's wheels that make up the CUDA toolkit. They are unpacked beside the build's"
+            " environment. Without them, the toolkit must be on the node.",
+            module=True,
+            passed="build_wheel_toolkit_files",
+            identifies=" | map(attribute='sha256') | list",
+        ),
+    ] = ()
     gcc: Annotated[
         str,
         Parameter(
@@ -212,7 +222,13 @@ class BuildSpec(Frozen):
         """The options of the module `fleetbuild.core.build`, if the inputs are in its folder."""
         given = self.model_dump(mode="json", include=set(parameters(BuildSpec, module=True)))
         files = [{"file": _name(one.path), "sha256": one.sha256} for one in self.requirements]
-        return {**given, "source": _name(self.source), "requirements": files}
+        toolkit = [{"file": _name(one.path), "sha256": one.sha256} for one in self.toolkit_wheels]
+        return {
+            **given,
+            "source": _name(self.source),
+            "requirements": files,
+            "toolkit_wheels": toolkit,
+        }
 
 
 class BuildRole(BuildSpec):
@@ -222,7 +238,7 @@ class BuildRole(BuildSpec):
 
 
 class ReleaseSpec(Frozen):
-    """The root and name of a release on a node: an entry of `fleetbuild_rollbacks`."""
+    """The root and name of a release on a node."""
 
     path: Annotated[
         str,
@@ -235,6 +251,32 @@ class ReleaseSpec(Frozen):
             " releases and wheels are reserved."
         ),
     ] = "default"
+
+
+_REVOKED = Parameter(
+    "For a rollback: revoked wheels, by sha256 or as name==version. It passes over releases that"
+    " hold one.",
+    module=True,
+)
+
+
+class ChangedRelease(ReleaseSpec):
+    """A release that is changed on a node, and who changes it."""
+
+    controller: Annotated[
+        str,
+        Parameter(
+            "Who changes the node, for messages to others. While a run changes the releases of a"
+            " node, runs of other controllers are refused there.",
+            module=True,
+        ),
+    ] = ""
+
+
+class RollbackSpec(ChangedRelease):
+    """The release to leave on a node: an entry of `fleetbuild_rollbacks`."""
+
+    revoked: Annotated[tuple[str, ...], _REVOKED] = ()
 
 
 class VerifySpec(ReleaseSpec):
@@ -266,8 +308,21 @@ class VerifySpec(ReleaseSpec):
     ] = True
 
 
-class ReleaseContents(ReleaseSpec):
+class ReleaseContents(ChangedRelease):
     """The parts of a release."""
+
+    plan: Annotated[
+        str,
+        Parameter("The plan that the release comes from, for messages.", module=True),
+    ] = ""
+    space: Annotated[
+        int,
+        Parameter(
+            "Bytes that the release needs while it is made: copied wheels, their unpacked files"
+            " and the environment. With less on the disk, nothing is copied.",
+            module=True,
+        ),
+    ] = 0
 
     release_id: Annotated[
         str,
@@ -331,6 +386,7 @@ class InstallRole(ReleaseContents):
     """The variables of the role install_wheel."""
 
     activate: Annotated[bool, Parameter("Switch to the release at the end.")] = True
+    revoked: Annotated[tuple[str, ...], _REVOKED] = ()
 
 
 def parameters(spec: type[Frozen], *, module: bool = False) -> dict[str, Parameter]:

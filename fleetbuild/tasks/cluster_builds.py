@@ -23,6 +23,7 @@ from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.role_parameters import Requirement
 from fleetbuild.store import Store
+from fleetbuild.store.statement import BuildContext
 
 
 class BuildInputs(Frozen):
@@ -133,8 +134,12 @@ def _loose(plan: Plan, wanted: Iterable[PlannedWheel], path: Path, store: Store)
     version = rest.partition("-")[0]
     for wheel in wanted:
         same = canonicalize_name(name) == canonicalize_name(wheel.package)
-        if same and version == wheel.wheel_version and not audit_findings(path, plan, wheel):
-            return _stored(wheel, path, BuildInputs(), store)
+        if (
+            same
+            and version == wheel.wheel_version
+            and not audit_findings(path, plan, wheel, store.revocations)
+        ):
+            return _stored(plan, wheel, path, BuildInputs(), store)
     return _unwanted(plan, path)
 
 
@@ -231,18 +236,21 @@ def _add_wheel(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> W
             fix="Copy the folder again.",
             **wheel_identity(wheel),
         )
-    if problems := audit_findings(files[0], plan, wheel):
+    if problems := audit_findings(files[0], plan, wheel, store.revocations):
         return WheelResult(
             state="refused",
             reason="; ".join(problems),
             fix="Look in the Job's log for compiler flags that the package adds on its own.",
             **wheel_identity(wheel),
         )
-    return _stored(wheel, files[0], _build_inputs(folder), store)
+    return _stored(plan, wheel, files[0], _build_inputs(folder), store)
 
 
-def _stored(wheel: PlannedWheel, path: Path, inputs: BuildInputs, store: Store) -> WheelResult:
-    stored = store.add(path, wheel, built_on=inputs.node, seconds=inputs.seconds)
+def _stored(
+    plan: Plan, wheel: PlannedWheel, path: Path, inputs: BuildInputs, store: Store
+) -> WheelResult:
+    context = BuildContext(plan_digest=plan.digest)
+    stored = store.add(path, wheel, built_on=inputs.node, seconds=inputs.seconds, context=context)
     return WheelResult(
         state="built",
         built_on=inputs.node or None,

@@ -18,6 +18,8 @@ from fleetbuild.models import Config, Inventory, LockedFile, Plan, PlannedGroup,
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
+from fleetbuild.store.sign import signer_of
+from fleetbuild.store.statement import BuildContext
 from fleetbuild.text import count, fold
 
 _CONNECTIONS = 8
@@ -44,7 +46,8 @@ def fetch_releases(plan: Plan, store: Store) -> Fetched:
     pairs = list(zip(wanted.values(), outcomes, strict=True))
     for wheel in _published(plan, store):
         if wheel.published and (path := store.path_of(wheel.published)).is_file():
-            store.add(path, wheel, built_on="published", seconds=0)
+            context = BuildContext(plan_digest=plan.digest)
+            store.add(path, wheel, built_on="published", seconds=0, context=context)
     return Fetched(
         files=tuple(file for file, problem in pairs if problem is None),
         problems=tuple(problem for _, problem in pairs if problem is not None),
@@ -82,13 +85,17 @@ def refuse_lacking(plan: Plan, store: Store, written: Sequence[Path]) -> None:
 def open_store(plan: Plan, state: StateDir, config: Config) -> Store:
     """Return the store of a state directory, with the indexes and logins of fleetbuild.yml."""
     folder = base_folder(config, Inventory(source=plan.inventory, nodes=()))
-    return Store(state.store, settings_of(config, folder))
+    return Store(state.store, settings_of(config, folder), signer_of(config, folder))
 
 
 def lacking(plan: Plan, store: Store) -> dict[str, str]:
     """Return a sentence for each group whose release is incomplete in the store, by group."""
     found = {}
+    revoked = store.revocations.in_plan(plan)
     for group in filter(has_wheels, plan.groups):
+        if why := revoked.get(group.name):
+            found[group.name] = f"{group.name}: {why.rstrip('.')}."
+            continue
         files = [file.file for file in group.dependencies or () if not _there(store, file)]
         built = [f"{w.package} {w.wheel_version}" for w in group.wheels if not store.find(w)]
         if files or built or not group.release_id:
@@ -98,6 +105,8 @@ def lacking(plan: Plan, store: Store) -> dict[str, str]:
 
 def way_on(plan: Plan, store: Store) -> str:
     """Return the commands that complete the store."""
+    if store.revocations.in_plan(plan):
+        return f"Plan again with: fleetbuild plan {plan.inventory}; then fleetbuild apply"
     unbuilt = any(
         not wheel.published and not store.find(wheel)
         for group in filter(has_wheels, plan.groups)

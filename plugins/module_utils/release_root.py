@@ -39,7 +39,8 @@ class Root:
 
     def check(self, *more):
         """Refuse folders in which another user could replace files or links."""
-        for path in (self.path, self.releases, os.path.join(self.path, ".lock"), *more):
+        own = [os.path.join(self.path, name) for name in (".lock", ".lease")]
+        for path in (self.path, self.releases, *own, *more):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(path)
                 link = stat.S_ISLNK(found.st_mode)
@@ -126,19 +127,21 @@ class Root:
         remove(here)
         release_files.persist_names(self.releases)
 
-    def outdated(self, keep):
+    def outdated(self, keep, leased=""):
         """Return the releases to remove: all but the last `keep` that served or were created.
 
-        The current release stays, and the release that a rollback would return to.
+        The current release stays, the release that a rollback would return to, and the `leased`
+        release, which a run installs or verifies.
         """
         there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
-        aside = [name for name in there if name.startswith(ASIDE) and name != self.serving()]
+        busy = (self.serving(), ASIDE + leased)
+        aside = [name for name in there if name.startswith(ASIDE) and name not in busy]
         there = [name for name in there if not name.startswith(ASIDE)]
         there.sort(key=lambda name: os.stat(self[name]).st_mtime)
         served = self.history()
         order = [name for name in there if name not in served] + served
         order = [name for name in order if name != self.serving()] + [self.serving()]
-        stays = {self.serving(), *self.verified_before()[-1:]}
+        stays = {self.serving(), leased, *self.verified_before()[-1:]}
         return aside + [name for name in order[: -max(keep, 1)] if name not in stays]
 
     def verified_before(self):

@@ -70,9 +70,18 @@ options:
     default: []
   cuda:
     description: The CUDA toolkit to build with, such as 13.0. It
-      must be on the node. Empty for a build without CUDA.
+      must be on the node, or come as O(toolkit_wheels). Empty for
+      a build without CUDA.
     type: str
     default: ''
+  toolkit_wheels:
+    description: NVIDIA's wheels that make up the CUDA toolkit.
+      They are unpacked beside the build's environment. Without
+      them, the toolkit must be on the node. Each has C(file) and
+      C(sha256).
+    type: list
+    elements: dict
+    default: []
   gcc:
     description: The major version of the gcc to build with, such
       as 11. It must be on the node, as C(gcc), gcc-11 or GCC Toolset
@@ -230,6 +239,7 @@ def main():
             "files": {"type": "dict", "default": {}},
             "patches": {"type": "list", "elements": "dict", "default": []},
             "cuda": {"type": "str", "default": ""},
+            "toolkit_wheels": {"type": "list", "elements": "dict", "default": []},
             "gcc": {"type": "str", "default": ""},
             "pins": {"type": "list", "elements": "str", "default": []},
             "bundle": {"type": "bool", "default": False},

@@ -14,16 +14,41 @@ options:
   state:
     description:
       - C(query) returns the state of the release and of the current one, and changes nothing.
+      - C(begun) takes the lease of the folder, so that no other controller changes it meanwhile.
+        It fails if the disk does not have enough space for the release.
       - C(present) creates the release beside the current one.
       - C(active) switches to the release and removes old ones.
       - C(previous) switches back to the verified release that served before.
-    choices: [query, present, active, previous]
+      - C(ended) ends the lease of a run that failed. C(active) and C(previous) end it themselves.
+    choices: [query, begun, present, active, previous, ended]
     default: query
     type: str
+  counter:
+    description:
+      - What C(begun) returned. A step is refused if another run has taken over the lease since.
+        0 for a run without a lease; it is refused while the run of another controller has one.
+    type: int
+    default: 0
   root: {description: The folder that holds the releases of one name., type: path, required: true}
   release_id: {description: The release's id., type: str, default: ""}
   staging: {description: "The folder that the wheels were copied to, by hash.", type: path}
   # generated: documentation, by make docs
+  controller:
+    description: Who changes the node, for messages to others. While
+      a run changes the releases of a node, runs of other controllers
+      are refused there.
+    type: str
+    default: ''
+  plan:
+    description: The plan that the release comes from, for messages.
+    type: str
+    default: ''
+  space:
+    description: 'Bytes that the release needs while it is made:
+      copied wheels, their unpacked files and the environment. With
+      less on the disk, nothing is copied.'
+    type: int
+    default: 0
   keep:
     description: How many releases stay on the node. The current
       and the previous release always stay, and so does a release
@@ -51,6 +76,12 @@ options:
     description: The content of manifest.json in the release.
     type: dict
     default: {}
+  revoked:
+    description: 'For a rollback: revoked wheels, by sha256 or as
+      name==version. It passes over releases that hold one.'
+    type: list
+    elements: str
+    default: []
   # end of documentation
 author: The fleetbuild authors (!UNKNOWN)
 """
@@ -87,6 +118,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+counter:
+  description: The counter of the lease.
+  returned: state is begun
+  type: int
+took_over:
+  description: From which dead run the lease was taken, as a sentence. Usually empty.
+  returned: state is begun
+  type: str
 root:
   description: The folder of the releases.
   returned: state is query
@@ -151,6 +190,7 @@ import tempfile
 import time
 
 from ..module_utils import release_files
+from ..module_utils.release_lease import Lease
 from ..module_utils.release_root import ASIDE, Problem, Root, remove
 from ..module_utils.releases_in_use import find_uses
 from ansible.module_utils.basic import AnsibleModule
@@ -233,12 +273,49 @@ def wanted(manifest):
     }
 
 
+def begin(root, params, check):
+    """Take the lease, and refuse a disk on which the release does not fit."""
+    lease = Lease(root.path)
+    lease.refuse_other(params["controller"])  # at once, although that run may hold the lock
+    if check:
+        return {"changed": False, "counter": 0, "took_over": ""}
+    with locked(root):
+        refuse_small_disk(root, params["space"])
+        counter, took_over = lease.take(params["controller"], params["plan"], params["release_id"])
+    return {"changed": True, "counter": counter, "took_over": took_over}
+
+
+def refuse_small_disk(root, needed):
+    """Raise if the disk has less free space than a release needs."""
+    disk = os.statvfs(root.releases)
+    free = disk.f_bavail * disk.f_frsize
+    if free < needed:
+        raise Problem(
+            f"The disk of {root.path} has {free / 1e6:.0f} MB free, and the release needs"
+            f" {needed / 1e6:.0f} MB.",
+            f"Free space there (df -h {root.path}) or set another install path; then run again.",
+        )
+
+
+def changing(root, params, stack):
+    """Hold the lock of the releases and check that the lease is still this run's."""
+    lease = Lease(root.path)
+    if not params["counter"]:
+        lease.refuse_other(params["controller"])
+    stack.enter_context(locked(root))
+    if params["counter"]:
+        lease.renew(params["counter"])
+    else:
+        lease.refuse_other(params["controller"])
+    return lease
+
+
 def make(root, params, check):
     """Create the release unless it is complete; return whether something changed."""
     release_id, manifest = params["release_id"], params["manifest"]
     with contextlib.ExitStack() as stack:
         if not check:
-            stack.enter_context(locked(root))
+            lease = changing(root, params, stack)
         there = root.manifest(release_id)
         if there is not None and not root.damage(release_id, True):
             if wanted(there) == wanted(manifest):
@@ -258,6 +335,8 @@ def make(root, params, check):
                 root.put_aside(release_id)
             assemble(root[release_id], params)
             remove_staged(params)
+            if params["counter"]:
+                lease.renew(params["counter"])  # the verification begins
     return True
 
 
@@ -363,12 +442,18 @@ def activate(root, params, check):
     if check:
         return {"changed": switched, "previous": previous, "pruned": [], "kept": []}
     pruned, kept = [], []
-    if switched or root.outdated(params["keep"]):
-        with locked(root):
+    if switched or params["counter"] or root.outdated(params["keep"]):
+        with contextlib.ExitStack() as stack:
+            lease = changing(root, params, stack)
+            if root.manifest(release_id) is None:  # removed while this run waited for the lock
+                raise Problem(f"Release {release_id} was removed meanwhile.", "Run again.")
             if switched:
                 served = [line for line in root.history() if line != release_id]
                 root.switch(release_id, [*served, release_id])
-            pruned, kept = remove_unused(root, root.outdated(params["keep"]), params["in_use"])
+            outdated = root.outdated(params["keep"], lease.leased())
+            pruned, kept = remove_unused(root, outdated, params["in_use"])
+            if params["counter"]:
+                lease.end(params["counter"])
     changed = switched or bool(pruned)
     return {"changed": changed, "previous": previous, "pruned": pruned, "kept": kept}
 
@@ -386,47 +471,90 @@ def remove_unused(root, outdated, in_use):
     return pruned, kept
 
 
-def go_back(root, check):
+def go_back(root, params, check):
     """Switch to the verified release that served before."""
+    with contextlib.ExitStack() as stack:
+        if not check:
+            lease = changing(root, params, stack)
+            # A run that lost this lease, although it lives, must not switch afterwards.
+            counter, _ = lease.take(params["controller"], "", root.serving())
+            stack.callback(lease.end, counter)
+        return switch_back(root, check, params["revoked"])
+
+
+def switch_back(root, check, revoked):
+    """Switch to the last release of the history that works and holds no revoked wheel."""
     served = root.history()
     now = root.serving()
     while served and served[-1] == now:
         served.pop()
-    while served and not works(root, served[-1]):
+    while served and not works(root, served[-1], revoked):
         served.pop()
     if not served:
+        also = ", and without a revoked wheel" if revoked else ""
         raise Problem(
-            f"{root.releases} has no earlier release that is verified and undamaged.",
+            f"{root.releases} has no earlier release that is verified and undamaged{also}.",
             "Apply a plan with the versions that you want.",
         )
     if not check:
-        with locked(root):
-            root.switch(served[-1], served)
+        root.switch(served[-1], served)
     return {"changed": True, "release_id": served[-1], "previous": now}
 
 
-def works(root, release_id):
-    """Return whether the release was verified and its files have not changed in size and time."""
-    verified = (root.manifest(release_id) or {}).get("verified")
-    return bool(verified) and not root.damage(release_id, False)
+def works(root, release_id, revoked):
+    """Return whether the release was verified, holds no revoked wheel, and its files have not
+    changed in size and time."""
+    manifest = root.manifest(release_id) or {}
+    if not manifest.get("verified") or names_of(manifest).intersection(revoked):
+        return False
+    return not root.damage(release_id, False)
+
+
+def names_of(manifest):
+    """Return the hashes of a release's wheels, and their versions as name==version."""
+    wheels = manifest.get("wheels", [])
+    texts = ["{}=={}".format(wheel.get("package"), wheel.get("version")) for wheel in wheels]
+    found = {str(wheel.get("sha256")) for wheel in wheels}
+    for text in texts + manifest.get("dependencies", []):
+        name, version = str(text).partition("==")[::2]
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        found.update((f"{name}=={version}", "{}=={}".format(name, version.partition("+")[0])))
+    return found
+
+
+def end_lease(root, params, check):
+    """End the lease of a run that failed."""
+    if params["counter"] and not check:
+        with locked(root):
+            Lease(root.path).end(params["counter"])
+    return bool(params["counter"])
 
 
 def main():
     module = AnsibleModule(
         argument_spec={
-            "state": {"choices": ["query", "present", "active", "previous"], "default": "query"},
+            "state": {
+                "choices": ["query", "begun", "present", "active", "previous", "ended"],
+                "default": "query",
+            },
+            "counter": {"type": "int", "default": 0},
             "root": {"type": "path", "required": True},
             "release_id": {"type": "str", "default": ""},
             "staging": {"type": "path"},
             # generated: arguments, by make docs
+            "controller": {"type": "str", "default": ""},
+            "plan": {"type": "str", "default": ""},
+            "space": {"type": "int", "default": 0},
             "keep": {"type": "int", "default": 2},
             "in_use": {"type": "dict", "default": {}},
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "manifest": {"type": "dict", "default": {}},
+            "revoked": {"type": "list", "elements": "str", "default": []},
             # end of arguments
         },
         required_if=[
+            ("state", "begun", ("release_id",)),
             ("state", "present", ("release_id", "staging", "python")),
             ("state", "active", ("release_id",)),
         ],
@@ -442,11 +570,15 @@ def main():
         root.check(*used, *filter(None, [params["staging"]]))
         if params["state"] == "query":
             module.exit_json(changed=False, **look(root, params))
+        if params["state"] == "begun":
+            module.exit_json(**begin(root, params, check))
+        if params["state"] == "ended":
+            module.exit_json(changed=end_lease(root, params, check))
         if params["state"] == "present":
             module.exit_json(changed=make(root, params, check))
         if params["state"] == "active":
             module.exit_json(**activate(root, params, check))
-        module.exit_json(**go_back(root, check))
+        module.exit_json(**go_back(root, params, check))
     except Problem as problem:
         module.fail_json(msg=str(problem), fix=problem.fix)
     except OSError as error:

@@ -20,3 +20,7 @@ def plugin(name: str) -> ModuleType:
             sys.modules[package] = ModuleType(package)
             sys.modules[package].__path__ = [str(CHECKOUT)]
     return importlib.import_module(f"{_COLLECTION}.plugins.{name}")
+
+
+# The parameters of the module `release` for a run without a lease.
+ALONE = {"controller": "", "counter": 0, "plan": "", "space": 0}

@@ -87,7 +87,7 @@ def states(result: Result) -> dict[str, str]:
     return {node.node: node.state for node in result.nodes}
 
 
-def test_a_builder_that_falls_silent_stops_its_group_alone(fleet: Fleet) -> None:
+def test_a_builder_that_stops_answering_stops_only_its_group(fleet: Fleet) -> None:
     plan = fleet.plan("default")
     builder = str(plan.groups[0].wheels[0].built_on)
 
@@ -104,7 +104,9 @@ def test_a_builder_that_falls_silent_stops_its_group_alone(fleet: Fleet) -> None
     assert fleet.apply(plan).exit_code == 0
 
 
-def test_a_canary_whose_link_is_cut_before_it_verifies_holds_up_nobody(fleet: Fleet) -> None:
+def test_a_canary_that_is_lost_before_verification_does_not_delay_other_groups(
+    fleet: Fleet,
+) -> None:
     plan = fleet.plan("link")
     canary = plan.groups[0].nodes[0]
 

@@ -118,7 +118,7 @@ MANIFEST = json.dumps({"release": "default", "id": "r1", "group": "cpu-avx-cp311
 
 @settings(max_examples=EXAMPLES)
 @given(st.data())
-def test_captures(data: st.DataObject) -> None:
+def test_damaged_captures_are_read_as_facts(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(SECTIONS)), min_size=1, max_size=4))
     capture = {name: texts[0] for name, texts in SECTIONS.items()}
     capture |= {name: data.draw(damaged_text(SECTIONS[name])) for name in names}
@@ -128,14 +128,14 @@ def test_captures(data: st.DataObject) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(damaged_text([FRAMED]))
-def test_the_frames_of_a_probe(text: str) -> None:
+def test_damaged_probe_output_is_split(text: str) -> None:
     with bounded():
         split(text, "n0nce")
 
 
 @settings(max_examples=EXAMPLES)
 @given(damaged_text([f"{MANIFEST}\n", f"{MANIFEST}\n{MANIFEST}\n"]))
-def test_manifests(text: str) -> None:
+def test_damaged_manifests_are_read_as_facts(text: str) -> None:
     with bounded():
         facts_of({"uname": "Linux 6.1.0 x86_64\n", "release": text})
 
@@ -145,7 +145,7 @@ PLAN = dump_plan(with_digest(six_nodes()))
 
 @settings(max_examples=EXAMPLES)
 @given(damaged_text([PLAN]))
-def test_plans(text: str) -> None:
+def test_damaged_plans_are_read_or_refused(text: str) -> None:
     with bounded():
         read_plan(text)
 
@@ -173,7 +173,9 @@ ANY = st.recursive(
 
 @settings(max_examples=EXAMPLES)
 @given(st.lists(st.floats(0, 0.999), min_size=1, max_size=7), ANY)
-def test_plans_with_a_right_digest_and_wrong_values(place: list[float], new: object) -> None:
+def test_plans_with_a_valid_digest_and_wrong_values_are_refused(
+    place: list[float], new: object
+) -> None:
     """An attacker can compute the digest too."""
     data = anywhere(json.loads(PLAN), place, new)
     if isinstance(data, dict) and "digest" in data:
@@ -202,7 +204,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
-def test_the_wheel_reader(
+def test_damaged_wheels_are_audited(
     seeds: list[bytes], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "demo-1.0-py3-none-any.whl"
@@ -234,14 +236,14 @@ KUBECONFIG = yaml.safe_dump({
 
 @settings(max_examples=EXAMPLES)
 @given(damaged_text([KUBECONFIG]))
-def test_kubeconfigs(text: str) -> None:
+def test_damaged_kubeconfigs_are_read_or_refused(text: str) -> None:
     with bounded():
         parse_kubeconfig(text, "config")
 
 
 @settings(max_examples=EXAMPLES)
 @given(damaged_text([OWN, f"{OWN}---\n{OWN}"]))
-def test_workloads(text: str) -> None:
+def test_damaged_workloads_are_changed_or_refused(text: str) -> None:
     plan = six_nodes()
     with bounded():
         for index in workloads("web.yaml", text):
@@ -265,7 +267,7 @@ PKG_INFO = "Metadata-Version: 2.2\nName: x\nVersion: 1\nRequires-Dist: d>=1\n"
 
 @settings(max_examples=EXAMPLES)
 @given(damaged_text([PYPROJECT]), damaged_text([PKG_INFO]))
-def test_the_metadata_of_a_source(pyproject: str, pkg_info: str) -> None:
+def test_damaged_source_metadata_is_read_or_refused(pyproject: str, pkg_info: str) -> None:
     with bounded():
         read_texts({"pyproject.toml": pyproject, "PKG-INFO": pkg_info}, "x")
 
@@ -281,7 +283,7 @@ def test_the_metadata_of_a_source(pyproject: str, pkg_info: str) -> None:
     ],
     ids=["depth", "aliases", "laughs", "dashes", "escapes"],
 )
-def test_yaml_that_grows_does_not_take_longer_than_it_is_long(make: Callable[[int], str]) -> None:
+def test_yaml_is_read_in_linear_time(make: Callable[[int], str]) -> None:
     for n in (1_000, 2_000, 4_000):
         with bounded():
             parse_kubeconfig(make(n), "config")

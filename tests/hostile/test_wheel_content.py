@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.audit import audit_wheel, check_wheel
-from fleetbuild.audit.downloads import audit_download, shared_files
+from fleetbuild.audit.downloads import audit_download, installed_size, shared_files
 from fleetbuild.cli import app
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
@@ -71,7 +71,7 @@ def test_a_file_that_takes_over_a_release_is_named(tmp_path, file):
      "demo-1.0.data/scripts/demo", "demo-1.0.data/scripts/pip-demo", "_demo.so",
      "demo-1.0.data/data/lib/libmkl.so", "demo-1.0.data/headers/demo.h"],
 )  # fmt: skip
-def test_what_honest_wheels_hold_is_allowed(tmp_path, file):
+def test_files_of_ordinary_wheels_are_allowed(tmp_path, file):
     wheel = make_wheel(tmp_path, files={"demo/__init__.py": b"", file: b""})
     assert audit_wheel(wheel).problems == ()
 
@@ -115,7 +115,7 @@ def test_a_recipe_limits_names_and_allows_files(tmp_path):
     assert check_wheel(wheel, **about, allowed=["demo.pth"]) == ()
 
 
-def test_the_command_names_what_is_not_allowed_and_exits_7(tmp_path):
+def test_the_command_names_forbidden_files_and_exits_7(tmp_path):
     wheel = make_wheel(tmp_path, files={"sitecustomize.py": b""})
     for more in ([], ["--json"]):
         ended = CliRunner().invoke(app, ["audit", str(wheel), *more])
@@ -171,7 +171,7 @@ def two(tmp_path, one, other, **more):
     ]
 
 
-def test_no_file_of_a_release_belongs_to_two_wheels(tmp_path):
+def test_two_wheels_of_a_release_may_not_share_a_file(tmp_path):
     same = {"ns/__init__.py": b""}
     assert shared_files(two(tmp_path, same, same)) == ()
     other = {"ns/__init__.py": b"print('two')"}
@@ -218,3 +218,15 @@ def test_a_dependency_is_audited_once_and_remembered(tmp_path, monkeypatch):
 def test_a_dependency_that_is_another_package_is_refused(tmp_path):
     wheel = make_wheel(tmp_path, "other")
     assert "not dep 1.0" in audit_download(wheel, "dep", "1.0")[0]
+
+
+def test_a_wheels_size_is_that_of_its_unpacked_and_compiled_files(tmp_path):
+    path = tmp_path / "demo.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("demo/core.so", bytes(1 << 20))
+        file.writestr("demo/__init__.py", "#" * 1000)
+    assert installed_size(path) == (1 << 20) + 2 * 1000
+    assert path.stat().st_size < 5000
+    broken = tmp_path / "broken.whl"
+    broken.write_bytes(b"PK")
+    assert installed_size(broken) == 0

@@ -42,6 +42,7 @@ class Eligibility(Frozen):
     features: tuple[str, ...] = ()  # usable CPU features: all, or the features of fleetbuild_isa
     sms: tuple[str, ...] = ()  # SMs to build GPU code for; empty if no package has GPU code
     python: Python | None = None
+    stand_in: bool = False  # stands for a named target: not a machine, so it cannot build
 
 
 def assess_nodes(
@@ -114,6 +115,7 @@ def _assess(node: Node, facts: Facts, packages: Sequence[Package], config: Confi
         features=features,
         sms=sms,
         python=python,
+        stand_in=node.stand_in,
     )
 
 

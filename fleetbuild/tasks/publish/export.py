@@ -17,21 +17,37 @@ from fleetbuild.store import IndexFile, Store, write_index
 
 def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
     """Write an index for each group whose release is complete in the store."""
-    whole = release_files(plan, store)
     return tuple(
-        write_index(folder / group.name, [held.file for held in _held(group, store)], copy=True)
-        for group in plan.groups
-        if whole.get(group.name)
+        write_index(folder / group, files, copy=True)
+        for group, files in release_index_files(plan, store).items()
     )
 
 
+def release_index_files(plan: Plan, store: Store) -> dict[str, tuple[IndexFile, ...]]:
+    """Return the files for the index of each group whose release is complete in the store."""
+    whole = release_files(plan, store)
+    return {
+        group.name: tuple(held.file for held in _held(group, store))
+        for group in plan.groups
+        if whole.get(group.name)
+    }
+
+
 def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
-    """Return the files of each group's release, for groups whose files are all in the store."""
-    releases = {group.name: tuple(_held(group, store)) for group in plan.groups}
+    """Return the files of each group's release, if all are in the store.
+
+    A group that needs a revoked wheel has no release.
+    """
+    revoked = store.revocations.in_plan(plan)
+    releases = {
+        group.name: () if group.name in revoked else tuple(_held(group, store))
+        for group in plan.groups
+    }
     return {
         group.name: tuple(_wheels(releases[group.name]))
         for group in plan.groups
-        if len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
+        if group.name not in revoked
+        and len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
     }
 
 

@@ -23,6 +23,7 @@ from .wheel_inputs import (
     filled,
     find_toolkit,
     lay_files,
+    lay_toolkit,
 )
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -69,7 +70,7 @@ class Build(Folder):
             lay_files(self.params["files"], self.dir)
             self.make_source()
             python = self.make_venv(log, deadline)
-            environment = self.environment(python)
+            environment = self.environment(python, self.toolkit(log, python, deadline))
             make_wrappers(self.at("bin"), environment, self.params)
             wheel = self.compile(log, python, environment, deadline)
             if self.params["bundle"]:
@@ -80,7 +81,7 @@ class Build(Folder):
             os.unlink(wheel)
         with open(stamped + ".sha256", "w", encoding="ascii") as file:
             file.write(f"{sha256(stamped)}  {os.path.basename(stamped)}\n")
-        for name in ("in", "src", "files", "venv", "bin", "home", "tmp", "bundled"):
+        for name in ("in", "src", "files", "venv", "cuda", "bin", "home", "tmp", "bundled"):
             shutil.rmtree(self.at(name), ignore_errors=True)  # large, and done with
         return stamped
 
@@ -107,7 +108,8 @@ class Build(Folder):
 
     def check_inputs(self):
         """Check the hash of every copied file."""
-        wanted = [(item["file"], item["sha256"]) for item in self.params["requirements"]]
+        wheels = self.params["requirements"] + self.params["toolkit_wheels"]
+        wanted = [(item["file"], item["sha256"]) for item in wheels]
         if self.params["source_sha256"]:
             wanted.append((self.params["source"], self.params["source_sha256"]))
         for name, expected in wanted:
@@ -157,7 +159,22 @@ class Build(Folder):
                 )
         return python
 
-    def environment(self, python):
+    def toolkit(self, log, python, deadline):
+        """Return the folder of the CUDA toolkit, made of wheels or found; None without CUDA."""
+        if not self.params["cuda"]:
+            return None
+        if not self.params["toolkit_wheels"]:
+            return find_toolkit(self.params["cuda"], self.params["environment"].get("PATH", PATH))
+        target = self.at("cuda")
+        shutil.rmtree(target, ignore_errors=True)
+        files = [self.at("in", item["file"]) for item in self.params["toolkit_wheels"]]
+        unpack = [*pip(python), "install", "--no-index", "--no-deps", "--no-cache-dir"]
+        plain = {"PATH": PATH, "HOME": self.at("home"), "LANG": "C.UTF-8"}
+        if self.call(log, [*unpack, "--target", target, *files], plain, deadline) != 0:
+            raise BuildFailed("The wheels of the CUDA toolkit cannot be unpacked.", "See the log.")
+        return lay_toolkit(self.params["cuda"], target)
+
+    def environment(self, python, cuda_home=None):
         """Return the build's whole environment: nothing is inherited."""
         os.makedirs(self.at("tmp"), exist_ok=True)
         given = filled(self.params["environment"], self.dir)
@@ -169,10 +186,9 @@ class Build(Folder):
             "VIRTUAL_ENV": self.at("venv"),
         }
         search = [given.get("PATH", PATH)]
-        if self.params["cuda"]:
-            home = find_toolkit(self.params["cuda"], search[0])
-            search.insert(0, os.path.join(home, "bin"))
-            environment.update(CUDA_HOME=home, CUDACXX=os.path.join(home, "bin", "nvcc"))
+        if cuda_home:
+            search.insert(0, os.path.join(cuda_home, "bin"))
+            environment.update(CUDA_HOME=cuda_home, CUDACXX=os.path.join(cuda_home, "bin", "nvcc"))
         environment.update(given)
         environment["PATH"] = ":".join([self.at("bin"), os.path.dirname(python), *search])
         cache_dir = self.params["cache_dir"]

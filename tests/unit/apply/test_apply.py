@@ -1,13 +1,23 @@
 """A whole apply, on nodes that do as the test says."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetbuild.apply.stages import carry_out
-from fleetbuild.errors import BlockedError, Interrupted, LockedError, StalePlanError
-from fleetbuild.models import Event, Plan, PlannedNode, Requires, Result
+from fleetbuild.errors import BlockedError, InstallError, Interrupted, LockedError, StalePlanError
+from fleetbuild.models import (
+    Event,
+    Installs,
+    Plan,
+    PlannedNode,
+    PlannedTarget,
+    Requires,
+    Result,
+)
+from fleetbuild.report.result import next_command, result_lines
 from tests.factories.fleets import facts, locked
 from tests.factories.runs import FakeFleet, FakeStore, group, plan, wheel
 
@@ -83,7 +93,7 @@ def test_a_lost_manifest_is_written_again(fleet: FakeFleet, tmp_path: Path) -> N
     assert Path(first.manifests[0]).exists()
 
 
-def test_manifests_of_groups_that_are_gone_go_once_all_is_right(
+def test_manifests_of_removed_groups_are_deleted_after_a_successful_apply(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     gone = Path(apply(fleet, tmp_path).manifests[0])
@@ -98,7 +108,7 @@ def test_manifests_of_groups_that_are_gone_go_once_all_is_right(
     assert (tmp_path / "state" / "manifests" / "mine.yml").exists()
 
 
-def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path)
     build = fleet.extravars[0]["fleetbuild_builds"]["avx-1"][0]
     key = wheel("avx").artifact_key
@@ -143,7 +153,9 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
     assert (install["imports"], install["checks"]) == (["hnswlib"], ["import hnswlib"])
 
 
-def test_a_wheel_whose_recipe_names_no_imports_is_asked(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_modules_to_import_come_from_the_wheel_if_the_recipe_names_none(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
     silent = group("avx", ["avx-1"], wheels=(wheel("avx", import_names=()),))
     apply(fleet, tmp_path, plan(silent))
     assert fleet.extravars[1]["fleetbuild_installs"]["avx-1"]["imports"] == ["hnswlib"]
@@ -161,7 +173,8 @@ def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) 
 def test_a_failed_build_stops_its_group_alone(
     fleet: FakeFleet, tmp_path: Path, trouble: str
 ) -> None:
-    fleet.trouble["build.yml", "avx-1"] = trouble
+    for name in ("avx-1", "avx-2"):  # the fallback too
+        fleet.trouble["build.yml", name] = trouble
     result = apply(fleet, tmp_path)
     assert states(result) == {
         "avx-1": "build_failed",
@@ -177,7 +190,7 @@ def test_a_failed_build_stops_its_group_alone(
 
 
 @pytest.mark.parametrize("trouble", ["changed", "vanished"])
-def test_a_wheel_that_is_not_what_the_node_says_is_refused(
+def test_a_wheel_whose_hash_differs_from_the_nodes_answer_is_refused(
     fleet: FakeFleet, tmp_path: Path, trouble: str
 ) -> None:
     fleet.trouble["build.yml", "avx-1"] = trouble
@@ -188,7 +201,7 @@ def test_a_wheel_that_is_not_what_the_node_says_is_refused(
     assert wheel("avx").artifact_key not in fleet.store.shelf
 
 
-def test_a_wheel_whose_code_is_not_its_targets_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_with_code_beyond_its_target_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.findings["0.8.0+cpu.avx"] = ["It holds vfmadd213ps, which is avx2."]
     result = apply(fleet, tmp_path)
     assert result.exit_code == 7
@@ -225,7 +238,7 @@ def test_a_canary_that_fails_holds_the_rest_of_its_group_back(
         ("unreachable", "unreachable", 3),
     ],
 )
-def test_a_failed_install_is_told_from_a_lost_node(
+def test_a_failed_install_and_a_lost_node_have_different_results(
     fleet: FakeFleet, tmp_path: Path, trouble: str, state: str, code: int
 ) -> None:
     fleet.trouble["install.yml", "avx-2"] = trouble
@@ -236,9 +249,7 @@ def test_a_failed_install_is_told_from_a_lost_node(
     assert all(node.reason and node.fix for node in result.nodes if node.state == state)
 
 
-def test_a_stage_in_which_something_failed_does_not_end_well(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_stage_with_a_failure_ends_as_failed(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-1"] = "install"
     told: list[Event] = []
     carry_out(fleet.run(PLAN, tmp_path / "state", told))
@@ -299,6 +310,43 @@ def test_a_fallback_with_a_newer_libc_does_not_build(fleet: FakeFleet, tmp_path:
         result.wheels[0].reason
     )
     assert result.exit_code == 5
+
+
+def test_a_builder_without_space_in_its_build_folder_does_not_build(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.facts["avx-1"] = facts("avx", disk_gb=0.4)
+    assert apply(fleet, tmp_path).wheels[0].built_on == "avx-2"
+    fleet.store.shelf.clear()
+    fleet.facts["avx-1"] = fleet.facts["avx-2"] = facts("avx", disk_gb=0.4)
+    result = apply(fleet, tmp_path)
+    assert states(result)["avx-2"] == "build_failed"
+    reason = "avx-1 has 0.4 GB free in its build folder, and the build needs 1 GB"
+    assert reason in str(result.wheels[0].reason)
+    assert "free space there" in str(result.wheels[0].fix)
+
+
+def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    large = locked("numpy").model_copy(update={"size": 1 << 60})
+    with pytest.raises(InstallError, match=r"has \d+ MB free, and the files .* need \d+ MB") as no:
+        apply(fleet, tmp_path, plan(AVX.model_copy(update={"dependencies": (large,)})))
+    assert "store gc" in no.value.fix
+    assert fleet.store.fetched == fleet.calls == []
+
+
+def test_a_node_is_told_who_changes_it_and_how_much_space_is_needed(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    apply(fleet, tmp_path)
+    (first, *others) = [
+        one for given in fleet.extravars for one in given.get("fleetbuild_installs", {}).values()
+    ]
+    assert re.fullmatch(rf"\w+@\S+:{tmp_path}/state \([0-9a-f]{{8}}\)", first["controller"])
+    assert {other["controller"] for other in others} == {first["controller"]}
+    assert first["plan"] == PLAN.digest[:16]
+    assert first["space"] > 40_000_000
 
 
 def test_a_build_left_running_is_resumed_on_its_node(fleet: FakeFleet, tmp_path: Path) -> None:
@@ -475,7 +523,9 @@ UPPER = wheel(
 LEVELS = plan(group("avx", ["avx-1", "avx-2"], wheels=(UPPER, BASE), release_id="2" * 16))
 
 
-def test_a_wheel_waits_for_what_it_is_built_against(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_waits_for_the_wheels_that_it_is_built_against(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
     result = apply(fleet, tmp_path, LEVELS)
     assert [name for name, _ in fleet.calls] == ["build.yml"] * 2 + ["install.yml"] * 2
     first, second = (vars_["fleetbuild_builds"]["avx-1"] for vars_ in fleet.extravars[:2])
@@ -492,7 +542,7 @@ def test_a_wheel_waits_for_what_it_is_built_against(fleet: FakeFleet, tmp_path: 
     assert [each.state for each in result.wheels] == ["built", "built"]
 
 
-def test_what_is_in_the_store_can_be_built_against(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_can_be_built_against_a_stored_wheel(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path, plan(group("avx", ["avx-1", "avx-2"])))
     fleet.calls.clear()
     result = apply(fleet, tmp_path, LEVELS)
@@ -528,3 +578,42 @@ def test_nothing_is_built_against_a_wheel_that_was_refused(
         "hnswlib": "refused",
         "vision": "failed",
     }
+
+
+def targets_plan(**changes: Any) -> Plan:
+    """A plan for two named targets, which have no nodes; avx-1 and avx2-1 build."""
+    alone = {"nodes": (), "installs": Installs()}
+    groups = [each.model_copy(update={**alone, **changes}) for each in (AVX, AVX2)]
+    builders = {
+        name: PlannedNode(state="skipped", reason="only builds") for name in ("avx-1", "avx2-1")
+    }
+    targets = {each.name: PlannedTarget(state="ok", group=each.name) for each in groups}
+    return plan(*groups, nodes=builders, targets=targets)
+
+
+def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    told: list[Event] = []
+    made = targets_plan()
+    result = carry_out(fleet.run(made, tmp_path / "state", told))
+    assert fleet.calls == [("build.yml", ["avx-1", "avx2-1"])]
+    assert [wheel.state for wheel in result.wheels] == ["built", "built"]
+    assert len(fleet.store.shelf) == 2
+    assert (result.nodes, result.manifests, result.exit_code) == ((), (), 0)
+    assert sorted(fleet.store.fetched) == ["hnswlib", "setuptools"]  # no dependency of a release
+    assert "2 wheels built. nothing installed." in result_lines(result)[-1]
+    assert next_command(made, result, Path(".fleetbuild")) == "Next: fleetbuild store export DIR"
+    again = carry_out(fleet.run(made, tmp_path / "state", told))
+    assert len(fleet.calls) == 1
+    assert [wheel.state for wheel in again.wheels] == ["reused", "reused"]
+    assert "nothing to build or install." in result_lines(again)[-1]
+
+
+def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.facts["avx-1"] = fleet.facts["avx-1"].model_copy(update=lost())
+    fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update=lost())
+    result = apply(fleet, tmp_path, targets_plan())
+    assert [wheel.state for wheel in result.wheels] == ["failed", "built"]
+    assert "avx-1 is unreachable" in str(result.wheels[0].reason)
+    assert result.exit_code == 5

@@ -147,7 +147,7 @@ def test_the_frames_are_found_in_linear_time(unit: str) -> None:
         "account ",
     ],
 )
-def test_the_last_words_are_read_in_linear_time(unit: str) -> None:
+def test_the_end_of_an_error_output_is_read_in_linear_time(unit: str) -> None:
     login = Login(host="n")
 
     def work(size: int) -> Callable[[], object]:
@@ -158,7 +158,7 @@ def test_the_last_words_are_read_in_linear_time(unit: str) -> None:
     assert seconds(work(LARGEST_COMPLAINT)) < 0.5
 
 
-def test_the_last_words_come_after_a_banner() -> None:
+def test_an_error_after_a_long_banner_is_found() -> None:
     said = b"host key " * 5000 + b"\nPermission denied (publickey)."
     problem = ssh_problem(said, Login(host="n"))
     assert problem is not None

@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from fleetbuild.models import Config
-from tests.factories.role_modules import ROLES
+from tests.factories.role_modules import ALONE, ROLES
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def make(root: Any, name: str, age: int, *, verified: bool = True) -> None:
 
 def activate(release: ModuleType, root: Any, name: str, keep: int = 9) -> dict[str, Any]:
     found: dict[str, Any] = release.activate(
-        root, {"release_id": name, "keep": keep, "in_use": {}}, False
+        root, {**ALONE, "release_id": name, "keep": keep, "in_use": {}}, False
     )
     return found
 
@@ -50,16 +50,40 @@ def test_the_symlink_is_relative_and_replaced(release: ModuleType, root: Any) ->
     assert not os.path.lexists(root.current + ".new")
 
 
-def test_going_back_goes_further_each_time(release: ModuleType, root: Any) -> None:
+def test_going_back_passes_over_releases_with_revoked_wheels(
+    release: ModuleType, root: Any
+) -> None:
+    wheels = {
+        "a": {"package": "x", "version": "1+cpu.avx", "sha256": "0" * 64},
+        "b": {"package": "X.y", "version": "2+cpu.avx", "sha256": "1" * 64},
+        "c": {"package": "x", "version": "3+cpu.avx", "sha256": "2" * 64},
+    }
+    for age, (name, wheel) in enumerate(wheels.items()):
+        make(root, name, age)
+        known = {"id": name, "verified": True, "wheels": [wheel], "dependencies": ["n_p==1"]}
+        Path(root[name], "manifest.json").write_text(json.dumps(known))
+        activate(release, root, name)
+    assert release.switch_back(root, True, [])["release_id"] == "b"
+    for revoked in ("1" * 64, "x-y==2", "x-y==2+cpu.avx"):
+        assert release.switch_back(root, True, [revoked])["release_id"] == "a"
+    with pytest.raises(release.Problem, match="without a revoked wheel"):
+        release.switch_back(root, True, ["n-p==1"])
+
+
+def test_each_rollback_goes_one_release_further(release: ModuleType, root: Any) -> None:
     for age, name in enumerate("abc"):
         make(root, name, age, verified=name != "b")
         activate(release, root, name)
-    assert release.go_back(root, True)["release_id"] == "a"  # b was never verified
+    assert release.go_back(root, ALONE, True)["release_id"] == "a"  # b was never verified
     assert root.serving() == "c"
-    assert release.go_back(root, False) == {"changed": True, "release_id": "a", "previous": "c"}
+    assert release.go_back(root, ALONE, False) == {
+        "changed": True,
+        "release_id": "a",
+        "previous": "c",
+    }
     assert root.serving() == "a"
     with pytest.raises(release.Problem, match="no earlier release that is verified and undamaged"):
-        release.go_back(root, False)
+        release.go_back(root, ALONE, False)
 
 
 def test_the_current_release_is_never_removed(release: ModuleType, root: Any) -> None:
@@ -75,7 +99,7 @@ def test_the_current_release_is_never_removed(release: ModuleType, root: Any) ->
     assert sorted(os.listdir(root.releases)) == ["a", "b"]
 
 
-def test_a_half_made_release_is_none(release: ModuleType, root: Any) -> None:
+def test_an_incomplete_release_is_not_activated(release: ModuleType, root: Any) -> None:
     make(root, "a", 1)
     os.unlink(Path(root["a"], "bin", "python"))
     assert root.manifest("a") is None
@@ -83,7 +107,7 @@ def test_a_half_made_release_is_none(release: ModuleType, root: Any) -> None:
         activate(release, root, "a")
 
 
-def test_other_wheels_under_the_id_that_serves_are_refused(release: ModuleType, root: Any) -> None:
+def test_other_wheels_under_the_current_id_are_refused(release: ModuleType, root: Any) -> None:
     make(root, "a", 1)
     activate(release, root, "a")
     params = {"release_id": "a", "manifest": {"wheels": [{"sha256": "1"}]}}
@@ -106,7 +130,7 @@ def test_other_wheels_under_the_id_that_serves_are_refused(release: ModuleType, 
         ("../tools", False),
     ],
 )
-def test_a_release_has_no_name_that_its_folder_has_already(name: str, free: bool) -> None:
+def test_a_reserved_release_name_is_refused(name: str, free: bool) -> None:
     role = yaml.safe_load((ROLES / "install_wheel/vars/main.yml").read_text())
     assert bool(re.match(role["install_wheel_free_name"], name)) == free
     try:
@@ -117,7 +141,7 @@ def test_a_release_has_no_name_that_its_folder_has_already(name: str, free: bool
         assert free
 
 
-def test_a_step_that_does_not_end_is_ended_and_told(
+def test_a_step_that_hangs_is_ended_with_an_error(
     release: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "PATIENCE", 0.2)
@@ -131,7 +155,7 @@ def test_a_step_that_does_not_end_is_ended_and_told(
         release.run(["/bin/sh", "-c", "echo so; echo ERROR: that does not fit; exit 1"], "?")
 
 
-def test_a_lock_that_nobody_gives_back_is_told(
+def test_a_lock_that_stays_held_is_an_error(
     release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "PATIENCE", 0.2)

@@ -72,7 +72,7 @@ class Fleet:
         )
 
 
-def test_verifies_what_serves(tmp_path: Path) -> None:
+def test_verify_checks_the_serving_release(tmp_path: Path) -> None:
     fleet = Fleet(
         tmp_path,
         good={"ok": True, "release_id": "r1"},
@@ -128,7 +128,7 @@ def test_a_missing_release_fails_verification(tmp_path: Path) -> None:
 
 def test_rollback_switches_to_the_previous_release(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, a={"ok": True, "release_id": "r0"}, b={"ok": False})
-    result = fleet.run(rollback_task("/opt/fleetbuild", "default"))
+    result = fleet.run(rollback_task("/opt/fleetbuild", "default", "me"))
     assert [(node.state, node.release_id) for node in result.nodes] == [
         ("rolled_back", "r0"),
         ("install_failed", "r1"),

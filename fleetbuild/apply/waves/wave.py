@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_severe, role_result_of
 from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell_waiting
 from fleetbuild.ansible.steps import step_of
-from fleetbuild.apply.context import Progress, Run, results_by_node
+from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import key_of
+from fleetbuild.apply.waves.hooks import around_switch, has_hooks
+from fleetbuild.audit.downloads import installed_size
 from fleetbuild.models import (
     LockedFile,
     Manifest,
@@ -33,6 +36,8 @@ from fleetbuild.text import count
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
+_ENVIRONMENT = 40_000_000  # bytes of an empty virtual environment with pip, compiled
+
 
 def wave(
     run: Run, progress: Progress, group: PlannedGroup, names: Sequence[str], who: str
@@ -42,54 +47,92 @@ def wave(
     names = [name for name in names if name not in progress.nodes]
     if not names:
         return progress
-    replies: dict[str, RoleResult] = {}
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
+    specs = {
+        name: install_spec(run, progress, group, name, pods.get(name, {})).model_dump(
+            mode="json", exclude_unset=True
+        )
+        for name in names
+    }
     run.state.mark_changing(names)
     details = {"group": group.name, "nodes": tuple(names)}
     with run.stage("install", count(len(names), who), **details) as outcome:
-        hosts = run.tools.playbook(
-            "install.yml",
-            limit=sorted(names),
-            extravars={
-                "fleetbuild_installs": {
-                    name: install_spec(run, progress, group, name, pods.get(name, {})).model_dump(
-                        mode="json", exclude_unset=True
-                    )
-                    for name in names
-                }
-            },
-            on_event=_listener(run, group, replies),
-        )
-        results = [
-            _result(group, name, replies.get(name), hosts.get(name), _serving(run, progress, name))
-            for name in names
-        ]
-        outcome.nodes = tuple(result.node for result in results if result.state == "installed")
+        work = _Install(run, progress, group, specs)
+        results = work.with_hooks(names) if has_hooks(run) else work.install(names)
+        outcome.nodes = tuple(name for name in names if results[name].state == "installed")
         outcome.failures = len(results) - len(outcome.nodes)
-    for result in results:
+    for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)
-        if result.state != "installed":
-            _tell_failure(run, result, hosts.get(result.node))
-    progress = replace(progress, nodes={**progress.nodes, **results_by_node(results)}, changed=True)
+        if result.state != "installed" or result.hook_failed:
+            _tell_failure(run, result, work.hosts.get(result.node))
+    progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
     return publish_labels(
         run, progress, {name: manifest(run, progress, group, name) for name in names}
     )
+
+
+class _Install:
+    """Runs playbooks/install.yml on nodes of one group, at once or with hooks around the switch."""
+
+    def __init__(
+        self, run: Run, progress: Progress, group: PlannedGroup, specs: Mapping[str, dict[str, Any]]
+    ) -> None:
+        self.hosts: dict[str, HostRun] = {}  # how the last playbook ended on each node
+        self._run, self._progress, self._group, self._specs = run, progress, group, specs
+
+    def with_hooks(self, names: Sequence[str]) -> dict[str, NodeResult]:
+        """Install and verify, then switch between `rollout.before` and `rollout.after`."""
+        replies = self._play(names, switch=False)
+        ready = [name for name in names if _is_verified(replies.get(name), self.hosts.get(name))]
+        switched = around_switch(
+            self._run, self._group, ready, lambda some: self.install(some, verify=False)
+        )
+        failed = {name: self._result(name, replies) for name in names if name not in ready}
+        return {name: (switched | failed)[name] for name in names}
+
+    def install(self, names: Sequence[str], **steps: bool) -> dict[str, NodeResult]:
+        """Install, verify and switch; `verify=False` leaves out the verification."""
+        replies = self._play(names, **steps) if names else {}
+        return {name: self._result(name, replies) for name in names}
+
+    def _play(self, names: Sequence[str], **steps: bool) -> dict[str, RoleResult]:
+        replies: dict[str, RoleResult] = {}
+        self.hosts |= self._run.tools.playbook(
+            "install.yml",
+            limit=sorted(names),
+            extravars={"fleetbuild_installs": {name: self._specs[name] | steps for name in names}},
+            on_event=_listener(self._run, self._group, replies),
+        )
+        return replies
+
+    def _result(self, name: str, replies: Mapping[str, RoleResult]) -> NodeResult:
+        before = _serving(self._run, self._progress, name)
+        return _result(self._group, name, replies.get(name), self.hosts.get(name), before)
+
+
+def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:
+    ended_well = host is not None and host.state == "ok"
+    return reply is not None and reply.of == "verify" and reply.ok and ended_well
 
 
 def install_spec(
     run: Run, progress: Progress, group: PlannedGroup, name: str, in_use: Mapping[str, str]
 ) -> InstallSpec:
     """Return what the install role gets for a node. `in_use` is the releases to keep, and why."""
+    wheels = (
+        *(_built(progress, wheel) for wheel in group.wheels),
+        *(_fetched(progress, file) for file in group.dependencies or ()),
+    )
     return InstallSpec(
+        controller=run.state.controller(),
+        plan=run.plan.digest[:16],
+        space=_ENVIRONMENT + sum(_space(Path(wheel.path)) for wheel in wheels),
         path=run.plan.install_path,
         release=run.plan.release,
         release_id=str(group.release_id),
         python=str(run.plan.nodes[name].python),
-        wheels=(
-            *(_built(progress, wheel) for wheel in group.wheels),
-            *(_fetched(progress, file) for file in group.dependencies or ()),
-        ),
+        wheels=wheels,
         manifest=manifest(run, progress, group, name).model_dump(mode="json"),
         keep=run.plan.keep,
         in_use=dict(in_use),
@@ -98,6 +141,12 @@ def install_spec(
         features=tuple(group.target.features),
         files=False,  # the install has just written and recorded them
     )
+
+
+def _space(wheel: Path) -> int:
+    """Return the bytes that a wheel needs on a node: the copied file and its unpacked files."""
+    copied = wheel.stat().st_size if wheel.is_file() else 0
+    return copied + installed_size(wheel)
 
 
 def _built(progress: Progress, wheel: PlannedWheel) -> InstalledWheel:
@@ -146,6 +195,8 @@ def _listener(
             if reply.of == "install" and reply.active:
                 _tell_served(run, group, event.host)
             return
+        if took_over := str(event.result.get("took_over") or "")[:600]:
+            run.tell("install", "warning", took_over, node=event.host, group=group.name)
         step = step_of(event.task)
         # The verify task itself succeeds even if the release fails, so that its report comes back.
         well = event.state in ("ok", "changed") and event.result.get("ok") is not False

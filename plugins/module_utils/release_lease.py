@@ -1,0 +1,124 @@
+"""The lease of a node's releases: one run at a time changes them, from the copy to the switch.
+
+The file `.lease` beside the releases holds a counter and, while a run changes them, its controller,
+plan and release. Each lease increments the counter. A step of a run whose lease another run has
+taken over finds another counter, and is refused. A lease lasts as long as the node's own monotonic
+clock says, within one boot, so no change of a wall clock ends or prolongs it.
+
+Standard library only, Python 3.6 or newer.
+"""
+
+import json
+import os
+import time
+
+from . import release_files
+from .release_root import Problem
+
+NAME = ".lease"
+SECONDS = (
+    1800  # each step renews it; only the copy of one file and the verification may last longer
+)
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_TEXTS = ("controller", "plan", "release_id", "boot")
+
+
+class Lease:
+    """The lease of the releases in a folder. Callers that change it hold the folder's lock."""
+
+    def __init__(self, folder, clock=time.monotonic):
+        self.path = os.path.join(folder, NAME)
+        self._clock = clock
+
+    def take(self, controller, plan, release_id):
+        """Take the lease; return its counter, and a sentence if it was taken from a dead run."""
+        self.refuse_other(controller)
+        before = self._read()
+        counter = before["counter"] + 1
+        self._write(counter, controller, plan, release_id)
+        if not before["release_id"] or before["controller"] == controller:
+            return counter, ""
+        return counter, f"Took over the expired lease of a run of {_who(before)}."
+
+    def refuse_other(self, controller):
+        """Raise if the run of another controller holds the lease now."""
+        found = self._read()
+        left = self._left(found)
+        if left > 0 and found["controller"] != controller:
+            raise Problem(
+                f"A run of {_who(found)} is changing these releases.",
+                f"Wait for that run, then run again. If it is dead, its lease ends in"
+                f" {int(left // 60) + 1} min, or at once with: rm {self.path}",
+            )
+
+    def renew(self, counter):
+        """Let the lease last from now on; raise if another run has taken it."""
+        found = self._own(counter)
+        self._write(counter, found["controller"], found["plan"], found["release_id"])
+
+    def end(self, counter):
+        """End the lease if it is still this one."""
+        if self._read()["counter"] == counter:
+            release_files.write(self.path, json.dumps({"counter": counter}) + "\n")
+
+    def check(self, counter):
+        """Raise if another run has taken the lease since."""
+        self._own(counter)
+
+    def leased(self):
+        """Return the release that a run installs or verifies now, or an empty string."""
+        found = self._read()
+        return found["release_id"] if self._left(found) > 0 else ""
+
+    def _own(self, counter):
+        found = self._read()
+        if found["counter"] != counter:
+            by = f", of {_who(found)}" if found["release_id"] else ""
+            raise Problem(
+                f"Another run{by} has changed these releases since this run began.",
+                "Plan again, and see what serves there now: fleetbuild plan INVENTORY",
+            )
+        return found
+
+    def _left(self, found):
+        """Return the seconds that a lease still lasts; 0 if no run holds it."""
+        left = found["until"] - self._clock()
+        return left if found["boot"] == _boot() and 0 < left <= SECONDS else 0
+
+    def _write(self, counter, controller, plan, release_id):
+        found = {
+            "counter": counter,
+            "controller": controller,
+            "plan": plan,
+            "release_id": release_id,
+            "boot": _boot(),
+            "until": self._clock() + SECONDS,
+        }
+        release_files.write(self.path, json.dumps(found, sort_keys=True) + "\n")
+
+    def _read(self):
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                found = json.load(file)
+        except (OSError, ValueError):
+            found = {}
+        found = found if isinstance(found, dict) else {}
+        clean = {name: str(found.get(name, ""))[:300] for name in _TEXTS}
+        counter, until = found.get("counter"), found.get("until")
+        clean["counter"] = counter if isinstance(counter, int) else 0
+        clean["until"] = until if isinstance(until, (int, float)) else 0
+        return clean
+
+
+def _who(found):
+    """Return a run's controller and plan for sentences."""
+    plan = f" (plan {found['plan']})" if found["plan"] else ""
+    return (found["controller"] or "Ansible") + plan
+
+
+def _boot():
+    try:
+        with open(_BOOT, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
