@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 
 from fleetbuild.apply.context import Progress, Run
-from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
 from fleetbuild.apply.waves.hooks import finish_hooks
 from fleetbuild.apply.waves.roll_back import roll_back
 from fleetbuild.apply.waves.wave import install_spec, wave
 from fleetbuild.audit.downloads import shared_files
 from fleetbuild.models import NodeResult, PlannedGroup
+from fleetbuild.parallel import one_by_one, run_in_parallel
 from fleetbuild.text import fold
 
 GROUPS_AT_ONCE = 8  # each has an ansible-playbook of its own, which takes 100 MB

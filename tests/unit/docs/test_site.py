@@ -63,3 +63,14 @@ def test_the_architecture_page_names_every_module_in_its_room() -> None:
 def test_every_folder_has_about_a_dozen_modules_at_most() -> None:
     crowded = {room: len(names) for room, names in modules_by_room().items() if len(names) > 14}
     assert crowded == {}
+
+
+def test_the_architecture_page_counts_the_modules_of_each_folder() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("Modules per folder:")[2].partition("\nHops:")[0]
+    counted = {
+        room: int(number) for room, number in re.findall(r"`([\w/]+)/` \| (\d+) \|\n", table)
+    }
+    rooms = {room.removeprefix("fleetbuild/"): names for room, names in modules_by_room().items()}
+    assert counted == {room: len(rooms[room]) for room in counted}
+    assert f"| largest folder | {max(map(len, rooms.values()))} |" in table

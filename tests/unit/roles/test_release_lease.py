@@ -97,6 +97,16 @@ def test_an_expired_lease_that_nobody_took_is_still_good(
     assert root.serving() == "a"
 
 
+def test_a_run_whose_lease_was_removed_by_hand_cannot_switch(
+    release: ModuleType, root: Any, begin: Callable[..., dict[str, Any]]
+) -> None:
+    lost = begin(HERS, "a")["counter"]
+    Path(root.path, ".lease").unlink()
+    assert begin(HIS, "b")["counter"] != lost
+    with pytest.raises(release.Problem, match=r"Another run, of bob@two.* has changed"):
+        release.activate(root, params(HERS, lost, "a"), False)
+
+
 def test_the_next_run_of_the_same_controller_goes_on_at_once(
     begin: Callable[..., dict[str, Any]],
 ) -> None:
