@@ -171,7 +171,9 @@ def test_groups_with_gpus_do_not_prevent_an_index_of_the_others():
     )  # fmt: skip
     ((members, says),) = made.items()
     assert members == ("cpu-armv8.2-cp311", "cpu-avx2-cp311")
-    assert says.endswith("Keep it off nodes of these groups, which have less: sm86-avx-cp311")
+    assert says.endswith(
+        "Do not run it on nodes of these groups, which lack required features: sm86-avx-cp311"
+    )
     both = indexed(cpu("avx2", AVX2, sms=("8.6",)), arm(sms=("8.6",)), arm())
     ((members, says),) = both.items()
     assert members == ("sm86-armv8.2-cp311", "sm86-avx2-cp311")

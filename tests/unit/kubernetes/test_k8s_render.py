@@ -68,7 +68,7 @@ def test_a_deployment_waits_for_the_verified_release():
     assert container["image"] == "docker.io/library/python:3.11-bookworm"
     assert container["args"] == ["hnswlib"]
     assert "tolerations" not in cpu
-    assert "glibc 2.36 and newer" in files["deployment-cpu-avx2-cp311.yaml"]
+    assert "glibc 2.36 or newer" in files["deployment-cpu-avx2-cp311.yaml"]
 
 
 def test_pods_of_a_gpu_group_request_a_gpu():
@@ -78,7 +78,7 @@ def test_pods_of_a_gpu_group_request_a_gpu():
     assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     assert pod["containers"][0]["image"] == "docker.io/library/python:3.12-alpine"
     assert pod["nodeSelector"]["kubernetes.io/arch"] == "arm64"
-    assert "musl 1.2.4 and newer" in text
+    assert "musl 1.2.4 or newer" in text
 
 
 def test_only_verified_nodes_get_release_labels():
