@@ -23,6 +23,7 @@ packages:                       # the packages of the release, pinned; one envir
 # package_index: {}             # packages that come only from one index: name -> index
 # exclude_newer: null           # ignore files that were uploaded later, such as 2026-01-31
 # allow_files: {}               # published wheels: name -> files to allow though the audit refuses
+# targets: []                   # plan wheels for these machines: sm89-avx2-cp311; nodes only build
 # mirrors: {}                   # other places for sources: prefix of an address -> replacement
 # cuda: null                    # pin a CUDA toolkit version
 # cuda_ptx: false               # true: add PTX of each group's newest SM, for newer GPUs
@@ -37,6 +38,7 @@ packages:                       # the packages of the release, pinned; one envir
 #   builders: representative    # or a host pattern: strong machines that build for others
 #   cache: ccache               # ccache | sccache | none
 #   isolation: preferred        # required | preferred | off: builds without network
+#   confirm: 1                  # 2: two nodes build each wheel, and both must give the same
 #   blas: null                  # mkl | openblas: for torch and numpy, in place of the recipe's
 #   image: null                 # for clusters without SSH: the image that builds run in
 #   libc: null                  # the image's C library, if its name does not show it: glibc 2.28
@@ -50,8 +52,11 @@ packages:                       # the packages of the release, pinned; one envir
 #   serial: "25%"               # nodes at a time; a list, such as [1, 5, "30%"], as in Ansible
 #   max_fail: "10%"             # if more nodes of a group fail, its rollout stops
 #   max_unreachable: "25%"      # the same for nodes that stop answering
-#   before: {command: 'kubectl cordon "$FLEETBUILD_KUBERNETES_NODE"', timeout: 60}   # or: playbook
-#   after: {command: 'kubectl uncordon "$FLEETBUILD_KUBERNETES_NODE"', timeout: 60}
+#   before: null                # {command: 'kubectl cordon "$FLEETBUILD_KUBERNETES_NODE"'}
+#   after: null                 # or {playbook: FILE}; runs once a node has switched
+
+# signing:
+#   key: null                   # an SSH key that signs the provenance of wheels
 
 # kubernetes:
 #   label_domain: fleetbuild.dev

@@ -1,6 +1,7 @@
 """`fleetbuild emit`: what is written where, and which options go together."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from typer.testing import Result
 import fleetbuild
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.store import Store
+from tests.factories.files import make_wheel
 from tests.factories.plans import make_plan
 
 Run = Callable[..., Result]
@@ -35,8 +37,7 @@ def planned(here: Path) -> Path:
 @pytest.fixture
 def stocked(planned: Path, tmp_path: Path) -> Path:
     """And with its wheel in the store."""
-    wheel = tmp_path / "hnswlib-0.8.0+cpu.avx2-cp311-cp311-linux_x86_64.whl"
-    wheel.write_bytes(b"a wheel")
+    wheel = make_wheel(tmp_path, "hnswlib", "0.8.0+cpu.avx2", "cp311-cp311-linux_x86_64")
     (group,) = make_plan().groups
     Store(planned / "store").add(wheel, group.wheels[0], built_on="a", seconds=1)
     return planned
@@ -68,8 +69,8 @@ def test_images_are_built_from_what_lies_beside_their_containerfile(
     files = written(run("emit", "containers", *PREFIX, "--json"), stocked)
     group = stocked / "manifests" / "containers" / "cpu-avx2-cp311"
     assert "containers/build.sh" in files
-    (wheel,) = (group / "files").iterdir()
-    assert wheel.read_bytes() == b"a wheel"
+    (wheel,) = (group / "files").glob("*.whl")
+    assert zipfile.is_zipfile(wheel)
     assert (group / "Containerfile").is_file()
     assert "hnswlib==0.8.0+cpu.avx2 --hash=sha256:" in (group / "requirements.txt").read_text()
 
@@ -95,8 +96,8 @@ def test_nix_and_flox_get_the_wheels_beside_their_files(
     names = written(run("emit", what, "--json"), stocked)
     folder = f"{what}/cpu-avx2-cp311"
     assert {f"{folder}/{name}" for name in files} <= {*names}
-    (wheel,) = (stocked / "manifests" / folder / "files").iterdir()
-    assert wheel.read_bytes() == b"a wheel"
+    (wheel,) = (stocked / "manifests" / folder / "files").glob("*.whl")
+    assert zipfile.is_zipfile(wheel)
     refused = run("emit", what, "--way", "image")
     assert (refused.exit_code, "does not go with" in refused.stderr) == (2, True)
 
