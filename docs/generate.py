@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 from generate_roles import stale as stale_blocks
@@ -46,9 +46,12 @@ def config_page() -> str:
 
 def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from _keys(kind, f"{prefix}{name}.")
+        kinds = (field.annotation, *get_args(field.annotation))
+        sections = [
+            each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)
+        ]
+        if field.annotation in sections:
+            yield from _keys(field.annotation, f"{prefix}{name}.")
             continue
         cells = (
             f"`{prefix}{name}`",
@@ -57,6 +60,8 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
             field.description or "",
         )
         yield "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+        for section in sections:
+            yield from _keys(section, f"{prefix}{name}.")
 
 
 def _values(field: FieldInfo) -> str:
@@ -65,11 +70,14 @@ def _values(field: FieldInfo) -> str:
     if text.startswith("Literal"):
         return ", ".join(f"`{value}`" for value in re.findall(r"'([^']*)'", text))
     words = {
+        "fleetbuild.models.config.Hook": "keys",
+        "tuple[int or str, ...]": "a list of them",
         "tuple[str, ...]": "list of strings",
         "str": "string",
         "int": "number",
         "None": "`null`",
     }
+    text = text.replace("tuple[int | str, ...]", "tuple[int or str, ...]")
     return " or ".join(words.get(word, word) for word in text.split(" | "))
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.models import Config, Inventory
+from fleetbuild.models.config import Hook
 from fleetbuild.text import is_nested_deeply
 
 FILE_NAME = "fleetbuild.yml"
@@ -48,6 +49,23 @@ def base_folder(config: Config, inventory: Inventory) -> Path:
     """Return the folder of fleetbuild.yml, else of the inventory: relative paths start there."""
     source = Path(inventory.source).absolute()
     return Path(config.folder or (source if source.is_dir() else source.parent))
+
+
+def with_absolute_playbooks(config: Config, folder: Path) -> Config:
+    """Return the configuration with absolute paths of its hooks' playbooks, which must exist."""
+    hooks = {}
+    for name in ("before", "after"):
+        hook: Hook | None = getattr(config.rollout, name)
+        if hook and hook.playbook:
+            path = (folder / hook.playbook).expanduser().absolute()
+            if not path.is_file():
+                raise ConfigError(
+                    f"rollout.{name} names the playbook {path}, which does not exist.",
+                    "Name a playbook, with a path that starts at the folder of fleetbuild.yml.",
+                )
+            hooks[name] = hook.model_copy(update={"playbook": str(path)})
+    rollout = config.rollout.model_copy(update=hooks)
+    return config.model_copy(update={"rollout": rollout})
 
 
 def parse_config(text: str, source: str = FILE_NAME) -> Config:
@@ -130,8 +148,9 @@ def _model_at(model: type[BaseModel], parents: list[str]) -> type[BaseModel]:
     for parent in parents:
         field = model.model_fields.get(parent)
         kind = field.annotation if field else None
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            model = kind
+        for each in (kind, *get_args(kind)):  # a section, or one that may be missing
+            if isinstance(each, type) and issubclass(each, BaseModel):
+                model = each
     return model
 
 

@@ -29,7 +29,13 @@ from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
 from fleetbuild.planner.facts import last_facts, stored_facts
-from fleetbuild.planner.plan_files import config_of, last_plan, read_plan, save_plan
+from fleetbuild.planner.plan_files import (
+    config_of,
+    keep_applied,
+    last_plan,
+    read_plan,
+    save_plan,
+)
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning.packages import named_packages
 from fleetbuild.state.directory import StateDir
@@ -42,16 +48,17 @@ from fleetbuild.tasks.emit import (
     Emission,
     EmittedFiles,
     What,
+    emit_login,
     read_workload,
-    write_files,
 )
 from fleetbuild.tasks.explain import Explanation, explain_name
-from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
-from fleetbuild.tasks.store_fetch import open_store
 from fleetbuild.tasks.verify import repair_damaged, verify_task
+from fleetbuild.tasks.wheels.fleet_store import FleetStore, export_plan
+from fleetbuild.tasks.wheels.revoke import Revoked, revoke
+from fleetbuild.tasks.wheels.store_fetch import open_store
 from fleetbuild.wiring import (
     FleetAccess,
     apply_tools,
@@ -171,13 +178,14 @@ class Fleet:
         self,
         packages: Sequence[str] = (),
         *,
+        targets: Sequence[str] = (),
         facts: Mapping[str, Facts] | None = None,
         captures: Path | str | None = None,
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
-        `packages` replace the packages of the configuration. `facts` come from an earlier `probe`
-        with the same `captures`; without them, the nodes are probed.
+        `packages` and `targets` replace the configuration's. With targets, nodes only build.
+        `facts` come from an earlier `probe` with the same `captures`; else the nodes are probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
         config = self.config
@@ -194,6 +202,7 @@ class Fleet:
             packages,
             state_dir=self._state.create().root,
             builders=named_builders(self.inventory, config, self._secrets),
+            targets=targets,
             facts_source=source,
             on_event=self.on_event,
         )
@@ -209,27 +218,30 @@ class Fleet:
         """Return the plan that was saved or applied last; None if no plan was saved yet."""
         return self._last or last_plan(self._state)
 
-    def apply(self, plan: Plan | None = None) -> Result:
+    def apply(self, plan: Plan | None = None, *, rollback_on_failure: bool = False) -> Result:
         """Carry out a plan: build, distribute, install, verify, label, write manifests.
 
         The plan, by default the last one, decides everything; only the logins of package indexes
         come from the configuration. The result lists nodes and groups that failed; the others are
         finished. A FleetbuildError means that nothing was changed: another run holds the run lock,
-        or the plan is stale or blocked.
+        or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back.
         """
         plan = plan or self._plan()
         plan.require_ssh()
-        result = self._carry_out(plan)
+        with keep_applied(plan, self._state):
+            result = self._carry_out(plan, rollback_on_failure=rollback_on_failure)
         self._last = plan
         return result
 
-    def _carry_out(self, plan: Plan, stages: Sequence[Stage] = STAGES) -> Result:
+    def _carry_out(
+        self, plan: Plan, stages: Sequence[Stage] = STAGES, *, rollback_on_failure: bool = False
+    ) -> Result:
         access = self._access(plan.install_path)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)
-            run = Run(plan, self.inventory, self._state, tools, journal, self.on_event)
-            return carry_out(run, stages)
+            given = (plan, self.inventory, self._state, tools, journal, self.on_event)
+            return carry_out(Run(*given, rollback_on_failure=rollback_on_failure), stages)
 
     def verify(self, *, repair: bool = False) -> Result:
         """Run the checks of each node's current release again.
@@ -240,7 +252,8 @@ class Fleet:
         config = self._installed(plan)
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
-        task = verify_task(config.install.path, config.release, checks)
+        revoked = Store(self._state.store).revocations
+        task = verify_task(config.install.path, config.release, checks, revoked)
         result = self._run_task(task, plan, config)
         if not repair:
             return result
@@ -248,12 +261,21 @@ class Fleet:
         return repair_damaged(result, plan, self._state, install)
 
     def rollback(self) -> Result:
-        """Switch each node back to its previous release."""
+        """Switch each node back to its previous release that holds no revoked wheel."""
         plan = self.last_plan()
         config = self._installed(plan)
+        revoked = (entry.what for entry in Store(self._state.store).revocations.entries)
         controller = self._state.create().controller()
-        task = rollback_task(config.install.path, config.release, controller)
+        task = rollback_task(config.install.path, config.release, controller, revoked)
         return self._run_task(task, plan, config)
+
+    def revoke(self, what: str, reason: str) -> Revoked:
+        """Recall a wheel by sha256, or all wheels of NAME==VERSION, from everywhere.
+
+        No plan, store, index, manifest or rollback uses them any more; the next plan and apply
+        replace them on the nodes. `store.take_back` undoes it.
+        """
+        return revoke(what, reason, self._state)
 
     def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
         """Return the release that serves on each node, and how it differs from the last apply's.
@@ -269,9 +291,11 @@ class Fleet:
         else:
             facts = self._access(config.install.path).probe(inventory.nodes, self.on_event)
             ages = dict.fromkeys(names, now())
-        last = self._state.last_result()
-        left = last.left_there(config.release) if last else {}
-        found = compare_releases(names, facts, release=config.release, left=left, probed=ages)
+        left = self._state.left_there(config.release)
+        revoked = Store(self._state.store).revocations
+        found = compare_releases(
+            names, facts, release=config.release, left=left, probed=ages, revoked=revoked
+        )
         if self._cluster is None and config.kubernetes.labels != "api":
             return found
         targets = label_targets(inventory, config, plan)
@@ -302,6 +326,9 @@ class Fleet:
         write the files to; for "containers", "nix" and "flox", locked dependencies are
         fetched, and the wheels are copied beside the files.
         """
+        if kind == "rbac" and not (plan or self.last_plan()):  # a plan may need this login
+            emitted = emit_login(self._configuration("."), delivery or Delivery())
+            return emitted.written(out)
         plan = plan or self._plan()
         store = Store(self._state.store)
         if kind in WITH_WHEELS:  # which fetches
@@ -314,13 +341,10 @@ class Fleet:
             store=store,
             workload=read_workload(Path(workload)) if workload is not None else None,
         )
-        emitted = emission.write(kind)
-        if out is None:
+        emitted = emission.write(kind).written(out)
+        if out is None or kind not in WITH_WHEELS:
             return emitted
-        paths = write_files(emitted.files, Path(out))
-        if kind in WITH_WHEELS:
-            paths += export_plan(plan, store, Path(out))
-        return replace(emitted, paths=paths)
+        return replace(emitted, paths=(*emitted.paths, *export_plan(plan, store, Path(out))))
 
     def label(
         self, *, plan: Plan | None = None, result: Result | None = None, force: bool = False

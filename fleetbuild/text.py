@@ -52,7 +52,7 @@ def fold(names: Iterable[str], limit: int | None = 300) -> str:
 
     Names beyond the limit are counted: "n[1-9] and 3 more".
     """
-    known = sorted(set(names), key=_natural)
+    known = sorted(set(names), key=natural_order)
     whole = _folded(known)
     if limit is None or len(whole) <= limit:
         return whole
@@ -60,7 +60,7 @@ def fold(names: Iterable[str], limit: int | None = 300) -> str:
     return f"{_folded(known[:shown])} and {len(known) - shown} more"
 
 
-def _natural(name: str) -> tuple[object, ...]:
+def natural_order(name: str) -> tuple[object, ...]:
     """Return a sort key that puts n9 before n10."""
     parts = _DIGITS.split(name)
     return tuple(

@@ -6,6 +6,7 @@ In: configuration, state directory, inventory. Out: `Tools` for `apply/` and `ta
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from fleetbuild.ansible import HostRun, Secrets, TaskEvent
 from fleetbuild.ansible.fleet_playbooks import AnsiblePlaybooks, interpreter_for_modules
+from fleetbuild.ansible.hook_commands import run_commands
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.context import Tools
 from fleetbuild.audit.import_names import import_names
@@ -38,12 +40,14 @@ from fleetbuild.models import (
     Result,
 )
 from fleetbuild.models.config import LabelsBy
+from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.planner.facts import probe_nodes
 from fleetbuild.planning import changes_since_plan
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
+from fleetbuild.store.provenance.sign import signer_of
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.publish.export import release_files
 from fleetbuild.tasks.verify import Checks
@@ -85,6 +89,29 @@ class FleetAccess:
                 self._interpreters[node.name] = interpreter
         return facts
 
+    def run_hook(self, call: HookCall) -> Mapping[str, HookFailure]:
+        """Run a hook for its nodes; return the failures by node."""
+        if call.hook.playbook is None:
+            return run_commands(call, self.state.root / "runs", self.stopping.is_set)
+        until = time.monotonic() + call.hook.timeout
+        try:
+            hosts = self._playbooks(lambda: self.stopping.is_set() or time.monotonic() > until)(
+                call.hook.playbook,
+                limit=list(call.nodes),
+                extravars={"fleetbuild_hook": call.model_dump(exclude={"hook"})},
+                on_event=lambda _: None,
+            )
+        except KeyboardInterrupt:
+            if self.stopping.is_set() or time.monotonic() <= until:
+                raise
+            late = HookFailure(reason=f"no end within {call.hook.timeout} s.")
+            return dict.fromkeys(call.nodes, late)
+        return {
+            name: HookFailure(reason=host.message or "unreachable", log=host.log or None)
+            for name, host in hosts.items()
+            if host.state != "ok"
+        }
+
     def run_playbook(
         self,
         name: str,
@@ -95,16 +122,19 @@ class FleetAccess:
         at_once: int = 1,
     ) -> Mapping[str, HostRun]:
         """Run one of our playbooks on some of these nodes. A probe must have reached them."""
-        playbooks = AnsiblePlaybooks(
+        playbooks = self._playbooks(self.stopping.is_set)
+        return playbooks(name, limit=limit, extravars=extravars, on_event=on_event, at_once=at_once)
+
+    def _playbooks(self, stopping: Callable[[], bool]) -> AnsiblePlaybooks:
+        return AnsiblePlaybooks(
             inventory=self.inventory.source,
             secrets=self.secrets,
             state_dir=self.state.root,
             forks=self.forks,
             interpreters=dict(self._interpreters),
             silence=_SILENCE_FACTOR * self.timeout,
-            stopping=self.stopping,
+            stopping=stopping,
         )
-        return playbooks(name, limit=limit, extravars=extravars, on_event=on_event, at_once=at_once)
 
 
 def apply_tools(reach: FleetAccess, config: Config) -> Tools:
@@ -114,17 +144,28 @@ def apply_tools(reach: FleetAccess, config: Config) -> Tools:
     """
     folder = base_folder(config, reach.inventory)
     indexes = settings_of(config, folder)
-    store = Store(reach.state.store, indexes)
+    signer = signer_of(config, folder)
+    if signer:
+        signer.check()
+    store = Store(reach.state.store, indexes, signer)
     return Tools(
         probe=reach.probe,
         differences=changes_since_plan,
         playbook=reach.run_playbook,
         wheels=store,
-        findings=audit_findings,
+        findings=partial(audit_findings, revoked=store.revocations),
+        revoked=partial(_revoked_groups, store),
         imports=import_names,
         manifests=partial(_manifests, store),
+        hook=reach.run_hook,
+        hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),
         stop=reach.stopping.set,
     )
+
+
+def _revoked_groups(store: Store, plan: Plan) -> Mapping[str, str]:
+    """Return the groups of a plan that need something revoked; the list is read when asked."""
+    return store.revocations.in_plan(plan)
 
 
 @contextmanager
@@ -168,8 +209,7 @@ def run_on_fleet(
 ) -> Result:
     """Run a task on the nodes, and update their labels to the release that serves there."""
     names = label_targets(reach.inventory, config, made)
-    last = reach.state.last_result()
-    left = last.left_there(config.release) if last else {}
+    left = reach.state.left_there(config.release)
     with open_labeller(config.kubernetes.labels, names, reach, cluster) as labels:
         return run_fleet_task(
             task,

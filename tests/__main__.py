@@ -46,9 +46,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _start(name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", f"cache_dir={LOGS}/{name}"]
+    kept = f"cache_dir={LOGS}/{name}"
+    command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", kept, "--durations=12"]
     with (LOGS / f"{name}.log").open("wb") as log:
-        return subprocess.Popen([*command, "--durations=12", *arguments], stdout=log, stderr=subprocess.STDOUT)
+        return subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT)
 
 
 def _follow(part: subprocess.Popen[bytes], log: Path) -> None:

@@ -1,8 +1,8 @@
 """Count the forms that the rules of wording exclude (CONTRIBUTING.md, "How fleetbuild speaks").
 
 It reads strings, docstrings and comments of Python, the whole text of YAML, shell and Jinja files,
-and Markdown without inline code. `python -m tests.wording` lists every place; `--record` writes the
-counts to tests/wording.yml, provided that no count has risen.
+Markdown without inline code, and the names of tests. `python -m tests.wording` lists every place;
+`--record` writes the counts to tests/wording.yml, provided that no count has risen.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Hit(NamedTuple):
 def hits(root: Path = ROOT) -> Iterator[Hit]:
     """Yield every place of an excluded form."""
     for path in _files(root):
-        for line, text in _texts(path):
+        texts = _test_names(path) if path.is_relative_to(root / "tests") else _texts(path)
+        for line, text in texts:
             for form, pattern in FORMS.items():
                 for _ in re.finditer(pattern, text):
                     place = f"{path.relative_to(root)}:{line}"
@@ -72,7 +73,8 @@ def recorded() -> dict[str, int]:
 
 def _files(root: Path) -> list[Path]:
     below = (path for folder in FOLDERS for path in (root / folder).rglob("*"))
-    files = [path for path in (*root.glob("*.md"), *below) if path.suffix in ENDINGS]
+    tests = (root / "tests").rglob("test_*.py")
+    files = [path for path in (*root.glob("*.md"), *below, *tests) if path.suffix in ENDINGS]
     # The changelog repeats changelog.d/, whose released sentences stay as they were.
     return sorted(path for path in files if path.is_file() and path.name != "CHANGELOG.md")
 
@@ -88,6 +90,13 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in kinds:
             yield token.start[0], token.string
+
+
+def _test_names(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the names of a file's tests as sentences."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if name := re.match(r"\s*def test_(\w+)", line):
+            yield number, name[1].replace("_", " ")
 
 
 def main(arguments: list[str]) -> int:

@@ -196,8 +196,8 @@ def find_program(name: str) -> str:
     found = shutil.which(name, path=_path())
     if found is None:
         raise FleetbuildError(
-            f"{name} is neither in {_scripts()} nor on PATH",
-            "install ansible-core in the environment that fleetbuild runs in",
+            f"{name} is neither in {_scripts()} nor on PATH.",
+            "Install ansible-core in the environment that fleetbuild runs in.",
         )
     return found
 

@@ -6,7 +6,6 @@ In: a playbook's name, hosts and variables. Out: events, and how the playbook en
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +45,7 @@ class AnsiblePlaybooks:
     forks: int
     interpreters: Mapping[str, str] = field(default_factory=dict)
     silence: float = SILENCE
-    stopping: threading.Event = field(default_factory=threading.Event)
+    stopping: Callable[[], bool] = lambda: False
 
     def __call__(
         self,
@@ -57,7 +56,7 @@ class AnsiblePlaybooks:
         on_event: Callable[[TaskEvent], None],
         at_once: int = 1,
     ) -> dict[str, HostRun]:
-        if self.stopping.is_set():  # stop was requested between two playbooks of another thread
+        if self.stopping():  # stop was requested between two playbooks of another thread
             raise KeyboardInterrupt
         return run_playbook(
             name,
@@ -70,7 +69,7 @@ class AnsiblePlaybooks:
             forks=max(1, self.forks // at_once),
             interpreters=self.interpreters,
             silence=self.silence,
-            stopping=self.stopping.is_set,
+            stopping=self.stopping,
         )
 
 

@@ -22,6 +22,8 @@ from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import InventoryError
 
 _YAML = (".yml", ".yaml", ".json")
+_SMALL = 4096  # bytes; only a small file can be a document without groups by mistake
+_KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a number", bool: "a value"}
 _FAILURE = re.compile(
     r"(?:Failed to parse inventory with '(?P<plugin>\w+)' plugin|"
     r"Failed to parse \S+ with (?P<older>\w+) plugin): (?P<reason>.*)"
@@ -50,7 +52,11 @@ def list_inventory(
     `on_start` is called once Ansible runs, to use the time until it answers.
     """
     if not is_host_list(source) and not Path(source).exists():
-        raise InventoryError(f"{source}: no such inventory", "name an inventory file or directory")
+        raise InventoryError(
+            f"The inventory {source} does not exist.", "Name an inventory file or directory."
+        )
+    if problem := _without_groups(Path(source)):
+        raise problem
     swept = _watch.sweep()
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
@@ -76,7 +82,7 @@ def _run(
     source: str, limit: str | None, secrets: Secrets, on_start: Callable[[], None]
 ) -> Finished:
     with private_dir() as private:
-        arguments = ["-i", source, "--list", *vault_arguments(secrets, private)]
+        arguments = ["-i", source, "--list", *vault_arguments(secrets)]
         if limit is not None:
             arguments += ["--limit", limit]
         env = {"ANSIBLE_INVENTORY_UNPARSED_FAILED": "True"}
@@ -113,7 +119,8 @@ def _problem(source: str, ended: Finished) -> InventoryError:
         return problem
     if limit := re.search(r"Unable to find limit file b?'?([^'\n]+)", output):
         return InventoryError(
-            f"limit file {limit[1]} not found", "--limit @FILE names a file with one host per line"
+            f"The limit file {limit[1]} does not exist.",
+            "--limit @FILE names a file with one host per line.",
         )
     path = Path(source)
     if problem := _file_problem(path):
@@ -129,15 +136,17 @@ def _problem(source: str, ended: Finished) -> InventoryError:
             0
         ]
         reason += f": {complaint}" if complaint else ""
-        return InventoryError(f"{source}: {reason}", f"run `{source} --list` and fix the script")
+        return InventoryError(
+            f"{source}: {reason}", f"Run `{source} --list` and correct the script."
+        )
     if path.is_file() and _is_script(path):
         return InventoryError(
-            f"{source} looks like an inventory script but is not executable",
-            f"chmod +x {source}",
+            f"{source} looks like an inventory script but is not executable.",
+            f"Run: chmod +x {source}",
         )
     return InventoryError(
         f"{source} cannot be read as an inventory: {reason}",
-        f"fix the inventory; `ansible-inventory -i {source} --list` shows the same error",
+        f"Correct it; this command shows the same error: ansible-inventory -i {source} --list",
     )
 
 
@@ -154,28 +163,57 @@ def _vault_problem(source: str, output: str) -> InventoryError | None:
     file = re.search(r"vault password file (\S+) was not found", output)
     if file:
         return InventoryError(
-            f"vault password file {file[1]} not found",
-            "name an existing file with --vault-password-file",
+            f"The vault password file {file[1]} does not exist.",
+            "Name an existing file with --vault-password-file.",
         )
     if "no vault secrets found" in output or "without vault" in output.lower():
         return InventoryError(
-            f"{source} contains vaulted values, but no vault password was given",
-            "use --vault-password-file or --vault-id",
+            f"{source} contains vaulted values, but no vault password was given.",
+            "Add --vault-password-file or --vault-id.",
         )
     if "ecryption failed" in output or "could not be decrypted" in output.lower():
         return InventoryError(
-            f"{source} contains vaulted values that the given vault password does not decrypt",
-            "use the --vault-password-file or --vault-id that they were encrypted with",
+            f"{source} contains vaulted values that the given vault password does not decrypt.",
+            "Name the --vault-password-file or --vault-id that they were encrypted with.",
         )
     if any("ault" in message for message in messages(_errors(output))):
-        return InventoryError(f"{source}: {sentence(_errors(output))}", "correct the vault options")
+        return InventoryError(
+            f"{source}: {sentence(_errors(output))}", "Correct the vault options."
+        )
     return None
 
 
 def _file_problem(path: Path) -> InventoryError | None:
     if path.exists() and not os.access(path, os.R_OK):
-        return InventoryError(f"{path} cannot be read: permission denied", "check who owns it")
+        return InventoryError(
+            f"{path} cannot be read: permission denied.", "Check its owner and permissions."
+        )
     return _yaml_problem(path) if path.is_file() and path.suffix in _YAML else None
+
+
+def _without_groups(path: Path) -> InventoryError | None:
+    """Return the error for a document that holds no groups, such as {}.
+
+    Ansible's INI parser would take `{}` or `---` for the name of a host.
+    """
+    if not path.is_file() or os.access(path, os.X_OK) or path.stat().st_size > _SMALL:
+        return None
+    import yaml  # noqa: PLC0415 (only for small files)
+
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+        if path.suffix not in _YAML and not text.startswith(("{", "[{", "[]")):
+            return None
+        document = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None  # Ansible's answer decides
+    if (isinstance(document, dict) and document) or text.startswith("$ANSIBLE_VAULT"):
+        return None
+    what = "is empty" if not document else f"contains {_KINDS.get(type(document), 'a value')}"
+    return InventoryError(
+        f"The inventory {path} {what}, so it names no hosts.",
+        "Write groups of hosts: all: {hosts: {NAME: {}}}",
+    )
 
 
 def _yaml_problem(path: Path) -> InventoryError | None:
@@ -188,10 +226,10 @@ def _yaml_problem(path: Path) -> InventoryError | None:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = error.problem or error.context or "it cannot be parsed"
-        return InventoryError(f"{path}{where}: not YAML: {what}", "correct that line")
+        return InventoryError(f"{path}{where}: not YAML: {what}", "Correct that line.")
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         return InventoryError(
-            f"{path}: not YAML: {str(error).splitlines()[0]}", "it must be a UTF-8 text file"
+            f"{path}: not YAML: {str(error).splitlines()[0]}", "It must be a UTF-8 text file."
         )
     return None
 
@@ -199,8 +237,8 @@ def _yaml_problem(path: Path) -> InventoryError | None:
 def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
     if limit is not None:
         return InventoryError(
-            f"no host of {source} matches {limit!r}",
-            f"`ansible-inventory -i {source} --graph` shows hosts and groups",
+            f"No host of {source} matches {limit!r}.",
+            f"See its hosts and groups with: ansible-inventory -i {source} --graph",
         )
     output = f": {warnings[0]}" if warnings else ""
-    return InventoryError(f"{source} names no hosts{output}", "add hosts below `all`")
+    return InventoryError(f"{source} names no hosts{output}", "Add hosts below `all`.")

@@ -96,7 +96,9 @@ def run_playbook(
     silence: float = SILENCE,
     stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, HostRun]:
-    """Run playbooks/NAME on hosts of an inventory; its output is saved in state_dir/runs.
+    """Run playbooks/NAME, or the user's playbook at an absolute path, on hosts of an inventory.
+
+    Its output is saved in state_dir/runs.
 
     `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
     host that does not answer for `silence` seconds is unreachable. Ctrl-C stops Ansible and its
@@ -106,13 +108,13 @@ def run_playbook(
     secrets, settings = secrets or Secrets(), effective_settings()
     known = interpreters if interpreters and "INTERPRETER_PYTHON" not in settings else {}
     with private_dir() as private:
-        log = _new_log(state_dir / "runs", Path(name).stem)
+        log = new_log(state_dir / "runs", Path(name).stem)
         arguments = [
             *("-i", inventory, "--forks", str(forks)),
             *_interpreter_inventory(known, private),
             *_limit_and_variables(limit, extravars, private),
             *_prompt_options(secrets),
-            *vault_arguments(secrets, private),
+            *vault_arguments(secrets),
             str(_laid_out(private, name)),
         ]
         code = _interruptible(
@@ -120,7 +122,7 @@ def run_playbook(
                 "ansible-playbook",
                 arguments,
                 private=private,
-                env={**_environment(settings), **keepalive(settings, silence, private)},
+                env={**_environment(settings, name), **keepalive(settings, silence, private)},
                 passwords=_prompt_answers(secrets),
                 on_event=run.take,
                 cancelled=cancelled,
@@ -133,7 +135,7 @@ def run_playbook(
     if code != 0 and not run.played:
         raise FleetbuildError(
             f"ansible-playbook stopped before its first task: {run.complaint()}",
-            f"its whole output is in {log}",
+            f"Its whole output is in {log}",
         )
     return {host: replace(end, log=str(log)) for host, end in run.hosts(limit).items()}
 
@@ -145,7 +147,7 @@ def ansible_dir() -> Path:
     return installed if installed.is_dir() else package.parent
 
 
-def _new_log(folder: Path, name: str) -> Path:
+def new_log(folder: Path, name: str) -> Path:
     """Create the log of a run; runs that start in the same second are numbered."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{time.strftime('%Y%m%dT%H%M%S')}-{name}"
@@ -167,13 +169,15 @@ def _laid_out(private: Path, name: str) -> Path:
     this fleetbuild, even if another version is installed, and `collections_path` of the
     user's configuration keeps its meaning.
     """
+    if Path(name).is_absolute():  # the user's
+        return Path(name)
     collection, folder = ansible_dir(), private / "playbooks"
     link = folder / "collections" / "ansible_collections" / "fleetbuild" / "core"
     link.parent.mkdir(parents=True)
     link.symlink_to(collection)
     if not (collection / "playbooks" / name).is_file():
         problem = f"{collection}/playbooks/{name} is missing"
-        raise FleetbuildError(problem, "install fleetbuild again")
+        raise FleetbuildError(problem, "Install fleetbuild again.")
     for entry in (collection / "playbooks").iterdir():
         (folder / entry.name).symlink_to(entry)
     return folder / name
@@ -211,9 +215,11 @@ def _prompt_answers(secrets: Secrets) -> dict[str, str]:
     return answers
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def _environment(settings: Settings, name: str) -> dict[str, str]:
     """Return defaults for settings that the user has not set."""
-    env = {"ANSIBLE_INJECT_FACT_VARS": "False"}  # defence in depth, with playbooks/action_plugins
+    env = {}
+    if not Path(name).is_absolute():  # a user's playbook may use injected facts
+        env["ANSIBLE_INJECT_FACT_VARS"] = "False"  # defence in depth, with action_plugins
     if "ssh.pipelining" not in settings and "ANSIBLE_PIPELINING" not in settings:
         env["ANSIBLE_PIPELINING"] = "True"
     if "ssh.password_mechanism" not in settings and shutil.which("sshpass"):
@@ -263,6 +269,8 @@ class _Run:
         if kind in _UNDER_WAY:
             task = str(data.get("task") or (awaited.task if awaited else ""))
             self._awaited[host] = _Awaited(task, time.monotonic())
+        if kind == "playbook_on_stats":
+            self._take_stats(data)
         if kind not in _STATES:
             self._said = [*self._said[-50:], str(event.get("stdout", ""))]
             return
@@ -274,9 +282,16 @@ class _Run:
             silent = time.monotonic() - awaited.since if awaited else 0
             why = (awaited.item_failure if awaited else "") or unreachable_reason(ended.message)
             self._ended[ended.host] = HostRun("unreachable", why, ended.task, silent)
+            ended = replace(ended, message=why, result={**ended.result, "silent": silent})
         elif ended.state == "failed" and not data.get("ignore_errors"):
             self._ended[ended.host] = HostRun("failed", f"{ended.task}: {ended.message}")
         self._on_event(ended)
+
+    def _take_stats(self, data: Mapping[str, Any]) -> None:
+        """Take in the final counts. A failed task that a `rescue` handled fails no host."""
+        self._reached |= {*(data.get("ok") or ()), *(data.get("skipped") or ())}
+        failed = {*(data.get("failures") or ()), *(data.get("dark") or ())}
+        self._ended = {host: end for host, end in self._ended.items() if host in failed}
 
     def hosts(self, limit: Iterable[str]) -> dict[str, HostRun]:
         """Return how the playbook ended for each host, also for those it never ran on."""

@@ -118,7 +118,7 @@ def _arguments(
     names = write_private(private / "wanted.json", json.dumps({"fleetbuild_wanted": wanted}))
     limit = write_private(private / "limit", "\n".join(wanted))
     (private / "filter_plugins").symlink_to(_FILTERS)  # Ansible looks beside the playbook
-    vault = vault_arguments(secrets, private)
+    vault = vault_arguments(secrets)
     return ["-i", source, "--limit", f"@{limit}", "-e", f"@{names}", *vault, str(play)]
 
 
@@ -138,11 +138,11 @@ def _unrendered(host: str, names: Sequence[str], output: str) -> InventoryError:
     if "ecrypt" in output or "vault" in output.lower():
         return InventoryError(
             f"{host}: {', '.join(names)}: a vaulted value cannot be decrypted: {_cause(output)}",
-            "use the --vault-password-file or --vault-id that it was encrypted with",
+            "Name the --vault-password-file or --vault-id that it was encrypted with.",
         )
     return InventoryError(
         f"{host}: {', '.join(names)} cannot be rendered: {_cause(output)}",
-        "correct the template, or set the variables that it uses in the inventory",
+        "Correct the template, or set the variables that it uses in the inventory.",
     )
 
 

@@ -47,7 +47,7 @@ def _dumped(
     if ended.code != 0:
         raise InventoryError(
             f"ansible.cfg cannot be read: {sentence(ended.err or ended.out)}",
-            "correct it; `ansible-config dump --only-changed` shows the same error",
+            "Correct it; this command shows the same error: ansible-config dump --only-changed",
         )
     return flattened(json.loads(ended.out))
 

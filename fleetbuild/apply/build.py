@@ -7,75 +7,150 @@ incoming folder until the audit.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.ansible.role_results import RoleResult, build_progress_of, role_result_of
-from fleetbuild.ansible.silent_nodes import describe_loss, tell_waiting
+from fleetbuild.ansible import HostRun
+from fleetbuild.ansible.role_results import RoleResult, is_disk_full, role_result_of
+from fleetbuild.ansible.silent_nodes import AGAIN, describe_loss, tell_waiting
+from fleetbuild.apply.build_events import (
+    incoming,
+    log_of,
+    report_end,
+    report_failure,
+    report_new_builder,
+    report_other_groups,
+    report_progress,
+    report_start,
+    report_waiting_groups,
+)
 from fleetbuild.apply.context import Progress, Run
+from fleetbuild.apply.failover import Builders, failure_before_reply, machine_failure
 from fleetbuild.apply.known_failures import explain_failure
+from fleetbuild.apply.parallel import one_by_one
 from fleetbuild.apply.pending import (
     BuildAssignment,
     BuildPlace,
     build_spec,
     key_of,
-    pending_groups,
     results_of_failed_wheels,
     source_of,
     wheel_identity,
 )
-from fleetbuild.files import sha256_of
-from fleetbuild.models import LockedFile, WheelResult
+from fleetbuild.files import raise_if_folder_is_full, sha256_of
+from fleetbuild.models import LockedFile, NodeResult, WheelResult, ignore
 from fleetbuild.models.role_parameters import BuildSpec, Requirement
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, TaskEvent
+    from fleetbuild.ansible import TaskEvent
 
 
 def build(run: Run, progress: Progress) -> Progress:
-    """Build each assigned wheel, or record why it failed. A failure stops no other build."""
+    """Build each assigned wheel, or record why it failed. A failure stops no other build.
+
+    If a machine fails, the next fallback of the plan builds.
+    """
     if not progress.assignments:
         return progress
-    for assignment in progress.assignments:
-        run.journal.note("build started", key=key_of(assignment.wheel), node=assignment.node)
+    run = replace(run, on_event=one_by_one(run.on_event))
+    report = partial(report_new_builder, run)
+    builders = Builders(progress.facts, progress.failed_builders, report)
+    built: dict[str, WheelResult] = {}
+
+    def attempt(some: tuple[BuildAssignment, ...], release: Callable[[str], None]) -> None:
+        built.update(_attempt(run, replace(progress, assignments=some), builders, release))
+
     with run.stage("build", count(len(progress.assignments), "wheel")) as outcome:
-        replies, hosts = _run_playbook(run, progress)
+        builders.build(progress.assignments, attempt, run.tools.stop)
         built = {
-            key_of(assignment.wheel): _result(
-                assignment, replies, hosts.get(assignment.node), _log_of(run, assignment)
-            )
-            for assignment in progress.assignments
+            key: built[key].model_copy(update={"failed_on": builders.failures.get(key, ())})
+            for key in builders.assignments
         }
         outcome.failures = sum(wheel.state == "failed" for wheel in built.values())
-    _report_failures(run, progress, built, replies)
-    for key in replies.built:
-        run.journal.note("build ended", key=key)
-    wheels = {**progress.wheels, **built}
+    assignments = tuple(builders.assignments.values())
+    wheels, failed = {**progress.wheels, **built}, builders.failed
+    progress = replace(progress, assignments=assignments, wheels=wheels, failed_builders=failed)
+    report_other_groups(run, progress, built)
     nodes = {**progress.nodes, **results_of_failed_wheels(run.plan, progress.nodes, wheels)}
-    return replace(progress, wheels=wheels, nodes=nodes, changed=True)
+    return _look_again(run, replace(progress, nodes=nodes, changed=True))
+
+
+def _look_again(run: Run, progress: Progress) -> Progress:
+    """Probe the builders that failed; one that does not answer gets no release in this run."""
+    groups = run.plan.groups_by_node
+    names = [
+        name for name in progress.failed_builders if name in groups and name not in progress.nodes
+    ]
+    facts = run.tools.probe([run.inventory[name] for name in names], ignore) if names else {}
+    lost = {
+        name: NodeResult(
+            node=name,
+            group=groups[name].name,
+            state="unreachable",
+            reason=f"{progress.failed_builders[name].rstrip('.')}; it does not answer now: "
+            f"{said.reason or said.state}",
+            fix=said.fix or AGAIN,
+        )
+        for name, said in facts.items()
+        if said.state != "ok"
+    }
+    for name, result in lost.items():
+        about = {"node": name, "group": result.group, "fix": result.fix or ""}
+        run.tell("build", "unreachable", result.reason or "", **about)
+    return replace(progress, facts={**progress.facts, **facts}, nodes={**progress.nodes, **lost})
 
 
 @dataclass
 class _Replies:
+    builders: Builders
+    release: Callable[[str], None]  # called with a node that has ended all of its builds
     built: dict[str, RoleResult] = field(default_factory=dict)  # by artifact key
     failures: dict[str, RoleResult] = field(default_factory=dict)  # by node
     # by node: the first package that failed there
     first_failures: dict[str, tuple[str, RoleResult]] = field(default_factory=dict)
+    taken_over: set[str] = field(default_factory=set)  # artifact keys, built elsewhere
+
+    def fail_over(self, assignment: BuildAssignment, why: str | None) -> bool:
+        """Have the next fallback build this wheel if `why` names a failure of the machine."""
+        if why is None or not self.builders.fail_over(assignment, why):
+            return False
+        self.taken_over.add(key_of(assignment.wheel))
+        return True
 
 
-def _run_playbook(run: Run, progress: Progress) -> tuple[_Replies, Mapping[str, HostRun]]:
-    replies = _Replies()
-    _report_waiting_groups(run, progress)
+def _attempt(
+    run: Run, progress: Progress, builders: Builders, release: Callable[[str], None]
+) -> dict[str, WheelResult]:
+    """Run the playbook for these assignments; return the results that no other node takes over."""
+    for assignment in progress.assignments:
+        run.journal.note("build started", key=key_of(assignment.wheel), node=assignment.node)
+    replies, results = _Replies(builders, release), {}
+    report_waiting_groups(run, progress)
     hosts = run.tools.playbook(
         "build.yml",
         limit=sorted({assignment.node for assignment in progress.assignments}),
         extravars={"fleetbuild_builds": build_extravars(run, progress)},
         on_event=_listener(run, progress.assignments, replies),
     )
-    return replies, hosts
+    if any(is_disk_full(said.reason) for said in replies.failures.values()):
+        # A wheel that does not fit on this machine fails the task that fetches it from its node.
+        raise_if_folder_is_full(run.state.root)
+    for assignment in progress.assignments:
+        key, host = key_of(assignment.wheel), hosts.get(assignment.node)
+        if key in replies.taken_over:
+            continue
+        said = replies.failures.get(assignment.node)
+        began = key in replies.built or assignment.node in replies.first_failures
+        why = None if began else failure_before_reply(host, said)
+        if not replies.fail_over(assignment, why):
+            results[key] = _result(assignment, replies, host, log_of(run, assignment))
+            if key not in replies.built:
+                report_failure(run, assignment, results[key])
+    return results
 
 
 def build_extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
@@ -96,12 +171,14 @@ def _build(run: Run, progress: Progress, assignment: BuildAssignment) -> BuildSp
         node=assignment.node,
         python=wheel.build_pythons[assignment.node],
         cache=run.plan.cache,
+        isolation=run.plan.isolation,
         source=str(path),
         source_sha256=source.sha256 or sha256_of(path),
         requirements=(
             *(Requirement(path=str(base.path), sha256=base.sha256) for base in bases),
             *(_requirement(progress, file) for file in wheel.build_dependencies),
         ),
+        toolkit_wheels=tuple(_requirement(progress, file) for file in wheel.toolkit_wheels),
         dest=str(incoming(run, assignment)),
     )
     return build_spec(run.plan, wheel, place)
@@ -111,18 +188,13 @@ def _requirement(progress: Progress, file: LockedFile) -> Requirement:
     return Requirement(path=str(progress.files[file.identity]), sha256=file.sha256)
 
 
-def incoming(run: Run, assignment: BuildAssignment) -> Path:
-    """Return the folder that holds a build's files until they are audited."""
-    return (run.state.incoming / key_of(assignment.wheel)).resolve()
-
-
 def _listener(
     run: Run, assignments: tuple[BuildAssignment, ...], replies: _Replies
 ) -> Callable[[TaskEvent], None]:
     """Return a callback that turns Ansible's events into fleetbuild's and keeps the replies."""
     by_host = _by_host(assignments)
     for waiting in by_host.values():
-        _report_start(run, next(iter(waiting.values())))
+        report_start(run, next(iter(waiting.values())))
 
     def listen(event: TaskEvent) -> None:
         waiting = by_host[event.host]
@@ -131,16 +203,21 @@ def _listener(
             tell_waiting(run.on_event, event, group, "build")
             return
         reply = role_result_of(event)
-        if reply and reply.of == "failure":
+        if event.state == "unreachable":
+            lost = HostRun("unreachable", event.message, event.task, event.result.get("silent", 0))
+            _give_away(waiting, replies, failure_before_reply(lost, None))
+        elif reply and reply.of == "failure":
             replies.failures[event.host] = reply
         elif reply:
             # Accept one reply per build, and only for builds assigned to this node.
             if assignment := waiting.pop(reply.key, None):
-                reply = _keep(run, assignment, reply, replies)
+                reply = _keep(run, assignment, reply, replies, waiting)
                 if waiting and reply.ok:
-                    _report_start(run, next(iter(waiting.values())))
+                    report_start(run, next(iter(waiting.values())))
+                else:
+                    replies.release(event.host)
         elif waiting:
-            _report_progress(run, next(iter(waiting.values())), event)
+            report_progress(run, next(iter(waiting.values())), event)
 
     return listen
 
@@ -155,15 +232,33 @@ def _by_host(
 
 
 def _keep(
-    run: Run, assignment: BuildAssignment, reply: RoleResult, replies: _Replies
+    run: Run,
+    assignment: BuildAssignment,
+    reply: RoleResult,
+    replies: _Replies,
+    waiting: dict[str, BuildAssignment],
 ) -> RoleResult:
-    reply = _explain(run, assignment, reply)
-    replies.built[reply.key] = reply
+    """Keep a reply. If the machine failed, other nodes build this wheel and the waiting ones."""
+    run.journal.note("build ended", key=reply.key)
+    explained = _explain(run, assignment, reply)
+    replies.built[reply.key] = explained
     if not reply.ok:
-        failure = assignment.wheel.package, reply
+        failure = assignment.wheel.package, explained
         replies.first_failures.setdefault(assignment.node, failure)
-    _report_end(run, assignment, reply)
-    return reply
+        why = machine_failure(reply, _end_of_log(incoming(run, assignment) / "build.log"))
+        moved = replies.fail_over(assignment, why)
+        _give_away(waiting, replies, why)
+        if moved:
+            return explained
+    report_end(run, assignment, explained)
+    return explained
+
+
+def _give_away(waiting: dict[str, BuildAssignment], replies: _Replies, why: str | None) -> None:
+    """Have other nodes build the wheels that wait for a machine that failed."""
+    for key, assignment in tuple(waiting.items()):
+        if replies.fail_over(assignment, why):
+            del waiting[key]
 
 
 def _explain(run: Run, assignment: BuildAssignment, reply: RoleResult) -> RoleResult:
@@ -187,84 +282,6 @@ def _end_of_log(log: Path) -> str:
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _log_of(run: Run, assignment: BuildAssignment) -> str | None:
-    """Return the controller's copy of a build's log, if the log arrived."""
-    log = incoming(run, assignment) / "build.log"
-    return str(log) if log.is_file() else None
-
-
-def _report_start(run: Run, assignment: BuildAssignment) -> None:
-    wheel, node = assignment.wheel, assignment.node
-    about = {"group": assignment.group, "node": node, "nodes": (node,), "package": wheel.package}
-    run.tell("build", "started", wheel.wheel_version, **about)
-
-
-def _report_waiting_groups(run: Run, progress: Progress) -> None:
-    """Report the groups that wait for a wheel which is built with another group."""
-    building = {key_of(assignment.wheel): assignment for assignment in progress.assignments}
-    for group in pending_groups(run.plan, progress.nodes):
-        for wheel in group.wheels:
-            assignment = building.get(key_of(wheel))
-            if assignment and assignment.group != group.name:
-                message = f"waits for {wheel.package}, built on {assignment.node}"
-                run.tell("build", "progress", message, group=group.name)
-
-
-def _report_failures(
-    run: Run, progress: Progress, built: Mapping[str, WheelResult], replies: _Replies
-) -> None:
-    """Report builds that ended without a reply, and the other groups that lack a failed wheel."""
-    told = set()
-    for assignment in progress.assignments:
-        key, wheel = key_of(assignment.wheel), built[key_of(assignment.wheel)]
-        if wheel.state != "failed":
-            continue
-        if key not in replies.built:
-            about = {"package": wheel.package, "node": assignment.node, "log": wheel.log}
-            reason, fix = wheel.reason or "", wheel.fix or ""
-            run.tell("build", "failed", reason, group=assignment.group, fix=fix, **about)
-        told.add((assignment.group, key))
-    for group in pending_groups(run.plan, progress.nodes):
-        for key in map(key_of, group.wheels):
-            if key in built and built[key].state == "failed" and (group.name, key) not in told:
-                reason = f"Its build for {_group_of(progress, key)} failed."
-                run.tell("build", "failed", reason, group=group.name, package=built[key].package)
-
-
-def _group_of(progress: Progress, key: str) -> str:
-    return next(each.group for each in progress.assignments if key_of(each.wheel) == key)
-
-
-def _report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> None:
-    run.tell(
-        "build",
-        "ok" if reply.ok else "failed",
-        reply.reason if not reply.ok else "already built" if reply.cached else "built",
-        group=assignment.group,
-        node=assignment.node,
-        package=assignment.wheel.package,
-        fix="" if reply.ok else reply.fix,
-        log=None if reply.ok else _log_of(run, assignment),
-        seconds=None if reply.cached else reply.seconds,
-    )
-
-
-def _report_progress(run: Run, assignment: BuildAssignment, event: TaskEvent) -> None:
-    report = build_progress_of(event)
-    if report is None:
-        return
-    run.tell(
-        "build",
-        "progress",
-        report.last_line[:2000],
-        group=assignment.group,
-        node=assignment.node,
-        package=assignment.wheel.package,
-        done=report.done if report.total else report.steps,
-        total=report.total or None,
-    )
 
 
 def _result(

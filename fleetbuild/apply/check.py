@@ -22,6 +22,7 @@ from fleetbuild.apply.pending import (
     results_of_failed_wheels,
     wheel_identity,
 )
+from fleetbuild.apply.waves.hooks import check_hooks
 from fleetbuild.errors import BlockedError, StalePlanError
 from fleetbuild.models import Node, Plan, PlannedWheel, WheelResult
 from fleetbuild.text import fold
@@ -31,6 +32,8 @@ def check(run: Run, progress: Progress) -> Progress:
     """Probe again, refuse a plan that no longer matches, and find the pending work."""
     with run.stage("check", "checking that the plan still matches the fleet"):
         _refuse_without_lock(run.plan)
+        _refuse_revoked(run)
+        check_hooks(run)
         facts = run.tools.probe(_nodes(run), run.on_event)
         _refuse_stale(run, run.tools.differences(run.plan, facts))
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
@@ -48,6 +51,15 @@ def _refuse_without_lock(plan: Plan) -> None:
         raise BlockedError(
             f"This plan has no dependency lock{problem}, so it cannot be applied.",
             f"Plan again with access to a package index: fleetbuild plan {plan.inventory}",
+        )
+
+
+def _refuse_revoked(run: Run) -> None:
+    if revoked := run.tools.revoked(run.plan):
+        reasons = " ".join(dict.fromkeys(f"{why.rstrip('.')}." for why in revoked.values()))
+        raise StalePlanError(
+            f"Since this plan was made, a wheel that it uses was revoked: {reasons}",
+            f"Plan again, with another version if needed: fleetbuild plan {run.plan.inventory}",
         )
 
 

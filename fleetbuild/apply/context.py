@@ -33,10 +33,13 @@ from fleetbuild.models import (
     WheelResult,
     now,
 )
+from fleetbuild.models.config import Hook
+from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 
 
 class StoredFile(Protocol):
@@ -56,7 +59,15 @@ class Wheels(Protocol):
         """Return a stored wheel that fits this target, or None."""
         ...
 
-    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> StoredFile:
+    def add(
+        self,
+        path: Path,
+        wheel: PlannedWheel,
+        *,
+        built_on: str,
+        seconds: float,
+        context: BuildContext = NO_CONTEXT,
+    ) -> StoredFile:
         """Store an audited wheel."""
         ...
 
@@ -84,6 +95,10 @@ class Tools:
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
     labels: Labeller = field(default_factory=ManualLabels)
+    # Groups of a plan that need a recalled wheel or file, with the reason.
+    revoked: Callable[[Plan], Mapping[str, str]] = lambda _: {}
+    hook: Callable[[HookCall], Mapping[str, HookFailure]] = lambda _: {}  # returns the failures
+    hook_exists: Callable[[Hook], bool] = lambda _: True
     stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
 
 
@@ -105,6 +120,7 @@ class Run:
     tools: Tools
     journal: Journal
     on_event: OnEvent
+    rollback_on_failure: bool = False
     started: str = field(default_factory=now)
     clock: float = field(default_factory=monotonic)
 
@@ -133,12 +149,15 @@ class Progress:
     facts: Mapping[str, Facts] = field(default_factory=dict)
     nodes: Mapping[str, NodeResult] = field(default_factory=dict)
     assignments: tuple[BuildAssignment, ...] = ()
+    failed_builders: Mapping[str, str] = field(default_factory=dict)  # node -> why
     wheels: Mapping[str, WheelResult] = field(default_factory=dict)  # by artifact key
     stored_wheels: Mapping[str, StoredFile] = field(default_factory=dict)  # by artifact key
     files: Mapping[str, Path] = field(default_factory=dict)  # fetched, by identity
     missing: Mapping[str, FleetbuildError] = field(
         default_factory=dict
     )  # could not be fetched, by identity
+    # By artifact key: the second build of a wheel, if the plan asks for one.
+    confirmations: Mapping[str, tuple[BuildAssignment, WheelResult]] = field(default_factory=dict)
     manifests: tuple[str, ...] = ()
     labels: Mapping[str, LabelResult] = field(default_factory=dict)  # by node
     changed: bool = False

@@ -25,8 +25,9 @@ from fleetbuild.apply.pending import (
     source_of,
     wheel_identity,
 )
-from fleetbuild.errors import FleetbuildError, InstallError
+from fleetbuild.errors import AuditError, FleetbuildError, InstallError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
+from fleetbuild.store.provenance.statement import BuildContext
 from fleetbuild.text import count
 
 Outcome = tuple[LockedFile, Path | FleetbuildError]
@@ -94,7 +95,8 @@ def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
         files.update({file.identity: file for file in build_inputs(assignment)})
     files.update({file.identity: file for _, file in _published(run, progress)})
     for group in pending_groups(run.plan, progress.nodes):
-        files.update({file.identity: file for file in group.dependencies or ()})
+        if group.nodes:  # the dependencies of named targets are fetched when they are exported
+            files.update({file.identity: file for file in group.dependencies or ()})
     return list(files.values())
 
 
@@ -114,7 +116,10 @@ def _store_published(run: Run, progress: Progress) -> Progress:
             wheels[key] = _failed_result(wheel, error)
             continue
         path = progress.files[file.identity]
-        stored = run.tools.wheels.add(path, wheel, built_on="published", seconds=0.0)
+        context = BuildContext(plan_digest=run.plan.digest)
+        stored = run.tools.wheels.add(
+            path, wheel, built_on="published", seconds=0.0, context=context
+        )
         stored_wheels[key] = stored
         wheels[key] = reused(wheel, stored)
     return replace(progress, stored_wheels=stored_wheels, wheels=wheels)
@@ -124,6 +129,7 @@ def build_inputs(assignment: BuildAssignment) -> Iterator[LockedFile]:
     """Yield the locked files that a build needs."""
     yield source_of(assignment.wheel)
     yield from assignment.wheel.build_dependencies
+    yield from assignment.wheel.toolkit_wheels
 
 
 def _fetch_one(run: Run, file: LockedFile, check_cancelled: Callable[[], None]) -> Outcome:
@@ -161,7 +167,11 @@ def _failed_result(
     wheel: PlannedWheel, error: FleetbuildError, node: str | None = None
 ) -> WheelResult:
     return WheelResult(
-        state="failed", **wheel_identity(wheel), built_on=node, reason=error.message, fix=error.fix
+        state="refused" if isinstance(error, AuditError) else "failed",
+        **wheel_identity(wheel),
+        built_on=node,
+        reason=error.message,
+        fix=error.fix,
     )
 
 
@@ -172,7 +182,7 @@ def _failed_nodes(
         yield NodeResult(
             node=name,
             group=group.name,
-            state="install_failed",
+            state="verify_failed" if isinstance(error, AuditError) else "install_failed",
             reason=error.message,
             fix=error.fix,
         )

@@ -42,10 +42,13 @@ class BuildAssignment:
     wheel: PlannedWheel
     group: str
     node: str
+    confirms: str | None = None  # the node that built it first, if this is the second build
 
 
 def initial_results(plan: Plan, facts: Mapping[str, Facts]) -> dict[str, NodeResult]:
     """Return the results of nodes that need no work or cannot be worked on."""
+    if plan.targets:  # nodes only build, so a node has no result of its own
+        return {}
     results = {name: result for name in plan.nodes if (result := result_from_plan(plan, name))}
     for group in plan.groups:
         for name in group.nodes:
@@ -102,8 +105,17 @@ def pending_nodes(group: PlannedGroup, results: Collection[str]) -> tuple[str, .
 
 
 def pending_groups(plan: Plan, results: Collection[str]) -> Iterator[PlannedGroup]:
-    """Return the groups with pending nodes."""
-    return (group for group in plan.groups if pending_nodes(group, results))
+    """Return the groups with pending nodes, and the groups of named targets, which have no nodes:
+    only their wheels are built."""
+    return (
+        group
+        for group in plan.groups
+        if pending_nodes(group, results) or (plan.targets and not _is_blocked(group))
+    )
+
+
+def _is_blocked(group: PlannedGroup) -> bool:
+    return any(wheel.action == "blocked" for wheel in group.wheels)
 
 
 def pending_wheels(
@@ -131,9 +143,11 @@ class BuildPlace:
     node: str | None
     python: str
     cache: str
+    isolation: str
     source: str
     source_sha256: str
     requirements: tuple[Requirement, ...]
+    toolkit_wheels: tuple[Requirement, ...] = ()
     dest: str = ""
 
 
@@ -153,7 +167,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "gcc": wheel.build_gccs.get(place.node or "", ""),
             "pins": pins_of(plan, wheel),
             "bundle": wheel.libraries == "bundle",
-            "jobs": wheel.jobs,
+            "jobs": wheel.build_jobs.get(place.node or "", wheel.jobs),
             "timeout": wheel.timeout_seconds,
             # The CUDA toolkit is not a distribution package; the check stage has looked for it.
             "libraries": [name for name in wheel.requires.libraries if name != "cuda"],
@@ -161,8 +175,10 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "source": place.source,
             "source_sha256": place.source_sha256,
             "requirements": place.requirements,
+            "toolkit_wheels": place.toolkit_wheels,
             "python": place.python,
             "cache": place.cache,
+            "isolation": place.isolation,
             "dest": place.dest,
         }
     )

@@ -1,7 +1,8 @@
 """Fifth stage, rollout: install the release on the canaries of each group, then batch by batch.
 
 In: the plan and the wheels in the store. Out: a result for every node. Groups run in parallel, so a
-group that waits for a silent node or stops after failures does not block the others.
+group that waits for a silent node or stops after failures does not block the others. If asked to, a
+group that stops goes back to what it served before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from pathlib import Path
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
-from fleetbuild.apply.wave import install_spec, wave
+from fleetbuild.apply.waves.hooks import finish_hooks
+from fleetbuild.apply.waves.roll_back import roll_back
+from fleetbuild.apply.waves.wave import install_spec, wave
 from fleetbuild.audit.downloads import shared_files
 from fleetbuild.models import NodeResult, PlannedGroup
 from fleetbuild.text import fold
@@ -27,7 +30,8 @@ Reason = tuple[str, str | None]  # why a group stops, and what to do
 
 def rollout(run: Run, progress: Progress) -> Progress:
     """Install, verify and activate the release: canaries first, then batch by batch."""
-    groups = list(pending_groups(run.plan, progress.nodes))
+    groups = [group for group in pending_groups(run.plan, progress.nodes) if group.nodes]
+    drained = run.journal.left_drained()
     at_once = min(len(groups), GROUPS_AT_ONCE)
     tools = replace(run.tools, playbook=partial(run.tools.playbook, at_once=at_once))
     run = replace(run, tools=tools, on_event=one_by_one(run.on_event))
@@ -43,18 +47,22 @@ def rollout(run: Run, progress: Progress) -> Progress:
             if name in group_progress.labels
         }
         changed |= group_progress.changed
-    return replace(progress, nodes=nodes, labels=labels, changed=changed)
+    progress = replace(progress, nodes=nodes, labels=labels, changed=changed)
+    return finish_hooks(run, progress, drained)
 
 
 def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
     before = frozenset(progress.nodes)
     progress = _refuse_shared_files(run, progress, group)
-    progress = _try_canaries(run, progress, group)
-    size = run.plan.rollout.batch(len(group.nodes))
-    while batch := pending_nodes(group, progress.nodes)[:size]:
+    progress, problem = _try_canaries(run, progress, group)
+    sizes = run.plan.rollout.batches(len(group.nodes))
+    while not problem and (batch := pending_nodes(group, progress.nodes)[: next(sizes)]):
         progress = wave(run, progress, group, batch, "node")
-        progress = _hold_back(run, progress, group, _over_limit(run, progress, group, before))
-    return progress
+        problem = _over_limit(run, progress, group, before)
+    if problem is None:
+        return progress
+    progress = _hold_back(run, progress, group, problem)
+    return roll_back(run, progress, group, problem[0]) if run.rollback_on_failure else progress
 
 
 def _refuse_shared_files(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
@@ -77,8 +85,10 @@ def _refuse_shared_files(run: Run, progress: Progress, group: PlannedGroup) -> P
     return replace(progress, nodes={**progress.nodes, **failed})
 
 
-def _try_canaries(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
-    """Install the release on the weakest nodes.
+def _try_canaries(
+    run: Run, progress: Progress, group: PlannedGroup
+) -> tuple[Progress, Reason | None]:
+    """Install the release on the weakest nodes; return a reason to stop, if there is one.
 
     A canary that stops answering proves nothing, so the next weakest node replaces it. If that one
     stops answering too, the release may be the cause, and the group stops.
@@ -97,7 +107,7 @@ def _try_canaries(run: Run, progress: Progress, group: PlannedGroup) -> Progress
             or _canaries_unreachable(progress, [*unreachable, *second])
             or _over_limit(run, progress, group, before)
         )
-    return _hold_back(run, progress, group, problem)
+    return progress, problem
 
 
 def _pending(names: Iterable[str], progress: Progress) -> list[str]:
@@ -108,10 +118,10 @@ def _unreachable(progress: Progress, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if progress.nodes[name].state == "unreachable")
 
 
-def _hold_back(run: Run, progress: Progress, group: PlannedGroup, why: Reason | None) -> Progress:
+def _hold_back(run: Run, progress: Progress, group: PlannedGroup, why: Reason) -> Progress:
     """Mark the pending nodes of a stopped group as not reached, with the reason and a fix."""
     names = pending_nodes(group, progress.nodes)
-    if why is None or not names:
+    if not names:
         return progress
     run.tell("install", "skipped", why[0], group=group.name, nodes=names, fix=why[1] or "")
     held = {
@@ -126,7 +136,7 @@ def _hold_back(run: Run, progress: Progress, group: PlannedGroup, why: Reason | 
 def _canary_failed(progress: Progress, names: Iterable[str]) -> Reason | None:
     good = (*_GOOD_STATES, "unreachable")
     results = [progress.nodes[name] for name in names]
-    failed = next((result for result in results if result.state not in good), None)
+    failed = next((each for each in results if each.state not in good or each.hook_failed), None)
     if failed is None:
         return None
     return f"{failed.node}, a canary of this group, failed.", failed.fix
@@ -149,7 +159,7 @@ def _over_limit(
     """
     limits, total = run.plan.rollout, len(group.nodes)
     results = [progress.nodes[name] for name in group.nodes if name in progress.nodes]
-    failed = [result for result in results if result.state in _FAILED_STATES]
+    failed = [each for each in results if each.state in _FAILED_STATES or each.hook_failed]
     if len(failed) > limits.failures(total):
         names = fold(result.node for result in failed)
         return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", failed[0].fix

@@ -12,6 +12,7 @@ from functools import reduce
 from fleetbuild.apply.audit import audit_wheels
 from fleetbuild.apply.build import build
 from fleetbuild.apply.check import check
+from fleetbuild.apply.confirm import confirm
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.fetch import fetch
 from fleetbuild.apply.pending import (
@@ -25,6 +26,7 @@ from fleetbuild.apply.write_manifests import emit
 from fleetbuild.errors import FleetbuildError, Interrupted
 from fleetbuild.models import Result, WheelResult
 from fleetbuild.state.run_lock import hold_run_lock
+from fleetbuild.text import fold
 
 Stage = Callable[[Run, Progress], Progress]
 
@@ -37,7 +39,8 @@ def build_and_audit(run: Run, progress: Progress) -> Progress:
     assignments = waiting = progress.assignments
     while ready := tuple(assignment for assignment in waiting if _can_begin(assignment, progress)):
         waiting = tuple(assignment for assignment in waiting if assignment not in ready)
-        progress = audit_wheels(run, build(run, replace(progress, assignments=ready)))
+        progress = build(run, replace(progress, assignments=ready))
+        progress = audit_wheels(run, confirm(run, progress))
     if not waiting:
         return replace(progress, assignments=assignments)
     wheels = {**progress.wheels, **{key_of(each.wheel): _skipped(run, each) for each in waiting}}
@@ -67,6 +70,11 @@ def _skipped(run: Run, assignment: BuildAssignment) -> WheelResult:
     )
 
 
+def _drained(run: Run) -> str:
+    names = run.journal.left_drained()
+    return f" rollout.after has not run for {fold(names)}." if names else ""
+
+
 # Each stage gets the progress that the stage before it returned. A stage with nothing to do does
 # nothing, so running an interrupted apply again resumes it.
 STAGES = (check, fetch, build_and_audit, rollout, emit)
@@ -87,7 +95,7 @@ def carry_out(run: Run, stages: Sequence[Stage] = STAGES) -> Result:
             run.journal.note("run ended", error="interrupted")
             raise Interrupted(
                 "Interrupted. Every node serves either its previous release or the new one; running"
-                " builds continue on their nodes.",
+                f" builds continue on their nodes.{_drained(run)}",
                 "Run the same apply again; it continues from here.",
             ) from None
         result = progress.result(run)

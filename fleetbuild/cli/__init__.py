@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from types import FrameType
 
 import typer
 
@@ -19,6 +20,8 @@ from fleetbuild.cli.commands import (
     facts,
     init,
     plan,
+    provenance,
+    revoke,
     rollback,
     status,
     store,
@@ -28,10 +31,10 @@ from fleetbuild.cli.familiar import Command
 
 app = typer.Typer(
     name="fleetbuild",
-    help="Point it at an Ansible inventory, and every machine gets the one wheel built for "
-    "its silicon.",
-    epilog="Exit codes: 0 done; 1 unexpected; 2 bad use or configuration; 3 nodes unreachable; "
-    "4 blocked; 5 build, 6 install, 7 verification failed; 8 locked; 9 stale plan; "
+    help="Build one Python wheel for each kind of machine in an Ansible inventory, install it "
+    "there and verify it.",
+    epilog="Exit codes: 0 done; 1 unexpected error; 2 bad use or configuration; 3 nodes "
+    "unreachable; 4 blocked; 5 build, 6 install, 7 verification failed; 8 locked; 9 stale plan; "
     "130 interrupted.",
     no_args_is_help=True,
     rich_markup_mode=None,  # rich would double the time of --help
@@ -50,6 +53,8 @@ for command in (
     explain.explain,
     audit.audit,
     emit.emit,
+    provenance.provenance,
+    revoke.revoke,
 ):
     app.command(cls=Command)(command)
 app.add_typer(store.app, name="store")
@@ -72,11 +77,24 @@ def _fleetbuild(
     pass
 
 
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def _end(_: int, __: FrameType | None) -> None:
+    """End as Ctrl-C does; ignore repeated signals, which would cut that short.
+
+    If a terminal closes, both the kernel and the shell send SIGHUP.
+    """
+    for ending in _ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the program `fleetbuild`."""
-    for ending in (signal.SIGTERM, signal.SIGHUP):
+    for ending in _ENDINGS:
         if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup
             # As on Ctrl-C: Ansible runs in a session of its own and must end with this process.
-            signal.signal(ending, signal.default_int_handler)
+            signal.signal(ending, _end)
     # Not `app()`: Typer would install its own hook for unexpected errors.
     sys.exit(typer.main.get_command(app)(prog_name="fleetbuild"))

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-Source = Annotated[str, typer.Argument(help="An Ansible inventory: file, directory, script.")]
+Source = Annotated[
+    str,
+    typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script."),
+]
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -20,17 +23,33 @@ Packages = Annotated[
         "--package", "-p", metavar="SPEC", help="A package, as name==version; can be repeated."
     ),
 ]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help="Plan for this kind of machine, such as sm89-avx2-cp311, in place of the nodes, which"
+        " only build; can be repeated.",
+    ),
+]
 Limit = Annotated[
     str | None,
-    typer.Option("--limit", "-l", metavar="PATTERN", help="Only these hosts; @FILE works too."),
+    typer.Option(
+        "--limit",
+        "-l",
+        metavar="PATTERN",
+        help="Only hosts that match this Ansible pattern, or that @FILE names.",
+    ),
 ]
 Captures = Annotated[
     Path | None,
-    typer.Option("--facts", metavar="DIR", help="Read captures from here in place of SSH."),
+    typer.Option(
+        "--facts", metavar="DIR", help="Read captures from this folder instead of probing nodes."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show more, and tracebacks of errors.")
+    bool, typer.Option("--verbose", "-v", help="Show more detail, and the tracebacks of errors.")
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colors (as with NO_COLOR).")]
 StateDir = Annotated[
@@ -52,17 +71,27 @@ BecomePasswordFile = Annotated[
         "--become-password-file",
         "--become-pass-file",
         metavar="FILE",
-        help="As in Ansible: the become password, or a program that prints it.",
+        help="A file with the become password, or a program that prints it, as in Ansible.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before nodes are changed.")]
 VaultFiles = Annotated[
     list[str] | None,
-    typer.Option("--vault-password-file", metavar="FILE", help="As in Ansible; can be repeated."),
+    typer.Option(
+        "--vault-password-file",
+        metavar="FILE",
+        help="A file with a vault password, or a program that prints it, as in Ansible; can be"
+        " repeated.",
+    ),
 ]
 VaultIds = Annotated[
     list[str] | None,
-    typer.Option("--vault-id", metavar="ID", help="As in Ansible; can be repeated."),
+    typer.Option(
+        "--vault-id",
+        metavar="ID",
+        help="A vault id and its password file, as in Ansible: LABEL@FILE or LABEL@prompt; can be"
+        " repeated.",
+    ),
 ]
 Kubeconfig = Annotated[
     Path | None,

@@ -73,10 +73,15 @@ def expired(access: Access) -> tuple[str, str]:
 def forbidden(access: Access, verb: str, what: str, message: str) -> tuple[str, str]:
     """Return reason and fix for a 403 answer; the fix names the missing rule."""
     group, _, resource = what.rpartition("/")
+    if "ValidatingAdmissionPolicy" in message:
+        return (
+            f"An admission policy of the cluster forbids the change: {message}",
+            "If kubernetes.label_domain has changed, run fleetbuild emit rbac and apply its files.",
+        )
     rule = f'{{apiGroups: ["{group}"], resources: [{resource}], verbs: [{verb}]}}'
     return (
         f"{access.user.name or 'This login'} may not {verb} {resource}: {message}",
-        f"Add this rule to its ClusterRole: {rule}; docs/kubernetes.md has the complete role.",
+        f"Add this rule to its ClusterRole: {rule}; fleetbuild emit rbac writes the complete role.",
     )
 
 

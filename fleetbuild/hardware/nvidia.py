@@ -47,6 +47,16 @@ def wheels_for(
     )
 
 
+def toolkit_requirements(
+    cuda: str, arch: str, sms: Sequence[str], libraries: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the wheels that make up a toolkit to build with: the compiler, and these libraries,
+    named as cuda-toolkit's extras. Empty if no wheels have the compiler."""
+    row = None if any(map(is_jetson, sms)) else _row("compilers", cuda, arch)
+    more = "".join(f",{library}" for library in libraries)
+    return tuple(each.format(cuda=cuda, more=more) for each in row["wheels"]) if row else ()
+
+
 def _row(table: str, cuda: str, arch: str) -> dict[str, Any] | None:
     rows: list[dict[str, Any]] = _DATA[table]
     fitting = (row for row in rows if arch in row.get("archs", row))

@@ -160,7 +160,7 @@ class _Variables:
         value = self._value(*names)
         if isinstance(value, bool | list | dict):
             # The message must not show the value.
-            raise InventoryError(f"{self.host}: {names[0]} must be a text", "put it in quotes")
+            raise InventoryError(f"{self.host}: {names[0]} must be a string.", "Put it in quotes.")
         text = typed if value is None or str(value) == "" else str(value)
         return None if text is None else SecretStr(text)
 
@@ -185,6 +185,6 @@ class _Variables:
 
     def wrong(self, name: str, value: Any, expected: str) -> InventoryError:
         return InventoryError(
-            f"{self.host}: {name} is {str(value)[:80]!r} but must be {expected}",
-            f"correct {name} of {self.host} in the inventory",
+            f"{self.host}: {name} is {str(value)[:80]!r} but must be {expected}.",
+            f"Correct {name} of {self.host} in the inventory.",
         )

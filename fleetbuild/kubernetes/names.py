@@ -24,9 +24,12 @@ def is_label_value(text: str) -> bool:
 
 def is_subdomain(text: str) -> bool:
     """Return whether the API accepts it as a node's name, or as a label's prefix."""
-    return len(text) <= SUBDOMAIN_LIMIT and all(
-        len(part) <= LABEL_LIMIT and _DNS_LABEL.fullmatch(part) for part in text.split(".")
-    )
+    return len(text) <= SUBDOMAIN_LIMIT and all(map(is_dns_label, text.split(".")))
+
+
+def is_dns_label(text: str) -> bool:
+    """Return whether the API accepts it as a namespace's name."""
+    return len(text) <= LABEL_LIMIT and _DNS_LABEL.fullmatch(text) is not None
 
 
 def label_value(text: str) -> str:

@@ -101,7 +101,7 @@ def render_workload(
         except DoesNotFit as reason:
             refused.append(str(reason))
     if refused and not made:
-        raise UsageError(refused[0], "take that out of the workload")
+        raise UsageError(refused[0], "Remove that from the workload.")
     return dict(sorted({**render_labels(plan, serving), **made}.items())), (*told, *refused)
 
 

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.errors import BlockedError
-from fleetbuild.kubernetes.labels.feature_files import feature_path
+from fleetbuild.kubernetes.labels.feature_files import feature_path, needs_permission
 from fleetbuild.kubernetes.labels.release_labels import served_labels
 from fleetbuild.labelling.labeller import InUse, Labels, LabelTargets, Results
 from fleetbuild.models import Manifest
@@ -42,12 +42,13 @@ class NfdLabeller:
                 f"Remove them, then run this again: fleetbuild emit labels --remove"
                 f" --context {context}",
             )
+        warnings = [needs_permission(self._names.domain)]
         if self._saved().get(release) is None and self._state.last_result():
-            return (
+            warnings.append(
                 "Labels set by labels.sh or nodes.yaml would remain when the feature files change;"
                 " remove them with: fleetbuild emit labels --remove --force-conflicts"
             )
-        return ""
+        return " ".join(filter(None, warnings))
 
     def mounted_releases(self, names: Collection[str], root: str) -> InUse:  # noqa: ARG002
         """See Labeller. The node itself sees what is mounted there."""

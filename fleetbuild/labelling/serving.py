@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 
 from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.models import Manifest, Plan, Result, Unreachable, now
+from fleetbuild.models.revocation import Revocations
 from fleetbuild.probe.captures import load_captures, save_section
 from fleetbuild.probe.parsing.facts import releases_of
 from fleetbuild.state.directory import StateDir
+from fleetbuild.store.revoked import read_revocations
 
 _SECTION = "release"
 _FILES = "release-files"
@@ -24,12 +26,22 @@ def serving_now(
     """Return what each of the plan's nodes serves.
 
     The node's last facts win over the result, the result over the plan. Unknown nodes are left out.
+    A release with a revoked wheel does not count as verified.
     """
     known = as_planned(plan) if result is None else _by_result(plan, result)
     if state is None:
         return known
     open_ = {name: made for name, made in known.items() if not state.is_changing(name)}
-    return {**open_, **last_said(state, plan.nodes, plan.release)}
+    served = {**open_, **last_said(state, plan.nodes, plan.release)}
+    revoked = read_revocations(state.store)
+    return {name: _unless_revoked(made, revoked) for name, made in served.items()}
+
+
+def _unless_revoked(manifest: Manifest | None, revoked: Revocations) -> Manifest | None:
+    """Return the manifest; it does not count as verified if one of its wheels is revoked."""
+    if manifest and revoked.of_manifest(manifest):
+        return manifest.model_copy(update={"verified": False})
+    return manifest
 
 
 def last_said(state: StateDir, names: Iterable[str], release: str) -> dict[str, Manifest | None]:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    WithJsonSchema,
+    model_validator,
+)
 
 from fleetbuild.models._base import Frozen
 
@@ -26,6 +35,29 @@ _SHARE_SCHEMA = {
     ]
 }
 Share = Annotated[int | str, BeforeValidator(_share), WithJsonSchema(_SHARE_SCHEMA)]
+
+
+def _serial(value: object) -> object:
+    sizes = value if isinstance(value, list | tuple) and value else [value]
+    for size in map(_share, sizes):
+        if size in (0, "0%"):
+            raise ValueError("at least 1 node belongs here")
+    return tuple(value) if isinstance(value, list) else value
+
+
+Serial = Annotated[
+    int | str | tuple[int | str, ...],
+    BeforeValidator(_serial),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                _SHARE_SCHEMA["anyOf"][1],
+                {"type": "array", "items": _SHARE_SCHEMA, "minItems": 1},
+            ]
+        }
+    ),
+]
 
 
 def _part(share: int | str, of: int) -> float:
@@ -61,10 +93,19 @@ class Build(Frozen):
     )
     builders: str = Field("representative", description="representative, or a host pattern")
     cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")
+    isolation: Literal["required", "preferred", "off"] = Field(
+        "preferred",
+        description="whether builds run in namespaces of their own, without network and other "
+        "folders; preferred: where the builder allows it; required: else the plan blocks",
+    )
     blas: Literal["mkl", "openblas"] | None = Field(
         None,
         description="the linear algebra of torch and numpy; default: the recipe's choice (torch: "
         "mkl on x86-64, openblas on Arm; numpy: openblas)",
+    )
+    confirm: Literal[1, 2] = Field(
+        1,
+        description="2: build each wheel on two nodes, and refuse it if their content differs",
     )
     image: str | None = Field(
         None,
@@ -94,14 +135,45 @@ class Install(Frozen):
     )
 
 
+class Hook(Frozen):
+    """What runs for each node before or after it switches to another release."""
+
+    command: str | None = Field(
+        None,
+        min_length=1,
+        description="a shell command, run on this machine; FLEETBUILD_NODE in its environment is "
+        "the node, FLEETBUILD_KUBERNETES_NODE its name in Kubernetes",
+    )
+    playbook: str | None = Field(
+        None,
+        min_length=1,
+        description="in place of a command: a playbook, run on the nodes by this inventory; its "
+        "path is relative to fleetbuild.yml",
+    )
+    timeout: int = Field(
+        300, ge=1, le=86400, description="seconds after which it is ended and counts as failed"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Hook:
+        if (self.command is None) == (self.playbook is None):
+            raise ValueError("either command: or playbook: belongs here")
+        return self
+
+    def __str__(self) -> str:
+        return f"playbook {self.playbook}" if self.playbook else str(self.command)
+
+
 class Rollout(Frozen):
     """How an apply goes through the nodes of a group."""
 
     canary: int = Field(
         1, ge=0, description="how many nodes of a group go first; the weakest are chosen"
     )
-    serial: Share = Field(
-        "25%", description="how many nodes of a group go at a time: a number or a percentage"
+    serial: Serial = Field(
+        "25%",
+        description="how many nodes of a group go at a time: a number, a percentage of the group, "
+        "or a list of them, such as [1, 5, 30%]: its last entry is repeated",
     )
     max_fail: Share = Field(
         "10%", description="if more nodes of a group than this fail, the rest are not changed"
@@ -111,10 +183,26 @@ class Rollout(Frozen):
         description="if more nodes of a group than this stop answering during its rollout, the "
         "rest are not changed; a percentage counts as one node at least",
     )
+    before: Hook | None = Field(
+        None,
+        description="what runs for a node before it switches to another release, such as a drain; "
+        "if it fails, the node does not switch",
+    )
+    after: Hook | None = Field(
+        None,
+        description="what runs for a node after the switch, and after a switch or a `before` that "
+        "failed",
+    )
 
-    def batch(self, nodes: int) -> int:
-        """Return how many of this number of nodes go at a time."""
-        return max(1, int(_part(self.serial, nodes)))
+    @property
+    def steps(self) -> tuple[int | str, ...]:
+        """The entries of `serial`."""
+        return self.serial if isinstance(self.serial, tuple) else (self.serial,)
+
+    def batches(self, nodes: int) -> Iterator[int]:
+        """Yield, without end, how many of this number of nodes go at a time after the canaries."""
+        for step in chain(self.steps, repeat(self.steps[-1])):
+            yield max(1, int(_part(step, nodes)))
 
     def failures(self, nodes: int) -> int:
         """Return how many of this number of nodes may fail before the rollout stops."""
@@ -156,6 +244,17 @@ class Kubernetes(Frozen):
     node_name: str = Field(
         "{{ kubernetes_node | default(inventory_hostname) }}",
         description="a Jinja2 template over the host's variables",
+    )
+
+
+class Signing(Frozen):
+    """Signatures of the provenance of wheels."""
+
+    key: str | None = Field(
+        None,
+        min_length=1,
+        description="the SSH key that signs each wheel's provenance: a private key without a "
+        "passphrase, or a public key whose private key is in ssh-agent; default: not signed",
     )
 
 
@@ -202,6 +301,11 @@ class Config(Frozen):
         description="for sources in git and archives: the beginning of an address, and its "
         "replacement",
     )
+    targets: tuple[str, ...] = Field(
+        (),
+        description="kinds of machines to build for, such as sm89-avx2-cp311, although no node is "
+        "of that kind; with targets, nodes only build, and nothing is installed",
+    )
     cuda: str | None = Field(
         None,
         pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$",
@@ -216,6 +320,7 @@ class Config(Frozen):
     build: Build = Build()
     install: Install = Install()
     rollout: Rollout = Rollout()
+    signing: Signing = Signing()
     kubernetes: Kubernetes = Kubernetes()
 
     # The folder of the file: its paths, and the user's recipes, are relative to it.

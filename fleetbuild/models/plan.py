@@ -104,6 +104,8 @@ class PlannedWheel(Frozen):
     published: LockedFile | None = None  # the wheel from an index, if that is used
     source_path: str | None = None  # where the user keeps a local source tree or archive
     build_dependencies: tuple[LockedFile, ...] = ()
+    # NVIDIA's wheels that make up the CUDA toolkit; (): it is installed, or not needed.
+    toolkit_wheels: tuple[LockedFile, ...] = ()
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node
     import_names: tuple[str, ...] = ()
     top_level: tuple[str, ...] = ()  # the only names that the wheel may bring; (): not limited
@@ -165,6 +167,17 @@ class PlannedNode(Frozen):
     hardware: NodeHardware | None = None  # of a blocked node that was probed
 
 
+class PlannedTarget(Frozen):
+    """A target that the user named, and the group that has its wheels; or why it is blocked."""
+
+    state: Literal["ok", "blocked"]
+    group: str | None = None
+    reason: str | None = None
+    fix: str | None = None
+    builders: tuple[str, ...] = ()  # nodes that can build for it
+    refused: dict[str, str] = {}  # other nodes -> why they cannot
+
+
 class Summary(Frozen):
     """The plan in six numbers."""
 
@@ -218,8 +231,12 @@ class Plan(Frozen):
     labels: LabelsBy = "files"
     build_image: str | None = None  # the image for builds in a cluster
     cache: Literal["ccache", "sccache", "none"] = "ccache"
+    confirm: Literal[1, 2] = 1  # how many nodes build each wheel
+    isolation: Literal["required", "preferred", "off"] = "preferred"  # of builds
     fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
     nodes: dict[str, PlannedNode]
+    # Named targets, by name. With any, groups have no nodes: nodes only build.
+    targets: dict[str, PlannedTarget] = {}
     groups: tuple[PlannedGroup, ...]
     # Most wheel sets first; empty if no cap or option asks for fewer.
     tradeoffs: tuple[Tradeoff, ...] = ()
@@ -258,9 +275,9 @@ class Plan(Frozen):
     @property
     def exit_code(self) -> int:
         """0, 3 if nodes are unreachable, or 4 if a node or wheel is blocked."""
-        blocked = self.summary.nodes_blocked or any(
-            wheel.action == "blocked" for wheel in self.wheels
-        )
+        states = {target.state for target in self.targets.values()}
+        blocked = self.summary.nodes_blocked or "blocked" in states
+        blocked = blocked or any(wheel.action == "blocked" for wheel in self.wheels)
         return worst([3 if self.summary.nodes_unreachable else 0, 4 if blocked else 0])
 
     @property

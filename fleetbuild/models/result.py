@@ -33,7 +33,15 @@ class NodeResult(Frozen):
     fix: str | None = None
     log: str | None = None  # what Ansible printed in the run that failed
     kept: tuple[KeptRelease, ...] = ()
+    hook_failed: bool = False  # rollout.after failed, so the node may still be drained
     damaged: bool = False  # whether its release is damaged or lost, so that it must be reinstalled
+
+
+class FailedBuild(Frozen):
+    """A builder whose machine failed, so that the next fallback built."""
+
+    node: str
+    reason: str
 
 
 class WheelResult(Frozen):
@@ -44,6 +52,7 @@ class WheelResult(Frozen):
     artifact_key: str
     state: Literal["built", "reused", "failed", "refused"]  # refused: by the audit
     built_on: str | None = None
+    failed_on: tuple[FailedBuild, ...] = ()  # builders that failed before, in order
     file: str | None = None
     sha256: str | None = None
     seconds: float | None = None
@@ -130,6 +139,7 @@ class Result(Frozen):
     def exit_code(self) -> int:
         """0, or the most serious exit code."""
         codes = [_NODE_CODES.get(node.state, 0) for node in self.nodes]
+        codes += [6 for node in self.nodes if node.hook_failed]
         codes += [_WHEEL_CODES.get(wheel.state, 0) for wheel in self.wheels]
         codes += [label_code(self.labels)]
         return worst(codes)

@@ -56,8 +56,9 @@ class BuildSpec(Frozen):
     package: Annotated[
         str,
         Parameter(
-            "The name of the package, for messages and the result.",
+            "The name of the package, for messages, the result and its own compiler cache.",
             computed="{{ build_wheel_source | basename }}",
+            module=True,
         ),
     ]
     version: Annotated[
@@ -137,12 +138,22 @@ class BuildSpec(Frozen):
     cuda: Annotated[
         str,
         Parameter(
-            "The CUDA toolkit to build with, such as 13.0. It must be on the node. Empty for a"
-            " build without CUDA.",
+            "The CUDA toolkit to build with, such as 13.0. It must be on the node, or come as"
+            " O(toolkit_wheels). Empty for a build without CUDA.",
             module=True,
             identifies="",
         ),
     ] = ""
+    toolkit_wheels: Annotated[
+        tuple[Requirement, ...],
+        Parameter(
+            "NVIDIA's wheels that make up the CUDA toolkit. They are unpacked beside the build's"
+            " environment. Without them, the toolkit must be on the node.",
+            module=True,
+            passed="build_wheel_toolkit_files",
+            identifies=" | map(attribute='sha256') | list",
+        ),
+    ] = ()
     gcc: Annotated[
         str,
         Parameter(
@@ -182,6 +193,14 @@ class BuildSpec(Frozen):
         Literal["ccache", "sccache", "none"],
         Parameter("The compiler cache. Used if it is installed.", module=True),
     ] = "ccache"
+    isolation: Annotated[
+        Literal["required", "preferred", "off"],
+        Parameter(
+            "Whether the build runs in namespaces of its own: no network, no home, no folder but"
+            " its own. C(preferred) builds without them on a node that has none.",
+            module=True,
+        ),
+    ] = "preferred"
     libraries: Annotated[
         tuple[str, ...],
         Parameter("Libraries of the system for the role toolchain to install.", role=False),
@@ -212,7 +231,13 @@ class BuildSpec(Frozen):
         """The options of the module `fleetbuild.core.build`, if the inputs are in its folder."""
         given = self.model_dump(mode="json", include=set(parameters(BuildSpec, module=True)))
         files = [{"file": _name(one.path), "sha256": one.sha256} for one in self.requirements]
-        return {**given, "source": _name(self.source), "requirements": files}
+        toolkit = [{"file": _name(one.path), "sha256": one.sha256} for one in self.toolkit_wheels]
+        return {
+            **given,
+            "source": _name(self.source),
+            "requirements": files,
+            "toolkit_wheels": toolkit,
+        }
 
 
 class BuildRole(BuildSpec):
@@ -237,8 +262,15 @@ class ReleaseSpec(Frozen):
     ] = "default"
 
 
-class RollbackSpec(ReleaseSpec):
-    """A release to switch back on a node: an entry of `fleetbuild_rollbacks`."""
+_REVOKED = Parameter(
+    "For a rollback: revoked wheels, by sha256 or as name==version. It passes over releases that"
+    " hold one.",
+    module=True,
+)
+
+
+class ChangedRelease(ReleaseSpec):
+    """A release that is changed on a node, and who changes it."""
 
     controller: Annotated[
         str,
@@ -248,6 +280,12 @@ class RollbackSpec(ReleaseSpec):
             module=True,
         ),
     ] = ""
+
+
+class RollbackSpec(ChangedRelease):
+    """The release to leave on a node: an entry of `fleetbuild_rollbacks`."""
+
+    revoked: Annotated[tuple[str, ...], _REVOKED] = ()
 
 
 class VerifySpec(ReleaseSpec):
@@ -279,7 +317,7 @@ class VerifySpec(ReleaseSpec):
     ] = True
 
 
-class ReleaseContents(RollbackSpec):
+class ReleaseContents(ChangedRelease):
     """The parts of a release."""
 
     plan: Annotated[
@@ -357,6 +395,7 @@ class InstallRole(ReleaseContents):
     """The variables of the role install_wheel."""
 
     activate: Annotated[bool, Parameter("Switch to the release at the end.")] = True
+    revoked: Annotated[tuple[str, ...], _REVOKED] = ()
 
 
 def parameters(spec: type[Frozen], *, module: bool = False) -> dict[str, Parameter]:

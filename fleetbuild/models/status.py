@@ -6,7 +6,7 @@ from typing import Literal
 
 from fleetbuild.models._base import Frozen
 
-Drift = Literal["none", "missing", "changed", "different", "damaged"]
+Drift = Literal["none", "missing", "changed", "different", "damaged", "revoked"]
 
 
 class NodeStatus(Frozen):

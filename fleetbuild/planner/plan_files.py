@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from fleetbuild.errors import PlanFileError
+from fleetbuild.errors import Interrupted, PlanFileError
+from fleetbuild.files import raise_if_full
 from fleetbuild.models import Config, Install, Plan
 from fleetbuild.models.config import Kubernetes
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning import read_plan as plan_of_text
-from fleetbuild.state.directory import StateDir, write_atomically
+from fleetbuild.state.directory import StateDir, write_atomically, write_if_changed
 
 
 def read_plan(path: Path | str) -> Plan:
@@ -32,6 +35,7 @@ def save_plan(plan: Plan, path: Path | str) -> None:
     try:
         write_atomically(Path(path), dump_plan(plan), mode=0o644)
     except OSError as error:
+        raise_if_full(error)
         raise PlanFileError(
             f"The plan cannot be saved as {path}: {error.strerror}", "Name another file."
         ) from None
@@ -40,6 +44,21 @@ def save_plan(plan: Plan, path: Path | str) -> None:
 def last_plan(state: StateDir) -> Plan | None:
     """Return the plan in the state directory, if there is one."""
     return read_plan(state.plan_file) if state.plan_file.exists() else None
+
+
+@contextmanager
+def keep_applied(plan: Plan, state: StateDir) -> Iterator[None]:
+    """Save the plan as the last plan once its apply has ended or was interrupted.
+
+    Nodes may serve its release then, so that `status` and `rollback` must know it, and another plan
+    that was saved there is stale. A refused plan is not saved.
+    """
+    try:
+        yield
+    except Interrupted:
+        write_if_changed(state.plan_file, dump_plan(plan))
+        raise
+    write_if_changed(state.plan_file, dump_plan(plan))
 
 
 def config_of(plan: Plan) -> Config:

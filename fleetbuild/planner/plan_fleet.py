@@ -6,12 +6,13 @@ In: inventory, facts, configuration, packages. Out: a `Plan`. `planning` itself 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.cluster.read_fleet import NO_SSH
-from fleetbuild.config import base_folder
-from fleetbuild.errors import ConfigError, FleetbuildError, InstallError
+from fleetbuild.config import base_folder, with_absolute_playbooks
+from fleetbuild.errors import BlockedError, ConfigError, FleetbuildError, InstallError
 from fleetbuild.models import (
     Config,
     Event,
@@ -24,6 +25,7 @@ from fleetbuild.models import (
     now,
 )
 from fleetbuild.models.plan import FactsSource
+from fleetbuild.models.revocation import Revocations
 from fleetbuild.planner.published import find_published
 from fleetbuild.planner.requested import (
     build_requirements,
@@ -43,9 +45,13 @@ from fleetbuild.planning import (
     choose_packages,
     draft_plan,
     make_plan,
+    name_targets,
     nodes_blocking_dependencies,
     parse_packages,
     source_request,
+    stand_in_inventory,
+    toolkit_request,
+    with_stand_ins,
 )
 from fleetbuild.planning.wheels.published import PublishedChoice
 from fleetbuild.recipes import Recipe, known_recipes
@@ -65,20 +71,44 @@ def plan_fleet(
     *,
     state_dir: Path = Path(".fleetbuild"),
     builders: Sequence[str] = (),
+    targets: Sequence[str] = (),
     facts_source: FactsSource = "probe",
     on_event: OnEvent = ignore,
 ) -> Plan:
-    """Return the plan for these nodes. `builders` are the hosts that build.builders names."""
+    """Return the plan for these nodes, or for named targets that these nodes build for.
+
+    `builders` are the hosts that build.builders names. `targets` replace the configuration's.
+    """
     config = config or Config()
+    if facts_source == "cluster" and config.build.confirm > 1:
+        raise ConfigError(
+            "build.confirm is 2, but Jobs in a cluster build each wheel once.",
+            "Set build.confirm: 1 for this plan, or plan from an inventory.",
+        )
     folder = base_folder(config, inventory)
+    config = with_absolute_playbooks(config, folder)
     recipes = known_recipes([folder / "recipes"])
     settings = settings_of(config, folder)
     store = Store(state_dir / "store", settings)
+    revoked = store.learn_revoked_keys(
+        (wheel.sha256, wheel.artifact_key)
+        for known in facts.values()
+        for manifest in known.release.values()
+        for wheel in manifest.wheels
+    )
+    store.settings = replace(settings, excluded=revoked.exclusions)
     texts = choose_packages(packages, config, inventory)
     base = Path.cwd() if packages else folder
     wanted, local = requested_packages(parse_packages(texts), base, recipes, store)
+    _refuse_revoked(wanted, revoked)
     resolver = _PlanResolver(wanted, local, recipes, store, on_event)
 
+    fleet, named = inventory, ()
+    if names := targets or config.targets:
+        _refuse_in_cluster(facts_source)
+        named = name_targets(names, inventory, facts, config, builders)
+        inventory, facts = stand_in_inventory(fleet, named), with_stand_ins(facts, named)
+        builders = sorted({name for target in named for name in target.builders})
     drafted = draft_plan(inventory, facts, wanted, config, builders=builders)
     if drafted.groups and config.build.policy != "targeted":
         resolver.find_published(drafted, facts)
@@ -88,18 +118,39 @@ def plan_fleet(
     if drafted.groups and resolver.fetch_sources(drafted, config):
         wanted = tuple(resolver.packages)
         drafted = resolver.lock_dependencies(inventory, facts, config, builders)
-        resolver.lock_builds(drafted, facts)
+        resolver.lock_builds(drafted, facts, facts_source)
     return make_plan(
-        inventory,
+        fleet,
         facts,
         wanted,
         config,
         drafted=drafted,
+        named=named,
         locks=resolver.locks(),
         store=store.floors(),
         created=now("seconds"),
         facts_source=facts_source,
+        revoked=revoked,
     )
+
+
+def _refuse_in_cluster(facts_source: FactsSource) -> None:
+    if facts_source == "cluster":
+        raise ConfigError(
+            "Named targets need nodes that build, which fleetbuild reaches by SSH; the Nodes of a "
+            "cluster build in Jobs, each for its own kind.",
+            "Remove targets: from the configuration, or plan from an inventory.",
+        )
+
+
+def _refuse_revoked(packages: Sequence[Package], revoked: Revocations) -> None:
+    for package in packages:
+        if why := revoked.of(package.name, package.version):
+            raise BlockedError(
+                why,
+                f"Plan with another version of {package.name}, or take the revocation back:"
+                f" fleetbuild revoke --undo {package.name}=={package.version}",
+            )
 
 
 def named_builders(
@@ -269,8 +320,13 @@ class _PlanResolver:
             blocked |= nodes_blocking_dependencies(drafted, facts, self.locks())
         return drafted
 
-    def lock_builds(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
-        """Lock the build requirements of each wheel."""
+    def lock_builds(
+        self, drafted: PlanDraft, facts: Mapping[str, Facts], facts_source: FactsSource
+    ) -> None:
+        """Lock the build requirements of each wheel, and CUDA toolkits that come as wheels."""
+        if facts_source != "cluster":  # a pod has the toolkit of its image
+            toolkits = (toolkit_request(wheel, facts) for wheel in drafted.wheels)
+            self._resolve(list(filter(None, toolkits)))
         requests = [
             build_request(wheel, source, facts, self.dependencies)
             for wheel in drafted.wheels

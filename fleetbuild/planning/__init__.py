@@ -14,6 +14,7 @@ from fleetbuild.planning.draft import (
     source_request,
 )
 from fleetbuild.planning.explain import explain_group, explain_node
+from fleetbuild.planning.named_targets import name_targets, stand_in_inventory, with_stand_ins
 from fleetbuild.planning.packages import (
     Package,
     PackageSpec,
@@ -22,7 +23,7 @@ from fleetbuild.planning.packages import (
     parse_packages,
 )
 from fleetbuild.planning.resolution import LockRequest, Locks, Resolution, Source
-from fleetbuild.planning.wheels.build_requirements import build_request
+from fleetbuild.planning.wheels.build_requirements import build_request, toolkit_request
 from fleetbuild.planning.wheels.plan_wheel import Floors, StoreView
 
 __all__ = [
@@ -44,9 +45,13 @@ __all__ = [
     "explain_node",
     "fingerprint",
     "make_plan",
+    "name_targets",
     "nodes_blocking_dependencies",
     "parse_package",
     "parse_packages",
     "read_plan",
     "source_request",
+    "stand_in_inventory",
+    "toolkit_request",
+    "with_stand_ins",
 ]

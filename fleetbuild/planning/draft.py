@@ -61,8 +61,11 @@ def draft_plan(
     eligibility = assess_nodes(inventory, facts, packages, config)
     eligibility |= _mark_blocked(eligibility, blocked or {})
     targets = node_targets(eligibility, facts)
-    sharing = toolkit_conflicts(targets, facts, packages, config)
-    merged = merge_targets(targets, eligibility, recipes, config, sharing)
+    if any(node.stand_in for node in inventory.nodes):  # each named target stays as it is
+        merged = MergedTargets(targets=targets)
+    else:
+        sharing = toolkit_conflicts(targets, facts, packages, config)
+        merged = merge_targets(targets, eligibility, recipes, config, sharing)
     groups = group_nodes(merged.targets, facts, recipes, config)
     preferred = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
     groups, blocked_nodes = choose_toolkits(

@@ -13,7 +13,15 @@ from fleetbuild.errors import UsageError
 from fleetbuild.hardware.cuda import newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_of_device
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
-from fleetbuild.models import Facts, Gpu, Plan, PlannedGroup, PlannedNode, PlannedWheel
+from fleetbuild.models import (
+    Facts,
+    Gpu,
+    Plan,
+    PlannedGroup,
+    PlannedNode,
+    PlannedTarget,
+    PlannedWheel,
+)
 from fleetbuild.planning.compatibility.compilers import compiler_of
 from fleetbuild.planning.compatibility.constraints import OLDEST, sm_list
 from fleetbuild.planning.merging.tradeoffs import explain_group_merges, explain_node_merge
@@ -21,12 +29,15 @@ from fleetbuild.text import count
 
 
 def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
-    """Return everything that decides this node's group and release, as lines."""
+    """Return everything that decides this node's or named target's group, as lines."""
+    if target := plan.targets.get(name):
+        return _target_lines(name, target)
     node = plan.nodes.get(name)
     if node is None:
+        targets = f"its targets: {', '.join(plan.targets)}; " if plan.targets else ""
         raise UsageError(
-            f"The plan has no node or group {name!r}.",
-            f"Its nodes are: {', '.join(plan.nodes)}; "
+            f"The plan has no node, target or group {name!r}.",
+            f"Its nodes are: {', '.join(plan.nodes)}; {targets}"
             f"its groups: {', '.join(group.name for group in plan.groups) or 'none'}.",
         )
     lines = [f"{name}: {node.state}" + (f", in group {node.group}" if node.group else "")]
@@ -60,7 +71,7 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
     group = _group(plan, name)
     target = group.target
     lines = [
-        f"{name}: {count(len(group.nodes), 'node')}: {', '.join(group.nodes)}",
+        f"{name}: {_members(plan, group)}",
         f"  target: {target.os} {target.arch}, {target.python}, "
         f"{target.libc.family} {target.libc.floor} or newer"
         + (f", SM {', '.join(target.sms)}" if target.sms else ", no GPU code"),
@@ -78,6 +89,25 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
         locked = ", ".join(f"{file.name} {file.version}" for file in group.dependencies)
         lines.append(f"  dependencies: {locked or 'none'}")
     return lines
+
+
+def _members(plan: Plan, group: PlannedGroup) -> str:
+    if group.nodes:
+        return f"{count(len(group.nodes), 'node')}: {', '.join(group.nodes)}"
+    names = [name for name, target in plan.targets.items() if target.group == group.name]
+    return f"{count(len(names), 'named target')}: {', '.join(names)}; nothing is installed"
+
+
+def _target_lines(name: str, target: PlannedTarget) -> list[str]:
+    """Return what a named target gets, and which nodes can and cannot build for it."""
+    into = f", in group {target.group}" if target.group else ""
+    lines = [f"{name}: named target, {target.state}{into}"]
+    if target.reason:
+        lines.append(f"  because: {target.reason}")
+    if target.fix:
+        lines.append(f"  fix: {target.fix}")
+    lines.append(f"  nodes that can build for it: {', '.join(target.builders) or 'none'}")
+    return lines + [f"  cannot build: {why}" for why in target.refused.values()]
 
 
 def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:

@@ -98,6 +98,9 @@ class Recipe(Frozen):
     cuda: bool = False  # whether it builds GPU code for nodes with a GPU
     # The oldest SM it has code for. If set, nodes without such a GPU are blocked.
     min_sm: str | None = Field(None, pattern=r"^\d{1,2}\.\d$")
+    # Whether NVIDIA's wheels suffice in place of an installed CUDA toolkit, and which libraries
+    # they need beside compiler and runtime, as extras of cuda-toolkit. None: not known to suffice.
+    toolkit_wheels: tuple[Annotated[str, Field(pattern=r"^[a-z]+$")], ...] | None = None
     # The oldest CUDA that it builds with.
     cuda_from: str | None = Field(None, pattern=r"^\d{1,2}\.\d$")
     libc: tuple[Literal["glibc", "musl"], ...] = Field(("glibc", "musl"), min_length=1)

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedWheel
+from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedTarget, PlannedWheel
+from fleetbuild.report.targets import (
+    members,
+    narrowed_targets,
+    next_for_targets,
+    supply_first,
+    targets_line,
+    to_supply,
+    why_for_target,
+)
 from fleetbuild.report.text import clean, duration, fold, state_option, troubles
 from fleetbuild.state.directory import StateDir
 from fleetbuild.text import count
@@ -40,6 +50,8 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
     """Return the groups as a table, or as a few lines each on a narrow terminal."""
     from rich.text import Text
 
+    if not plan.groups and not plan.summary.nodes_blocked and not plan.targets:
+        return Text("No node can be planned for.")
     if width >= WIDE:
         return _table(plan)
     cards = [Text(line, style=STYLES[symbol]) for symbol, line in _cards(plan)]
@@ -56,25 +68,59 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
             for warning in node.warnings
         ]
     lines += _not_planned_for(plan)
-    lines += _to_supply(plan)
+    lines += narrowed_targets(plan)
+    lines += to_supply(plan)
     lines += _in_image(plan)
     if plan.lock == "missing":
         why = clean(plan.lock_problem or "no index could be reached")
         lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
     if plan.summary.nodes_to_change:
-        lines.append(rollout_line(plan))
+        lines += rollout_lines(plan)
     return [*lines, summary_line(plan)]
 
 
-def rollout_line(plan: Plan) -> str:
-    """Return the rollout as sentences: the canaries, the batches, and when a group stops."""
+def rollout_lines(plan: Plan) -> list[str]:
+    """Return the rollout: the canaries, the batches, and in numbers when each group stops."""
     rollout = plan.rollout
     first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
-    return (
-        f"Rollout: {first}{_share(rollout.serial)} at a time. A group stops after more than"
-        f" {_share(rollout.max_fail)} failed, or more than {_share(rollout.max_unreachable)}"
-        " stopped answering."
-    )
+    steps = ", then ".join(_share(step) for step in rollout.steps)
+    canary = "after a failed canary, " if rollout.canary else ""
+    return [
+        (
+            f"Rollout: {first}{steps} at a time. A group stops {canary}after more than"
+            f" {_share(rollout.max_fail)} failed, or after more than"
+            f" {_share(rollout.max_unreachable)} stopped answering."
+        ),
+        *_stops(plan),
+        *(
+            f"  {name} each switch: {clean(str(hook))} (at most {hook.timeout} s)"
+            for name, hook in (("before", rollout.before), ("after", rollout.after))
+            if hook
+        ),
+    ]
+
+
+def _stops(plan: Plan) -> Iterator[str]:
+    """Yield what percentages come to, for groups of the same size."""
+    rollout = plan.rollout
+    shares = (*rollout.steps, rollout.max_fail, rollout.max_unreachable)
+    if not any(isinstance(share, str) for share in shares):
+        return
+    sizes: dict[int, list[str]] = {}
+    for group in plan.groups:
+        if group.name in plan.changes:
+            sizes.setdefault(len(group.nodes), []).append(group.name)
+    for size, groups in sizes.items():
+        batches = [str(each) for each in islice(rollout.batches(size), len(rollout.steps))]
+        limits = (
+            (rollout.failures(size) + 1, "failed node"),
+            (rollout.losses(size) + 1, "unreachable node"),
+        )
+        stops = " or ".join(count(most, what) for most, what in limits if most <= size)
+        yield (
+            f"  {fold(groups)} ({count(size, 'node')}): {', then '.join(batches)} at a time"
+            f"{'; stops after ' if stops else ''}{stops}."
+        )
 
 
 def _share(share: int | str) -> str:
@@ -84,6 +130,8 @@ def _share(share: int | str) -> str:
 def summary_line(plan: Plan) -> str:
     """Return the count: Plan: 2 wheels to build, 1 reused. 7 nodes to change, 2 up to date."""
     summary = plan.summary
+    if plan.targets:
+        return targets_line(plan)
     wheels = [f"{count(summary.wheels_to_build, 'wheel')} to build"]
     if summary.wheels_reused:
         wheels.append(f"{summary.wheels_reused} reused")
@@ -106,15 +154,21 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
     words = [f"Saved {saved}."]
     if plan.lock == "missing":
         words.append("Next: make the index or source reachable, then plan again.")
+    elif plan.targets:
+        words.append(next_for_targets(plan, f"apply{elsewhere}{state}", state))
     elif plan.summary.nodes_to_change:
         step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
-        first = "supply what is missing, then " if _to_supply(plan) else ""
-        words.append(f"Next: {first}fleetbuild {step}{state}")
-    elif plan.summary.nodes_up_to_date or not plan.summary.nodes_blocked:
+        words.append(f"Next: {supply_first(plan)}fleetbuild {step}{state}")
+    elif plan.summary.nodes_up_to_date:
         words.append("Nothing to do.")
-    else:
+    elif plan.summary.nodes_unreachable:
+        words.append("Nothing to do: no node can be planned for.")
+    elif plan.summary.nodes_blocked:
         words.append("Nothing to do: every node is blocked.")
-    odd = next((name for name, node in plan.nodes.items() if node.state == "blocked"), None)
+    else:
+        words.append("Nothing to do.")
+    blocked = {**plan.nodes, **plan.targets}
+    odd = next((name for name, each in blocked.items() if each.state == "blocked"), None)
     if odd and not elsewhere:  # explain reads the plan in the state directory
         facts = f" --facts {captures or 'DIR'}" if plan.facts_source == "captures" else ""
         words.append(f"     More: fleetbuild explain {clean(odd)}{facts}{state}")
@@ -127,28 +181,28 @@ def _table(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("group", no_wrap=True, overflow="fold")
-    table.add_column("nodes", justify="right", no_wrap=True)
+    table.add_column("targets" if plan.targets else "nodes", justify="right", no_wrap=True)
     table.add_column("", overflow="fold", max_width=28)
     table.add_column("builds on", overflow="fold")
     table.add_column("why there", overflow="fold", max_width=48)
     table.add_column("wheels", no_wrap=True, overflow="fold")
     table.add_column("jobs", justify="right", no_wrap=True)
     table.add_column("about", justify="right", no_wrap=True)
-    table.add_column("nodes get", overflow="fold")
+    table.add_column("" if plan.targets else "nodes get", overflow="fold")
     for group in plan.groups:
         symbol = _symbol(group)
         lead = _lead(group)
         table.add_row(
             symbol,
             clean(group.name),
-            str(len(group.nodes)),
-            fold(group.nodes),
+            str(len(shared := members(plan, group))),
+            fold(shared),
             _builder(group),
             "\n".join((_why(plan, group, lead), *_fixes(plan, group))),
             "\n".join(line for wheel in group.wheels for line in (_file(wheel), *_rests_on(wheel))),
             str(lead.jobs) if symbol == "+" else "",
             _about(group),
-            _changes(group),
+            "" if plan.targets else _changes(group),
             style=STYLES[symbol],
         )
     for names, node in _blocked(plan):
@@ -161,16 +215,19 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
     for group in plan.groups:
         symbol = _symbol(group)
         yield symbol, f" {symbol} {clean(group.name)}"
-        yield symbol, f"     {count(len(group.nodes), 'node')}: {fold(group.nodes)}"
+        what, shared = "target" if plan.targets else "node", members(plan, group)
+        yield symbol, f"     {count(len(shared), what)}: {fold(shared)}"
         for wheel in group.wheels:
             where = f" on {_place(wheel, group)}" if wheel.action == "build" else ""
             yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {_why(plan, group, wheel)}"
             yield from ((symbol, f"     {line}") for line in _rests_on(wheel))
         yield from ((symbol, f"     {fix}") for fix in _fixes(plan, group))
-        yield symbol, f"     {_changes(group)}"
+        if group.nodes:
+            yield symbol, f"     {_changes(group)}"
     for names, node in _blocked(plan):
         yield "!", " ! blocked"
-        yield "!", f"     {count(len(names), 'node')}: {fold(names)}"
+        what = "target" if plan.targets else "node"
+        yield "!", f"     {count(len(names), what)}: {fold(names)}"
         for said in filter(None, (node.reason, node.fix)):
             yield "!", f"     {clean(said)}"
 
@@ -213,6 +270,8 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
     """Return why this node builds, or why the wheel is not built."""
     if wheel.action != "build":
         return clean(wheel.reason)
+    if plan.targets:
+        return why_for_target(plan, group)
     if wheel.built_on not in (None, *group.nodes):
         return "named in build.builders"
     if len(group.nodes) == 1:
@@ -225,8 +284,9 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
 
 def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:
     """Return the fixes for a group that is blocked as a whole."""
-    nodes = [node for name in group.nodes if (node := plan.nodes.get(name))]
-    return list(dict.fromkeys(clean(node.fix) for node in nodes if node.fix))
+    fixes = [node.fix for name in group.nodes if (node := plan.nodes.get(name))]
+    fixes += [target.fix for target in plan.targets.values() if target.group == group.name]
+    return list(dict.fromkeys(clean(fix) for fix in fixes if fix))
 
 
 def _file(wheel: PlannedWheel) -> str:
@@ -237,7 +297,8 @@ def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
     """Yield the evidence that this CUDA builds the wheel; `explain` gives it in full."""
     if wheel.evidence and wheel.action != "blocked":
         said = EVIDENCE.get(wheel.evidence, wheel.evidence)
-        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}"
+        wheels = ", from NVIDIA's wheels" if wheel.toolkit_wheels else ""
+        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}{wheels}"
 
 
 def _changes(group: PlannedGroup) -> str:
@@ -253,13 +314,14 @@ def _changes(group: PlannedGroup) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode]]:
-    """Return the blocked nodes without a group, by reason and fix."""
+def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode | PlannedTarget]]:
+    """Return the blocked nodes and targets without a group, by reason and fix."""
     alike: dict[tuple[str | None, ...], list[str]] = {}
-    for name, node in plan.nodes.items():
-        if node.state == "blocked" and node.group is None:
-            alike.setdefault((node.reason, node.fix), []).append(name)
-    return [(names, plan.nodes[names[0]]) for names in alike.values()]
+    known = {**plan.nodes, **plan.targets}
+    for name, each in known.items():
+        if each.state == "blocked" and each.group is None:
+            alike.setdefault((each.reason, each.fix), []).append(name)
+    return [(names, known[names[0]]) for names in alike.values()]
 
 
 def _not_planned_for(plan: Plan) -> list[str]:
@@ -267,7 +329,8 @@ def _not_planned_for(plan: Plan) -> list[str]:
         {
             name: (node.state, node.reason or "no reason given", node.fix)
             for name, node in plan.nodes.items()
-            if node.state in ("unreachable", "skipped")
+            # With targets, nodes are skipped because they only build.
+            if node.state == "unreachable" or (node.state == "skipped" and not plan.targets)
         }
     )
 
@@ -282,14 +345,3 @@ def _in_image(plan: Plan) -> list[str]:
         for sentence in wheel.requires.in_image
     )
     return [clean(sentence) for sentence in dict.fromkeys(told)]
-
-
-def _to_supply(plan: Plan) -> list[str]:
-    missing = {
-        sentence: group.name
-        for group in plan.groups
-        for wheel in group.wheels
-        if wheel.action == "build"
-        for sentence in wheel.requires.to_supply
-    }
-    return [f"to be supplied for {clean(name)}: {clean(text)}" for text, name in missing.items()]

@@ -82,12 +82,15 @@ def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
 def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     """Return the command to run now."""
     source = clean(plan.inventory)
+    if result.exit_code == 0 and plan.targets:
+        return f"Next: fleetbuild store export DIR{state_option(state_dir)}"
     if result.exit_code == 0:
         return f"Next: fleetbuild status {source}{state_option(state_dir)}"
     states = {node.state for node in result.nodes}
     planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
     again = gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
+    again = again or any(node.hook_failed for node in result.nodes)
     command = f"{'apply' if again else f'plan {source}'}{state_option(state_dir)}"
     told = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
     word = "error" if len(told) == 1 else "errors"
@@ -99,13 +102,14 @@ def _untold(result: Result) -> Iterator[NodeResult]:
     for node in result.nodes:
         if node.state == "build_failed" and result.wheels:
             yield node.model_copy(update={"reason": None, "fix": None})
-        elif node.state in BAD or (node.state in ("skipped", "rolled_back") and node.reason):
+        elif node.state in BAD or node.reason:
             yield node
 
 
 def result_summary(result: Result, words: Mapping[str, str]) -> str:
     """Return the count: Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
-    built = sum(wheel.state == "built" for wheel in result.wheels)
+    built = sum(wheel.state == "built" and not wheel.cached for wheel in result.wheels)
+    cached = sum(wheel.state == "built" and wheel.cached for wheel in result.wheels)
     states = [node.state for node in result.nodes]
     nodes = [f"{states.count(state)} {word}" for state, word in words.items() if state in states]
     if nodes:
@@ -113,9 +117,14 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
         nodes[0] = f"{count(int(number), 'node')} {word}"
     word = "Done" if result.exit_code == 0 else "Ended"
     wheels = f"{count(built, 'wheel')} built. " if built else ""
-    if result.exit_code == 0 and not result.changed and not built:
+    wheels += f"{count(cached, 'wheel')} already built. " if cached else ""
+    if result.exit_code == 0 and not result.changed and not wheels:
         wheels = "nothing to do. " if "up_to_date" in states else ""
-    return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes) or 'no nodes'}."
+    if not nodes:
+        stored = result.wheels and result.exit_code == 0
+        without = "every wheel is in the store" if stored else "no nodes"
+        nodes = ["Nothing installed" if wheels else without]
+    return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
 
 
 LABELS = {
@@ -170,12 +179,18 @@ def _wheel(wheel: WheelResult) -> list[str]:
         for label, text in (("fix", wheel.fix), ("log", wheel.log)):
             if text:
                 lines.append(f"  {label}: {clean(text)}")
-        return lines
+        return [*lines, *_failed_builders(wheel)]
     where = f" on {clean(wheel.built_on)}" if wheel.built_on else ""
     if wheel.cached:
-        return [f"built: {name}{where}, by an earlier run"]
+        return [f"already built: {name}{where}", *_failed_builders(wheel)]
     took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
-    return [f"built: {name}{where}{took}"]
+    return [f"built: {name}{where}{took}", *_failed_builders(wheel)]
+
+
+def _failed_builders(wheel: WheelResult) -> Iterator[str]:
+    """Yield a line for each node that should have built the wheel before, and why it did not."""
+    for failed in wheel.failed_on:
+        yield f"  not on {clean(failed.node)}: {clean(failed.reason)}"
 
 
 def _troubles(nodes: Iterable[NodeResult], words: Mapping[str, str]) -> list[str]:

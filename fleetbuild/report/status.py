@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 # In a larger fleet, nodes in the same state share a row.
 MANY = 40
-STYLES = {"missing": "red", "damaged": "red", "different": "yellow", "changed": "yellow"}
+STYLES = {
+    "missing": "red",
+    "damaged": "red",
+    "revoked": "red",
+    "different": "yellow",
+    "changed": "yellow",
+}
 
 
 def status_document(nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:

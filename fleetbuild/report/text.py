@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fleetbuild.text import HIDDEN, clean, count, fold
+from fleetbuild.text import HIDDEN, clean, count, fold, natural_order
 
 __all__ = [
     "HIDDEN",
@@ -45,7 +45,7 @@ def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
             logs[name] = log[0]
     lines = []
     for (what, why, fix), names in alike.items():
-        first, *rest = _with_names(why or "", names).strip().splitlines() or [""]
+        first, *rest = _with_names(why or "", names, ", ").strip().splitlines() or [""]
         lines.append(": ".join([what, fold(names), *([clean(first)] if first else [])]))
         lines += quoted(rest)
         if fix:
@@ -69,9 +69,11 @@ def _without_name(text: str | None, name: str) -> str | None:
     return re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", _NAME, text) if text else text
 
 
-def _with_names(text: str, names: Sequence[str]) -> str:
-    """Put the names back, as Ansible's --limit takes them; NODE where that would be too long."""
-    return text.replace(_NAME, ",".join(names) if len(names) <= _MOST_NAMES else "NODE")
+def _with_names(text: str, names: Sequence[str], comma: str = ",") -> str:
+    """Put the names back; NODE if there are too many. In a fix, Ansible's --limit takes them."""
+    return text.replace(
+        _NAME, comma.join(sorted(names, key=natural_order)) if len(names) <= _MOST_NAMES else "NODE"
+    )
 
 
 def shortened(text: str, room: int) -> str:

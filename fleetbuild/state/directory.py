@@ -14,6 +14,7 @@ import secrets
 import socket
 import stat
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,7 @@ from fleetbuild.models._base import Frozen
 
 _LEFT_THERE = ("installed", "up_to_date", "rolled_back")
 _CHANGING = ".changing"  # beside a node's stored facts
+_NAMING = threading.Lock()  # groups of an apply ask side by side
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -72,6 +74,11 @@ class StateDir:
     @property
     def journal(self) -> Path:
         return self.root / "journal"
+
+    @property
+    def revocations_journal(self) -> Path:
+        """When which wheel was revoked, and when that was taken back. It is kept."""
+        return self.journal / "revocations.jsonl"
 
     @property
     def runs(self) -> Path:
@@ -148,13 +155,14 @@ class StateDir:
         A random part keeps apart directories that have the same path on machines of the same name.
         """
         file = self.root / "controller"
-        try:
-            name = file.read_text(encoding="ascii").strip()
-        except (FileNotFoundError, UnicodeDecodeError):
-            name = ""
-        if not re.fullmatch(r"[0-9a-f]{8}", name):
-            name = secrets.token_hex(4)
-            write_atomically(file, name + "\n")
+        with _NAMING:
+            try:
+                name = file.read_text(encoding="ascii").strip()
+            except (FileNotFoundError, UnicodeDecodeError):
+                name = ""
+            if not re.fullmatch(r"[0-9a-f]{8}", name):
+                name = secrets.token_hex(4)
+                write_atomically(file, name + "\n")
         return f"{_user(os.geteuid())}@{socket.gethostname()}:{self.root} ({name})"[:300]
 
     def _not_writable(self, why: str | None, number: int | None = None) -> UsageError:
@@ -199,6 +207,11 @@ class StateDir:
         except (FileNotFoundError, ValidationError):
             return None
 
+    def left_there(self, release: str) -> dict[str, NodeResult]:
+        """Return the results that left a release of this name on nodes; {} before any apply."""
+        last = self.last_result()
+        return last.left_there(release) if last else {}
+
     def mark_probed(self, name: str, when: str) -> None:
         """Save when a node was last probed, and clear its mark of a pending change."""
         folder = self.facts / name
@@ -231,7 +244,8 @@ class StateDir:
 
 def _serving(result: Result) -> dict[str, NodeResult]:
     """Return the results that left a release on their node."""
-    return {node.node: node for node in result.nodes if node.state in _LEFT_THERE}
+    left = (node for node in result.nodes if node.state in _LEFT_THERE)
+    return {node.node: node for node in left if node.release_id or node.state != "rolled_back"}
 
 
 def _user(uid: int) -> str:

@@ -1,7 +1,7 @@
 """The journal: one JSON line for each start and end of a step, on disk before the next step.
 
-In: notes of a run. Out: the builds that were left running. A resumed run does not rely on the
-journal for finished work, because nodes and store show that themselves.
+In: notes of a run. Out: the builds that were left running, and the nodes that were left drained. A
+resumed run does not rely on the journal for finished work, because nodes and store show it.
 """
 
 from __future__ import annotations
@@ -41,18 +41,32 @@ class Journal:
         All journals in this folder count: an artifact key means the same wheel in every plan.
         """
         running: dict[str, str] = {}
-        everything = [line for path in self._path.parent.glob("*.jsonl") for line in _lines(path)]
-        # At equal times, also across files, sort an end after its start.
-        in_time = sorted(
-            everything, key=lambda line: (str(line.get("time")), line.get("what") == "build ended")
-        )
-        for entry in in_time:
+        for entry in self._entries("build ended"):
             match entry:
                 case {"what": "build started", "key": str(key), "node": str(node)}:
                     running[key] = node
                 case {"what": "build ended", "key": str(key)}:
                     running.pop(key, None)
         return running
+
+    def left_drained(self) -> list[str]:
+        """Return nodes for which `rollout.before` ran and `rollout.after` did not."""
+        drained: dict[str, None] = {}
+        for entry in self._entries("drain ended"):
+            match entry:
+                case {"what": "drain started", "node": str(node)}:
+                    drained[node] = None
+                case {"what": "drain ended", "node": str(node)}:
+                    drained.pop(node, None)
+        return list(drained)
+
+    def _entries(self, end: str) -> list[dict[str, Any]]:
+        """Return the entries of all journals in this folder, in the order of their times.
+
+        At equal times, also across files, an end comes after its start.
+        """
+        entries = [line for path in self._path.parent.glob("*.jsonl") for line in _lines(path)]
+        return sorted(entries, key=lambda line: (str(line.get("time")), line.get("what") == end))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from fleetbuild.store.index import IndexFile, write_index
 from fleetbuild.store.index_config import IndexSettings, index_settings
-from fleetbuild.store.wheels import Provenance, Store, StoredWheel
+from fleetbuild.store.stored import Provenance, StoredWheel
+from fleetbuild.store.wheels import Store
 
 __all__ = [
     "IndexFile",

@@ -84,7 +84,7 @@ def read_text(url: str, limit: int, credentials: Mapping[str, str]) -> str | Non
         return None
     try:
         with urllib.request.urlopen(  # noqa: S310
-            _request(url, credentials), timeout=60, context=_context()
+            _request(url, credentials), timeout=60, context=tls_context()
         ) as response:
             data = response.read(limit + 1)
     except (OSError, http.client.HTTPException):
@@ -100,7 +100,7 @@ def _once(
     check_cancelled: CancelCheck,
 ) -> None:
     with (
-        urllib.request.urlopen(request, timeout=60, context=_context()) as response,  # noqa: S310
+        urllib.request.urlopen(request, timeout=60, context=tls_context()) as response,  # noqa: S310
         tempfile.NamedTemporaryFile(dir=dest.parent, prefix=".part-", delete=False) as part,
     ):
         try:
@@ -160,7 +160,8 @@ def _netrc_login(host: str) -> str | None:
     return f"{found[0]}:{found[2]}" if found else None
 
 
-def _context() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
+    """Return the certificates to trust: the system's, and PIP_CERT."""
     context = ssl.create_default_context()  # honours SSL_CERT_FILE and SSL_CERT_DIR
     if extra := os.environ.get("PIP_CERT"):
         context.load_verify_locations(cafile=extra)

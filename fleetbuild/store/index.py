@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
 
+from fleetbuild.files import sha256_of
 from fleetbuild.models._base import Frozen
 
 
@@ -55,8 +56,21 @@ def _link(file: IndexFile, folder: Path, home: Path, copy: bool) -> str:
     if copy:
         path = folder / "files" / file.path.name
         path.parent.mkdir(exist_ok=True)
-        shutil.copyfile(file.path, path)
+        if not (path.is_file() and sha256_of(path) == file.sha256):
+            _copy(file.path, path)
+        for suffix in (".intoto.json", ".intoto.json.sig"):  # its provenance, signed or not
+            beside = file.path.with_name(file.path.name + suffix)
+            if beside.is_file() and beside.parent != path.parent:
+                _copy(beside, path.with_name(beside.name))
     return quote(os.path.relpath(path, home))
+
+
+def _copy(source: Path, dest: Path) -> None:
+    """Copy a file so that a reader of the index never sees a part of it."""
+    with tempfile.TemporaryDirectory(dir=dest.parent, prefix=".part-") as temporary:
+        part = Path(temporary) / dest.name
+        shutil.copyfile(source, part)
+        part.replace(dest)
 
 
 def _write_root(part: Path, packages: Iterable[str]) -> None:

@@ -48,6 +48,8 @@ class IndexSettings:
     allow_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     # Mirrors of git repositories and archives: prefix of an address -> prefix of the mirror.
     mirrors: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # Recalled versions of dependencies: name!=version.
+    excluded: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:

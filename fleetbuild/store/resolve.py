@@ -151,8 +151,8 @@ def _uv(
     command += _pytorch_index(request)
     for name in request.sources:
         command += ["--no-binary", name]
-    if request.constraints:
-        (folder / "constraints.txt").write_text("\n".join(request.constraints) + "\n")
+    if constraints := (*request.constraints, *settings.excluded):
+        (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
         command += ["--constraints", "constraints.txt"]
     wanted = [
         *request.requirements,

@@ -14,85 +14,87 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
 from fleetbuild.audit import needed_libraries
 from fleetbuild.audit.downloads import RULES, audit_download
-from fleetbuild.errors import InstallError
+from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.files import remove_old, sha256_of
-from fleetbuild.models import Commit, LockedFile, PlannedWheel, TargetLibc, now
-from fleetbuild.models._base import Frozen
+from fleetbuild.models import Commit, LockedFile, PlannedWheel, now
+from fleetbuild.models.revocation import Revocations
 from fleetbuild.planning import Floors
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
+from fleetbuild.store.provenance.sbom import add_sbom
+from fleetbuild.store.provenance.sign import Signer
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext, as_text, statement
+from fleetbuild.store.revoked import read_revocations, write_revocations
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
+from fleetbuild.store.stored import Provenance, StoredWheel
 
 _PROVENANCE = "provenance.json"
+STATEMENT_SUFFIX = ".intoto.json"  # after the wheel's file name; the signature adds .sig
 _SHORTEST_HASH = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 
 
-class Provenance(Frozen):
-    """The provenance of a stored wheel."""
-
-    artifact_key: str
-    package: str
-    version: str
-    wheel_version: str
-    file: str
-    sha256: str
-    size: int
-    group: str  # the name of its target
-    libc: TargetLibc
-    libstdcxx: str | None = None  # the oldest GLIBCXX that the audit checked
-    recipe: str
-    environment: dict[str, str]
-    compiler: str
-    built_on: str
-    built_at: str
-    seconds: float
-    source_sha256: str | None
-    build_lock: tuple[LockedFile, ...]
-    needs: tuple[str, ...] = ()  # linked libraries that it does not contain
-
-
-class StoredWheel(Frozen):
-    """A wheel in the store, with its provenance."""
-
-    path: Path
-    provenance: Provenance
-
-    @property
-    def sha256(self) -> str:
-        """Return its hash."""
-        return self.provenance.sha256
-
-    @property
-    def floors(self) -> Floors:
-        """Return the oldest libraries that it runs with."""
-        return Floors(self.provenance.libc.floor, self.provenance.libstdcxx)
-
-
 class Store:
     """The controller's folder of wheels and downloads."""
 
-    def __init__(self, root: Path, settings: IndexSettings | None = None) -> None:
+    def __init__(
+        self, root: Path, settings: IndexSettings | None = None, signer: Signer | None = None
+    ) -> None:
         self.root = root
         self.settings = settings or IndexSettings()
+        self.signer = signer
 
-    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> StoredWheel:
-        """Store a wheel that was built for this target."""
-        key = wheel.artifact_key or ""
-        sha256 = sha256_of(path)
-        provenance = Provenance(
-            artifact_key=key,
+    @property
+    def revocations(self) -> Revocations:
+        """Return the wheels that must not be used any more."""
+        return read_revocations(self.root)
+
+    def learn_revoked_keys(self, wheels: Iterable[tuple[str, str]]) -> Revocations:
+        """Add the artifact keys of recalled wheels, by hash, to the revocations; return them."""
+        known = self.revocations
+        learned = known.with_keys(wheels)
+        if learned != known:
+            write_revocations(self.root, learned)
+        return learned
+
+    def add(
+        self,
+        path: Path,
+        wheel: PlannedWheel,
+        *,
+        built_on: str,
+        seconds: float,
+        context: BuildContext = NO_CONTEXT,
+    ) -> StoredWheel:
+        """Store a wheel that was built for this target, with its bill of materials in it and its
+        provenance beside it. A published wheel keeps its bytes."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        delivered = sha256_of(path)
+        with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as folder:
+            if not wheel.published:
+                add_sbom(path, Path(folder) / path.name, wheel)
+                path = Path(folder) / path.name
+            known = self._record(path, wheel, delivered, built_on=built_on, seconds=seconds)
+            return self._add(path, wheel, known, context)
+
+    def _record(
+        self, path: Path, wheel: PlannedWheel, delivered: str, *, built_on: str, seconds: float
+    ) -> Provenance:
+        return Provenance(
+            artifact_key=wheel.artifact_key or "",
             package=wheel.package,
             version=wheel.version,
             wheel_version=wheel.wheel_version,
             file=path.name,
-            sha256=sha256,
+            sha256=sha256_of(path),
+            delivered_sha256=delivered,
             size=path.stat().st_size,
             group=wheel.target.name,
             libc=wheel.target.libc,
@@ -104,22 +106,47 @@ class Store:
             built_at=now("seconds"),
             seconds=round(seconds, 1),
             source_sha256=wheel.source.identity if wheel.source else None,
-            build_lock=wheel.build_dependencies,
+            build_lock=(*wheel.build_dependencies, *wheel.toolkit_wheels),
             needs=needed_libraries(path),
         )
-        home = self.root / "wheels" / key / sha256
+
+    def _add(
+        self, path: Path, wheel: PlannedWheel, known: Provenance, context: BuildContext
+    ) -> StoredWheel:
+        home = self.root / "wheels" / known.artifact_key / known.sha256
         with self._whole(home) as part:
             shutil.copyfile(path, part / path.name)
-            (part / _PROVENANCE).write_text(provenance.model_dump_json(indent=2) + "\n")
-        return StoredWheel(path=home / path.name, provenance=provenance)
+            self._state_origin(part / f"{path.name}{STATEMENT_SUFFIX}", wheel, known, context)
+            (part / _PROVENANCE).write_text(known.model_dump_json(indent=2) + "\n")
+        return StoredWheel(path=home / path.name, provenance=known)
+
+    def _state_origin(
+        self, file: Path, wheel: PlannedWheel, known: Provenance, context: BuildContext
+    ) -> None:
+        """Write the wheel's in-toto statement, and its signature if signing.key is set."""
+        document = statement(
+            wheel,
+            file=known.file,
+            sha256=known.sha256,
+            built_on=known.built_on,
+            built_at=known.built_at,
+            seconds=known.seconds,
+            context=context,
+        )
+        file.write_text(as_text(document), encoding="utf-8")
+        if self.signer:
+            self.signer.sign(file)
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
-        """Return an intact stored wheel that fits this target, or None. Remove damaged ones."""
+        """Return an intact stored wheel that fits this target, or None; never a revoked one.
+
+        Damaged ones are removed.
+        """
         wanted = Floors(wheel.target.libc.floor, wheel.libstdcxx)
         fitting = [
             stored
             for stored in self.of_key(wheel.artifact_key or "")
-            if stored.floors.serve(wanted)
+            if stored.floors.serve(wanted) and not stored.revoked
         ]
         newest_first = sorted(fitting, key=lambda each: each.provenance.built_at, reverse=True)
         return next(filter(self._keep_intact, newest_first), None)
@@ -134,24 +161,24 @@ class Store:
     def of_key(self, key: str) -> tuple[StoredWheel, ...]:
         """Return the stored wheels of an artifact key; empty for an invalid key."""
         named = _KEY.fullmatch(key)
-        return tuple(_stored(self.root / "wheels" / key)) if named else ()
+        return tuple(_stored(self.root / "wheels" / key, self.revocations)) if named else ()
 
     def list(self) -> tuple[StoredWheel, ...]:
         """Return all wheels, sorted by package and target."""
-        keys = self._children("wheels")
-        stored = [wheel for key in keys for wheel in _stored(key)]
+        keys, revocations = self._children("wheels"), self.revocations
+        stored = [wheel for key in keys for wheel in _stored(key, revocations)]
         return tuple(
             sorted(stored, key=lambda w: (w.provenance.package, w.provenance.group, w.sha256))
         )
 
     def floors(self) -> dict[str, tuple[Floors, ...]]:
-        """Return the floors of the stored wheels by artifact key, for planning.
+        """Return the floors of the usable wheels by artifact key, for planning.
 
         A wheel that was written to after it was stored is read first, and removed if it is damaged.
         """
         found: dict[str, tuple[Floors, ...]] = {}
         for wheel in self.list():
-            if _written_since(wheel) and not self._keep_intact(wheel):
+            if wheel.revoked or (_written_since(wheel) and not self._keep_intact(wheel)):
                 continue
             key = wheel.provenance.artifact_key
             found[key] = (*found.get(key, ()), wheel.floors)
@@ -166,6 +193,12 @@ class Store:
 
         An exception from `check_cancelled` stops the download.
         """
+        if file.file.endswith(".whl") and (why := self.revocations.of_file(file)):
+            raise InstallError(
+                why,
+                f"Plan again with another version of {file.name}, or take the revocation back:"
+                " fleetbuild revoke --undo.",
+            )
         if file.commit:
             return self._fetch_commit(file, file.commit)
         path = fetch(
@@ -188,7 +221,7 @@ class Store:
         if note.is_file() and note.read_text("utf-8", "replace") == passed:
             return
         if problems := audit_download(path, file.name, file.version, allowed):
-            raise InstallError(
+            raise AuditError(
                 f"{file.file} is not used: {'; '.join(problems)}.",
                 "Look into it (fleetbuild audit WHEEL). If the files belong there, allow them in "
                 f"fleetbuild.yml: allow_files: {{{file.name}: [PATTERN]}}, and run this again.",
@@ -227,6 +260,18 @@ class Store:
         """Return the path of a download. Folders in a file name from a lock are ignored."""
         return self.root / "files" / Path(file.identity).name / Path(file.file).name
 
+    def download_of(self, sha256: str) -> str:
+        """Return the package of a downloaded wheel, as name==version; empty if it is unknown.
+
+        Published wheels that a plan names as its own packages are in the store as wheels too.
+        """
+        home = self.root / "files" / sha256
+        own = {wheel.sha256 for wheel in self.list()}
+        for path in home.glob("*.whl") if sha256 not in own else ():
+            name, version = path.name.split("-")[:2]
+            return f"{canonicalize_name(name)}=={version}"
+        return ""
+
     def add_file(self, make: Callable[[Path], object], name: str) -> tuple[Path, str]:
         """Store a file made here, such as a packed source tree; return its path and sha256."""
         self.root.mkdir(parents=True, exist_ok=True)
@@ -264,10 +309,16 @@ class Store:
         A name is a package, NAME==VERSION (with the local version), or the first eight or more
         characters of an artifact key or sha256.
         """
-        doomed = [wheel for wheel in self.list() if name in _names(wheel) or _begins(wheel, name)]
+        doomed = self.named(name)
         for wheel in doomed:
             shutil.rmtree(wheel.path.parent)
         return tuple(wheel.path for wheel in doomed)
+
+    def named(self, name: str) -> tuple[StoredWheel, ...]:
+        """Return the wheels of this name, as `remove` takes it."""
+        return tuple(
+            wheel for wheel in self.list() if name in _names(wheel) or _begins(wheel, name)
+        )
 
     def gc(self, keep_keys: Collection[str], keep_files: Collection[str] = ()) -> tuple[Path, ...]:
         """Remove all wheels and downloads except the given keys and hashes; return the paths.
@@ -325,7 +376,7 @@ def _begins(wheel: StoredWheel, name: str) -> bool:
     return len(name) >= _SHORTEST_HASH and any(each.startswith(name.lower()) for each in hashes)
 
 
-def _stored(key: Path) -> Iterator[StoredWheel]:
+def _stored(key: Path, revocations: Revocations) -> Iterator[StoredWheel]:
     for home in sorted(key.iterdir()) if key.is_dir() else ():
         try:
             known = Provenance.model_validate(json.loads((home / _PROVENANCE).read_text()))
@@ -333,4 +384,5 @@ def _stored(key: Path) -> Iterator[StoredWheel]:
             continue  # damaged or foreign: treated as absent
         path = home / Path(known.file).name
         if path.is_file() and path.stat().st_size == known.size:
-            yield StoredWheel(path=path, provenance=known)
+            revoked = revocations.of(known.package, known.wheel_version, known.sha256)
+            yield StoredWheel(path=path, provenance=known, revoked=revoked)

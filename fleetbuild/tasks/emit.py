@@ -7,7 +7,7 @@ warnings; nothing is written here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -29,25 +29,29 @@ from fleetbuild.kubernetes import (
 )
 from fleetbuild.kubernetes.delivery.containerfile import index_warnings
 from fleetbuild.kubernetes.delivery.libraries import library_warnings
+from fleetbuild.kubernetes.labels.feature_files import needs_permission
 from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED
 from fleetbuild.kubernetes.labels.rules import FILE as RULES
+from fleetbuild.kubernetes.login import login_files
 from fleetbuild.kubernetes.scheduling.device_classes import FILE as DEVICE_CLASSES
-from fleetbuild.kubernetes.scheduling.device_classes import device_classes
+from fleetbuild.kubernetes.scheduling.device_classes import device_classes, no_limits
 from fleetbuild.kubernetes.scheduling.flavors import FILE as FLAVORS
 from fleetbuild.kubernetes.scheduling.flavors import resource_flavors
 from fleetbuild.kubernetes.scheduling.node_pools import node_pools
-from fleetbuild.models import Plan
+from fleetbuild.models import Config, Plan
 from fleetbuild.nix import flox_files, flox_warnings, nix_files
+from fleetbuild.planner.plan_files import config_of
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
 from fleetbuild.tasks.publish.export import release_files
-from fleetbuild.tasks.store_fetch import fetch_releases, lacking, way_on
+from fleetbuild.tasks.wheels.store_fetch import fetch_releases, lacking, way_on
 from fleetbuild.text import fold
 
 What = Literal[
     "k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds", "nix", "flox",
-    "dra", "kueue", "nodepools",
+    "dra", "kueue", "nodepools", "rbac",
 ]  # fmt: skip
+_WITHOUT_RELEASES = ("labels", "nfd", "dra", "kueue")  # `serving` decides what labels say
 WITH_WHEELS = ("containers", "nix", "flox")  # the wheels are copied beside their files
 
 
@@ -59,6 +63,22 @@ class EmittedFiles:
     warnings: tuple[str, ...] = ()
     paths: tuple[Path, ...] = ()  # paths of the written files, if any
 
+    def written(self, folder: Path | str | None) -> EmittedFiles:
+        """Write the files into a folder, if there is one; return them with their paths."""
+        if folder is None:
+            return self
+        paths = tuple(Path(folder) / name for name in self.files)
+        for path, text in zip(paths, self.files.values(), strict=True):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text.encode())
+            except OSError as problem:
+                raise UsageError(
+                    f"{path} cannot be written: {problem.strerror}.",
+                    "Name another folder with --out.",
+                ) from problem
+        return replace(self, paths=paths)
+
 
 def read_workload(path: Path) -> tuple[str, str]:
     """Return name and text of the user's own workload; line ends are kept."""
@@ -66,21 +86,12 @@ def read_workload(path: Path) -> tuple[str, str]:
         return path.name, path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not UTF-8"
-        raise UsageError(f"{path} cannot be read: {reason}", "name another file") from None
+        raise UsageError(f"{path} cannot be read: {reason}.", "Name another file.") from None
 
 
-def write_files(files: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
-    """Write the files into a folder, with line ends as they are; return their paths."""
-    paths = tuple(folder / name for name in files)
-    for path, text in zip(paths, files.values(), strict=True):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode())
-        except OSError as problem:
-            raise UsageError(
-                f"{path} cannot be written: {problem.strerror}.", "Name another folder with --out."
-            ) from problem
-    return paths
+def emit_login(config: Config, delivery: Delivery) -> EmittedFiles:
+    """Return the files of fleetbuild's login. They depend on no plan."""
+    return EmittedFiles(login_files(config.kubernetes.label_domain, delivery.namespace))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +105,26 @@ class Emission:
     workload: tuple[str, str] | None = None  # file name and text of the user's own
 
     def write(self, what: What) -> EmittedFiles:
-        """Return the files of one kind."""
+        """Return the files of one kind. Groups that need a revoked wheel are left out."""
+        revoked = self.store.revocations.in_plan(self.plan)
+        if not revoked or what in _WITHOUT_RELEASES:
+            return self._write(what)
+        groups = tuple(group for group in self.plan.groups if group.name not in revoked)
+        if not groups:
+            raise BlockedError(
+                f"Nothing can be emitted. {next(iter(revoked.values())).rstrip('.')}.",
+                f"Plan and apply again: fleetbuild plan {self.plan.inventory}",
+            )
+        rest = self.plan.model_copy(update={"groups": groups})
+        emitted = replace(self, plan=rest)._write(what)
+        labels = render_labels(self.plan, self.serving) if what == "k8s" else {}
+        left_out = (
+            f"{group} is left out: {why.rstrip('.')}. Plan and apply again."
+            for group, why in revoked.items()
+        )
+        return EmittedFiles({**emitted.files, **labels}, (*left_out, *emitted.warnings))
+
+    def _write(self, what: What) -> EmittedFiles:
         return {
             "k8s": self._workloads,
             "labels": self._labels,
@@ -106,6 +136,7 @@ class Emission:
             "dra": self._device_classes,
             "kueue": self._flavors,
             "nodepools": self._node_pools,
+            "rbac": self._login,
             "nix": self._nix,
             "flox": self._flox,
         }[what]()
@@ -141,7 +172,11 @@ class Emission:
     def _for_nfd(self) -> EmittedFiles:
         """Return the feature files for nfd-worker and the rules for nfd-master."""
         files = feature_files(self.plan, self.serving)
-        messages = (*node_warnings(self.plan, self.serving), *self._not_published())
+        messages = (
+            *node_warnings(self.plan, self.serving),
+            *self._not_published(),
+            *filter(None, [needs_permission(self.plan.label_domain)]),
+        )
         return EmittedFiles({**files, RULES: node_feature_rule(self.plan)}, messages)
 
     def _not_published(self) -> tuple[str, ...]:
@@ -190,7 +225,8 @@ class Emission:
 
     def _device_classes(self) -> EmittedFiles:
         if text := device_classes(self.plan):
-            return EmittedFiles({DEVICE_CLASSES: text})
+            without = no_limits(self.plan.label_domain)
+            return EmittedFiles({DEVICE_CLASSES: text}, (without,) if without else ())
         return EmittedFiles({}, ("No group of the plan uses a GPU, so no DeviceClass is written.",))
 
     def _flavors(self) -> EmittedFiles:
@@ -200,6 +236,9 @@ class Emission:
 
     def _node_pools(self) -> EmittedFiles:
         return EmittedFiles(*node_pools(self.plan, self.delivery.node_class))
+
+    def _login(self) -> EmittedFiles:
+        return emit_login(config_of(self.plan), self.delivery)
 
     def _libraries(self, wheels: Mapping[str, Sequence[Wheel]]) -> tuple[str, ...]:
         """Return warnings about libraries that the image lacks; with --image a comment says so."""

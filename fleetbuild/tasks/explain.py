@@ -31,7 +31,9 @@ def explain_name(
 ) -> Explanation:
     """Explain a node or group from captures, or else from the last probe."""
     group = plan.group_named(name)
-    names = tuple(group.nodes) if group else (name,)
+    names = (name,)
+    if group:
+        names = group.nodes or (group.representative, *group.fallbacks)
     folder = Path(captures) if captures else state.facts
     known = {each for each in names if each in plan.nodes and (captures or state.probed(each))}
     facts = facts_from(load_captures(folder, sorted(known))) if known else {}

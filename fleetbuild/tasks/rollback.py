@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fleetbuild.ansible.role_results import RoleResult
 from fleetbuild.models import Manifest, NodeResult
 from fleetbuild.models.role_parameters import RollbackSpec
 from fleetbuild.tasks.fleet_task import FleetTask
 
 
-def rollback_task(install_path: str, release: str, controller: str) -> FleetTask:
-    """Return the task that switches each node to its previous release.
+def rollback_task(
+    install_path: str, release: str, controller: str, revoked: Iterable[str] = ()
+) -> FleetTask:
+    """Return the task that switches each node to its previous release without revoked wheels.
 
     `controller` names this controller to others, and to itself in the next run.
     """
+    recalled = tuple(revoked)
 
     def job(_: str, __: Manifest) -> RollbackSpec:
-        return RollbackSpec(path=install_path, release=release, controller=controller)
+        return RollbackSpec(
+            path=install_path, release=release, revoked=recalled, controller=controller
+        )
 
     return FleetTask("rollback.yml", "fleetbuild_rollbacks", "activate", job, _result, changes=True)
 

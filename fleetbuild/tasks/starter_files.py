@@ -36,6 +36,7 @@ packages:                       # the packages of the release, pinned; one envir
 #   policy: targeted            # targeted | auto (a published wheel if it fits) | published
 #   builders: representative    # or a host pattern: strong machines that build for others
 #   cache: ccache               # ccache | sccache | none
+#   isolation: preferred        # required | preferred | off: builds without network
 #   blas: null                  # mkl | openblas: for torch and numpy, in place of the recipe's
 #   image: null                 # for clusters without SSH: the image that builds run in
 #   libc: null                  # the image's C library, if its name does not show it: glibc 2.28
@@ -46,9 +47,11 @@ packages:                       # the packages of the release, pinned; one envir
 
 # rollout:
 #   canary: 1                   # how many nodes of each group go first; the weakest are chosen
-#   serial: "25%"               # nodes at a time
+#   serial: "25%"               # nodes at a time; a list, such as [1, 5, "30%"], as in Ansible
 #   max_fail: "10%"             # if more nodes of a group fail, its rollout stops
 #   max_unreachable: "25%"      # the same for nodes that stop answering
+#   before: {command: 'kubectl cordon "$FLEETBUILD_KUBERNETES_NODE"', timeout: 60}   # or: playbook
+#   after: {command: 'kubectl uncordon "$FLEETBUILD_KUBERNETES_NODE"', timeout: 60}
 
 # kubernetes:
 #   label_domain: fleetbuild.dev

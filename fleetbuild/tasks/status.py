@@ -11,6 +11,7 @@ from fleetbuild.kubernetes.labels.release_labels import (
 )
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.models.status import Drift
 
 
@@ -21,15 +22,22 @@ def compare_releases(
     release: str,
     left: Mapping[str, NodeResult],
     probed: Mapping[str, str],
+    revoked: Revocations = NOTHING_REVOKED,
 ) -> dict[str, NodeStatus]:
     """Return the status of each node.
 
     `left` maps nodes to what an apply or rollback left there, `probed` to the time of their facts.
     """
-    return {
+    found = {
         name: _one(name, facts.get(name), release, left.get(name), probed.get(name))
         for name in names
     }
+    for name, status in found.items():
+        current = facts[name].release.get(release) if status.state == "ok" else None
+        if current and (why := revoked.of_manifest(current)):
+            recalled = {"drift": "revoked", "sentence": f"{why.rstrip('.')}."}
+            found[name] = status.model_copy(update=recalled)
+    return found
 
 
 def _one(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from fleetbuild.ansible.role_results import RoleResult, failure_reason
 from fleetbuild.models import Installs, Manifest, NodeResult, Plan, Result
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.models.role_parameters import VerifySpec
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.state.directory import SavedResult, StateDir
@@ -24,11 +25,23 @@ class Checks(Frozen):
 
 
 def verify_task(
-    install_path: str, release: str, checks_of: Callable[[Manifest], Checks]
+    install_path: str,
+    release: str,
+    checks_of: Callable[[Manifest], Checks],
+    revoked: Revocations = NOTHING_REVOKED,
 ) -> FleetTask:
     """Return the task that verifies the release on every node that serves one."""
 
     def job(name: str, manifest: Manifest) -> VerifySpec | NodeResult:
+        if why := revoked.of_manifest(manifest):
+            return NodeResult(
+                node=name,
+                group=manifest.group,
+                state="verify_failed",
+                release_id=manifest.id,
+                reason=f"{why.rstrip('.')}.",
+                fix="Replace it: fleetbuild plan INVENTORY, then fleetbuild apply",
+            )
         checks = checks_of(manifest)
         if not (checks.imports or checks.snippets):
             return NodeResult(

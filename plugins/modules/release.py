@@ -76,6 +76,12 @@ options:
     description: The content of manifest.json in the release.
     type: dict
     default: {}
+  revoked:
+    description: 'For a rollback: revoked wheels, by sha256 or as
+      name==version. It passes over releases that hold one.'
+    type: list
+    elements: str
+    default: []
   # end of documentation
 author: The fleetbuild authors (!UNKNOWN)
 """
@@ -474,25 +480,47 @@ def go_back(root, params, check):
             # A run that lost this lease, although it lives, must not switch afterwards.
             counter, _ = lease.take(params["controller"], "", root.serving())
             stack.callback(lease.end, counter)
-        return switch_back(root, check)
+        return switch_back(root, check, params["revoked"])
 
 
-def switch_back(root, check):
-    """Switch to the last release of the history that works."""
+def switch_back(root, check, revoked):
+    """Switch to the last release of the history that works and holds no revoked wheel."""
     served = root.history()
     now = root.serving()
     while served and served[-1] == now:
         served.pop()
-    while served and not works(root, served[-1]):
+    while served and not works(root, served[-1], revoked):
         served.pop()
     if not served:
+        also = ", and without a revoked wheel" if revoked else ""
         raise Problem(
-            f"{root.releases} has no earlier release that is verified and undamaged.",
+            f"{root.releases} has no earlier release that is verified and undamaged{also}.",
             "Apply a plan with the versions that you want.",
         )
     if not check:
         root.switch(served[-1], served)
     return {"changed": True, "release_id": served[-1], "previous": now}
+
+
+def works(root, release_id, revoked):
+    """Return whether the release was verified, holds no revoked wheel, and its files have not
+    changed in size and time."""
+    manifest = root.manifest(release_id) or {}
+    if not manifest.get("verified") or names_of(manifest).intersection(revoked):
+        return False
+    return not root.damage(release_id, False)
+
+
+def names_of(manifest):
+    """Return the hashes of a release's wheels, and their versions as name==version."""
+    wheels = manifest.get("wheels", [])
+    texts = ["{}=={}".format(wheel.get("package"), wheel.get("version")) for wheel in wheels]
+    found = {str(wheel.get("sha256")) for wheel in wheels}
+    for text in texts + manifest.get("dependencies", []):
+        name, version = str(text).partition("==")[::2]
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        found.update((f"{name}=={version}", "{}=={}".format(name, version.partition("+")[0])))
+    return found
 
 
 def end_lease(root, params, check):
@@ -501,12 +529,6 @@ def end_lease(root, params, check):
         with locked(root):
             Lease(root.path).end(params["counter"])
     return bool(params["counter"])
-
-
-def works(root, release_id):
-    """Return whether the release was verified and its files have not changed in size and time."""
-    verified = (root.manifest(release_id) or {}).get("verified")
-    return bool(verified) and not root.damage(release_id, False)
 
 
 def main():
@@ -529,6 +551,7 @@ def main():
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "manifest": {"type": "dict", "default": {}},
+            "revoked": {"type": "list", "elements": "str", "default": []},
             # end of arguments
         },
         required_if=[

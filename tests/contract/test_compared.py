@@ -29,7 +29,7 @@ Commands:
 DOCUMENT = {"nodes": {"a": {"isa": "avx", "cpus": None}}, "rows": [{"n": 1}, {"n": 2.5}]}
 
 
-def test_help_is_read() -> None:
+def test_options_are_read_from_the_help() -> None:
     command = command_of(HELP)
     assert command["arguments"] == {"WHAT": "required", "WHERE": "optional"}
     assert command["commands"] == ["list"]
@@ -60,14 +60,14 @@ def test_help_is_read() -> None:
         ("Build it.", "Builds.", ""),
     ],
 )
-def test_a_command_line_that_broke_is_told(before: str, after: str, broken: str) -> None:
+def test_a_changed_command_line_is_reported(before: str, after: str, broken: str) -> None:
     assert before in HELP
     told = "; ".join(broken_command(command_of(HELP), command_of(HELP.replace(before, after))))
     assert broken in told
     assert bool(told) == bool(broken)
 
 
-def test_a_document_is_its_paths_and_types() -> None:
+def test_a_document_is_compared_by_paths_and_types() -> None:
     assert shape(DOCUMENT) == {
         "nodes": ["object"], "nodes.*": ["object"], "nodes.*.isa": ["string"],
         "nodes.*.cpus": ["null"], "rows": ["array"], "rows[]": ["object"], "rows[].n": ["number"],
@@ -85,7 +85,7 @@ def test_a_document_is_its_paths_and_types() -> None:
         ({"rows": {"n": 1}}, "rows[]: gone"),
     ],
 )
-def test_a_document_that_broke_is_told(changed: dict[str, Any], broken: str) -> None:
+def test_a_changed_document_is_reported(changed: dict[str, Any], broken: str) -> None:
     told = "; ".join(broken_shape(shape(DOCUMENT), shape(DOCUMENT | changed)))
     assert broken in told
     assert bool(told) == bool(broken)

@@ -70,7 +70,7 @@ def commands(name: str = "fleetbuild") -> Iterator[tuple[str, Any]]:
         yield from commands(f"{name} {below}")
 
 
-def test_every_command_line_that_was_right_is_right(updating: bool) -> None:
+def test_every_recorded_command_line_is_still_accepted(updating: bool) -> None:
     now = dict(commands())
     recorded = {} if updating else load("commands.json")
     broken = [
@@ -134,7 +134,7 @@ def _leaf(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("wrong_uses")
-def test_every_use_ends_with_the_exit_code_that_it_had(updating: bool) -> None:
+def test_every_recorded_exit_code_is_unchanged(updating: bool) -> None:
     recorded = load("exit_codes.json")
     now = {use: _exit_code(use) for use in recorded}
     broken = [
@@ -260,9 +260,7 @@ DOCUMENTS = (
 )  # fmt: skip
 
 
-def test_every_document_has_what_its_readers_look_for(
-    documents: dict[str, Any], updating: bool
-) -> None:
+def test_every_document_has_the_recorded_keys(documents: dict[str, Any], updating: bool) -> None:
     now = {name: shape(documents[name]) for name in DOCUMENTS}
     recorded = {} if updating else load("documents.json")
     broken = [
@@ -273,15 +271,13 @@ def test_every_document_has_what_its_readers_look_for(
     hold("documents.json", now, broken, updating)
 
 
-def test_events_name_the_stages_in_the_words_that_they_had(
-    documents: dict[str, Any], updating: bool
-) -> None:
+def test_stage_names_of_events_are_unchanged(documents: dict[str, Any], updating: bool) -> None:
     now = sorted({f"{e['stage']} {e['state']}" for e in documents["apply --json, a line"]})
     broken = [] if updating else broken_list(load("events.json"), now)
     hold("events.json", now, broken, updating)
 
 
-def test_files_are_where_they_were(documents: dict[str, Any], updating: bool) -> None:
+def test_file_names_are_unchanged(documents: dict[str, Any], updating: bool) -> None:
     now = documents["files"]
     broken = [] if updating else broken_list(load("files.json"), now)
     hold("files.json", now, broken, updating)

@@ -19,6 +19,7 @@ from fleetbuild.models import (
     Plan,
     Python,
 )
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.planning import (
     Locks,
     Package,
@@ -143,6 +144,7 @@ def planned(
     store: Any = None,
     builders: Any = (),
     facts_source: Any = "probe",
+    revoked: Revocations = NOTHING_REVOKED,
     **more: Any,
 ) -> Plan:
     """The plan of this fleet, with everything locked unless said otherwise."""
@@ -158,6 +160,7 @@ def planned(
         store=store or {},
         created="2026-01-01T00:00:00+00:00",
         facts_source=facts_source,
+        revoked=revoked,
     )
 
 

@@ -12,12 +12,13 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import yaml
@@ -26,6 +27,8 @@ ASSETS = os.environ.get("KUBEBUILDER_ASSETS")
 SCHEDULER = Path(ASSETS or "", "kube-scheduler")
 HOST = "kubernetes.io/hostname"
 ADMIN, NOBODY = "admin-token", "nobody-token"
+KUBELET = "kubelet-token"  # of the Node a
+CRDS = Path(ASSETS or "", "crds")  # definitions of projects' custom resources, a file for each
 
 
 @dataclass
@@ -80,14 +83,56 @@ class RealApi:
     def certificate(self) -> Path:
         return self.folder / "made" / "apiserver.crt"
 
-    def ask(self, verb: str, path: str, body: Any = None) -> Any:
+    def create(self, document: dict[str, Any], **query: str) -> Any:
+        """Create an object of any kind, with all fields checked."""
+        kinds = self.ask("GET", _group_path(document["apiVersion"]))["resources"]
+        kind = next(
+            each for each in kinds if each["kind"] == document["kind"] and "/" not in each["name"]
+        )
+        space = document["metadata"].get("namespace", "default")
+        inside = f"/namespaces/{space}" if kind["namespaced"] else ""
+        path = f"{_group_path(document['apiVersion'])}{inside}/{kind['name']}"
+        asked = urlencode({"fieldValidation": "Strict", **query})
+        return self.ask("POST", f"{path}?{asked}", document)
+
+    def define(self, text: str) -> None:
+        """Add the custom resources of a file that are missing, and wait until they are served."""
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        there = {each["metadata"]["name"] for each in self.ask("GET", definitions)["items"]}
+        for crd in filter(None, yaml.safe_load_all(text)):
+            if crd["metadata"]["name"] not in there:
+                self.create(crd)
+            spec = crd["spec"]
+            for version in spec["versions"]:
+                if version["served"]:
+                    group, names = f"/apis/{spec['group']}/{version['name']}", spec["names"]
+                    eventually(lambda path=f"{group}/{names['plural']}": self.ask("GET", path))
+                    eventually(lambda path=group: self.ask("GET", path))
+
+    def ask(self, verb: str, path: str, body: Any = None, token: str = ADMIN) -> Any:
         text = json.dumps(body).encode() if body is not None else None
         kind = "merge-patch+json" if verb == "PATCH" else "json"
-        headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": f"application/{kind}"}
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": f"application/{kind}"}
         request = Request(self.url + path, text, headers, method=verb)  # noqa: S310 our own
         context = ssl.create_default_context(cafile=str(self.certificate))
         with urlopen(request, timeout=10, context=context) as response:  # noqa: S310
             return json.load(response)
+
+
+def eventually(done: Callable[[], Any]) -> Any:
+    """Return the first answer that is true; a refusal counts as none."""
+    for _ in range(240):
+        try:
+            if said := done():
+                return said
+        except HTTPError as error:
+            error.close()
+        time.sleep(0.25)
+    raise AssertionError("not within a minute")
+
+
+def _group_path(version: str) -> str:
+    return f"/apis/{version}" if "/" in version else f"/api/{version}"
 
 
 @contextmanager
@@ -97,7 +142,9 @@ def serving(folder: Path) -> Iterator[RealApi]:
     _authority(folder)
     etcd, peer, port = _free_port(), _free_port(), _free_port()
     (folder / "tokens").write_text(
-        f'{ADMIN},admin,1,"system:masters"\n{NOBODY},nobody,2\n', encoding="utf-8"
+        f'{ADMIN},admin,1,"system:masters"\n{NOBODY},nobody,2\n'
+        f'{KUBELET},system:node:a,3,"system:nodes"\n',
+        encoding="utf-8",
     )
     _openssl(folder, "genrsa", "-out", "sa.key", "2048")
     programs = [
@@ -163,7 +210,8 @@ def _apiserver(etcd: int, port: int) -> list[str]:
         "--cert-dir=made",
         "--token-auth-file=tokens",
         "--client-ca-file=ca.crt",
-        "--authorization-mode=RBAC",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-account-key-file=sa.key",
         "--service-account-signing-key-file=sa.key",

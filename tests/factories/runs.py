@@ -27,8 +27,10 @@ from fleetbuild.models import (
     PlannedNode,
     PlannedWheel,
 )
+from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
@@ -89,11 +91,21 @@ class FakeStore:
     shelf: dict[str, Shelved] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # names of files that no index has
     fetched: list[str] = field(default_factory=list)
+    contexts: dict[str, BuildContext] = field(default_factory=dict)
 
     def find(self, wheel: PlannedWheel) -> Shelved | None:
         return self.shelf.get(str(wheel.artifact_key))
 
-    def add(self, path: Path, wheel: PlannedWheel, *, built_on: str, seconds: float) -> Shelved:
+    def add(
+        self,
+        path: Path,
+        wheel: PlannedWheel,
+        *,
+        built_on: str,
+        seconds: float,
+        context: BuildContext = NO_CONTEXT,
+    ) -> Shelved:
+        self.contexts[str(wheel.artifact_key)] = context
         assert built_on
         assert seconds >= 0
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -120,16 +132,21 @@ class FakeFleet:
     facts: dict[str, Facts]
     store: FakeStore
     trouble: dict[tuple[str, str], str] = field(default_factory=dict)
+    build_failures: dict[str, str] = field(default_factory=dict)  # trouble -> what a builder says
     findings: dict[str, list[str]] = field(default_factory=dict)  # by wheel version
     differences: list[str] = field(default_factory=list)
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
     extravars: list[dict[str, Any]] = field(default_factory=list)
+    built: dict[str, bytes] = field(default_factory=dict)  # by node: what its build makes
     during: Callable[[str], None] = lambda _: None
+    later: dict[str, Facts] = field(default_factory=dict)  # facts in place of `facts`
+    verified: set[str] = field(default_factory=set)  # nodes with a release that awaits its switch
+    before: dict[str, Manifest | None] = field(default_factory=dict)  # what nodes served before
     labels: Labeller = field(default_factory=ManualLabels)
     answers: threading.Event = field(default_factory=threading.Event)  # of a node that "waits"
 
     def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
-        return {node.name: self.facts[node.name] for node in nodes}
+        return {node.name: self.later.get(node.name, self.facts[node.name]) for node in nodes}
 
     def playbook(
         self,
@@ -150,7 +167,12 @@ class FakeFleet:
             trouble = self.trouble.get((name, host), "")
             if trouble == "ctrl-c":
                 raise KeyboardInterrupt
-            play = {"build.yml": self._build, "install.yml": self._install}[name]
+            plays = {
+                "build.yml": self._build,
+                "install.yml": self._install,
+                "rollback.yml": self._rollback,
+            }
+            play = plays[name]
             hosts[host] = play(host, job, trouble, on_event)
             if trouble == "waits":  # for a node that answers late
                 on_event(event(host, "Make the release", {"seconds": 40}, "waiting"))
@@ -158,6 +180,9 @@ class FakeFleet:
         return hosts
 
     def _build(self, host: str, builds: Any, trouble: str, on_event: Any) -> Any:
+        if trouble == "lost":
+            on_event(event(host, "Wait for the build", {"silent": 60.2}, "unreachable", "no route"))
+            return ended("unreachable")
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
         if trouble == "toolchain":
@@ -167,8 +192,9 @@ class FakeFleet:
             on_event(event(host, "Wait for the build", {"progress": {"done": 1, "total": 2}}))
             on_event(event(host, "Wait for the build", {"progress": "?"}))
             reply = {"key": build["key"], "package": build["package"], "seconds": 1.5, "fix": ""}
-            if trouble in ("failed", f"{build['package']} failed"):
-                answer(on_event, host, reply | {"ok": False, "reason": "the compiler failed"})
+            if trouble in ("failed", f"{build['package']} failed", *self.build_failures):
+                reason = self.build_failures.get(trouble, "the compiler failed")
+                answer(on_event, host, reply | {"ok": False, "reason": reason})
                 on_event(event(host, "Stop", {}, "failed"))
                 return ended("failed")
             version = build["wheel_version"]
@@ -176,7 +202,7 @@ class FakeFleet:
                 Path(build["dest"]) / f"{build['package']}-{version}-cp311-cp311-linux_x86_64.whl"
             )
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(version)
+            path.write_bytes(self.built.get(host, version.encode()))
             sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
             if trouble == "changed":
                 sha256 = "0" * 64
@@ -196,6 +222,46 @@ class FakeFleet:
             on_event(event(host, "Make", {"fix": "Make room."}, "failed", "The disk is full."))
             return ended("failed")
         answer(on_event, host, {"ok": True, "active": False}, "install")
+        if job.get("verify", True):
+            if ended_with := self._verify(host, trouble, on_event):
+                return ended_with
+        else:
+            assert host in self.verified, "it switches to a release that nobody verified"
+        if not job.get("switch", True):
+            self.verified.add(host)
+            return ended("ok")
+        in_use = job.get("in_use", {}).items()
+        kept = [{"release_id": name, "reason": reason} for name, reason in in_use]
+        if trouble == "switch":
+            on_event(event(host, "Switch to the release", {}, "failed", "no rename"))
+            return ended("failed")
+        answer(on_event, host, {"ok": True, "active": True, "kept": kept}, "install")
+        self.before[host] = self.facts[host].release.get("default")
+        manifest = Manifest.model_validate(job["manifest"] | {"verified": True})
+        self.facts[host] = self.facts[host].model_copy(update={"release": {"default": manifest}})
+        return ended("ok")
+
+    def _rollback(self, host: str, job: Any, trouble: str, on_event: Any) -> Any:
+        if trouble:
+            on_event(event(host, "Switch to the previous release", {}, "failed", "no release"))
+            return ended("failed")
+        before = self.before[host]
+        assert job.get("withdraw", False) == (before is None)
+        reply = {"ok": True, "active": True, "release_id": before.id if before else ""}
+        answer(on_event, host, reply, "install")
+        release = {"default": before} if before else {}
+        self.facts[host] = self.facts[host].model_copy(update={"release": release})
+        return ended("ok")
+
+    def hook(self, call: HookCall) -> dict[str, HookFailure]:
+        """Note a call; `trouble` says for which nodes it fails."""
+        self.calls.append((f"rollout.{call.name}", list(call.nodes)))
+        troubles = {node: self.trouble.get((call.name, node)) for node in call.nodes}
+        if "ctrl-c" in troubles.values():
+            raise KeyboardInterrupt
+        return {node: HookFailure(reason=said) for node, said in troubles.items() if said}
+
+    def _verify(self, host: str, trouble: str, on_event: Any) -> Any:
         task = "verify_wheel : Verify the release"
         on_event(event(host, task, {"ok": trouble != "verify"}))
         if trouble == "verify":
@@ -204,14 +270,9 @@ class FakeFleet:
             on_event(event(host, "Stop", {}, "failed"))
             return ended("failed")
         answer(on_event, host, {"ok": True}, "verify")
-        in_use = job.get("in_use", {}).items()
-        kept = [{"release_id": name, "reason": reason} for name, reason in in_use]
-        answer(on_event, host, {"ok": True, "active": True, "kept": kept}, "install")
-        manifest = Manifest.model_validate(job["manifest"] | {"verified": True})
-        self.facts[host] = self.facts[host].model_copy(update={"release": {"default": manifest}})
-        return ended("ok")
+        return None
 
-    def run(self, plan: Plan, folder: Path, told: list[Event] | None = None) -> Run:
+    def run(self, plan: Plan, folder: Path, told: list[Event] | None = None, **options: Any) -> Run:
         state = StateDir(folder)
         nodes = [Node(name=name, login=Login(host=name)) for name in self.facts]
         return Run(
@@ -227,9 +288,11 @@ class FakeFleet:
                 imports=lambda path: (path.name.split("-")[0],),
                 manifests=_manifests,
                 labels=self.labels,
+                hook=self.hook,
             ),
             journal=Journal(state.journal / "plan.jsonl"),
             on_event=(told if told is not None else []).append,
+            **options,
         )
 
 

@@ -111,7 +111,7 @@ def test_three_kinds_of_node_get_three_wheels(fleet: Fleet, applied: tuple[Plan,
     assert {event.group for event in progress} == {group.name for group in plan.groups}
 
 
-def test_the_machine_code_is_the_rungs_and_no_more(applied: tuple[Plan, Result]) -> None:
+def test_each_wheel_uses_only_the_features_of_its_rung(applied: tuple[Plan, Result]) -> None:
     plan, result = applied
     targets = {wheel.artifact_key: wheel.target for g in plan.groups for wheel in g.wheels}
     for wheel in result.wheels:
@@ -174,7 +174,7 @@ def test_a_second_apply_does_nothing_and_starts_no_playbook(
     assert fleet.runs() == before
 
 
-def test_what_serves_is_verified_again_and_has_not_drifted(
+def test_verify_passes_and_status_shows_no_drift_after_an_apply(
     fleet: Fleet, applied: tuple[Plan, Result]
 ) -> None:
     fleetbuild.save_plan(applied[0], fleet.state / "plan.json")
@@ -204,7 +204,7 @@ def test_captures_that_differ_from_the_nodes_make_the_plan_stale(
     assert fleet.runs() == before
 
 
-def test_with_a_node_away_the_others_are_done_and_it_catches_up(
+def test_an_unreachable_node_is_skipped_and_installed_by_the_next_apply(
     fleet: Fleet, applied: tuple[Plan, Result]
 ) -> None:
     away = applied[0].groups[0].nodes[-1]
@@ -307,7 +307,7 @@ def test_ctrl_c_in_a_build_and_again_ends_in_the_same_state(fleet: Fleet, tmp_pa
     assert set(states(fleet.apply(plan)).values()) == {"up_to_date"}
 
 
-def test_rollback_goes_back_to_what_served_before(fleet: Fleet, tmp_path: Path) -> None:
+def test_rollback_restores_the_previous_release(fleet: Fleet, tmp_path: Path) -> None:
     (name,) = fleet.plan().groups[0].nodes[:1]
     plan = fleet.plan(f"small @ {source_tree(tmp_path / 'small')}", limit=name)
     before = plan.nodes[name].current

@@ -206,7 +206,7 @@ def wheels(made: Made) -> dict[str, zipfile.ZipFile]:
     return {each.package: zipfile.ZipFile(str(each.file)) for each in made.result.wheels}
 
 
-def test_the_lower_one_is_in_the_store_before_the_upper_one_begins(made: Made) -> None:
+def test_the_base_wheel_is_stored_before_the_dependent_build_starts(made: Made) -> None:
     steps = [
         (event.stage, event.package)
         for event in made.told
@@ -222,7 +222,7 @@ def test_the_lower_one_is_in_the_store_before_the_upper_one_begins(made: Made) -
     ]
 
 
-def test_the_upper_one_says_exactly_what_it_goes_with(made: Made) -> None:
+def test_the_dependent_wheel_pins_the_base_wheel(made: Made) -> None:
     upper, base, _ = made.plan.groups[0].wheels
     name = f"fb_upper-{upper.wheel_version}.dist-info/METADATA"
     lines = wheels(made)["fb-upper"].read(name).decode().splitlines()
@@ -234,7 +234,7 @@ def test_the_upper_one_says_exactly_what_it_goes_with(made: Made) -> None:
     assert base.source.url.startswith("git+https://forge.invalid/base@")
 
 
-def test_what_was_built_works_as_one(made: Made) -> None:
+def test_both_built_wheels_work_together(made: Made) -> None:
     python = made.site / "opt" / "current" / "bin" / "python"
     modules = ("fb_base", "fb_upper", "fb_zip")
     ask = f"import {', '.join(modules)}; print({', '.join(f'{m}.answer()' for m in modules)})"
@@ -257,7 +257,7 @@ def test_libraries_of_the_system_are_in_the_wheel(made: Made) -> None:
     assert any(name.startswith("fb_zip.libs/libbz2") for name in names), names
 
 
-def test_another_variant_of_the_lower_one_does_not_go_with_it(made: Made, tmp_path: Path) -> None:
+def test_pip_refuses_another_variant_of_the_base_wheel(made: Made, tmp_path: Path) -> None:
     upper, base, _ = made.plan.groups[0].wheels
     file = next(each.file for each in made.result.wheels if each.package == "fb-upper")
     stem = "fb_base-1.0+cpu.other"
@@ -282,7 +282,7 @@ def test_a_second_plan_builds_nothing(made: Made) -> None:
     assert [wheel.action for wheel in again.groups[0].wheels] == ["reuse"] * 3
 
 
-def test_a_patch_that_does_not_apply_is_told_by_name(made: Made) -> None:
+def test_a_patch_that_does_not_apply_is_named(made: Made) -> None:
     (made.site / "recipes" / "patches" / "add.patch").write_text(PATCH.replace("ADD 0", "ADD 7"))
     fleet = Fleet(made.site / "inventory.yml", state_dir=made.site / "state")
     result = fleet.apply(fleet.plan())

@@ -76,7 +76,7 @@ def apply(lab: Lab, here: Path, recipe: str, release: str) -> subprocess.Complet
     )
 
 
-def test_each_group_gets_code_for_its_gpu_alone(lab: Lab, here: Path) -> None:
+def test_each_group_gets_code_for_its_own_gpu_only(lab: Lab, here: Path) -> None:
     done = apply(lab, here, RECIPE, "default")
     assert done.returncode == 0, done.stdout + done.stderr
     wheels = {wheel.name: audit_wheel(wheel) for wheel in (here / ".fleetbuild").rglob("*.whl")}

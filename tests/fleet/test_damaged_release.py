@@ -94,7 +94,7 @@ def test_apply_reinstalls_what_the_probe_finds_damaged(fleet: Fleet) -> None:
     assert set(states(fleet.calls().apply(fleet.plan)).values()) == {"up_to_date"}
 
 
-def test_verify_repairs_what_only_hashes_find_and_a_torn_manifest(fleet: Fleet) -> None:
+def test_verify_repairs_damage_that_only_hashes_show(fleet: Fleet) -> None:
     fleet.do("a", FLIP_BEHIND)
     fleet.do("b", "truncate -s 40 /opt/fleetbuild/current/manifest.json")
     found = fleet.drift()

@@ -39,7 +39,7 @@ version = "1.0"
 """
 
 
-def test_each_failure_is_told_in_a_sentence(
+def test_each_failure_is_explained_in_a_sentence(
     make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
 ) -> None:
     tree = tmp_path / "wrong"

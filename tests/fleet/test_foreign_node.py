@@ -33,7 +33,9 @@ def nodes(make_lab: Callable[[Mapping[str, Any]], Lab]) -> Lab:
     return make_lab({"nodes": {"ivy": ivy, "own": own}})
 
 
-def test_a_program_dies_of_what_the_nodes_cpu_lacks(nodes: Lab, tmp_path: Path) -> None:
+def test_a_program_dies_of_an_instruction_that_the_nodes_cpu_lacks(
+    nodes: Lab, tmp_path: Path
+) -> None:
     (tmp_path / "adds.c").write_text(ADDS_BY_AVX2)
     command = ["gcc", "-O1", "-mavx2", "-static", "adds.c", "-o", "adds"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -52,12 +54,12 @@ def test_sudo_works_there_and_the_host_stays_as_it_was(nodes: Lab) -> None:
     assert not Path("/proc/sys/fs/binfmt_misc/emulated").exists()
 
 
-def test_where_it_cannot_start_the_tests_are_named_and_the_lab_says_why(tmp_path: Path) -> None:
+def test_a_lab_that_cannot_start_names_the_reason_and_the_skipped_tests(tmp_path: Path) -> None:
     bare = {**os.environ, "PATH": str(tmp_path)}  # without QEMU
     this = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "dies"]
     said = subprocess.run(this, env=bare, capture_output=True, text=True, check=False).stdout
     fix = "qemu-x86_64-static is not installed. Fix: apt-get install qemu-user-static"
-    assert f"test_a_program_dies_of_what_the_nodes_cpu_lacks ({fix})" in said
+    assert f"test_a_program_dies_of_an_instruction_that_the_nodes_cpu_lacks ({fix})" in said
     assert said.splitlines()[-1].startswith("1 skipped")
 
 

@@ -90,12 +90,12 @@ def ran(made: dict[str, Any], image: str, *mounts: str) -> str:
     return done.stdout
 
 
-def test_the_groups_image_runs_what_it_holds(built: list[str]) -> None:
+def test_the_groups_image_imports_its_packages(built: list[str]) -> None:
     made = container("image")
     assert ran(made, built[0]) == "hnswlib 0.8.0 /fleetbuild/site-packages/hnswlib.py\n"
 
 
-def test_the_other_image_is_mounted_into_any(built: list[str], base: str) -> None:
+def test_the_volume_image_can_be_mounted_into_any_image(built: list[str], base: str) -> None:
     made = container("volume")
     (mount, _) = made["volumeMounts"]
     option = f"--mount=type=image,source={built[1]},destination={mount['mountPath']}"

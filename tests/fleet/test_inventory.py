@@ -105,10 +105,10 @@ all:
 @pytest.mark.parametrize(
     ("name", "text", "message", "fix"),
     [
-        ("missing.yml", None, "missing.yml: no such inventory", "name an inventory"),
+        ("missing.yml", None, "missing.yml does not exist", "Name an inventory"),
         ("bad.yml", "all:\n  hosts:\n    a: {x: 1\n    b:\n", "bad.yml, line 4", "that line"),
         ("bad", "[a\nhost foo\n", "bad cannot be read as an inventory", "ansible-inventory"),
-        ("none.yml", "all:\n  hosts: {}\n", "none.yml names no hosts", "add hosts"),
+        ("none.yml", "all:\n  hosts: {}\n", "none.yml names no hosts", "Add hosts"),
         ("plain.sh", "#!/bin/sh\necho {}\n", "is not executable", "chmod +x plain.sh"),
         ("fails", "#!/bin/sh\necho why >&2; exit 3\n", "exit code 3: why", "--list"),
         ("talks", "#!/bin/sh\necho hello\n", "JSON", "--list"),
@@ -116,11 +116,11 @@ all:
             "tpl.yml",
             "all: {hosts: {a: {ansible_host: '{{ nope }}'}}}",
             "'nope' is undef",
-            "correct",
+            "Correct",
         ),
         ("port.yml", "all: {hosts: {a: {ansible_port: 99999}}}", "a: ansible_port is '99999'", ""),
         ("sm.yml", "all: {hosts: {a: {fleetbuild_sms: ['sm_86']}}}", "a: fleetbuild_sms is", ""),
-        ("skip.yml", "all: {hosts: {a: {fleetbuild_skip: maybe}}}", "true or false", "correct"),
+        ("skip.yml", "all: {hosts: {a: {fleetbuild_skip: maybe}}}", "true or false", "Correct"),
     ],
 )
 def test_bad_inventories_get_a_sentence_and_a_fix(
@@ -138,11 +138,11 @@ def test_bad_inventories_get_a_sentence_and_a_fix(
     assert "Traceback" not in caught.value.message
 
 
-def test_a_pattern_that_matches_nothing() -> None:
+def test_a_pattern_without_matching_hosts_is_an_error() -> None:
     Path("hosts").write_text("a\n")
-    with pytest.raises(InventoryError, match="no host of hosts matches 'zz'"):
+    with pytest.raises(InventoryError, match="No host of hosts matches 'zz'"):
         read_inventory("hosts", limit="zz")
-    with pytest.raises(InventoryError, match=r"limit file .* not found"):
+    with pytest.raises(InventoryError, match=r"limit file .* does not exist"):
         read_inventory("hosts", limit="@zz")
 
 
@@ -161,7 +161,7 @@ def test_vault_problems_name_the_way_out() -> None:
     for secrets, message in (
         (Secrets(), "no vault password was given"),
         (Secrets(vault_password_files=("wrong",)), "does not decrypt"),
-        (Secrets(vault_password_files=("gone",)), "vault password file .* not found"),
+        (Secrets(vault_password_files=("gone",)), "vault password file .* does not exist"),
     ):
         with pytest.raises(InventoryError, match=message):
             read_inventory("inv", secrets=secrets)
@@ -204,7 +204,7 @@ def test_reading_fifty_hosts_starts_no_more_programs_than_reading_one(
     assert 0 < starts(50) <= starts(1)
 
 
-def test_ansible_starts_before_what_need_not_be_there_is_loaded() -> None:
+def test_ansible_starts_before_other_modules_are_loaded() -> None:
     Path("hosts").write_text("a\n")
     code = (
         "import subprocess, sys\n"
@@ -239,7 +239,7 @@ def play(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dict[st
     return write
 
 
-def test_a_playbook_tells_its_events_and_ends_host_by_host(
+def test_a_playbook_reports_events_and_an_outcome_for_each_host(
     play: Callable[[list[dict[str, object]]], str], place: Path
 ) -> None:
     name = play(

@@ -58,7 +58,7 @@ def test_nvidia_smi_prints_the_columns_that_are_asked_for(lab: Lab) -> None:
     assert refused.returncode != 0
 
 
-def test_a_node_without_gpu_has_no_trace_of_one(lab: Lab) -> None:
+def test_a_node_without_gpu_shows_no_gpu_files(lab: Lab) -> None:
     node = next(name for name, node in lab.nodes.items() if not node.spec.gpu)
     assert ssh(lab, node, "command -v nvidia-smi").returncode != 0
     assert ssh(lab, node, "ls /sys/bus/pci/devices").stdout == ""
@@ -75,7 +75,7 @@ def test_ansible_reaches_every_node_and_becomes_root(lab: Lab) -> None:
     assert done.stdout.count("rc=0") == len(lab.nodes)
 
 
-def test_a_stopped_node_is_away_and_comes_back(lab: Lab) -> None:
+def test_a_stopped_node_is_unreachable_until_it_starts_again(lab: Lab) -> None:
     node = next(iter(lab.nodes))
     lab.stop(node)
     try:
@@ -114,13 +114,13 @@ def test_a_node_behind_a_bastion_answers_only_through_it(odd: Lab) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_node_without_python_has_none_and_keeps_to_its_memory(odd: Lab) -> None:
+def test_a_node_without_python_has_no_interpreter_and_its_memory_is_limited(odd: Lab) -> None:
     assert ssh(odd, "bare", "command -v python3").returncode != 0
     limits = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes"
     assert ssh(odd, "bare", limits).stdout.split() == [str(256 * 1024 * 1024)]
 
 
-def test_passwords_serve_for_login_and_sudo(odd: Lab) -> None:
+def test_the_password_works_for_login_and_sudo(odd: Lab) -> None:
     password = "w'onder land"
     user = ["-e", "ansible_user=alice", "-e", "ansible_ssh_private_key_file=/nonexistent"]
     secrets = odd.folder / "secrets.yml"

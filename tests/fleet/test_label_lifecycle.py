@@ -84,7 +84,7 @@ def test_labels_follow_the_release_through_apply_and_rollback(fleet: Fleet) -> N
     assert fleet.labels("one") == fleet.labels("two") == node_labels(first, group)
 
 
-def test_a_release_that_no_longer_works_loses_its_labels(fleet: Fleet) -> None:
+def test_a_release_that_fails_verification_loses_its_labels(fleet: Fleet) -> None:
     broken = "rm -rf /opt/fleetbuild/current/lib/python3.11/site-packages/xxhash*"
     fleet.lab.exec("two", broken, check=True)
     result = fleet.calls().verify()

@@ -132,7 +132,7 @@ def _tasks(items: list[dict[str, object]]) -> list[dict[str, object]]:
     return found
 
 
-def test_an_interpreter_that_ansible_finds_itself_is_no_lie(place: Path) -> None:
+def test_an_interpreter_that_ansible_discovers_is_accepted(place: Path) -> None:
     text = (place / "hosts").read_text().replace(f"{place}/python", "auto_silent")
     (place / "hosts").write_text(text)
     hosts, _ = run(place, [{"ansible.builtin.ping": {}}, {"ansible.builtin.shell": "true"}], {})

@@ -33,7 +33,9 @@ ln -sf gcc /usr/local/bin/x86_64-linux-gnu-gcc; ln -sf g++ /usr/local/bin/x86_64
 """
 
 
-def test_the_newer_one_builds(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+def test_a_packaged_newer_gcc_builds_the_wheel(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
     lab = make_lab({"nodes": {"old": {"hardware": "avx2", "setup": SETUP}}})
     fleet = Fleet(lab.inventory, config=Config(), state_dir=tmp_path / "state", timeout=15)
     facts = fleet.probe()

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.fleet]
 CLASS = "fleetbuild.dev/class"
 
 
-def test_the_nodes_of_the_lab_are_of_the_classes_of_their_groups(lab: Lab, tmp_path: Path) -> None:
+def test_lab_nodes_get_the_hardware_class_of_their_group(lab: Lab, tmp_path: Path) -> None:
     fleet = fleetbuild.Fleet(lab.inventory, state_dir=tmp_path)
     facts = fleet.probe(save=tmp_path / "captures")
     plan = fleet.plan(["hnswlib==0.8.0"], facts=facts)

@@ -152,7 +152,9 @@ def test_the_image_has_no_python_for_the_virtual_environment(running: str) -> No
     assert podman("exec", running, "g++", "--version", check=False).returncode != 0
 
 
-def test_the_images_python_runs_what_the_release_holds(running: str, pod: dict[str, Any]) -> None:
+def test_the_images_python_imports_the_packages_of_the_release(
+    running: str, pod: dict[str, Any]
+) -> None:
     deadline = time.monotonic() + 60
     while not probe(running, pod):
         logs = podman("logs", running, check=False)
@@ -171,6 +173,6 @@ def test_the_pod_cannot_change_the_release(running: str) -> None:
         assert "Read-only file system" in written.stderr
 
 
-def test_it_stops_when_it_is_told(running: str) -> None:
+def test_the_smoke_pod_stops_on_sigterm(running: str) -> None:
     podman("stop", "-t", "30", running)  # killed after that time, it would end with 137
     assert podman("inspect", "-f", "{{.State.ExitCode}}", running).stdout.strip() == "0"

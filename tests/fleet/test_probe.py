@@ -204,7 +204,7 @@ def said_to_us(fleet: Inventory) -> dict[str, str | None]:
     }
 
 
-def test_every_way_to_log_in_means_what_it_means_to_ansible(fleet: Lab, place: Path) -> None:
+def test_every_kind_of_login_works_as_in_ansible(fleet: Lab, place: Path) -> None:
     inventory = write(fleet, place, hosts(fleet))
     expected = said_by_ansible(inventory)
     assert said_to_us(read_inventory(inventory)) == expected
@@ -215,7 +215,7 @@ def test_every_way_to_log_in_means_what_it_means_to_ansible(fleet: Lab, place: P
     }  # fmt: skip
 
 
-def test_the_fast_channel_takes_the_plain_ones_and_ssh_the_rest(fleet: Lab, place: Path) -> None:
+def test_fabric_serves_plain_logins_and_ssh_the_others(fleet: Lab, place: Path) -> None:
     nodes = read_inventory(write(fleet, place, hosts(fleet)), limit="all:!here").nodes
     by_program = {n.name for n in nodes if isinstance(transport_for(n.login)[0], ProgramTransport)}
     assert by_program == {"jump_option", "jump_with_password", "by_ssh_config"}
@@ -242,7 +242,7 @@ def test_reasons_are_short_sentences_with_a_fix(fleet: Lab, place: Path) -> None
     lost = {name: one for name, one in found.items() if isinstance(one, Unreachable)}
     for name, reason in {
         "refused": "connection refused by",
-        "nobody_home": "is not known",
+        "nobody_home": "no address is known",
         "unknown_key": "its host key is not known",
         "changed_key": "HOST KEY CHANGED",
         "wrong_password": "login refused for alice",
@@ -278,7 +278,7 @@ def test_settings_of_ansible_cfg_count(fleet: Lab, place: Path) -> None:
     assert str(found["own"]).startswith("bob@")
 
 
-def test_typed_passwords_serve_where_the_inventory_has_none(fleet: Lab, place: Path) -> None:
+def test_typed_passwords_are_used_if_the_inventory_has_none(fleet: Lab, place: Path) -> None:
     known = f"-o UserKnownHostsFile={fleet.known_hosts}"
     login = {
         "ansible_host": fleet.nodes["one"].address,
@@ -295,7 +295,7 @@ def test_typed_passwords_serve_where_the_inventory_has_none(fleet: Lab, place: P
         assert str(found["typed"]).startswith("root@")
 
 
-def test_a_mute_node_costs_its_deadline_and_no_more(place: Path) -> None:
+def test_a_silent_node_costs_one_deadline(place: Path) -> None:
     import socket  # noqa: PLC0415
 
     assert place
@@ -307,7 +307,7 @@ def test_a_mute_node_costs_its_deadline_and_no_more(place: Path) -> None:
     }
 
 
-def test_a_node_that_talks_without_end_is_cut_off(fleet: Lab, place: Path) -> None:
+def test_a_node_with_endless_output_is_cut_off(fleet: Lab, place: Path) -> None:
     inventory = write(
         fleet, place, {"by_key": hosts(fleet)["by_key"], "here": hosts(fleet)["here"]}
     )
@@ -318,7 +318,7 @@ def test_a_node_that_talks_without_end_is_cut_off(fleet: Lab, place: Path) -> No
         assert "more than 16 MB" in one.reason
 
 
-def test_greetings_and_chatter_do_not_confuse(fleet: Lab, place: Path) -> None:
+def test_greetings_and_profile_output_are_ignored(fleet: Lab, place: Path) -> None:
     fleet.exec(
         "one",
         "for f in .bashrc .profile; do"

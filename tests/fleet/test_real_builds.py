@@ -156,7 +156,7 @@ def made(
     return Made(release, lab, state, inventory, plan, result)
 
 
-def test_each_rung_has_a_wheel_of_its_own_code(made: Made) -> None:
+def test_each_rung_gets_a_wheel_with_its_own_instructions(made: Made) -> None:
     assert set(made.built) == set(NODES.values())
     used = {}
     for rung, (wheel, result) in made.built.items():
@@ -170,7 +170,7 @@ def test_each_rung_has_a_wheel_of_its_own_code(made: Made) -> None:
     assert len({result.sha256 for _, result in made.built.values()}) == len(NODES)
 
 
-def test_each_node_serves_its_own_verified(made: Made) -> None:
+def test_each_node_serves_the_verified_wheel_of_its_group(made: Made) -> None:
     serving = f"/opt/fleetbuild/{made.release.name}/current"
     for node, rung in NODES.items():
         said = made.lab.exec(node, f"cat {serving}/manifest.json", check=True).stdout
@@ -181,7 +181,7 @@ def test_each_node_serves_its_own_verified(made: Made) -> None:
         assert done.stdout.strip() == made.built[rung][0].wheel_version
 
 
-def test_what_it_was_built_against_is_pinned(made: Made) -> None:
+def test_the_wheel_pins_the_packages_that_it_was_built_against(made: Made) -> None:
     pins = [
         f"Requires-Dist: {each.replace('==2.13.0', '==2.13.0+cpu')}" for each in made.release.beside
     ]

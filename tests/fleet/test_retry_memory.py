@@ -57,7 +57,7 @@ def finished(log: str) -> list[str]:
     return re.findall(r"^\s*finished (\S+)$", log, re.M)
 
 
-def test_half_the_jobs_finish_what_all_of_them_began(lab: Lab, tmp_path: Path) -> None:
+def test_a_killed_build_finishes_with_half_the_jobs(lab: Lab, tmp_path: Path) -> None:
     result, log = build(lab, "small", tmp_path)
     assert result["ok"], log[-3000:]
     first, again = log.split("# Out of memory. Once more with one job at a time")
@@ -69,7 +69,9 @@ def test_half_the_jobs_finish_what_all_of_them_began(lab: Lab, tmp_path: Path) -
     assert wheel.name == "hungry-1.0+cpu.x8664-py3-none-linux_x86_64.whl"
 
 
-def test_too_little_for_one_job_is_said_and_not_tried_for_ever(lab: Lab, tmp_path: Path) -> None:
+def test_a_build_that_needs_more_memory_than_one_job_has_fails_with_a_reason(
+    lab: Lab, tmp_path: Path
+) -> None:
     result, log = build(lab, "tiny", tmp_path)
     assert not result["ok"]
     assert result["reason"].startswith(

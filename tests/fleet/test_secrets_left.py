@@ -113,7 +113,7 @@ def test_a_rendered_vault_value_reaches_no_log_and_no_callback(place: Path) -> N
     assert left(place) == []
 
 
-def test_a_template_that_fails_with_the_secret_in_its_message_stays_quiet(place: Path) -> None:
+def test_a_failing_template_does_not_show_its_secret(place: Path) -> None:
     inventory(place, "      ansible_port: \"{{ {'a': 1}[ansible_password] }}\"\n")
     secrets = Secrets(vault_passwords=(("", f"open-{CANARY}"),))
     with pytest.raises(InventoryError, match="cannot be rendered"):
@@ -150,7 +150,7 @@ def controller(place: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_controller_killed_while_it_renders_leaves_nothing(
+def test_a_controller_killed_during_rendering_leaves_no_file(
     place: Path, controller: subprocess.Popen[bytes]
 ) -> None:
     mine = f"HOME={place}/home"
@@ -160,18 +160,18 @@ def test_a_controller_killed_while_it_renders_leaves_nothing(
     await_true(lambda: left(place) == [], 5)
 
 
-def test_a_controller_killed_in_a_task_takes_its_children_along_and_leaves_nothing(
+def test_a_controller_killed_during_a_task_leaves_no_process_and_no_file(
     place: Path, controller: subprocess.Popen[bytes]
 ) -> None:
     mine = f"HOME={place}/home"
     await_true(lambda: any("sleep\x004712" in line for line in processes(mine)))
-    assert left(place) != []  # the typed vault password, while the run lasts
+    assert left(place) == []  # not even while the run lasts
     controller.send_signal(signal.SIGKILL)
     await_true(lambda: not processes(mine), 15)
     await_true(lambda: left(place) == [], 5)
 
 
-def test_what_a_killed_watcher_leaves_is_swept_by_the_next_run_which_says_so(
+def test_files_of_a_killed_watcher_are_removed_by_the_next_run_with_a_message(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_watch, "_YOUNG", -1.0)

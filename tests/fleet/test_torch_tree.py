@@ -97,7 +97,7 @@ def _read(lab: Lab, path: str) -> str:
     return lab.exec("ivy", f"cat ~/{path}", user="fleet", check=True).stdout
 
 
-def test_no_object_of_torchs_own_is_compiled_for_more_than_the_target(
+def test_no_object_file_of_torch_is_compiled_beyond_the_target(
     configured: Callable[[str], Graph],
 ) -> None:
     graph, stock = configured(WITHOUT), configured(STOCK)

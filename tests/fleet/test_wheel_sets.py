@@ -11,7 +11,7 @@ from fleetbuild import Config, Fleet, Plan, Result
 from tests.lab import Lab
 
 
-def test_a_cap_gives_two_kinds_of_node_one_wheel(
+def test_max_wheel_sets_gives_two_kinds_of_node_one_wheel(
     make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
 ) -> None:
     lab = make_lab({"nodes": {"old": {"hardware": "avx"}, "new": {"hardware": "avx2"}}})

@@ -90,11 +90,11 @@ def test_a_wheel_runs_on_the_oldest_cpu_of_its_rung(
     assert done.stdout == "found\n", done.stderr[-2000:]
 
 
-def test_the_next_rungs_wheel_dies_there(qemu: str, pythons: dict[str, Path]) -> None:
+def test_the_wheel_of_the_next_rung_fails_on_that_cpu(qemu: str, pythons: dict[str, Path]) -> None:
     done = search_on(OLDEST["avx"], pythons["avx2"], qemu)
     assert done.returncode in (-signal.SIGILL, 128 + signal.SIGILL), done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("rung", OLDEST)
-def test_the_audit_agrees(rung: str, wheels: dict[str, Path]) -> None:
+def test_the_audit_finds_only_features_of_the_rung(rung: str, wheels: dict[str, Path]) -> None:
     assert set(audit_wheel(wheels[rung]).features) <= RUNGS[rung].features

@@ -74,7 +74,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("cpu", HAVE)
 @pytest.mark.parametrize("rung", ARM, ids=str)
-def test_a_rungs_code_runs_where_the_rung_is_and_nowhere_else(
+def test_code_of_a_rung_runs_only_on_cpus_of_that_rung(
     rung: object, cpu: str, compiled: dict[str, Path]
 ) -> None:
     qemu = program("qemu-aarch64-static", "qemu-user-static")

@@ -62,7 +62,7 @@ def search(lab: Lab, node: str) -> str:
     return done.stdout.strip() or done.stderr
 
 
-def test_a_strong_builders_wheel_serves_on_an_ivy_bridge(nodes: Lab, tmp_path: Path) -> None:
+def test_a_wheel_from_a_strong_builder_works_on_an_ivy_bridge(nodes: Lab, tmp_path: Path) -> None:
     _, result = apply(nodes, tmp_path, "ivy:strong", builders="strong")
     built = {each.wheel_version: each.built_on for each in result.wheels}
     assert built == {"0.8.0+cpu.avx": "strong", "0.8.0+cpu.avx2": "strong"}
@@ -70,7 +70,7 @@ def test_a_strong_builders_wheel_serves_on_an_ivy_bridge(nodes: Lab, tmp_path: P
     assert search(nodes, "ivy") == FOUND
 
 
-def test_an_ivy_bridge_builds_and_serves_its_own(nodes: Lab, tmp_path: Path) -> None:
+def test_an_ivy_bridge_builds_and_serves_its_own_wheel(nodes: Lab, tmp_path: Path) -> None:
     nodes.exec("ivy", "rm -rf /opt/fleetbuild", check=True)
     _, result = apply(nodes, tmp_path, "ivy")
     assert [(each.built_on, each.state) for each in result.wheels] == [("ivy", "built")]
@@ -90,7 +90,7 @@ def test_a_wheel_for_avx2_fails_its_verification_there_and_never_serves(
     assert nodes.exec("forced", "ls /opt/fleetbuild/current").returncode != 0
 
 
-def test_a_neoverse_n1_builds_and_serves_its_own(arm: Lab, tmp_path: Path) -> None:
+def test_a_neoverse_n1_builds_and_serves_its_own_wheel(arm: Lab, tmp_path: Path) -> None:
     plan, result = apply(arm, tmp_path)
     assert [group.name for group in plan.groups] == ["cpu-armv8.2-cp311"]
     assert [each.wheel_version for each in result.wheels] == ["0.8.0+cpu.armv8.2"]

@@ -79,16 +79,14 @@ def runs(lab: Lab, node: str, program: Path) -> bool:
     return code == 0
 
 
-def test_every_node_is_probed_as_what_it_is(nodes: Lab, tmp_path: Path) -> None:
+def test_the_probe_detects_the_rung_of_every_emulated_node(nodes: Lab, tmp_path: Path) -> None:
     facts = Fleet(nodes.inventory, state_dir=tmp_path, timeout=300).probe()
     assert {name: node.isa for name, node in facts.items()} == ISA
     assert over_ssh(nodes, "n1", "uname -m").stdout == "aarch64\n"
 
 
 @pytest.mark.parametrize("node", [name for name, isa in ISA.items() if RUNGS[isa].arch == "x86_64"])
-def test_x86_code_runs_where_its_rung_is_and_nowhere_else(
-    nodes: Lab, node: str, tmp_path: Path
-) -> None:
+def test_x86_code_runs_only_on_nodes_of_its_rung(nodes: Lab, node: str, tmp_path: Path) -> None:
     (tmp_path / "uses.c").write_text(X86_SOURCE)
     ended = {}
     for rung in ("x86-64", "x86-64-v2", "avx", "avx2"):
@@ -105,9 +103,7 @@ def test_x86_code_runs_where_its_rung_is_and_nowhere_else(
 @pytest.mark.parametrize(
     "node", [name for name, isa in ISA.items() if RUNGS[isa].arch == "aarch64"]
 )
-def test_arm_code_runs_where_its_rung_is_and_nowhere_else(
-    nodes: Lab, node: str, tmp_path: Path
-) -> None:
+def test_arm_code_runs_only_on_nodes_of_its_rung(nodes: Lab, node: str, tmp_path: Path) -> None:
     gcc = shutil.which("aarch64-linux-gnu-gcc-12")
     assert gcc, "Fix: apt-get install gcc-12-aarch64-linux-gnu"
     (tmp_path / "uses.c").write_text(ARM_SOURCE)
@@ -124,7 +120,7 @@ def test_arm_code_runs_where_its_rung_is_and_nowhere_else(
 @pytest.mark.parametrize(
     "node", [name for name, isa in ISA.items() if RUNGS[isa].arch == "aarch64"]
 )
-def test_an_arm_nodes_cpuinfo_says_what_its_cpu_says(nodes: Lab, node: str) -> None:
+def test_cpuinfo_of_an_arm_node_agrees_with_its_cpu(nodes: Lab, node: str) -> None:
     words = over_ssh(nodes, node, f'python3 -c "{ASK}"').stdout.split()
     says = [
         name

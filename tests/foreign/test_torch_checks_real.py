@@ -71,5 +71,7 @@ def try_checks(python: Path, isa: str, version: str, kernels: str) -> str:
         ("avx2", PUBLISHED, "default", "runs its DEFAULT kernels here, and avx2 promises AVX2"),
     ],
 )
-def test_a_real_torch(python: Path, isa: str, version: str, kernels: str, says: str) -> None:
+def test_the_checks_pass_with_a_real_torch(
+    python: Path, isa: str, version: str, kernels: str, says: str
+) -> None:
     assert try_checks(python, isa, version, kernels).endswith(says)

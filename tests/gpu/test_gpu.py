@@ -87,7 +87,7 @@ def built(site: Path, name: str) -> Iterator[Path]:
     return (site / ".fleetbuild" / "store").rglob(f"{name}-*.whl")
 
 
-def test_the_probe_reads_what_the_driver_says(site: Path) -> None:
+def test_the_probe_agrees_with_the_driver(site: Path) -> None:
     captures = Path(os.environ.get("OUT", site)) / "captures"
     facts = fleetbuild.Fleet("inventory.yml").probe()["gpu"]
     assert set(facts.sms) == set(SMS)
@@ -150,9 +150,7 @@ def with_torch(site: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @with_nvcc
-def test_torch_scatter_is_built_against_the_torch_that_is_there(
-    site: Path, with_torch: str
-) -> None:
+def test_torch_scatter_is_built_against_the_installed_torch(site: Path, with_torch: str) -> None:
     packages = [f"torch=={with_torch}", "torch-scatter==2.1.2"]
     done = apply(site, packages, build={"policy": "auto"})
     assert done.returncode == 0, done.stdout + done.stderr

@@ -96,7 +96,7 @@ def test_a_later_index_is_not_asked_and_the_message_says_how_to_name_it(indexes,
     assert "package_index: {secret-lib: ADDRESS}" in answer.fix
 
 
-def test_beyond_a_folder_other_indexes_are_asked_only_for_what_it_lacks(indexes, tmp_path):
+def test_indexes_after_a_folder_are_asked_only_for_missing_packages(indexes, tmp_path):
     folder = (tmp_path / "internal/simple").as_uri()
     settings = index_settings((folder,), environ={"UV_DEFAULT_INDEX": indexes[1]}, home=tmp_path)
     assert locked(settings, "secret-lib") == {"secret-lib": ("1.0", True)}
@@ -194,7 +194,7 @@ def test_a_download_ends_at_the_size_in_the_lock(endless, tmp_path):
     assert left_in(tmp_path) == []
 
 
-def test_a_download_of_no_known_size_is_bounded_too(endless, tmp_path, monkeypatch):
+def test_a_download_of_unknown_size_is_limited(endless, tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "_MAX_BYTES", 1 << 20)
     with pytest.raises(InstallError, match="more than 1048576 bytes"):
         fetch(f"{endless}/big", "0" * 64, tmp_path / "big")

@@ -12,9 +12,10 @@ import pytest
 
 from fleetbuild.models import LockedFile
 from fleetbuild.planner.plan_fleet import plan_fleet
-from fleetbuild.store import Store, sandbox
-from fleetbuild.store.backend import ask_backend
-from fleetbuild.store.sandbox import SandboxError, why_unavailable
+from fleetbuild.store import Store
+from fleetbuild.store.metadata import sandbox
+from fleetbuild.store.metadata.backend import ask_backend
+from fleetbuild.store.metadata.sandbox import SandboxError, why_unavailable
 from tests.factories.files import make_wheel, only
 from tests.factories.fleets import facts, inventory
 
@@ -142,9 +143,9 @@ def test_nothing_of_a_hostile_setup_py_happens_on_the_controller(site, listener)
 
 @needs_bubblewrap
 @pytest.mark.usefixtures("site")
-def test_it_is_asked_once(monkeypatch):
+def test_the_backend_is_asked_once(monkeypatch):
     plan("evil==1.0")
-    monkeypatch.setattr("fleetbuild.store.backend.run_confined", None)
+    monkeypatch.setattr("fleetbuild.store.metadata.backend.run_confined", None)
     assert plan("evil==1.0").lock == "complete"
 
 
@@ -171,7 +172,9 @@ def test_without_a_sandbox_the_plan_says_what_to_write(site, listener, monkeypat
     assert untouched(site, listener)
 
 
-def test_a_published_wheel_of_the_same_version_answers_for_the_source(site, listener, monkeypatch):
+def test_a_published_wheel_of_the_same_version_states_the_requirements_of_the_source(
+    site, listener, monkeypatch
+):
     monkeypatch.setattr("fleetbuild.planner.run_time_requirements.ask_backend", None)
     make_wheel(site / "files", "evil", requires="dep")
     made = plan("evil==1.0")
@@ -179,7 +182,7 @@ def test_a_published_wheel_of_the_same_version_answers_for_the_source(site, list
     assert untouched(site, listener)
 
 
-def test_a_local_source_is_not_answered_for_by_a_wheel_of_the_index(site, monkeypatch):
+def test_a_wheel_on_the_index_does_not_state_the_requirements_of_a_local_source(site, monkeypatch):
     def asked(*_):
         raise SandboxError("asked")
 
@@ -202,7 +205,7 @@ def test_a_local_source_is_not_answered_for_by_a_wheel_of_the_index(site, monkey
         ("x = bytearray(1 << 40)", "MemoryError"),
     ],
 )
-def test_a_backend_that_fails_is_told_in_a_sentence(tmp_path, code, words):
+def test_a_failing_backend_is_explained_in_a_sentence(tmp_path, code, words):
     files = tmp_path / "files"
     files.mkdir()
     write_sdist(files / "evil-1.0.tar.gz", {"pyproject.toml": PYPROJECT, "setup.py": code})

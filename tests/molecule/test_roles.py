@@ -21,7 +21,7 @@ def test_every_role_has_a_scenario() -> None:
 @pytest.mark.parametrize(
     "scenario", _SCENARIOS, ids=lambda path: f"{path.parents[1].name}-{path.name}"
 )
-def test_scenario(scenario: Path) -> None:
+def test_the_molecule_scenario_passes(scenario: Path) -> None:
     programs = Path(sys.executable).parent
     done = subprocess.run(
         [str(programs / "molecule"), "test", "--scenario-name", scenario.name],

@@ -206,9 +206,7 @@ def test_the_build_ends_in_a_wheel_that_is_audited_and_serves(built: Applied) ->
     assert set(audit_wheel(built.wheel).features) <= RUNGS["avx"].features
 
 
-def test_it_serves_on_an_ivy_bridge_where_the_recipes_checks_pass(
-    place: Place, served: Applied
-) -> None:
+def test_the_recipes_checks_pass_on_an_ivy_bridge(place: Place, served: Applied) -> None:
     (wheel,), (node,) = served.result.wheels, served.result.nodes
     assert wheel.state == "reused"
     assert (node.state, node.reason) == ("installed", None)
@@ -217,7 +215,7 @@ def test_it_serves_on_an_ivy_bridge_where_the_recipes_checks_pass(
     assert said.stdout.split() == ["2.6.0+cpu.avx", "DEFAULT", "True", "True"], said.stderr
 
 
-def test_an_extension_for_avx2_dies_beside_it(
+def test_an_extension_for_avx2_fails_on_the_same_cpu(
     place: Place, built: Applied, served: Applied, tmp_path: Path
 ) -> None:
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "download"]
@@ -246,7 +244,9 @@ def copy(lab: Lab, node: str, folder: Path, to: str) -> None:
     subprocess.run(["scp", *options, str(folder), f"{node}:{to}"], check=True)
 
 
-def test_its_size_and_speed_beside_the_published_wheels(place: Place, built: Applied) -> None:
+def test_size_and_speed_are_compared_with_the_published_wheels(
+    place: Place, built: Applied
+) -> None:
     """Figures for docs/verified.md: PyPI's torch 2.6.0 is the one with CUDA, run on its CPU."""
     figures = {}
     for name, wheel in {"built": str(built.wheel), "published": "torch==2.6.0"}.items():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from fleetbuild.config import find_config, load_config, parse_config
+from fleetbuild.config import find_config, load_config, parse_config, with_absolute_playbooks
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config
 
@@ -53,7 +54,12 @@ def test_an_empty_file_means_all_defaults(text):
         ('rollout: {serial: "300%"}', "rollout.serial is '300%': a number or a perc", "serial"),
         ("rollout: {max_fail: -1}", "rollout.max_fail is -1: a number or a perc", "max_fail"),
         ("rollout: {serial: true}", "rollout.serial is True: a number or a perc", "serial"),
-        ("rollout: {serial: [1]}", "rollout.serial is [1]: a number or a perc", "serial"),
+        ("rollout: {serial: [1, x]}", "rollout.serial is [1, 'x']: a number or a perc", "serial"),
+        ("rollout: {serial: []}", "rollout.serial is []: a number or a perc", "serial"),
+        ("rollout: {serial: 0}", "rollout.serial is 0: at least 1 node belongs here", "serial"),
+        ("rollout: {before: {comand: x}}", "unknown key 'rollout.before.comand'", "before.command"),
+        ("rollout: {before: {}}", "rollout.before is {}: either command: or playbook:", "before"),
+        ("rollout: {after: kubectl}", "rollout.after is 'kubectl': must be keys", "after"),
         ("build: 3", "build is 3: must be keys with values", "Correct build"),
         ("packages: a==1", "packages is 'a==1': must be a list", "Correct packages"),
         ("release: wheels", "release is 'wheels': current, history, releases, wheels", "release"),
@@ -66,7 +72,7 @@ def test_an_empty_file_means_all_defaults(text):
         ("python: 3.10", "python is 3.1: must be a string; put it in quotes", "Correct python"),
     ],
 )
-def test_mistakes_are_told_with_place_and_fix(text, message, fix):
+def test_mistakes_are_reported_with_place_and_fix(text, message, fix):
     with pytest.raises(ConfigError) as caught:
         parse_config(text, "fleetbuild.yml")
     assert message in caught.value.message
@@ -83,7 +89,7 @@ def test_a_file_knows_its_folder(tmp_path):
     assert "folder" not in config.model_dump()
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_are_errors(tmp_path):
     with pytest.raises(ConfigError, match="does not exist"):
         load_config(tmp_path / "none.yml")
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -93,10 +99,31 @@ def test_files_that_cannot_be_read(tmp_path):
         load_config(tmp_path / "binary.yml")
 
 
-def test_it_is_found_beside_the_inventory(tmp_path):
+def test_fleetbuild_yml_is_found_beside_the_inventory(tmp_path):
     assert find_config(str(tmp_path / "hosts.yml")) is None
     expected = tmp_path / "fleetbuild.yml"
     expected.write_text("")
     assert find_config(str(tmp_path / "hosts.yml")) == expected
     assert find_config(str(tmp_path)) == expected
     assert find_config(str(Path("/nowhere/hosts"))) is None
+
+
+def test_serial_is_a_number_a_percentage_or_a_list_whose_last_entry_is_repeated() -> None:
+    def batches(text: str, nodes: int) -> list[int]:
+        sizes = parse_config(f"rollout: {{serial: {text}}}").rollout.batches(nodes)
+        return list(islice(sizes, 4))
+
+    assert batches("3", 40) == [3, 3, 3, 3]
+    assert batches('"25%"', 40) == [10, 10, 10, 10]
+    assert batches('[1, 5, "30%"]', 40) == [1, 5, 12, 12]
+    assert batches('["1%", 2]', 40) == [1, 2, 2, 2]  # as in Ansible, at least one node
+
+
+def test_a_hooks_playbook_is_found_beside_the_file(tmp_path: Path) -> None:
+    config = parse_config("rollout: {before: {playbook: drain.yml}}")
+    with pytest.raises(ConfigError, match=r"rollout.before names the playbook .*/drain.yml, which"):
+        with_absolute_playbooks(config, tmp_path)
+    (tmp_path / "drain.yml").touch()
+    hook = with_absolute_playbooks(config, tmp_path).rollout.before
+    assert hook is not None
+    assert (hook.playbook, hook.timeout) == (str(tmp_path / "drain.yml"), 300)

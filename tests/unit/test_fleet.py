@@ -1,13 +1,20 @@
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
 import fleetbuild
 from fleetbuild import Cluster, Config, Fleet
-from fleetbuild.errors import BlockedError, PlanFileError, UsageError
+from fleetbuild.errors import (
+    BlockedError,
+    FleetbuildError,
+    Interrupted,
+    PlanFileError,
+    StalePlanError,
+    UsageError,
+)
 from fleetbuild.models import (
     Facts,
     Inventory,
@@ -40,7 +47,7 @@ FLEET = Inventory(
 CAPTURE = {"uname": "Linux 6.1 x86_64\n", "cpuinfo": "processor : 0\nflags : sse sse2\n"}
 
 
-def test_everything_promised_is_there() -> None:
+def test_every_public_name_exists_and_is_documented() -> None:
     for name in set(fleetbuild.__all__) - {"OnEvent"}:
         assert getattr(fleetbuild, name).__doc__
     assert set(fleetbuild.__all__) <= set(dir(fleetbuild))
@@ -82,7 +89,7 @@ def test_a_plan_that_cannot_be_saved_is_an_error(tmp_path: Path) -> None:
         fleetbuild.save_plan(PLAN, tmp_path / "file" / "plan.json")
 
 
-def test_manifests_are_of_the_nodes_that_a_result_says_work(tmp_path: Path) -> None:
+def test_manifests_cover_the_nodes_that_the_result_verified(tmp_path: Path) -> None:
     result = Result(
         plan_digest=PLAN.digest,
         nodes=(
@@ -111,7 +118,7 @@ def test_manifests_are_of_the_nodes_that_a_result_says_work(tmp_path: Path) -> N
     assert fleet.emit("labels").files == fleet.emit("labels", plan=PLAN).files
 
 
-def test_captures_serve_in_place_of_nodes_and_status_knows_their_age(tmp_path: Path) -> None:
+def test_captures_replace_a_probe_and_status_shows_their_age(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     keep(state, {"a": CAPTURE, "b": Unreachable(reason="no route")})
     fleet = Fleet(FLEET, state_dir=tmp_path)
@@ -122,12 +129,12 @@ def test_captures_serve_in_place_of_nodes_and_status_knows_their_age(tmp_path: P
     assert (found["b"].state, found["b"].probed) == ("unknown", None)
 
 
-def test_offline_status_without_any_probe_knows_nothing(tmp_path: Path) -> None:
+def test_offline_status_without_a_probe_is_unknown(tmp_path: Path) -> None:
     found = Fleet(FLEET, state_dir=tmp_path / "none").status(offline=True)
     assert {node.state for node in found.values()} == {"unknown"}
 
 
-def test_everything_comes_from_beside_the_inventory_or_the_last_plan(tmp_path: Path) -> None:
+def test_configuration_and_inventory_come_from_files_or_the_last_plan(tmp_path: Path) -> None:
     inventory = tmp_path / "i.yml"
     inventory.write_text("all: {hosts: {a: , b: }}\n")
     beside = tmp_path / "fleetbuild.yml"
@@ -147,6 +154,25 @@ def test_everything_comes_from_beside_the_inventory_or_the_last_plan(tmp_path: P
     assert fleet.last_plan() == with_digest(saved)
 
 
+@pytest.mark.parametrize(
+    ("end", "kept"), [(None, True), (Interrupted("x"), True), (StalePlanError("x"), False)]
+)
+def test_an_applied_plan_is_the_last_plan_of_later_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Exception | None, kept: bool
+) -> None:
+    def carry_out(*_: object) -> Result:
+        if end:
+            raise end
+        return Result(plan_digest=PLAN.digest)
+
+    monkeypatch.setattr("fleetbuild.fleet.carry_out", carry_out)
+    earlier = with_digest(PLAN.model_copy(update={"limit": "b"}))
+    Fleet(FLEET, state_dir=tmp_path).save_plan(earlier)
+    with suppress(FleetbuildError):
+        Fleet(FLEET, state_dir=tmp_path).apply(PLAN)
+    assert Fleet(FLEET, state_dir=tmp_path).last_plan() == (PLAN if kept else earlier)
+
+
 def test_a_fleet_without_inventory_and_plan_says_what_to_do(tmp_path: Path) -> None:
     fleet = Fleet(state_dir=tmp_path)
     assert fleet.last_plan() is None
@@ -161,7 +187,7 @@ def test_a_limit_for_nodes_that_were_read_already_is_refused() -> None:
 
 
 @pytest.mark.parametrize("call", ["verify", "rollback", "status"])
-def test_what_is_installed_is_asked_for_as_the_last_plan_installed_it(
+def test_tasks_use_install_path_and_release_of_the_last_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     asked: list[tuple[str, str]] = []
@@ -187,7 +213,7 @@ def test_what_is_installed_is_asked_for_as_the_last_plan_installed_it(
     assert asked == [("/srv", "special")]
 
 
-def test_a_cluster_that_would_not_be_asked_is_refused(tmp_path: Path) -> None:
+def test_an_unused_cluster_argument_is_refused(tmp_path: Path) -> None:
     fleet = Fleet(FLEET, state_dir=tmp_path, cluster=Cluster(context="x"))
     with pytest.raises(UsageError, match=r"kubernetes\.labels: files") as caught:
         fleet.apply(PLAN)

@@ -1,8 +1,9 @@
-"""`fleetbuild apply`: do what a plan says."""
+"""`fleetbuild apply`: carry out a saved plan, or plan for an inventory, ask, and carry that out."""
 
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,16 @@ if TYPE_CHECKING:
 What = Annotated[
     str | None,
     typer.Argument(
-        metavar="[PLAN|INVENTORY]", help="A saved plan, or an inventory to plan for first."
+        metavar="PLAN|INVENTORY", help="A saved plan (default: the last one), or an inventory."
+    ),
+]
+
+
+RollbackOnFailure = Annotated[
+    bool,
+    typer.Option(
+        "--rollback-on-failure",
+        help="If the rollout of a group stops, switch its nodes back to what they served before.",
     ),
 ]
 
@@ -27,8 +37,10 @@ def apply(
     what: What = None,
     config: options.Config = None,
     package: options.Packages = None,
+    target: options.Targets = None,
     limit: options.Limit = None,
     yes: options.Yes = False,
+    rollback_on_failure: RollbackOnFailure = False,
     timeout: options.Timeout = None,
     forks: options.Forks = None,
     kubeconfig: options.Kubeconfig = None,
@@ -43,7 +55,10 @@ def apply(
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
-    """Build, distribute, install and verify, as the plan says."""
+    """Carry out a plan: build, install and verify.
+
+    An INVENTORY is planned for first; then apply shows the plan and asks.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
         from fleetbuild.cli import steps
@@ -57,7 +72,9 @@ def apply(
         )
         if what is None or steps.is_plan(what):
             file = what or steps.plan_file(run)
-            _refuse_planning_options(file, config=config, package=package, limit=limit, yes=yes)
+            _refuse_planning_options(
+                file, config=config, package=package, target=target, limit=limit, yes=yes
+            )
             made = fleetbuild.read_plan(file)
             made.require_ssh()
             fleet = steps.open_fleet(run, made.inventory, limit=made.limit, secrets=keys, **given)
@@ -65,13 +82,14 @@ def apply(
             fleet = steps.open_fleet(run, what, limit=limit, secrets=keys, **given)
             package = package or _packages_of_last_plan(run, fleet, yes=yes)
             facts, seconds = steps.probe(run, fleet)
-            made, resolving = steps.plan(run, fleet, facts, packages=package)
+            made, resolving = steps.plan(run, fleet, facts, packages=package, targets=target)
             fleet.save_plan(made)
             steps.show_plan(run, made, seconds, resolving)
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
                 run.out.say("Nothing was changed.")
                 return
-        result = steps.run_task(run, fleet, lambda: fleet.apply(made), made.changes)
+        work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure)
+        result = steps.run_task(run, fleet, work, made.changes)
         run.out.say(
             *report.places(made, result, state_dir),
             report.next_command(made, result, state_dir),
@@ -81,7 +99,7 @@ def apply(
 def _refuse_planning_options(file: Path | str, **given: Any) -> None:
     for name, value in given.items():
         if value:
-            values = value if name == "package" else [value]
+            values = value if isinstance(value, list) else [value]
             options = " ".join(f"--{name} {shlex.quote(str(each))}" for each in values)
             raise UsageError(
                 f"--{name} does not go with a saved plan, which is applied as a whole.",
@@ -123,7 +141,8 @@ def _agreed(run: Session, nodes_to_change: int, *, yes: bool) -> bool:
         return True
     if not at_terminal():
         raise UsageError(
-            "apply INVENTORY asks before it changes nodes, and standard input is not a terminal.",
+            "fleetbuild apply INVENTORY asks before it changes nodes, but standard input is not a"
+            " terminal.",
             "Add --yes, or apply the saved plan: fleetbuild apply",
         )
     return run.out.ask("Apply this plan?")

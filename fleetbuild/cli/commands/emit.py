@@ -29,6 +29,7 @@ class What(StrEnum):
     DRA = "dra"
     KUEUE = "kueue"
     NODEPOOLS = "nodepools"
+    RBAC = "rbac"
 
 
 class Way(StrEnum):
@@ -57,14 +58,18 @@ Written = Annotated[
         "an overlay per group; containers: what the groups' images are built from; builds: "
         "the plan's builds as Jobs in the cluster; dra: a DeviceClass per SM; kueue: a "
         "ResourceFlavor per class; nodepools: Karpenter pools and tags for cluster-autoscaler, per "
-        "class; nix: Nix expressions that install each group's wheels by hash, or build its target "
-        "from nixpkgs; flox: the same as Flox environments.",
+        "class; rbac: a ServiceAccount with the rights that fleetbuild needs, and a policy that "
+        "limits it to its own labels; nix: Nix expressions that install each group's wheels by "
+        "hash, or build its target from nixpkgs; flox: the same as Flox environments.",
     ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="DIR", help="Write here; default: .fleetbuild/manifests/WHAT."
+        "--out",
+        "-o",
+        metavar="DIR",
+        help="The folder to write to; default: .fleetbuild/manifests/WHAT.",
     ),
 ]
 WayOfDelivery = Annotated[
@@ -83,13 +88,15 @@ Workload = Annotated[
     typer.Option(
         "--workload",
         metavar="FILE",
-        help="A manifest of yours, to be written once per group in place of a generated one.",
+        help="Your own manifest: write a variant of it for each group.",
     ),
 ]
 Image = Annotated[
     str | None,
     typer.Option(
-        "--image", metavar="IMAGE", help="In place of the official Python images of each ABI."
+        "--image",
+        metavar="IMAGE",
+        help="The image of the pods; default: the official Python image.",
     ),
 ]
 ImagePrefix = Annotated[
@@ -97,19 +104,21 @@ ImagePrefix = Annotated[
     typer.Option(
         "--image-prefix",
         metavar="REPOSITORY",
-        help="Where the groups' images are pushed to, as registry.example.com/team/fleet.",
+        help="The repository of the groups' images, such as registry.example.com/team/fleet.",
     ),
 ]
 IndexUrl = Annotated[
     str | None,
-    typer.Option("--index-url", metavar="URL", help="Where the folder of store export is served."),
+    typer.Option(
+        "--index-url", metavar="URL", help="The URL of the folder that store export wrote."
+    ),
 ]
 RuntimeClass = Annotated[
     str | None,
     typer.Option(
         "--runtime-class",
         metavar="NAME",
-        help="The RuntimeClass of pods with GPUs, where NVIDIA's is not the cluster's default.",
+        help="The RuntimeClass of pods with GPUs, if NVIDIA's is not the cluster's default.",
     ),
 ]
 NodeClass = Annotated[
@@ -117,31 +126,39 @@ NodeClass = Annotated[
     typer.Option(
         "--node-class",
         metavar="GROUP/KIND/NAME",
-        help="The node class of Karpenter's pools, as karpenter.k8s.aws/EC2NodeClass/default.",
+        help="The node class of Karpenter's pools, such as karpenter.k8s.aws/EC2NodeClass/default.",
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        help="The namespace of fleetbuild's ServiceAccount; default: fleetbuild.",
     ),
 ]
 Apply = Annotated[
     bool,
-    typer.Option("--apply", help="Label the cluster's nodes too, by server-side apply."),
+    typer.Option("--apply", help="Also label the cluster's Nodes, by server-side apply."),
 ]
 Remove = Annotated[
     bool,
     typer.Option(
         "--remove",
-        help="Remove the release's labels from the cluster's nodes, and write no files: do this "
-        "before another way of labelling takes over.",
+        help="Remove the release's labels from the cluster's Nodes, and write no files. Do this "
+        "before you change kubernetes.labels.",
     ),
 ]
 ForceConflicts = Annotated[
     bool,
     typer.Option(
         "--force-conflicts",
-        help="With --apply or --remove: also change labels of ours that another field manager "
+        help="With --apply or --remove: also change fleetbuild's labels that another field manager "
         "has set.",
     ),
 ]
 
-# What each option goes with. With anything else it would have no effect, and is refused.
+# The commands that each option goes with. With others it would have no effect, so it is refused.
 _GOES_WITH = {
     "--apply": ("k8s", "labels"),
     "--remove": ("labels",),
@@ -161,6 +178,7 @@ _GOES_WITH = {
     "--index-url": tuple(f"{what} --way init" for what in ("k8s", "kustomize", "k8s --workload")),
     "--runtime-class": ("k8s", "kustomize", "affinity"),
     "--node-class": ("nodepools",),
+    "--namespace": ("rbac",),
 }
 
 
@@ -175,6 +193,7 @@ def emit(
     index_url: IndexUrl = None,
     runtime_class: RuntimeClass = None,
     node_class: NodeClass = None,
+    namespace: Namespace = None,
     apply: Apply = False,
     remove: Remove = False,
     force_conflicts: ForceConflicts = False,
@@ -184,7 +203,7 @@ def emit(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write Kubernetes manifests, or files for images, Nix and Flox, for the last plan."""
+    """Write Kubernetes manifests and other files for the last plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.cli import steps
@@ -204,6 +223,7 @@ def emit(
                 "--index-url": index_url,
                 "--runtime-class": runtime_class,
                 "--node-class": node_class,
+                "--namespace": namespace,
             },
         )
         if not (apply or remove):
@@ -216,6 +236,7 @@ def emit(
             index_url=index_url,
             runtime_class=runtime_class,
             node_class=node_class,
+            namespace=namespace or "fleetbuild",
         )
         fleet = fleetbuild.Fleet(
             state_dir=state_dir, **steps.fleet_options(kubeconfig=kubeconfig, context=context)

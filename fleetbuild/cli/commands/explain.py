@@ -19,7 +19,10 @@ def explain(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Explain a node or group: its rung, builder and wheels, and what blocks better ones."""
+    """Explain how a node or group is planned.
+
+    Shows its rung, builder and wheels, and what blocks better ones.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.report.text import ago

@@ -12,7 +12,9 @@ from fleetbuild.cli.session import Session, secrets
 
 Save = Annotated[
     Path | None,
-    typer.Option("--save", metavar="DIR", help="Write the captures here, a folder a node."),
+    typer.Option(
+        "--save", metavar="DIR", help="Write the captures to this folder, one folder per node."
+    ),
 ]
 
 
@@ -34,7 +36,7 @@ def facts(
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
-    """Probe the nodes and show what they are."""
+    """Probe the nodes and show their hardware and software."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         from fleetbuild.cli import steps
         from fleetbuild.report import facts as report

@@ -10,7 +10,9 @@ import typer
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
 
-Folder = Annotated[str, typer.Argument(metavar="DIR", help="Where to write; or the word recipe.")]
+Folder = Annotated[
+    str, typer.Argument(metavar="DIR", help="The folder to write to, or the word recipe.")
+]
 Package = Annotated[
     str | None,
     typer.Argument(metavar="PACKAGE", help="After recipe: NAME, NAME==VERSION, or NAME @ PATH."),
@@ -23,9 +25,10 @@ def init(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write a commented fleetbuild.yml and inventory.yml; or with recipe PACKAGE, draft a recipe.
+    """Write a commented fleetbuild.yml and inventory.yml.
 
-    A recipe is drafted from the files of the package's sdist or source tree; none of them is run.
+    `init recipe PACKAGE` writes the draft of a recipe instead, from the files of the package's
+    sdist or source tree. It runs none of them.
     """
     with Session(state_dir=state_dir, verbose=verbose) as run:
         import fleetbuild

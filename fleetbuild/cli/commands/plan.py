@@ -1,4 +1,4 @@
-"""`fleetbuild plan`: probe, group, plan, and save the plan."""
+"""`fleetbuild plan`: probe nodes or read a cluster, group the nodes, save the plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Out = Annotated[
 ]
 Fleet = Annotated[
     str | None,
-    typer.Argument(metavar="[INVENTORY]", help="An Ansible inventory: file, directory, script."),
+    typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script."),
 ]
 Detailed = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit with 10 if there is something to do.")
@@ -30,7 +30,7 @@ FromCluster = Annotated[
     bool,
     typer.Option(
         "--from-cluster",
-        help="Plan for the Nodes of a Kubernetes cluster in place of INVENTORY, without SSH.",
+        help="Plan for the Nodes of a Kubernetes cluster instead of an INVENTORY, without SSH.",
     ),
 ]
 
@@ -42,6 +42,7 @@ def plan(
     context: options.Context = None,
     config: options.Config = None,
     package: options.Packages = None,
+    target: options.Targets = None,
     limit: options.Limit = None,
     captures: options.Captures = None,
     out: Out = None,
@@ -58,7 +59,7 @@ def plan(
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
-    """Probe the nodes, or ask the cluster about them, group them and save a plan."""
+    """Probe the nodes, group them and save a plan."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
         from fleetbuild.cli import steps
@@ -69,7 +70,12 @@ def plan(
         )
         if from_cluster:
             _refuse_with_cluster(
-                INVENTORY=inventory, limit=limit, facts=captures, timeout=timeout, forks=forks
+                INVENTORY=inventory,
+                limit=limit,
+                facts=captures,
+                target=target,
+                timeout=timeout,
+                forks=forks,
             )
             named = fleetbuild.Cluster(kubeconfig, context)
             fleet = fleetbuild.Fleet.from_cluster(named, config=config, state_dir=state_dir)
@@ -81,7 +87,9 @@ def plan(
             given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
             fleet = steps.open_fleet(run, source, limit=limit, secrets=keys, **given)
             facts, seconds = steps.probe(run, fleet, captures=captures)
-        made, resolving = steps.plan(run, fleet, facts, packages=package, captures=captures)
+        made, resolving = steps.plan(
+            run, fleet, facts, packages=package, targets=target, captures=captures
+        )
         fleet.save_plan(made, out)
         saved = out or steps.plan_file(run)
         if json:

@@ -10,7 +10,7 @@ from fleetbuild.cli import options
 from fleetbuild.cli.session import Session, secrets
 
 Offline = Annotated[
-    bool, typer.Option("--offline", help="Use the facts of the last probe, and say their age.")
+    bool, typer.Option("--offline", help="Use the facts of the last probe, and show their age.")
 ]
 
 
@@ -33,7 +33,11 @@ def status(
     vault_password_file: options.VaultFiles = None,
     vault_id: options.VaultIds = None,
 ) -> None:
-    """Show what runs where, and drift from the last apply; with a kubeconfig, of labels too."""
+    """Show the release that each node serves, and drift.
+
+    Drift is a difference from the release that the last apply or rollback left. With --kubeconfig
+    or --context, the labels of the cluster's Nodes are compared too.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         from fleetbuild.cli import steps
         from fleetbuild.report import status as report

@@ -1,4 +1,4 @@
-"""`fleetbuild store`: list, take in, remove and export wheels."""
+"""`fleetbuild store`: list, take in, remove, export and publish wheels."""
 
 from __future__ import annotations
 
@@ -12,14 +12,36 @@ from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
 from fleetbuild.report.text import count
 
-app = typer.Typer(help="The wheels that were built.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, check, export and remove the wheels in the store.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Where to write, one folder per group.")
+    Path,
+    typer.Argument(metavar="DIR", help="The folder to write to; each group gets a folder in it."),
 ]
 
+Destination = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR|URL",
+        help="A folder of static indexes, or the address that twine would upload to.",
+    ),
+]
+IndexUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--index-url",
+        metavar="URL",
+        help="The address that pip installs from, for the table; default: URL/simple/.",
+    ),
+]
 Built = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="The wheels of the Jobs, one folder per wheel, or a wheel."),
+    typer.Argument(
+        metavar="DIR", help="The folder with the Jobs' wheels, one folder per wheel, or one wheel."
+    ),
 ]
 Wheel = Annotated[
     str,
@@ -36,10 +58,10 @@ def list_wheels(
     no_color: options.NoColor = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """List the wheels."""
+    """List the stored wheels."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
-        from fleetbuild.report import store as report
+        from fleetbuild.report.wheels import store as report
 
         wheels = fleetbuild.Fleet(state_dir=state_dir).store.list()
         if json:
@@ -56,7 +78,10 @@ def check(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Read every wheel and download, and remove the damaged ones (exit code 7)."""
+    """Read all stored files and remove damaged ones.
+
+    The exit code is 7 if a wheel or a download was damaged.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -80,7 +105,10 @@ def rm(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove wheels; a plan that reuses them must be made again."""
+    """Remove the wheels of this name.
+
+    A plan that reuses one of them must be made again.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -93,14 +121,17 @@ def gc(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Remove wheels that neither a release nor the last plan needs, and logs of over 30 days."""
+    """Remove wheels that nothing uses, and old logs.
+
+    Wheels of the last plan and of any node's release stay. Logs stay for 30 days.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
         removed = fleetbuild.Fleet(state_dir=state_dir).store.gc()
         _tell_removed(run, removed, json)
         if not json:
-            run.out.say(f"Removed {len(removed)}.")
+            run.out.say(f"Removed {count(len(removed), 'path')}.")
 
 
 def _tell_removed(run: Session, paths: Sequence[Path], json: bool) -> None:
@@ -118,7 +149,10 @@ def fetch(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Fetch the locked dependencies of the last plan's groups, and say what is not built yet."""
+    """Fetch the locked dependencies of the last plan.
+
+    Then list the groups whose release is still incomplete.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -138,7 +172,10 @@ def export(
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Write an index for each group of the last plan, for pip and uv, and a table of the wheels."""
+    """Write a package index for each group of the last plan.
+
+    The indexes are for pip and uv. variants.md lists which wheel is for which machine.
+    """
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
 
@@ -153,13 +190,44 @@ def export(
 
 
 @app.command()
+def push(
+    destination: Destination,
+    index_url: IndexUrl = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
+    state_dir: options.StateDir = options.STATE_DIR,
+) -> None:
+    """Publish the last plan's wheels: in static indexes in a folder, or by upload to a server."""
+    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+        import fleetbuild
+
+        def tell(name: str, new: bool) -> None:
+            if not json:
+                run.out.say(f"{'Uploaded' if new else 'There already'}: {name}")
+
+        store = fleetbuild.Fleet(config=config, state_dir=state_dir).store
+        pushed = store.push(destination, index=index_url, on_file=tell)
+        if json:
+            table = str(pushed.table) if pushed.table else None
+            run.out.document(
+                {"format_version": "1.0", "new": pushed.new, "there": pushed.there, "table": table}
+            )
+        else:
+            there = f", {count(len(pushed.there), 'file')} there already" if pushed.there else ""
+            run.out.say(f"{count(len(pushed.new), 'file')} published{there}.")
+            if pushed.table:
+                run.out.say(f"Which wheel is for which machine: {pushed.table}")
+
+
+@app.command()
 def add(
     folder: Built,
     json: options.Json = False,
     verbose: options.Verbose = False,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Take in wheels of the last plan that Jobs built in a cluster; audit each first."""
+    """Audit and store wheels that Jobs built in a cluster."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
         from fleetbuild.report.result import wheel_lines

@@ -80,7 +80,7 @@ def builder_image(build: Build, python: str | None) -> BuilderImage:
 def _agreed(minor: int, python: str | None, image: str) -> int:
     if python is not None and python != f"3.{minor}":
         raise ConfigError(
-            f"python is {python}, and the image {image} has 3.{minor}.",
+            f"The configured python is {python}, but the image {image} has 3.{minor}.",
             "Name another image, or leave python out.",
         )
     return minor

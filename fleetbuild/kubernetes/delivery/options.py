@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.labels.features import GPU, GPU_TOLERATION
-from fleetbuild.kubernetes.names import is_subdomain
+from fleetbuild.kubernetes.names import is_dns_label, is_subdomain
 
 Way = Literal["hostpath", "image", "volume", "init"]
 Kind = Literal["deployment", "job", "daemonset"]
@@ -42,24 +42,30 @@ class Delivery:
     index_url: str | None = None  # where an export of the store is served
     runtime_class: str | None = None  # of pods with GPUs, where their runtime is not the default
     node_class: str | None = None  # what Karpenter's pools start nodes with: GROUP/KIND/NAME
+    namespace: str = "fleetbuild"  # of the ServiceAccount that fleetbuild logs in with
 
     def __post_init__(self) -> None:
         if self.image_prefix is not None and not _REPOSITORY.fullmatch(self.image_prefix):
             raise UsageError(
-                f"{self.image_prefix!r} cannot be the name of a repository of images",
-                "name one without a tag, such as registry.example.com/team/fleet",
+                f"{self.image_prefix!r} is not a valid repository of images.",
+                "Name one without a tag, such as registry.example.com/team/fleet",
             )
         if self.index_url is not None and not _URL.fullmatch(self.index_url):
             raise UsageError(
-                f"{self.index_url!r} cannot be where an index is served: it has to be http or "
-                "https, with no password and no query",
-                "name it as http://wheels.example.com:8000",
+                f"{self.index_url!r} is not a valid index URL: it must be http or https, without "
+                "password and query.",
+                "Write it like http://wheels.example.com:8000",
             )
 
         if self.runtime_class is not None and not is_subdomain(self.runtime_class):
             raise UsageError(
-                f"{self.runtime_class!r} cannot be the name of a RuntimeClass",
-                "name one that `kubectl get runtimeclass` lists, such as nvidia",
+                f"{self.runtime_class!r} is not a valid name of a RuntimeClass.",
+                "Name one that `kubectl get runtimeclass` lists, such as nvidia.",
+            )
+        if not is_dns_label(self.namespace):
+            raise UsageError(
+                f"{self.namespace!r} cannot be the name of a namespace",
+                "use lower case letters, digits and dashes, such as fleetbuild",
             )
 
     @property
@@ -67,8 +73,8 @@ class Delivery:
         """Return the repository of the groups' images."""
         if self.image_prefix is None:
             raise UsageError(
-                "the images of the groups have no name yet",
-                "name the repository that they are pushed to: "
+                "The repository of the groups' images is not named.",
+                "Name the repository that they are pushed to: "
                 "--image-prefix registry.example.com/team/fleet",
             )
         return self.image_prefix
@@ -78,8 +84,8 @@ class Delivery:
         """Return the URL of the exported store, without a slash at its end."""
         if self.index_url is None:
             raise UsageError(
-                "an init container needs the address of the wheels",
-                "write them with: fleetbuild store export DIR; serve that folder, and name it: "
+                "An init container needs the URL of the wheels.",
+                "Write them with: fleetbuild store export DIR; serve that folder and name its URL: "
                 "--index-url http://wheels.example.com:8000",
             )
         return self.index_url.rstrip("/")

@@ -123,7 +123,7 @@ def _name_and_select(draft: EditableWorkload, plan: Plan) -> None:
     elif prefix := draft.get("metadata", "generateName"):
         draft.put(("metadata", "generateName"), f"{prefix}{suffix}-")
     else:
-        raise UsageError(f"{draft.title} has no name", "give it one: metadata.name")
+        raise UsageError(f"{draft.title} has no name.", "Set metadata.name.")
     # A Job makes its own selector, unless it says that it has one.
     if draft.kind in _SELECTING or draft.get("spec", "selector"):
         draft.merge(("spec", "selector", "matchLabels"), _group_label(draft, plan), _APART)
@@ -151,8 +151,8 @@ def _place(draft: EditableWorkload, parts: PodParts) -> None:
     """Add the selector, tolerations and runtime class; raise DoesNotFit if they contradict."""
     if node := draft.get(*draft.pod, "nodeName"):
         raise UsageError(
-            f"{draft.title} names its node ({node}), so selectors have no effect",
-            "remove nodeName from it",
+            f"{draft.title} names its node ({node}), so selectors have no effect.",
+            "Remove nodeName from it.",
         )
     wanted = draft.entries(*draft.pod, "nodeSelector")
     for key, value in parts.selector.items():
@@ -195,8 +195,8 @@ def _excludes(expression: Mapping[str, Any], selector: Mapping[str, str]) -> boo
 
 def _misfit(draft: EditableWorkload, parts: PodParts, key: str, wanted: str) -> DoesNotFit:
     return DoesNotFit(
-        f"{draft.title} wants nodes with {key}{wanted}, and those of the group {draft.group.name} "
-        f"have {parts.selector[key]}, so it has no variant for them."
+        f"{draft.title} selects nodes with {key}{wanted}, but nodes of the group "
+        f"{draft.group.name} have {parts.selector[key]}, so there is no variant for them."
     )
 
 
@@ -253,8 +253,8 @@ def _set_python_path(draft: EditableWorkload, container: Path, parts: PodParts) 
         if "valueFrom" in variable:
             raise UsageError(
                 f"{draft.title} takes PYTHONPATH from elsewhere (valueFrom), so nothing can be "
-                "put before it",
-                "write PYTHONPATH as a value",
+                "put before it.",
+                "Write PYTHONPATH as a value.",
             )
         path = (*container, "env", index, "value")
         theirs = variable.get("value")

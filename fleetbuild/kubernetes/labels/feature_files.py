@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fleetbuild.errors import ConfigError
+from fleetbuild.kubernetes.labels.node_labels import is_reserved
 from fleetbuild.kubernetes.labels.release_labels import Serving, labelled_hosts
 from fleetbuild.kubernetes.yaml_edit.dump import comment
 from fleetbuild.models import Plan
@@ -15,6 +16,16 @@ LIMIT = 64 * 1024  # NFD ignores larger files
 _HEADER = """\
 Written by fleetbuild: what the hardware of this node is and, while a release is verified on it,
 which. nfd-worker reads it and nfd-master makes labels of it; without the file they go away."""
+
+
+def needs_permission(domain: str) -> str:
+    """Return a sentence if NFD ignores labels of this domain until its configuration allows it."""
+    if not is_reserved(domain):
+        return ""
+    return (
+        f"Node Feature Discovery sets labels with the prefix {domain}/ only if the configuration of"
+        f" nfd-master names it: extraLabelNs: [{domain}]"
+    )
 
 
 def feature_path(release: str) -> str:
@@ -37,7 +48,7 @@ def feature_file(labels: Mapping[str, str]) -> str:
     if len(text.encode()) >= LIMIT:
         raise ConfigError(
             f"{len(labels)} labels make a feature file of {len(text)} bytes, "
-            f"and Node Feature Discovery reads none of {LIMIT} bytes or more",
+            f"but Node Feature Discovery ignores files of {LIMIT} bytes or more.",
             "Put fewer packages into the release, or label with labels.sh.",
         )
     return text

@@ -140,9 +140,17 @@ def check_domain(domain: str) -> None:
     """Refuse a label domain that the API would refuse."""
     if not is_subdomain(domain):
         raise ConfigError(
-            f"kubernetes.label_domain is {domain!r}, which cannot be the prefix of a label",
+            f"kubernetes.label_domain is {domain!r}, which is not a valid prefix of a label.",
             "Use a DNS name: lower case letters, digits, dashes and dots, such as fleetbuild.dev.",
         )
+
+
+def is_reserved(domain: str) -> bool:
+    """Return whether Kubernetes keeps this prefix for itself, as node-restriction.kubernetes.io.
+
+    A kubelet may not set such labels, Node Feature Discovery only if its configuration names them.
+    """
+    return domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
 
 
 def field_manager(release: str) -> str:

@@ -24,13 +24,14 @@ A DeviceClass for each compute capability (SM) that this plan has wheels for, an
 them that one wheel holds code for. Needs Kubernetes 1.34 and NVIDIA's DRA driver:
     kubectl apply -f {file}
 
-A container gets such a GPU by a plain limit (Kubernetes 1.37; before that with the feature gate
-DRAExtendedResource):
-    resources: {{limits: {{{resource}: 1}}}}
-or by a ResourceClaim whose request names the class:
+A container gets such a GPU by a ResourceClaim whose request names the class:
     exactly: {{deviceClassName: {name}}}
-Ask for this in place of nvidia.com/gpu: both are two GPUs. An SM says nothing of the CPU, so the
-pod keeps the nodeSelector of its group."""
+{limit}Ask for this in place of nvidia.com/gpu: both are two GPUs. An SM says nothing of the CPU, so
+the pod keeps the nodeSelector of its group."""
+_LIMIT = """\
+or by a plain limit (Kubernetes 1.36; before that with the feature gate DRAExtendedResource):
+    resources: {{limits: {{{resource}: 1}}}}
+"""
 
 
 def device_classes(plan: Plan) -> str | None:
@@ -40,15 +41,29 @@ def device_classes(plan: Plan) -> str | None:
     if not sets:
         return None
     documents = [_device_class(plan, sms) for sms in sets]
-    name, resource = _name(plan, sets[0]), resource_name(plan.label_domain, sets[0])
-    header = _HEADER.format(file=FILE, resource=resource, name=name)
+    resource = resource_name(plan.label_domain, sets[0])
+    limit = _LIMIT.format(resource=resource) if resource else ""
+    header = _HEADER.format(file=FILE, limit=limit, name=_name(plan, sets[0]))
     first, *rest = documents
     return "---\n".join([dump(first, header), *map(dump, rest)])
 
 
-def resource_name(domain: str, sms: tuple[str, ...]) -> str:
-    """Return the extended resource for GPUs of these SMs: fleetbuild.dev/sm86."""
-    return f"{domain}/{_spelled(sms)}"
+def resource_name(domain: str, sms: tuple[str, ...]) -> str | None:
+    """Return the extended resource for GPUs of these SMs: fleetbuild.dev/sm86.
+
+    None if Kubernetes does not take a resource of this domain.
+    """
+    return None if no_limits(domain) else f"{domain}/{_spelled(sms)}"
+
+
+def no_limits(domain: str) -> str:
+    """Return a sentence if a DeviceClass cannot have an extended resource of this domain."""
+    if not domain.endswith("kubernetes.io"):
+        return ""
+    return (
+        f"Kubernetes keeps resources of {domain} for itself, so these DeviceClasses work by"
+        " ResourceClaims and not by plain limits."
+    )
 
 
 def _sm_sets(plan: Plan) -> Iterator[tuple[str, ...]]:
@@ -62,6 +77,7 @@ def _sm_sets(plan: Plan) -> Iterator[tuple[str, ...]]:
 def _device_class(plan: Plan, sms: tuple[str, ...]) -> dict[str, object]:
     device = f"device.attributes['{DRIVER}']"
     fits = [f"{device}.{CAPABILITY}.compareTo(semver('{sm}.0')) == 0" for sm in sms]
+    resource = resource_name(plan.label_domain, sms)
     one_of = fits[0] if len(fits) == 1 else f"({' || '.join(fits)})"
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -79,7 +95,7 @@ def _device_class(plan: Plan, sms: tuple[str, ...]) -> dict[str, object]:
                     }
                 }
             ],
-            "extendedResourceName": resource_name(plan.label_domain, sms),
+            **({"extendedResourceName": resource} if resource else {}),
         },
     }
 

@@ -12,7 +12,12 @@ from typing import NamedTuple
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.labels.classes import HardwareClass, classes, hardware_of_hosts
-from fleetbuild.kubernetes.labels.node_labels import check_domain, label_key, labels_of_class
+from fleetbuild.kubernetes.labels.node_labels import (
+    check_domain,
+    is_reserved,
+    label_key,
+    labels_of_class,
+)
 from fleetbuild.kubernetes.names import label_value
 from fleetbuild.kubernetes.scheduling.flavors import flavor_name
 from fleetbuild.kubernetes.yaml_edit.dump import Note, dump
@@ -48,6 +53,10 @@ _NO_NODE_CLASS = (
     f"{KARPENTER} is not written: a NodePool refers to a node class of the cluster. Name it with"
     " --node-class GROUP/KIND/NAME, such as karpenter.k8s.aws/EC2NodeClass/default."
 )
+_RESERVED = (
+    "A kubelet may not give its Node labels of kubernetes.label_domain, so --node-labels does not"
+    " work: cluster-autoscaler starts nodes that have no class until fleetbuild labels them."
+)
 
 
 class NodeClass(NamedTuple):
@@ -63,8 +72,8 @@ class NodeClass(NamedTuple):
         parts = text.split("/")
         if len(parts) != 3 or not all(parts):
             raise UsageError(
-                f"{text!r} does not name a node class",
-                "name group, kind and name, such as karpenter.k8s.aws/EC2NodeClass/default",
+                f"{text!r} is not a node class.",
+                "Name group, kind and name, such as karpenter.k8s.aws/EC2NodeClass/default",
             )
         return cls(*parts)
 
@@ -76,14 +85,15 @@ def node_pools(plan: Plan, node_class: str | None) -> tuple[dict[str, str], tupl
     if not ours:
         return {}, ("No group of the plan has wheels, so no node pool is written.",)
     files = {AUTOSCALER: dump(_autoscaler(plan), _AUTOSCALER.format(shared=_SHARED))}
+    reserved = (_RESERVED,) if is_reserved(plan.label_domain) else ()
     if node_class is None:
-        return files, (_NO_NODE_CLASS,)
+        return files, (_NO_NODE_CLASS, *reserved)
     wanted, seen = NodeClass.parse(node_class), instance_types(plan)
     pools = [_node_pool(plan, each, wanted, seen) for each in ours]
     header = _KARPENTER.format(file=KARPENTER, shared=_SHARED)
     first, *rest = pools
     files[KARPENTER] = "---\n".join([dump(first, header), *map(dump, rest)])
-    return dict(sorted(files.items())), tuple(_unseen(plan, seen))
+    return dict(sorted(files.items())), (*_unseen(plan, seen), *reserved)
 
 
 def instance_types(plan: Plan) -> dict[str, set[str]]:

@@ -1,6 +1,6 @@
-"""A workload of the user while it is changed into a variant.
+"""A user's workload while it is changed into a variant for a group.
 
-In: the text of a file. Out: the changed text; every other byte stays.
+In: the text of a file. Out: the changed text; all other bytes stay.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import yaml
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.yaml_edit.dump import Note
-from fleetbuild.kubernetes.yaml_edit.insert import CannotSpliceError, Path, put
+from fleetbuild.kubernetes.yaml_edit.insert import CannotEditError, Path, put
 from fleetbuild.kubernetes.yaml_edit.parse import read
 from fleetbuild.models import PlannedGroup
 from fleetbuild.text import is_nested_deeply
 
-# The place of the pod in each kind of workload that has one; see pod_templates() for the others.
+# The path of the pod template in kinds with one; pod_templates() knows the others.
 _TEMPLATES: dict[str, Path] = {
     "Pod": (),
     "Deployment": ("spec", "template"),
@@ -32,7 +32,7 @@ KINDS = (*_TEMPLATES, "JobSet", "LeaderWorkerSet")
 
 
 def pod_templates(document: Mapping[str, Any]) -> list[Path]:
-    """Return the places of the pod templates of a workload."""
+    """Return the paths of a workload's pod templates."""
     kind = str(document.get("kind"))
     if kind == "JobSet":
         jobs = value_at(document, ("spec", "replicatedJobs"))
@@ -48,7 +48,7 @@ def workloads(name: str, text: str) -> list[int]:
     """Return the indexes of the documents with pods; refuse a file without any."""
     if is_nested_deeply(text):
         raise UsageError(
-            f"{name} has more than 100 brackets open at once", "close them, or write blocks"
+            f"{name} has more than 100 brackets open at once.", "Close them, or write blocks."
         )
     try:
         documents = read(text)
@@ -56,7 +56,7 @@ def workloads(name: str, text: str) -> list[int]:
         if "{{" in text:
             raise _unrendered(name) from None
         reason = " ".join(str(problem).split())
-        raise UsageError(f"{name} cannot be read as YAML: {reason}", "correct it") from None
+        raise UsageError(f"{name} cannot be read as YAML: {reason}.", "Correct it.") from None
     holding = [
         index
         for index, document in enumerate(documents)
@@ -65,16 +65,16 @@ def workloads(name: str, text: str) -> list[int]:
     if not holding:
         kinds = ", ".join(KINDS)
         raise UsageError(
-            f"{name} holds no workload that fleetbuild knows: {kinds}",
-            "name the file that holds it; objects in a List have to stand as documents",
+            f"{name} contains no workload of a supported kind: {kinds}.",
+            "Name the file with the workload. Write the objects of a List as documents.",
         )
     return holding
 
 
 def _unrendered(name: str) -> UsageError:
     return UsageError(
-        f"{name} is a template, and no workload yet: {{{{ }}}} stands in it",
-        "render it first, such as with helm template, and name what comes out",
+        f"{name} is a template: it contains {{{{ }}}}.",
+        "Render it first, such as with helm template, and name the result.",
     )
 
 
@@ -93,12 +93,12 @@ class EditableWorkload:
             raise _unrendered(self._file)
         self.templates = pod_templates(document)
         if not self.templates:
-            raise UsageError(f"{self.title} has no pod template", "complete it first")
+            raise UsageError(f"{self.title} has no pod template.", "Add one.")
         self.template: Path = ()
         for template in reversed(self.templates):
             self.turn_to(template)
             if not self.items(*self.pod, "containers"):
-                raise UsageError(f"{self.title} has no containers", "complete it first")
+                raise UsageError(f"{self.title} has no containers.", "Add one.")
 
     def turn_to(self, template: Path) -> None:
         """Select the pod template to change."""
@@ -126,17 +126,17 @@ class EditableWorkload:
         raise self._malformed(path, "list of mappings")
 
     def _malformed(self, path: Sequence[str | int], what: str) -> UsageError:
-        return UsageError(f"{self.title}: {_shown(path)} is no {what}", "correct it")
+        return UsageError(f"{self.title}: {_shown(path)} is not a {what}.", "Correct it.")
 
     def put(self, path: Path, value: object, why: str = "") -> None:
         """Write a value."""
         try:
             self.text = put(self.text, self._index, path, value, why)
-        except CannotSpliceError:
+        except CannotEditError:
             raise UsageError(
-                f"{self.title}: {_shown(path)} is written in a way that cannot be added to without "
-                "changing something else",
-                "write that part with one key a line, without anchors and tags",
+                f"{self.title}: {_shown(path)} cannot be changed without changing something else "
+                "in the file.",
+                "Write that part with one key per line, without anchors and tags.",
             ) from None
 
     def merge(self, path: Path, entries: Mapping[str, Any], why: str) -> None:
@@ -155,8 +155,8 @@ class EditableWorkload:
         there = self.items(*path)
         if key and any(each.get(key) == item[key] for each in there):
             raise UsageError(
-                f"{self.title}: {_shown(path)} has a {key} {item[key]} already",
-                "give fleetbuild the workload as it was before, or rename yours",
+                f"{self.title}: {_shown(path)} already has a {key} {item[key]}.",
+                "Name the workload as it was before fleetbuild changed it, or rename that entry.",
             )
         if self.get(*path) is None:
             self.put(path, [Note(item, why) if why else item])

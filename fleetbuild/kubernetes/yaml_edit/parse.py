@@ -1,4 +1,8 @@
-"""What YAML text says, and where: aliases are seen as aliases, and merges are followed."""
+"""Parse YAML text: the content of each document, and the position of every node.
+
+In: text. Out: nodes in which an alias stays an alias, and content in which aliases and merge keys
+(`<<`) are resolved.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class Alias:
-    """A `*name`, which the loader would replace by what it stands for."""
+    """A `*name`; the usual loader would replace it by its anchor's node."""
 
     def __init__(self, target: Any, event: Any) -> None:
         self.target = target
@@ -29,8 +33,8 @@ class _Loader(yaml.SafeLoader):
         return Alias(node, event) if event else node
 
 
-class _Word:
-    """A scalar that is no string, as it was written."""
+class _RawScalar:
+    """The text of a scalar that is not a string, to be written without quotes."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -39,9 +43,9 @@ class _Word:
         return self._text
 
 
-@lru_cache(maxsize=2)  # a text is asked for many things before the next one takes its place
+@lru_cache(maxsize=2)  # one text is parsed for many questions in a row
 def compose(text: str) -> tuple[Any, ...]:
-    """The node at the top of each document; not to be changed."""
+    """Return the root node of each document. The nodes are cached: do not change them."""
     loader = _Loader(text)
     try:
         roots = []
@@ -54,12 +58,12 @@ def compose(text: str) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=2)
 def read(text: str) -> tuple[Any, ...]:
-    """What each document says, all scalars as the text that they are written with, null as None."""
-    return tuple(plain(meaning(root)) for root in compose(text))
+    """Return the content of each document, with scalars as their text and null as None."""
+    return tuple(without_tags(content_of(root)) for root in compose(text))
 
 
 def aliases(root: Any) -> dict[int, list[Alias]]:
-    """The aliases of each anchored node, by where that node stands."""
+    """Return the aliases of each anchored node, by the node's position."""
     found: dict[int, list[Alias]] = {}
     for node in _walk(root):
         if isinstance(node, Alias):
@@ -75,49 +79,49 @@ def _walk(node: Any) -> Iterator[Any]:
 
 
 def is_null(node: Any) -> bool:
-    """Is there a key, and nothing behind it?"""
+    """Return whether a node is an empty or null value."""
     return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
 
 
-def meaning(node: Any) -> Any:
-    """A node as mappings, lists and (tag, text), with aliases and merges followed."""
+def content_of(node: Any) -> Any:
+    """Return a node as mappings, lists and (tag, text), with aliases and merge keys resolved."""
     if isinstance(node, Alias):
-        return meaning(node.target)
+        return content_of(node.target)
     if isinstance(node, yaml.SequenceNode):
-        return [meaning(item) for item in node.value]
+        return [content_of(item) for item in node.value]
     if not isinstance(node, yaml.MappingNode):
         return (node.tag, node.value)
     own: dict[str, Any] = {}
     merged: dict[str, Any] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise yaml.YAMLError("a key is no plain text")
+            raise yaml.YAMLError("a key is not a scalar")
         if key.tag == _MERGE:
-            below = meaning(value)
+            below = content_of(value)
             for each in reversed(below if isinstance(below, list) else [below]):
                 if not isinstance(each, dict):
-                    raise yaml.YAMLError("`<<` stands before something that is no mapping")
+                    raise yaml.YAMLError("the value of `<<` is not a mapping")
                 merged.update(each)
         else:
-            own[str(plain(meaning(key)))] = meaning(value)
+            own[str(without_tags(content_of(key)))] = content_of(value)
     return {**merged, **own}
 
 
-def plain(meant: Any) -> Any:
-    """A meaning without its tags."""
-    if isinstance(meant, dict):
-        return {key: plain(value) for key, value in meant.items()}
-    if isinstance(meant, list):
-        return [plain(item) for item in meant]
-    tag, text = meant
+def without_tags(content: Any) -> Any:
+    """Return content without its tags."""
+    if isinstance(content, dict):
+        return {key: without_tags(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [without_tags(item) for item in content]
+    tag, text = content
     return None if tag == _NULL else text
 
 
-def written(meant: Any) -> Any:
-    """What to write for a meaning: strings are quoted where they must be, other scalars never."""
-    if isinstance(meant, dict):
-        return {key: written(value) for key, value in meant.items()}
-    if isinstance(meant, list):
-        return [written(item) for item in meant]
-    tag, text = meant
-    return text if tag == _STRING else _Word(text)
+def to_write(content: Any) -> Any:
+    """Return content for the dumper: it quotes strings if needed, and other scalars never."""
+    if isinstance(content, dict):
+        return {key: to_write(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [to_write(item) for item in content]
+    tag, text = content
+    return text if tag == _STRING else _RawScalar(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import (
@@ -25,9 +26,16 @@ from fleetbuild.models import (
     Summary,
 )
 from fleetbuild.models.plan import FactsSource
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.planning.compatibility.beyond_target import sm_problem
 from fleetbuild.planning.document.fingerprint import fingerprint
 from fleetbuild.planning.document.serialize import with_digest
+from fleetbuild.planning.document.targets import (
+    builder_fingerprints,
+    builder_nodes,
+    group_of_targets,
+    planned_target,
+)
 from fleetbuild.planning.document.warnings import (
     packages_without_recipe,
     plan_warnings,
@@ -36,10 +44,12 @@ from fleetbuild.planning.document.warnings import (
 from fleetbuild.planning.draft import PlanDraft
 from fleetbuild.planning.eligibility.assess import kubernetes_node
 from fleetbuild.planning.groups import DraftGroup
+from fleetbuild.planning.named_targets import NamedTarget
 from fleetbuild.planning.packages import Package
 from fleetbuild.planning.resolution import Locks, Resolution
 from fleetbuild.planning.wheels.build_requirements import build_problem
 from fleetbuild.planning.wheels.draft import DraftWheel
+from fleetbuild.planning.wheels.isolation import groups_without_isolation
 from fleetbuild.planning.wheels.keys import release_id
 from fleetbuild.planning.wheels.plan_wheel import StoreView, plan_wheel
 
@@ -59,6 +69,7 @@ class _PlanInputs:
     drafted: PlanDraft
     locks: Locks
     store: StoreView
+    named: Sequence[NamedTarget] = ()
 
     def closure(self, group: DraftGroup) -> Resolution:
         """Return the dependencies that the group installs with its wheels."""
@@ -99,9 +110,14 @@ def make_plan(
     store: StoreView,
     created: str,
     facts_source: FactsSource = "probe",
+    named: Sequence[NamedTarget] = (),
+    revoked: Revocations = NOTHING_REVOKED,
 ) -> Plan:
-    """Return the plan for this draft, with these locks and this store."""
-    inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store)
+    """Return the plan for this draft, with these locks, this store and these revocations.
+
+    With `named` targets, the draft is about their stand-ins, and the nodes only build.
+    """
+    inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store, named)
     problems = inputs.problems()
     wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
     for wheel in drafted.wheels:
@@ -113,12 +129,24 @@ def make_plan(
             blocked=_blocked_everywhere(wheel, problems),
             against=[wheels[base.package.name, wheel.groups[0]] for base in wheel.against],
             image=config.build.image if facts_source == "cluster" else None,
+            revoked=revoked.by_key,
         )
         wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
-    groups = _reuse_installed_wheels(
-        [_group(inputs, group, wheels, problems) for group in drafted.groups]
-    )
-    nodes = _nodes(inputs, groups, problems)
+    if config.build.isolation == "required":
+        problems = {**groups_without_isolation(wheels, facts), **problems}
+    problems |= _revoked_groups(inputs, wheels, revoked)
+    problems |= _unconfirmed_groups(inputs, wheels)
+    if named:
+        groups = tuple(
+            group_of_targets(_group(inputs, each, wheels, problems), named)
+            for each in drafted.groups
+        )
+        nodes = builder_nodes(inventory, facts, config)
+    else:
+        groups = _reuse_installed_wheels(
+            [_group(inputs, group, wheels, problems) for group in drafted.groups]
+        )
+        nodes = _nodes(inputs, groups, problems)
     missing = inputs.missing_lock()
     plan = Plan(
         created=created,
@@ -135,12 +163,11 @@ def make_plan(
         labels=config.kubernetes.labels,
         build_image=config.build.image,
         cache=config.build.cache,
-        fingerprint={
-            name: fingerprint(facts[name], assessed.python)
-            for name, assessed in drafted.eligibility.items()
-            if assessed.state == "ok"
-        },
+        confirm=config.build.confirm,
+        isolation=config.build.isolation,
+        fingerprint=_fingerprints(inputs),
         nodes=nodes,
+        targets={each.name: planned_target(each, drafted, problems) for each in named},
         groups=groups,
         tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
@@ -152,6 +179,55 @@ def make_plan(
         summary=_summary(nodes, groups),
     )
     return with_digest(plan)
+
+
+def _fingerprints(inputs: _PlanInputs) -> dict[str, dict[str, Any]]:
+    """Return the fingerprint of each node that is planned for, or that may build for a target."""
+    if inputs.named:
+        return builder_fingerprints(inputs.named, inputs.facts)
+    return {
+        name: fingerprint(inputs.facts[name], assessed.python)
+        for name, assessed in inputs.drafted.eligibility.items()
+        if assessed.state == "ok"
+    }
+
+
+def _unconfirmed_groups(
+    inputs: _PlanInputs, wheels: Mapping[tuple[str, str], PlannedWheel]
+) -> dict[str, tuple[str, str]]:
+    """Return the groups with a wheel that one node alone can build: name -> reason, fix."""
+    alone = {
+        name: wheel
+        for (_, name), wheel in wheels.items()
+        if inputs.config.build.confirm > 1 and wheel.action == "build" and not wheel.fallbacks
+    }
+    fix = (
+        "Add another node of this group, name more builders in build.builders, or set"
+        " build.confirm: 1."
+    )
+    return {
+        name: (f"build.confirm is 2, but only {wheel.built_on} can build {wheel.package}.", fix)
+        for name, wheel in alone.items()
+    }
+
+
+def _revoked_groups(
+    inputs: _PlanInputs, wheels: Mapping[tuple[str, str], PlannedWheel], revoked: Revocations
+) -> dict[str, tuple[str, str]]:
+    """Return the groups that need a recalled wheel or file: name -> reason, fix."""
+    found = {}
+    for group in inputs.drafted.groups if revoked.entries else ():
+        own = tuple(wheels[package.name, group.name] for package in inputs.packages)
+        why = revoked.of_files(own, inputs.closure(group).wheels)
+        if why:
+            found[group.name] = (
+                why,
+                (
+                    "Plan with another version (packages: in fleetbuild.yml, or --package), or take"
+                    " the revocation back: fleetbuild revoke --undo."
+                ),
+            )
+    return found
 
 
 def _not_published(wheel: DraftWheel) -> tuple[str, str]:
@@ -204,7 +280,7 @@ def _group(
         release_id=release,
         dependencies=dependencies,
         installs=Installs()
-        if group.name in problems
+        if group.name in problems or inputs.named
         else _installs(group.nodes, inputs.facts, inputs.config.release, release),
     )
 

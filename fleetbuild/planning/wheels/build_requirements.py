@@ -13,6 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from fleetbuild.hardware.nvidia import toolkit_requirements
 from fleetbuild.models import Facts, LockedFile
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.resolution import LockRequest, Locks, Source, StaticMetadata
@@ -127,6 +128,38 @@ def build_lock(
     there = {base.package.name for base in wheel.against if base.taken}
     needed = tuple(file for file in answer.wheels if file.name not in there)
     return (None if answer.problem else needed), None
+
+
+def toolkit_request(wheel: DraftWheel, facts: Mapping[str, Facts]) -> LockRequest | None:
+    """Return the request for a CUDA toolkit from NVIDIA's wheels.
+
+    None if the node that builds has the toolkit, or if wheels do not suffice for the recipe.
+    """
+    toolkit, builder, recipe = wheel.toolkit, wheel.builders.first, wheel.package.recipe
+    libc = facts[builder].libc
+    if toolkit is None or wheel.taken or recipe.toolkit_wheels is None or libc is None:
+        return None
+    needed = toolkit_requirements(
+        toolkit.version, wheel.target.arch, wheel.target.sms, recipe.toolkit_wheels
+    )
+    if builder in toolkit.installed_on or not needed:
+        return None
+    return LockRequest(
+        requirements=needed,
+        python_version=plain(wheel.builders.version),
+        python=wheel.target.python,
+        arch=wheel.target.arch,
+        libc=wheel.target.libc.model_copy(update={"floor": libc.version}),
+    )
+
+
+def toolkit_lock(
+    wheel: DraftWheel, facts: Mapping[str, Facts], locks: Locks
+) -> tuple[LockedFile, ...]:
+    """Return the locked wheels of the CUDA toolkit; empty if it must be on the node."""
+    request = toolkit_request(wheel, facts)
+    answer = locks[request] if request else None
+    return answer.wheels if answer and not answer.problem else ()
 
 
 def plain(version: str) -> str:

@@ -28,6 +28,7 @@ from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
 _ARCHS = tuple(f" is {arch}" for arch in ARCHITECTURES)
+FROM_WHEELS = "from NVIDIA's wheels"
 _MAX_BUILDERS = 5  # a build that fails on five machines fails on the sixth
 
 
@@ -59,26 +60,33 @@ def choose_builders(
 ) -> Builders:
     """Return the nodes that can build for this target: named builders first, then members.
 
-    Nodes with a suitable compiler and the CUDA toolkit come before the others.
+    Nodes with a suitable compiler and the CUDA toolkit come before the others. The stand-in of a
+    named target is not a machine: then only the `preferred` nodes build.
     """
     members = sorted(
         (name for group in groups_served for name in group.nodes),
         key=lambda name: builder_rank(name, facts[name]),
     )
+    oldest = members[0]
+    for_targets = eligibility[oldest].stand_in
+    if for_targets:
+        members = []
     pythons = {name: python for name in members if (python := eligibility[name].python)}
     refusals: list[str] = []
     fit: list[str] = []
     for name in sorted(preferred, key=lambda name: _size_rank(name, facts)):
-        answer = _fits(name, target, facts)
+        answer = fit_to_build(name, target, facts)
         if isinstance(answer, Python):
             fit.append(name)
             pythons[name] = answer
         else:
             refusals.append(answer)
-    if fit:  # a builder of another architecture serves other groups: no warning
+    if for_targets:  # the plan has the reasons with each target
+        refusals = []
+    elif fit:  # a builder of another architecture serves other groups: no warning
         refusals = [refusal for refusal in refusals if not refusal.endswith(_ARCHS)]
     order = tuple(dict.fromkeys((*fit, *members)))
-    need, oldest = CompilerNeed(RUNGS[target.isa], gcc), members[0]
+    need = CompilerNeed(RUNGS[target.isa], gcc)
     floor, named = libc_of(facts[oldest]), set(fit)
     able = tuple(
         sorted(
@@ -86,6 +94,7 @@ def choose_builders(
             key=lambda name: (
                 lacks_compiler(need, facts[name]),
                 toolkit is not None and name not in toolkit.installed_on,
+                facts[name].can_isolate is False,
             ),
         )
     )
@@ -107,7 +116,9 @@ def builders_in_other_groups(
     if not all(facts[name].taints for group in groups_served for name in group.nodes):
         return ()
     open_to_pods = (name for name in sorted(facts) if not facts[name].taints)
-    return tuple(name for name in open_to_pods if isinstance(_fits(name, target, facts), Python))
+    return tuple(
+        name for name in open_to_pods if isinstance(fit_to_build(name, target, facts), Python)
+    )
 
 
 def _size_rank(name: str, facts: Mapping[str, Facts]) -> tuple[object, ...]:
@@ -115,7 +126,7 @@ def _size_rank(name: str, facts: Mapping[str, Facts]) -> tuple[object, ...]:
     return (-(known.cpus or 0), -(known.memory_gb or 0), name)
 
 
-def _fits(name: str, target: Target, facts: Mapping[str, Facts]) -> Python | str:
+def fit_to_build(name: str, target: Target, facts: Mapping[str, Facts]) -> Python | str:
     """Return the node's interpreter for the target, or why it cannot build."""
     known = facts.get(name)
     if known is None or known.state != "ok" or known.libc is None:
@@ -159,6 +170,7 @@ def requires_of(
     target: Target,
     *,
     toolkit: Toolkit | None = None,
+    from_wheels: bool = False,
     gcc: Gcc | None = None,
     libraries: Mapping[str, str] = MappingProxyType({}),
     image: str | None = None,
@@ -166,6 +178,7 @@ def requires_of(
     """Return the builder's required tools, and the missing ones.
 
     With an `image`, in which a pod builds, the tools are the image's; the node needs only disk.
+    With `from_wheels`, the plan has locked the CUDA toolkit as NVIDIA's wheels.
     """
     need = CompilerNeed(RUNGS[target.isa], gcc)
     if image is not None:
@@ -188,13 +201,13 @@ def requires_of(
     return Requires(
         compiler=required_compiler(need, facts),
         tools=_tools(recipe, facts),
-        cuda=_cuda(builder, toolkit),
+        cuda=_cuda(builder, toolkit, from_wheels=from_wheels),
         disk_gb=recipe.disk_gb,
         memory_gb=job_memory(recipe, target),
         libraries=dict(libraries),
         to_supply=(
             *missing_compiler(need, builder, facts, toolkit.alternatives if toolkit else ()),
-            *_missing_toolkit(builder, toolkit, target),
+            *(() if from_wheels else _missing_toolkit(builder, toolkit, target)),
             *_old_tools(recipe, builder, facts),
             *_disk_shortage(recipe, builder, facts),
         ),
@@ -224,11 +237,11 @@ def _old_tools(recipe: Recipe, builder: str, facts: Facts) -> Iterator[str]:
                 )
 
 
-def _cuda(builder: str, toolkit: Toolkit | None) -> str | None:
+def _cuda(builder: str, toolkit: Toolkit | None, *, from_wheels: bool) -> str | None:
     if toolkit is None:
         return None
-    there = builder in toolkit.installed_on
-    return f"{toolkit.version} ({'present' if there else 'to be supplied'})"
+    there = "present" if builder in toolkit.installed_on else "to be supplied"
+    return f"{toolkit.version} ({FROM_WHEELS if from_wheels else there})"
 
 
 def _missing_toolkit(builder: str, toolkit: Toolkit | None, target: Target) -> Iterator[str]:

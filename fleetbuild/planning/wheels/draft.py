@@ -76,8 +76,9 @@ def draft_wheels(
             target = _shared_target(index, groups_served)
             asked = preferred or builders_in_other_groups(target, groups_served, facts)
             able = [each for each in asked if _runs(facts.get(each), against)]
+            stand_in = eligibility[groups_served[0].nodes[0]].stand_in
             passed = _excluded_builders(
-                target, against, [each for each in preferred if each not in able]
+                target, against, [each for each in preferred if each not in able and not stand_in]
             )
             toolkit = _shared_toolkit(index, groups_served)
             gcc = compiler_needed(versions_of(packages), toolkit)

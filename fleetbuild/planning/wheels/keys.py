@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import LockedFile, Target
@@ -81,6 +81,17 @@ def artifact_key(
             "build_lock": sorted([file.name, file.version] for file in build_lock),
         }
     )[:32]
+
+
+def key_without_revoked(key: str, revoked: Mapping[str, Sequence[str]]) -> str:
+    """Return the key of the wheel's next build if wheels with this key are revoked, else the key.
+
+    With the same key, the builder would answer with the wheel that it has, and a node that serves
+    the revoked wheel would count as up to date.
+    """
+    while key in revoked:
+        key = digest(["without", key, *revoked[key]])[:32]
+    return key
 
 
 def published_key(sha256: str) -> str:

@@ -12,10 +12,10 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.planning.compatibility.compilers import CompilerNeed, flags_for
 from fleetbuild.planning.resolution import Locks
-from fleetbuild.planning.wheels.build_requirements import build_lock
+from fleetbuild.planning.wheels.build_requirements import build_lock, toolkit_lock
 from fleetbuild.planning.wheels.builders import expected_minutes, is_measured, jobs_on, requires_of
 from fleetbuild.planning.wheels.draft import DraftWheel, job_of
-from fleetbuild.planning.wheels.keys import artifact_key, published_key
+from fleetbuild.planning.wheels.keys import artifact_key, key_without_revoked, published_key
 from fleetbuild.recipes import (
     patches_for,
     render_checks,
@@ -56,17 +56,19 @@ def plan_wheel(
     blocked: str | None,
     against: Sequence[PlannedWheel] = (),
     image: str | None = None,
+    revoked: Mapping[str, Sequence[str]] = {},
 ) -> PlannedWheel:
     """Return the wheel with its key, builder and action.
 
     `blocked` says why it is not built; `against` are the wheels that it is built against; `image`
-    is the image in which a pod builds it.
+    is the image in which a pod builds it; `revoked` has the hashes of recalled wheels, by key.
     """
     if wheel.taken:
         return _taken_wheel(wheel, wheel.taken, blocked)
     recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
     source = locks.source(wheel.package.name)
     requirements, problem = build_lock(wheel, source, facts, locks)
+    toolkit_wheels = toolkit_lock(wheel, facts, locks)
     key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)
     known = len(bases) == len(against)
     if source and source.sha256 and requirements is not None and known:
@@ -80,6 +82,7 @@ def plan_wheel(
             build_lock=requirements,
             built_against=bases,
         )
+        key = key_without_revoked(key, revoked)
     if blocked or problem:
         action, reason = "blocked", blocked or problem or ""
     else:
@@ -122,6 +125,7 @@ def plan_wheel(
             builder,
             target,
             toolkit=wheel.toolkit,
+            from_wheels=bool(toolkit_wheels),
             gcc=wheel.gcc,
             libraries=render_libraries(recipe, job),
             image=image,
@@ -129,6 +133,7 @@ def plan_wheel(
         source=source.file if source else None,
         source_path=source.path if source else None,
         build_dependencies=requirements or (),
+        toolkit_wheels=toolkit_wheels,
         checks=render_checks(recipe, job),
         import_names=recipe.import_names,
         top_level=recipe.top_level,

@@ -60,7 +60,7 @@ def no_route(host: str) -> NoAnswer:
 def unknown_name(host: str) -> NoAnswer:
     """Return the error for a name that does not resolve."""
     return NoAnswer(
-        f"the name {host} is not known", "set ansible_host, or correct DNS or /etc/hosts"
+        f"no address is known for {host}", "set ansible_host, or correct DNS or /etc/hosts"
     )
 
 

@@ -6,10 +6,12 @@ In: a plan and the store. Out: index folders; for `emit`, the files of each grou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from fleetbuild.audit import file_names
+from fleetbuild.audit.downloads import shared_files
 from fleetbuild.kubernetes import Wheel
 from fleetbuild.models import Plan, PlannedGroup
 from fleetbuild.store import IndexFile, Store, write_index
@@ -17,22 +19,54 @@ from fleetbuild.store import IndexFile, Store, write_index
 
 def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
     """Write an index for each group whose release is complete in the store."""
-    whole = release_files(plan, store)
     return tuple(
-        write_index(folder / group.name, [held.file for held in _held(group, store)], copy=True)
-        for group in plan.groups
-        if whole.get(group.name)
+        write_index(folder / group, files, copy=True)
+        for group, files in release_index_files(plan, store).items()
     )
 
 
+def release_index_files(plan: Plan, store: Store) -> dict[str, tuple[IndexFile, ...]]:
+    """Return the files for the index of each group whose release is complete in the store."""
+    whole = release_files(plan, store)
+    return {
+        group.name: tuple(held.file for held in _held(group, store))
+        for group in plan.groups
+        if whole.get(group.name)
+    }
+
+
 def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
-    """Return the files of each group's release, for groups whose files are all in the store."""
-    releases = {group.name: tuple(_held(group, store)) for group in plan.groups}
+    """Return the files of each group's release, if all are in the store.
+
+    A group that needs a revoked wheel has no release.
+    """
+    revoked = store.revocations.in_plan(plan)
+    releases = {
+        group.name: () if group.name in revoked else tuple(_held(group, store))
+        for group in plan.groups
+    }
     return {
         group.name: tuple(_wheels(releases[group.name]))
         for group in plan.groups
-        if len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
+        if group.name not in revoked
+        and len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
+        and not shared_in_cluster_release(plan, group, store)
     }
+
+
+def shared_in_cluster_release(plan: Plan, group: PlannedGroup, store: Store) -> tuple[str, ...]:
+    """Return a sentence for each file that two wheels of a release built in a cluster install.
+
+    An apply checks this before it installs anything; a cluster has no such step.
+    """
+    if plan.build_image is None:
+        return ()
+    return _shared_files(tuple(held.file.path for held in _held(group, store)))
+
+
+@cache
+def _shared_files(paths: tuple[Path, ...]) -> tuple[str, ...]:
+    return shared_files(paths)
 
 
 def _wheels(release: Sequence[_Held]) -> Iterator[Wheel]:

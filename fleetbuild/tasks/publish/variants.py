@@ -6,14 +6,19 @@ In: a plan and the store. Out: variants.md and variants.json beside the indexes 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
+from packaging.version import Version
+
 from fleetbuild.errors import UsageError
+from fleetbuild.hardware.cuda import TOOLKITS
 from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Plan, PlannedGroup, Target
 from fleetbuild.models._base import Frozen
+from fleetbuild.state.directory import write_atomically
 from fleetbuild.store import Store
 
 _HEAD = """\
@@ -33,6 +38,23 @@ Replace HERE with the address of this folder, such as `https://wheels.example.co
 """
 
 
+_HEAD_OF_UPLOADS = """\
+# Variants
+
+All these wheels are in one index, {index}. Choose a row whose needs the machine
+meets in full; of several, choose the one with the most CPU features. The features are those in
+`/proc/cpuinfo`; the SM is the compute capability that
+`nvidia-smi --query-gpu=compute_cap --format=csv` prints.
+
+"""
+_INSTALL_UPLOADED = """
+## Installing
+Name the version in full, as here: without what follows the `+`, pip takes the variant whose name
+sorts last, whatever the machine is. Dependencies come from your usual index.
+
+"""
+
+
 class Variant(Frozen):
     """A built wheel of an export: its file, what it is built for, and the machines it is for."""
 
@@ -43,24 +65,47 @@ class Variant(Frozen):
     sha256: str
     size: int
     cuda: str | None
+    driver: str | None = None  # the oldest NVIDIA driver that runs it
     target: Target
     machine: Target  # the group's target
 
 
-def write_variants(plan: Plan, store: Store, groups: Iterable[str], folder: Path) -> Path:
+def write_variants(
+    plan: Plan, store: Store, groups: Iterable[str], folder: Path, *, keep: bool = False
+) -> Path:
     """Write the table of the built wheels of these groups; return the path of the text.
 
-    Rows of other groups that earlier exports left in this folder stay in the table.
+    Rows of other groups that earlier exports left in this folder stay in the table. With `keep`,
+    earlier rows of these groups stay, too, while their wheels are there.
     """
     names = set(groups)
     exported = [group for group in plan.groups if group.name in names]
     rows = [row for group in exported for row in _rows(group, store)]
-    rows += [row for row in _earlier(folder / "variants.json") if row.group not in names]
-    rows.sort(key=lambda row: (row.group, row.package))
+    files = {row.file for row in rows}
+    rows += [
+        row
+        for row in _earlier(folder / "variants.json")
+        if row.file not in files and (keep or row.group not in names)
+    ]
+    return _write(rows, folder, _text)
+
+
+def write_uploaded(plan: Plan, store: Store, index: str, folder: Path) -> Path:
+    """Write the table of the built wheels that were uploaded to one index for all groups."""
+    rows = [
+        row.model_copy(update={"file": Path(row.file).name})
+        for group in plan.groups
+        for row in _rows(group, store, published=False)
+    ]
+    return _write(rows, folder, partial(_uploaded_text, index))
+
+
+def _write(rows: list[Variant], folder: Path, text: Callable[[Sequence[Variant]], str]) -> Path:
+    rows.sort(key=lambda row: (row.group, row.package, Version(row.version)))
     document = {"format_version": "1.0", "variants": [row.model_dump(mode="json") for row in rows]}
-    (folder / "variants.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     path = folder / "variants.md"
-    path.write_text(_text(rows), encoding="utf-8")
+    write_atomically(folder / "variants.json", json.dumps(document, indent=1) + "\n", mode=0o644)
+    write_atomically(path, text(rows), mode=0o644)
     return path
 
 
@@ -77,9 +122,10 @@ def _earlier(path: Path) -> list[Variant]:
     return [row for row in rows if (path.parent / row.file).is_file()]
 
 
-def _rows(group: PlannedGroup, store: Store) -> Iterable[Variant]:
+def _rows(group: PlannedGroup, store: Store, *, published: bool = True) -> Iterable[Variant]:
+    """Yield the rows of a group; without `published`, only of wheels that fleetbuild built."""
     for wheel in group.wheels:
-        if stored := store.find(wheel):
+        if (published or not wheel.published) and (stored := store.find(wheel)):
             yield Variant(
                 group=group.name,
                 package=wheel.package,
@@ -88,28 +134,58 @@ def _rows(group: PlannedGroup, store: Store) -> Iterable[Variant]:
                 sha256=stored.sha256,
                 size=stored.path.stat().st_size,
                 cuda=wheel.cuda,
+                driver=TOOLKITS[wheel.cuda].driver if wheel.cuda in TOOLKITS else None,
                 target=wheel.target,
                 machine=group.target,
             )
 
 
 def _text(rows: Sequence[Variant]) -> str:
-    lines = ["| folder | package | CUDA | size | sha256 |", "|---|---|---|---|---|"]
+    machines = {row.group: row.machine for row in rows}
+    commands = [
+        _commands(f"--index-url HERE/{group}/simple/", _newest(rows, group)) for group in machines
+    ]
+    return _HEAD + _tables(rows) + _INSTALL + "\n".join(commands)
+
+
+def _uploaded_text(index: str, rows: Sequence[Variant]) -> str:
+    machines = {row.group: row.machine for row in rows}
+    commands = [
+        f"For `{group}`:\n"
+        + _commands(f"--extra-index-url {index}", _newest(rows, group), uv=f"--index {index}")
+        for group in machines
+    ]
+    head = _HEAD_OF_UPLOADS.format(index=index)
+    return head + _tables(rows) + _INSTALL_UPLOADED + "\n".join(commands)
+
+
+def _newest(rows: Sequence[Variant], group: str) -> list[Variant]:
+    """Return the newest wheel of each package of a group; rows are sorted by version."""
+    return list({row.package: row for row in rows if row.group == group}.values())
+
+
+def _tables(rows: Sequence[Variant]) -> str:
+    lines = ["| group | package | CUDA | size | sha256 |", "|---|---|---|---|---|"]
     lines += [
         f"| `{row.group}` | {row.package} {row.version} | {row.cuda or '-'} | "
         f"{row.size / 1e6:.1f} MB | `{row.sha256}` |"
         for row in rows
     ]
     machines = {row.group: row.machine for row in rows}
-    needs = ["", "| folder | Python | C library | CPU | GPU |", "|---|---|---|---|---|"]
-    needs += [f"| `{group}` | {_machine(machine)} |" for group, machine in machines.items()]
-    commands = [_commands(group, rows) for group in machines]
-    return _HEAD + "\n".join((*lines, *needs)) + "\n" + _INSTALL + "\n".join(commands)
+    drivers = {row.group: row.driver for row in rows if row.driver}
+    needs = ["", "| group | Python | C library | CPU | GPU |", "|---|---|---|---|---|"]
+    needs += [
+        f"| `{group}` | {_machine(machine, drivers.get(group))} |"
+        for group, machine in machines.items()
+    ]
+    return "\n".join((*lines, *needs)) + "\n"
 
 
-def _machine(target: Target) -> str:
+def _machine(target: Target, driver: str | None) -> str:
     libc = f"{target.libc.family} {target.libc.floor} or newer"
     sms = f"SM {', '.join(target.sms)}" if target.sms else "-"
+    if driver:
+        sms += f", driver {driver} or newer"
     return f"{python_of(target.python)} | {libc} | {_cpu(target)} | {sms}"
 
 
@@ -123,7 +199,6 @@ def _baseline(arch: str) -> frozenset[str]:
     return frozenset.intersection(*(rung.features for rung in RUNGS.values() if rung.arch == arch))
 
 
-def _commands(group: str, rows: Sequence[Variant]) -> str:
-    wanted = " ".join(f"'{row.package}=={row.version}'" for row in rows if row.group == group)
-    index = f"--index-url HERE/{group}/simple/"
-    return f"```\npip install {index} {wanted}\nuv pip install {index} {wanted}\n```\n"
+def _commands(index: str, rows: Sequence[Variant], uv: str = "") -> str:
+    wanted = " ".join(f"'{row.package}=={row.version}'" for row in rows)
+    return f"```\npip install {index} {wanted}\nuv pip install {uv or index} {wanted}\n```\n"

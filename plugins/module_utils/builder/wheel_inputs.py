@@ -89,6 +89,30 @@ def find_toolkit(version, search):
     )
 
 
+def lay_toolkit(version, folder):
+    """Make NVIDIA's unpacked wheels look like an installed toolkit; return its folder.
+
+    Builds look for lib64 and for libraries without a version, which the wheels leave out.
+    """
+    found = glob.glob(os.path.join(folder, "nvidia", "cu*", "bin", "nvcc"))
+    home = os.path.dirname(os.path.dirname(found[0])) if found else ""
+    release = toolkit_release(found[0]) if found else None
+    if release != ".".join(version.split(".")[:2]):
+        raise BuildFailed(
+            "The wheels of the CUDA toolkit {} hold {}.".format(
+                version, f"nvcc {release}" if release else "no nvcc that runs here"
+            ),
+            f"Plan again; or install the CUDA toolkit {version} in /usr/local/cuda-{version}.",
+        )
+    for library in sorted(glob.glob(os.path.join(home, "lib", "lib*.so.*"))):
+        plain = library.partition(".so.")[0] + ".so"
+        if not os.path.exists(plain):
+            os.symlink(os.path.basename(library), plain)
+    if not os.path.exists(os.path.join(home, "lib64")):
+        os.symlink("lib", os.path.join(home, "lib64"))
+    return home
+
+
 def toolkit_homes(version, search):
     """Yield the possible folders of toolkits, the most likely first, each once."""
     nvcc = shutil.which("nvcc", path=search)

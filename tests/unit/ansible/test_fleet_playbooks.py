@@ -22,7 +22,7 @@ def test_plain_values_stay_as_they_are() -> None:
     assert as_literal(value) == {"a": ["b", 1, None, True], "c": {"d": []}}
 
 
-def test_what_a_node_says_is_never_a_template(tmp_path: Path) -> None:
+def test_text_from_a_node_is_never_evaluated_as_a_template(tmp_path: Path) -> None:
     """A template from a node would run on the controller."""
     (tmp_path / "play.yml").write_text(PLAY)
     evil = {"a": [{"python": "/usr/bin/python{{ 20 + 3 }}"}]}
@@ -46,7 +46,9 @@ def test_what_a_node_says_is_never_a_template(tmp_path: Path) -> None:
         ([], None),
     ],
 )
-def test_modules_run_under_a_path_that_is_only_a_path(paths: list[str], chosen: str | None) -> None:
+def test_an_interpreter_path_with_other_characters_is_not_used(
+    paths: list[str], chosen: str | None
+) -> None:
     soabi = "cpython-311-x86_64-linux-gnu"
     known = tuple(Python(path=path, version="3.11.2", soabi=soabi) for path in paths)
     node = Node(name="a", login=Login(host="a"))

@@ -36,6 +36,6 @@ def test_the_first_interpreter_that_ansible_supports(
     assert interpreter_for_modules(node(), facts(*versions)) == path
 
 
-def test_the_inventory_goes_first() -> None:
+def test_an_interpreter_in_the_inventory_takes_precedence() -> None:
     named = node(ansible_python_interpreter="/opt/python")
     assert interpreter_for_modules(named, facts("3.11.2")) is None

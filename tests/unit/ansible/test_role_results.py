@@ -28,7 +28,7 @@ def test_reads_the_result_of_a_role() -> None:
 
 
 @pytest.mark.parametrize("what", [None, "ok", [1]])
-def test_an_event_without_a_role_result_gives_none(what: Any) -> None:
+def test_an_event_without_a_role_result_gives_nothing(what: Any) -> None:
     assert said(what) is None
     assert role_result_of(event("n", "Result", {})) is None
     assert role_result_of(event("n", "Result", {"ansible_facts": {"other": {"ok": True}}})) is None
@@ -55,7 +55,7 @@ def test_a_failed_task_says_why_and_what_to_do(fix: Any, read: str) -> None:
     assert reply == RoleResult(of="failure", ok=False, reason="The disk is full.", fix=read)
 
 
-def test_a_result_outweighs_the_failure_that_ends_it() -> None:
+def test_a_failed_result_takes_precedence_over_the_task_failure_that_follows() -> None:
     bad = RoleResult(of="verify", ok=False, reason="Illegal instruction")
     good = RoleResult(of="install", ok=True)
     failure = RoleResult(of="failure", ok=False)
@@ -89,7 +89,7 @@ def test_invalid_durations_of_cluster_jobs_are_ignored_too(odd: str) -> None:
         BuildInputs.model_validate_json(f'{{"seconds": {odd}}}')
 
 
-def test_a_full_disk_of_a_node_is_told_as_one() -> None:
+def test_a_full_disk_on_a_node_is_reported_as_such() -> None:
     failed = event("n", "Copy wheels", {}, "failed", "sftp: write: No space left on device")
     reply = role_result_of(failed)
     assert reply

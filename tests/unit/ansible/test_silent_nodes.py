@@ -24,7 +24,9 @@ def event(kind: str, host: str = "a", task: str = "install_wheel : Make the rele
     return {"event": kind, "event_data": {"host": host, "task": task, "res": {"msg": "gone"}}}
 
 
-def test_a_silent_host_is_named_now_and_then_and_not_once_it_speaks(clock: list[float]) -> None:
+def test_a_silent_host_is_reported_at_growing_intervals_until_it_answers(
+    clock: list[float],
+) -> None:
     told: list[TaskEvent] = []
     run = edge._Run(told.append, silence=60)
     run.take(event("runner_on_start"))
@@ -49,7 +51,7 @@ def test_a_silent_host_is_named_now_and_then_and_not_once_it_speaks(clock: list[
     assert not told
 
 
-def test_a_lost_host_has_the_step_and_how_long_it_was_silent(clock: list[float]) -> None:
+def test_a_lost_host_is_reported_with_its_step_and_silence(clock: list[float]) -> None:
     run = edge._Run(lambda _: None, silence=60)
     run.take(event("runner_on_start"))
     clock[0] += 61
@@ -77,7 +79,7 @@ def test_a_step_that_took_too_long_is_named() -> None:
     assert told.message == "The step 'Copy wheels' did not end within 900 s."
 
 
-def test_keepalives_come_after_what_the_user_says(tmp_path: Path) -> None:
+def test_keepalives_do_not_override_the_users_options(tmp_path: Path) -> None:
     mine = "-o ServerAliveInterval=5"
     env = alive.keepalive({"ssh.ssh_extra_args": mine}, 60, tmp_path)
     assert env["ANSIBLE_SSH_EXTRA_ARGS"].startswith(f"{mine} -o ServerAliveInterval=15 ")

@@ -8,7 +8,16 @@ import pytest
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.errors import BlockedError, InstallError, Interrupted, LockedError, StalePlanError
-from fleetbuild.models import Event, Plan, PlannedNode, Requires, Result
+from fleetbuild.models import (
+    Event,
+    Installs,
+    Plan,
+    PlannedNode,
+    PlannedTarget,
+    Requires,
+    Result,
+)
+from fleetbuild.report.result import next_command, result_lines
 from tests.factories.fleets import facts, locked
 from tests.factories.runs import FakeFleet, FakeStore, group, plan, wheel
 
@@ -84,7 +93,7 @@ def test_a_lost_manifest_is_written_again(fleet: FakeFleet, tmp_path: Path) -> N
     assert Path(first.manifests[0]).exists()
 
 
-def test_manifests_of_groups_that_are_gone_go_once_all_is_right(
+def test_manifests_of_removed_groups_are_deleted_after_a_successful_apply(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     gone = Path(apply(fleet, tmp_path).manifests[0])
@@ -99,11 +108,12 @@ def test_manifests_of_groups_that_are_gone_go_once_all_is_right(
     assert (tmp_path / "state" / "manifests" / "mine.yml").exists()
 
 
-def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path)
     build = fleet.extravars[0]["fleetbuild_builds"]["avx-1"][0]
     key = wheel("avx").artifact_key
     assert build == {
+        "toolkit_wheels": [],
         "package": "hnswlib",
         "version": "0.8.0",
         "wheel_version": "0.8.0+cpu.avx",
@@ -128,6 +138,7 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
         "timeout": 14400,
         "python": "/usr/bin/python3.11",
         "cache": "ccache",
+        "isolation": "preferred",
         "libraries": [],
         "tools": [],
         "dest": str(tmp_path / "state" / "incoming" / str(key)),
@@ -144,7 +155,9 @@ def test_what_playbooks_are_given(fleet: FakeFleet, tmp_path: Path) -> None:
     assert (install["imports"], install["checks"]) == (["hnswlib"], ["import hnswlib"])
 
 
-def test_a_wheel_whose_recipe_names_no_imports_is_asked(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_modules_to_import_come_from_the_wheel_if_the_recipe_names_none(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
     silent = group("avx", ["avx-1"], wheels=(wheel("avx", import_names=()),))
     apply(fleet, tmp_path, plan(silent))
     assert fleet.extravars[1]["fleetbuild_installs"]["avx-1"]["imports"] == ["hnswlib"]
@@ -162,7 +175,8 @@ def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) 
 def test_a_failed_build_stops_its_group_alone(
     fleet: FakeFleet, tmp_path: Path, trouble: str
 ) -> None:
-    fleet.trouble["build.yml", "avx-1"] = trouble
+    for name in ("avx-1", "avx-2"):  # the fallback too
+        fleet.trouble["build.yml", name] = trouble
     result = apply(fleet, tmp_path)
     assert states(result) == {
         "avx-1": "build_failed",
@@ -178,7 +192,7 @@ def test_a_failed_build_stops_its_group_alone(
 
 
 @pytest.mark.parametrize("trouble", ["changed", "vanished"])
-def test_a_wheel_that_is_not_what_the_node_says_is_refused(
+def test_a_wheel_whose_hash_differs_from_the_nodes_answer_is_refused(
     fleet: FakeFleet, tmp_path: Path, trouble: str
 ) -> None:
     fleet.trouble["build.yml", "avx-1"] = trouble
@@ -189,7 +203,7 @@ def test_a_wheel_that_is_not_what_the_node_says_is_refused(
     assert wheel("avx").artifact_key not in fleet.store.shelf
 
 
-def test_a_wheel_whose_code_is_not_its_targets_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_with_code_beyond_its_target_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.findings["0.8.0+cpu.avx"] = ["It holds vfmadd213ps, which is avx2."]
     result = apply(fleet, tmp_path)
     assert result.exit_code == 7
@@ -226,7 +240,7 @@ def test_a_canary_that_fails_holds_the_rest_of_its_group_back(
         ("unreachable", "unreachable", 3),
     ],
 )
-def test_a_failed_install_is_told_from_a_lost_node(
+def test_a_failed_install_and_a_lost_node_have_different_results(
     fleet: FakeFleet, tmp_path: Path, trouble: str, state: str, code: int
 ) -> None:
     fleet.trouble["install.yml", "avx-2"] = trouble
@@ -237,9 +251,7 @@ def test_a_failed_install_is_told_from_a_lost_node(
     assert all(node.reason and node.fix for node in result.nodes if node.state == state)
 
 
-def test_a_stage_in_which_something_failed_does_not_end_well(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_stage_with_a_failure_ends_as_failed(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-1"] = "install"
     told: list[Event] = []
     carry_out(fleet.run(PLAN, tmp_path / "state", told))
@@ -326,7 +338,7 @@ def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
     assert fleet.store.fetched == fleet.calls == []
 
 
-def test_a_node_is_told_who_changes_it_and_how_much_space_is_needed(
+def test_an_install_names_its_controller_its_plan_and_the_space_it_needs(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     apply(fleet, tmp_path)
@@ -513,7 +525,9 @@ UPPER = wheel(
 LEVELS = plan(group("avx", ["avx-1", "avx-2"], wheels=(UPPER, BASE), release_id="2" * 16))
 
 
-def test_a_wheel_waits_for_what_it_is_built_against(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_waits_for_the_wheels_that_it_is_built_against(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
     result = apply(fleet, tmp_path, LEVELS)
     assert [name for name, _ in fleet.calls] == ["build.yml"] * 2 + ["install.yml"] * 2
     first, second = (vars_["fleetbuild_builds"]["avx-1"] for vars_ in fleet.extravars[:2])
@@ -530,7 +544,7 @@ def test_a_wheel_waits_for_what_it_is_built_against(fleet: FakeFleet, tmp_path: 
     assert [each.state for each in result.wheels] == ["built", "built"]
 
 
-def test_what_is_in_the_store_can_be_built_against(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_can_be_built_against_a_stored_wheel(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path, plan(group("avx", ["avx-1", "avx-2"])))
     fleet.calls.clear()
     result = apply(fleet, tmp_path, LEVELS)
@@ -566,3 +580,42 @@ def test_nothing_is_built_against_a_wheel_that_was_refused(
         "hnswlib": "refused",
         "vision": "failed",
     }
+
+
+def targets_plan(**changes: Any) -> Plan:
+    """A plan for two named targets, which have no nodes; avx-1 and avx2-1 build."""
+    alone = {"nodes": (), "installs": Installs()}
+    groups = [each.model_copy(update={**alone, **changes}) for each in (AVX, AVX2)]
+    builders = {
+        name: PlannedNode(state="skipped", reason="only builds") for name in ("avx-1", "avx2-1")
+    }
+    targets = {each.name: PlannedTarget(state="ok", group=each.name) for each in groups}
+    return plan(*groups, nodes=builders, targets=targets)
+
+
+def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    told: list[Event] = []
+    made = targets_plan()
+    result = carry_out(fleet.run(made, tmp_path / "state", told))
+    assert fleet.calls == [("build.yml", ["avx-1", "avx2-1"])]
+    assert [wheel.state for wheel in result.wheels] == ["built", "built"]
+    assert len(fleet.store.shelf) == 2
+    assert (result.nodes, result.manifests, result.exit_code) == ((), (), 0)
+    assert sorted(fleet.store.fetched) == ["hnswlib", "setuptools"]  # no dependency of a release
+    assert "2 wheels built. Nothing installed." in result_lines(result)[-1]
+    assert next_command(made, result, Path(".fleetbuild")) == "Next: fleetbuild store export DIR"
+    again = carry_out(fleet.run(made, tmp_path / "state", told))
+    assert len(fleet.calls) == 1
+    assert [wheel.state for wheel in again.wheels] == ["reused", "reused"]
+    assert "every wheel is in the store." in result_lines(again)[-1]
+
+
+def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.facts["avx-1"] = fleet.facts["avx-1"].model_copy(update=lost())
+    fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update=lost())
+    result = apply(fleet, tmp_path, targets_plan())
+    assert [wheel.state for wheel in result.wheels] == ["failed", "built"]
+    assert "avx-1 is unreachable" in str(result.wheels[0].reason)
+    assert result.exit_code == 5

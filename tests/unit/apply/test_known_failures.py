@@ -66,7 +66,7 @@ def test_only_failures_of_this_stage_count() -> None:
     assert "not in the release" in running
 
 
-def test_a_target_without_gpus_is_named_so() -> None:
+def test_a_target_without_gpus_is_shown_as_no_gpu() -> None:
     text = "AssertionError: Torch not compiled with CUDA enabled"
     assert "(no GPU)" in explain_failure(text, "n", "g", CPU, during="run")[0]
 

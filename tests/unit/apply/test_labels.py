@@ -10,7 +10,7 @@ import pytest
 
 from fleetbuild.apply.context import Progress
 from fleetbuild.apply.stages import carry_out
-from fleetbuild.apply.wave import manifest
+from fleetbuild.apply.waves.wave import manifest
 from fleetbuild.cluster.labels import Labelling
 from fleetbuild.errors import Interrupted
 from fleetbuild.kubernetes import render
@@ -116,7 +116,9 @@ def test_releases_that_pods_mount_are_kept_and_named(
     )
 
 
-def test_labels_are_off_while_a_node_changes(fleet: FakeFleet, told: Told, tmp_path: Path) -> None:
+def test_release_labels_are_removed_while_a_node_changes(
+    fleet: FakeFleet, told: Told, tmp_path: Path
+) -> None:
     events: list[Event] = []
     result = apply(fleet, told, tmp_path, events=events)
     new = AVX.release_id
@@ -134,7 +136,7 @@ def test_labels_are_off_while_a_node_changes(fleet: FakeFleet, told: Told, tmp_p
     assert {each.group for each in events if each.stage == "label"} == {AVX.name}
 
 
-def test_what_is_up_to_date_is_labelled_and_not_taken_off(
+def test_an_up_to_date_node_is_labelled_and_keeps_its_labels(
     fleet: FakeFleet, told: Told, tmp_path: Path
 ) -> None:
     apply(fleet, told, tmp_path)
@@ -147,7 +149,7 @@ def test_what_is_up_to_date_is_labelled_and_not_taken_off(
 
 
 @pytest.mark.parametrize("trouble", ["verify", "install"])
-def test_after_a_failure_the_labels_are_those_of_what_serves(
+def test_after_a_failed_install_labels_name_the_serving_release(
     fleet: FakeFleet, told: Told, tmp_path: Path, trouble: str
 ) -> None:
     fleet.trouble["install.yml", "avx-1"] = trouble
@@ -156,7 +158,7 @@ def test_after_a_failure_the_labels_are_those_of_what_serves(
     assert {node.state for node in result.nodes} == {f"{trouble}_failed", "not_reached"}
 
 
-def test_where_nothing_verified_serves_there_are_no_labels(
+def test_a_node_without_a_verified_release_gets_no_release_labels(
     fleet: FakeFleet, told: Told, tmp_path: Path
 ) -> None:
     unverified = OLD.model_copy(update={"verified": False})
@@ -179,7 +181,7 @@ def test_a_node_that_keeps_its_labels_is_not_changed(
     assert result.exit_code == 4
 
 
-def test_a_host_that_is_no_node_is_changed_all_the_same(
+def test_a_host_that_is_not_a_node_of_the_cluster_is_still_changed(
     fleet: FakeFleet, told: Told, tmp_path: Path
 ) -> None:
     told.trouble |= {"off avx-1": "no_node", "on avx-1": "no_node"}
@@ -189,7 +191,7 @@ def test_a_host_that_is_no_node_is_changed_all_the_same(
 
 
 @pytest.mark.parametrize(("state", "code"), [("unreachable", 3), ("forbidden", 4), ("failed", 6)])
-def test_labels_that_do_not_come_back_are_told(
+def test_labels_that_cannot_be_restored_are_reported(
     fleet: FakeFleet, told: Told, tmp_path: Path, state: str, code: int
 ) -> None:
     told.trouble["on avx-1"] = state
@@ -236,7 +238,7 @@ class Servants:
         )
 
 
-def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_path: Path) -> None:
+def test_a_rollback_sets_the_labels_of_the_previous_release(told: Told, tmp_path: Path) -> None:
     good, bad = {"ok": True, "release_id": "older"}, {"ok": False}
     told.trouble["off c"] = "kept"
     result = Servants(told, tmp_path, a=good, b=bad, c=good).run(
@@ -249,7 +251,7 @@ def test_a_rollback_takes_labels_off_and_gives_those_of_before(told: Told, tmp_p
     assert {each.node for each in result.labels} == {"a", "b", "c"}
 
 
-def test_a_verification_confirms_or_takes_off(told: Told, tmp_path: Path) -> None:
+def test_a_verification_sets_or_removes_labels(told: Told, tmp_path: Path) -> None:
     servants = Servants(told, tmp_path, good={"ok": True}, bad={"ok": False}, away="unreachable")
     servants.run(verify_task("/opt/f", "default", lambda _: Checks(imports=("x",))))
     assert told.log == ["prepare", "verify.yml", "on good=old", "empty bad"]
@@ -272,7 +274,7 @@ def test_a_manifest_makes_the_labels_of_its_plan(fleet: FakeFleet, tmp_path: Pat
         assert known
 
 
-def test_hosts_that_the_plan_does_not_know_are_called_as_configured() -> None:
+def test_hosts_outside_the_plan_are_named_by_the_configuration() -> None:
     nodes = [Node(name=name, login=Login(host=name)) for name in ("avx-1", "new")]
     config = Config.model_validate({"kubernetes": {"node_name": "n-{{ inventory_hostname }}"}})
     inventory = Inventory(source="i", nodes=tuple(nodes))
@@ -285,7 +287,7 @@ def test_hosts_that_the_plan_does_not_know_are_called_as_configured() -> None:
     assert not label_targets(inventory, other, made).hardware
 
 
-def test_without_facts_of_the_node_the_result_says_what_serves() -> None:
+def test_without_facts_the_result_decides_which_release_serves() -> None:
     def found(state: Any, release: str | None) -> dict[str, str | None]:
         node = NodeResult(node="avx-1", state=state, release_id=release)
         known = serving_now(PLAN, None, Result(plan_digest="", nodes=(node,)))
@@ -298,7 +300,7 @@ def test_without_facts_of_the_node_the_result_says_what_serves() -> None:
     assert not any(serving_now(PLAN).values())
 
 
-def test_the_last_facts_of_a_node_win_over_result_and_plan(tmp_path: Path) -> None:
+def test_the_last_facts_take_precedence_over_result_and_plan(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     keep(state, {"avx-1": {"release": OLD.model_dump_json()}, "avx-2": {}})
     node = NodeResult(node="avx-1", state="installed", release_id=AVX.release_id)
@@ -313,7 +315,7 @@ def test_the_last_facts_of_a_node_win_over_result_and_plan(tmp_path: Path) -> No
     assert last_said(state, ["avx-1"], "staging") == {"avx-1": beside}
 
 
-def test_a_run_that_is_interrupted_leaves_open_what_serves(
+def test_after_an_interrupted_run_the_serving_release_is_unknown(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     state = StateDir(tmp_path / "state")
@@ -329,7 +331,7 @@ def test_a_run_that_is_interrupted_leaves_open_what_serves(
     assert serving_now(PLAN, state)["avx-2"] == OLD
 
 
-def test_what_a_verification_found_is_kept(told: Told, tmp_path: Path) -> None:
+def test_the_outcome_of_a_verification_is_saved(told: Told, tmp_path: Path) -> None:
     servants = Servants(told, tmp_path, good={"ok": True}, bad={"ok": False})
     unmarked = OLD.model_copy(update={"verified": False})
     servants.facts["good"] = facts("avx", release={"default": unmarked})
@@ -381,7 +383,9 @@ ON = {
 }
 
 
-def test_a_feature_file_holds_the_hardware_alone_and_then_all(tmp_path: Path) -> None:
+def test_a_feature_file_has_hardware_labels_first_and_release_labels_once_verified(
+    tmp_path: Path,
+) -> None:
     ansible, state = Ansible(), StateDir(tmp_path)
     labels = NfdLabeller(NAMES, ansible, state)
     labels.prepare()
@@ -396,7 +400,7 @@ def test_a_feature_file_holds_the_hardware_alone_and_then_all(tmp_path: Path) ->
     ]
 
 
-def test_a_file_that_lies_there_is_not_written_again(tmp_path: Path) -> None:
+def test_an_unchanged_feature_file_is_not_written_again(tmp_path: Path) -> None:
     ansible, state = Ansible(), StateDir(tmp_path)
     NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
     assert not NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})

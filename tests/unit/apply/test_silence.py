@@ -38,9 +38,7 @@ def of(result: Result, name: str) -> NodeResult:
     return next(node for node in result.nodes if node.node == name)
 
 
-def test_a_group_that_waits_for_a_node_keeps_no_other_from_going_on(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_group_that_waits_does_not_delay_other_groups(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-1"] = "waits"
     told: list[Event] = []
 
@@ -75,9 +73,7 @@ def test_a_lost_node_is_named_with_its_step_and_finished_by_the_next_apply(
     assert again.exit_code == 0
 
 
-def test_the_next_weakest_node_stands_in_for_a_canary_that_is_lost(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_the_next_weakest_node_replaces_a_lost_canary(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-1"] = "unreachable"
     assert states(apply(fleet, tmp_path)) == "?++++++"
     ours = [nodes for name, nodes in fleet.calls if name == "install.yml" and "avx-" in nodes[0]]

@@ -40,7 +40,7 @@ from fleetbuild.audit import aarch64
         (0x80820000, ("sme",)),  # fmopa
     ],
 )
-def test_what_an_instruction_needs(word, features):
+def test_an_instruction_needs_the_listed_features(word, features):
     assert aarch64.features_of(word) == features
 
 
@@ -52,14 +52,14 @@ def used(*words):
     return list(aarch64.used_features(data, 0x400, frozenset()))
 
 
-def test_libgccs_helper_for_atomics_asks_before_it_uses_them():
+def test_the_atomics_helper_of_libgcc_is_not_a_use_of_atomics():
     assert used(CBZ, LDADDAL, RET) == []
     (use,) = used(CBZ, LDADDAL, RET, LDADDAL, RET)
     assert str(use) == "atomics (ldaddal w0, w0, [x1] at 0x40c)"
     assert [use.feature for use in used(LDADDAL)] == ["atomics"]
 
 
-def test_what_capstone_cannot_spell_is_shown_as_a_word():
+def test_an_instruction_unknown_to_capstone_is_shown_as_a_word():
     (use,) = used(0xC1000000)  # of SME2, which came later
     assert use.instruction == ".inst 0xc1000000"
 

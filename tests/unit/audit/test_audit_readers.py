@@ -17,7 +17,7 @@ VERSIONS = ("GLIBC_2.2.5", "GLIBC_2.34", "GLIBC_2.9", "GLIBCXX_3.4.29", "GLIBC_P
 WHOLE = make_elf(VADDPS, fatbin=make_fatbin((2, 86, 0x11)), versions=VERSIONS)
 
 
-def test_an_elf_file_tells_what_it_needs():
+def test_an_elf_files_requirements_are_read():
     audit = audit_elf("a.so", WHOLE)
     assert (audit.arch, audit.libc, audit.glibc, audit.glibcxx) == (
         "x86_64", "glibc", "2.34", "3.4.29",
@@ -28,7 +28,7 @@ def test_an_elf_file_tells_what_it_needs():
     assert (use.feature, use.symbol, use.address) == ("avx", "kernel", 0x1000)
 
 
-def test_musl_and_neither():
+def test_an_elf_file_may_need_musl_or_no_libc():
     assert read_elf(make_elf(b"\xc3", needed=("libc.musl-x86_64.so.1",))).libc == "musl"
     nothing = read_elf(make_elf(b"\xc3", needed=()))
     assert (nothing.libc, nothing.highest("GLIBC")) == (None, None)
@@ -80,7 +80,7 @@ def test_a_cut_file_is_broken(size):
         read_elf(WHOLE[:size])
 
 
-def test_more_versions_than_there_are():
+def test_a_version_count_beyond_the_section_is_bounded():
     elf = bytearray(make_elf(b"\xc3", versions=("GLIBC_2.34",)))
     at = elf.index(struct.pack("<HH", 1, 1), 64)
     struct.pack_into("<H", elf, at + 2, 0xFFFF)  # versions of the library
@@ -97,7 +97,7 @@ def test_a_damaged_file_is_read_or_refused(changes):
         audit_elf("a.so", bytes(data))
 
 
-def test_a_fat_binary_tells_its_sms():
+def test_the_sms_of_a_fat_binary_are_read():
     section = make_fatbin((2, 86, 0x11), (1, 90, 0x11)) + bytes(8)
     section += make_fatbin((2, 90, 0x100011), (2, 100, 0x1200011), (7, 50, 0))
     assert [(code.sm, code.ptx) for code in gpu_code(section)] == [
@@ -108,7 +108,7 @@ def test_a_fat_binary_tells_its_sms():
 
 
 @pytest.mark.parametrize("cut", [20, 60, 110])
-def test_a_broken_fat_binary_is_told(cut):
+def test_a_broken_fat_binary_is_reported(cut):
     section = bytearray(make_fatbin((2, 86, 0)) * 2)
     with pytest.raises(BrokenFatbin):
         list(gpu_code(bytes(section[:cut])))
@@ -118,6 +118,6 @@ def test_a_broken_fat_binary_is_told(cut):
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_as_a_fat_binary(data):
+def test_any_bytes_are_read_or_refused_as_a_fat_binary(data):
     with contextlib.suppress(BrokenFatbin):
         list(gpu_code(make_fatbin((2, 86, 0)) + data))

@@ -9,7 +9,7 @@ from fleetbuild.errors import UsageError
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target, TargetLibc
 from tests.factories.elf import make_elf, make_fatbin
-from tests.factories.files import demo_wheel
+from tests.factories.files import demo_wheel, make_wheel
 from tests.factories.plans import make_target
 
 VADDPS_YMM, VADDPS_ZMM = bytes.fromhex("c5f458c2"), bytes.fromhex("62f1744858c2")
@@ -45,7 +45,7 @@ def test_a_right_wheel_is_accepted(tmp_path):
         ([], False),
     ],
 )
-def test_a_wheel_requires_what_it_was_built_against(tmp_path, requires, fits):
+def test_a_wheel_requires_the_wheels_it_was_built_against(tmp_path, requires, fits):
     lines = "".join(f"Requires-Dist: {text}\n" for text in requires)
     metadata = f"Metadata-Version: 2.1\nName: demo\nVersion: 1.0+cpu.avx\n{lines}"
     extra = {"replace": {"{info}/METADATA": metadata.encode()}}
@@ -55,7 +55,7 @@ def test_a_wheel_requires_what_it_was_built_against(tmp_path, requires, fits):
     assert not [text for text in check(wheel) if "require" in text]
 
 
-def test_a_newer_libstdcxx_than_the_nodes_have_is_told(tmp_path):
+def test_a_newer_libstdcxx_than_the_nodes_have_is_reported(tmp_path):
     code = make_elf(VADDPS_YMM, versions=("GLIBCXX_3.4.9", "GLIBCXX_3.4.29"))
     wheel = demo_wheel(tmp_path, files={"demo/_c.so": code})
     assert check(wheel, libstdcxx="3.4.29") == ()
@@ -101,7 +101,7 @@ SUFFIX_A, SUFFIX_F = 0x100000, 0x200000
         ("torch", [(2, 100, SUFFIX_F)], (), "10.0f"),
     ],
 )
-def test_our_wheels_hold_gpu_code_for_their_target_alone(tmp_path, package, built, sms, extra):
+def test_built_wheels_have_gpu_code_for_their_target_only(tmp_path, package, built, sms, extra):
     version = f"1.0+{'cu130.sm86' if sms else 'cpu'}.avx"
     binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
     path = demo_wheel(tmp_path, files={"k.so": binary}, name=package, version=version)
@@ -134,7 +134,7 @@ def test_a_published_wheel_may_serve_more_gpus(tmp_path):
     assert check(path, wheel_version="1.0+cu130", sms=("8.6",)) == ()
 
 
-def test_nvidias_own_libraries_are_as_they_are(tmp_path):
+def test_libraries_of_nvidia_may_have_gpu_code_for_any_sm(tmp_path):
     all_of_them = make_elf(b"\xc3", fatbin=make_fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0)))
     own = make_elf(b"\xc3", fatbin=make_fatbin((2, 80, 0)))
     brought = {"demo.libs/libcublas-1a2b3c.so.13": all_of_them}
@@ -161,7 +161,7 @@ def test_nvidias_own_libraries_are_as_they_are(tmp_path):
         ({"libc": TargetLibc(family="musl", floor="1.2.5")}, "linked with glibc, but the nodes"),
     ],
 )
-def test_a_wheel_for_others_is_refused(tmp_path, changes, sentence):
+def test_a_wheel_for_another_target_is_refused(tmp_path, changes, sentence):
     assert any(
         sentence in finding for finding in check(demo_wheel(tmp_path, files=GOOD), **changes)
     )
@@ -189,7 +189,7 @@ def test_a_wheel_for_others_is_refused(tmp_path, changes, sentence):
         ),
     ],
 )
-def test_tags(tmp_path, tag, changes, fits):
+def test_a_wheels_tags_decide_whether_it_fits(tmp_path, tag, changes, fits):
     path = demo_wheel(tmp_path, files={"demo/__init__.py": b""}, tag=tag)
     assert (check(path, **changes) == ()) is fits
 
@@ -211,7 +211,7 @@ def test_tags(tmp_path, tag, changes, fits):
         ([(2, 12345, 0)], "9.0", False),
     ],
 )
-def test_gpu_code(tmp_path, built, sm, fits):
+def test_a_wheels_gpu_code_decides_whether_it_fits(tmp_path, built, sm, fits):
     binary = make_elf(b"\xc3", fatbin=make_fatbin(*built))
     path = demo_wheel(tmp_path, files={"k.so": binary}, version="1.0+cu130")
     findings = check(path, wheel_version="1.0+cu130", sms=(sm,))
@@ -303,13 +303,13 @@ def test_damaged_archives_are_findings(tmp_path):
         audit_wheel(path)  # whatever it says, it says it
 
 
-def test_a_wheel_that_is_not_there(tmp_path):
+def test_a_missing_wheel_is_an_error(tmp_path):
     with pytest.raises(UsageError) as error:
         audit_wheel(tmp_path / "missing.whl")
     assert "No such file" in error.value.message
 
 
-def test_orders():
+def test_sms_are_ordered_as_numbers():
     assert sorted(["9.0a", "10.0", "9.0", "8.6"], key=sm_order) == ["8.6", "9.0", "9.0a", "10.0"]
 
 
@@ -321,3 +321,9 @@ def test_a_binary_that_does_not_unpack_is_a_finding(tmp_path):
     data[middle : middle + 64] = bytes(64)
     path.write_bytes(data)
     assert any("'a.so' cannot be unpacked" in problem for problem in audit_wheel(path).problems)
+
+
+def test_a_member_without_a_name_is_a_problem(tmp_path):
+    wheel = make_wheel(tmp_path, files={"x.py": b""})
+    wheel.write_bytes(wheel.read_bytes().replace(b"x.py", b"\0.py"))
+    assert any("would be unpacked outside" in each for each in audit_wheel(wheel).problems)

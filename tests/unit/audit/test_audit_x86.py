@@ -54,7 +54,7 @@ AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
         ("c4 e3 71 44 c2 00", ("avx", "pclmulqdq")),
     ],
 )
-def test_what_an_instruction_needs(code, features):
+def test_an_instruction_needs_the_listed_features(code, features):
     found = [use.feature for use in x86.used_features(bytes.fromhex(code), 0, frozenset())]
     assert sorted(found) == sorted(features)
 
@@ -97,7 +97,7 @@ void ints(int64_t *a, const int64_t *b, int n) {
     ],
     ids=["x86-64", "x86-64-v2", "avx", "avx2", "avx512"],
 )
-def test_compiled_code_stays_within_its_rung_and_is_seen_to_use_it(tmp_path, flags, rung, at_least):
+def test_compiled_code_uses_its_rung_and_nothing_beyond(tmp_path, flags, rung, at_least):
     audit = audit_elf("code.so", compile_c(tmp_path, LOOPS, *flags))
     found = {use.feature for use in audit.features}
     assert at_least <= found <= rung
@@ -113,7 +113,7 @@ def test_an_example_names_the_function(tmp_path):
 
 
 @pytest.mark.skipif(not GCC, reason="no gcc here")
-def test_asking_what_the_cpu_has_is_no_use_of_it(tmp_path):
+def test_cpuid_is_not_counted_as_a_feature(tmp_path):
     dispatcher = """
     int best(void) { __builtin_cpu_init(); return __builtin_cpu_supports("avx512f"); }
     """
@@ -121,5 +121,5 @@ def test_asking_what_the_cpu_has_is_no_use_of_it(tmp_path):
     assert audit.features == ()
 
 
-def test_what_comes_with_a_feature():
+def test_a_feature_implies_other_features():
     assert x86.implied(frozenset({"avx"})) == {"avx", "xsave"}

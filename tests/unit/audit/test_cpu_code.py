@@ -19,7 +19,7 @@ TARGET = make_target("avx")
         ("other", "torch/lib/libtorch_cpu.so", True),
     ],
 )
-def test_only_what_is_known_to_choose_may_hold_more(
+def test_only_wheels_that_choose_code_at_run_time_may_exceed_the_target(
     tmp_path, package: str, file: str, refused: bool
 ) -> None:
     path = demo_wheel(tmp_path, files={file: make_elf(VADDPS_ZMM)}, name=package)
@@ -27,7 +27,7 @@ def test_only_what_is_known_to_choose_may_hold_more(
     assert [("avx512f" in each) for each in found] == [True] * refused
 
 
-def test_its_libc_is_looked_at_all_the_same(tmp_path) -> None:
+def test_such_a_wheels_libc_is_still_checked(tmp_path) -> None:
     code = make_elf(VADDPS_ZMM, versions=("GLIBC_2.38",))
     path = demo_wheel(tmp_path, files={"torch/lib/libtorch_cpu.so": code}, name="torch")
     (found,) = check_wheel(path, target=TARGET, package="torch", wheel_version="1.0+cpu.avx")

@@ -68,7 +68,7 @@ def findings(wheel: Path, *sms: str) -> tuple[str, ...]:
         ("7.5 8.0 8.6 9.0a 12.0+PTX", ("7.5", "8.0", "8.6", "9.0a", "12.0"), ("12.0",)),
     ],
 )
-def test_the_wheel_holds_exactly_what_was_asked_for(
+def test_the_wheel_has_code_for_exactly_the_requested_sms(
     tmp_path: Path, cuda_home: Path, archs: str, sms: tuple[str, ...], ptx: tuple[str, ...]
 ) -> None:
     wheel = build(tmp_path, cuda_home, archs)
@@ -102,7 +102,7 @@ def _each(data: bytes, mark: bytes) -> list[int]:
     return [match.start() for match in re.finditer(re.escape(mark), data)]
 
 
-def test_no_sms_is_an_error_and_not_a_guess(tmp_path: Path, cuda_home: Path) -> None:
+def test_a_build_without_an_sm_list_fails(tmp_path: Path, cuda_home: Path) -> None:
     with pytest.raises(AssertionError, match="TORCH_CUDA_ARCH_LIST must name the SMs"):
         build(tmp_path, cuda_home, " ")
     shutil.rmtree(tmp_path / "tree")

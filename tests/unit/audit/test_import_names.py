@@ -15,7 +15,7 @@ from fleetbuild.audit.import_names import import_names, top_level
         (["a/b/c.py", "_a.so", "not-a-name/x.py", ""], "_a a"),
     ],
 )
-def test_finds_what_a_wheel_brings(files: list[str], names: str) -> None:
+def test_the_modules_of_a_wheel_are_found(files: list[str], names: str) -> None:
     assert top_level(files) == tuple(names.split())
 
 

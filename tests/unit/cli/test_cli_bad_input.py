@@ -30,49 +30,49 @@ def refused(result: Result, code: int, *words: str) -> None:
         assert word in result.stderr
 
 
-def test_no_such_inventory(run: Run) -> None:
+def test_a_missing_inventory_is_an_error(run: Run) -> None:
     refused(run("plan", "nowhere.yml"), 2, "nowhere.yml")
 
 
-def test_yaml_that_does_not_parse_is_told_with_its_line(run: Run, here: Path) -> None:
+def test_invalid_yaml_is_reported_with_its_line(run: Run, here: Path) -> None:
     (here / "bad.yml").write_text("all:\n  hosts:\n   a: {\n")
     refused(run("facts", "bad.yml"), 2, "bad.yml", "line")
 
 
-def test_a_folder_that_is_called_like_a_file(run: Run, here: Path) -> None:
+def test_a_folder_in_place_of_a_file_is_an_error(run: Run, here: Path) -> None:
     (here / "bad.yml").mkdir()
     refused(run("facts", "bad.yml"), 2, "bad.yml")
 
 
-def test_a_state_directory_that_cannot_be_made(run: Run, here: Path) -> None:
+def test_a_state_directory_that_cannot_be_created_is_an_error(run: Run, here: Path) -> None:
     (here / "file").touch()
     arguments = ("plan", FLEET, "--facts", CAPTURES, "--package", "hnswlib==0.8.0")
     refused(run(*arguments, "--state-dir", "file"), 2, "file", "--state-dir")
 
 
-def test_a_pattern_that_matches_nothing(run: Run) -> None:
+def test_a_pattern_without_matching_hosts_is_an_error(run: Run) -> None:
     refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
 
 
-def test_an_unknown_key_with_the_nearest_right_one(run: Run, here: Path) -> None:
+def test_an_unknown_key_is_reported_with_the_nearest_valid_key(run: Run, here: Path) -> None:
     (here / "fleetbuild.yml").write_text("packges: [hnswlib==0.8.0]\n")
     result = run("plan", FLEET, "--facts", CAPTURES, "--config", "fleetbuild.yml")
     refused(result, 2, "'packges'", "'packages'")
 
 
-def test_configuration_that_is_not_there(run: Run) -> None:
+def test_a_missing_configuration_is_an_error(run: Run) -> None:
     refused(run("plan", FLEET, "--facts", CAPTURES, "--config", "no.yml"), 2, "no.yml")
 
 
-def test_no_packages_at_all(run: Run) -> None:
+def test_a_plan_without_packages_is_an_error(run: Run) -> None:
     refused(run("plan", FLEET, "--facts", CAPTURES), 2, "--package")
 
 
-def test_captures_that_are_not_there(run: Run) -> None:
+def test_missing_captures_are_an_error(run: Run) -> None:
     refused(run("facts", FLEET, "--facts", "nowhere"), 2, "nowhere")
 
 
-def test_no_plan_yet(run: Run) -> None:
+def test_apply_without_a_plan_is_an_error(run: Run) -> None:
     refused(run("apply"), 2, "plan.json", "fleetbuild plan INVENTORY")
     refused(run("apply", "other.json"), 2, "other.json")
 
@@ -81,18 +81,18 @@ def test_no_plan_yet(run: Run) -> None:
     "content",
     [b"", b"\x00\xff binary", b'{"format_version": "1.0"', b"[]", b'{"format_version": "1.0"}'],
 )
-def test_a_plan_that_is_none(run: Run, here: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_plan_is_refused(run: Run, here: Path, content: bytes) -> None:
     (here / "plan.json").write_bytes(content)
     refused(run("apply", "plan.json"), 2, "plan.json")
 
 
-def test_a_plan_from_a_newer_format(run: Run, here: Path) -> None:
+def test_a_plan_in_a_newer_format_is_refused(run: Run, here: Path) -> None:
     newer = {"format_version": "2.0", "digest": "x", "groups": []}
     (here / "plan.json").write_text(json.dumps(newer))
     refused(run("apply", "plan.json"), 2, "newer", "2.0")
 
 
-def test_options_that_a_saved_plan_answers_already(run: Run) -> None:
+def test_planning_options_are_refused_with_a_saved_plan(run: Run) -> None:
     for option in (["--limit", "a"], ["--package", "x==1"], ["--config", "c.yml"], ["--yes"]):
         refused(run("apply", *option), 2, option[0])
 
@@ -103,7 +103,7 @@ def test_options_that_ask_nodes_do_not_go_with_captures(run: Run) -> None:
     refused(run("status", FLEET, "--offline", "--forks", "2"), 2, "--forks")
 
 
-def test_explain_emit_and_store_without_a_plan(run: Run, here: Path) -> None:
+def test_explain_emit_and_store_need_a_plan(run: Run, here: Path) -> None:
     refused(run("explain", "anything"), 2, "plan.json")
     refused(run("emit", "k8s"), 2, "plan.json")
     refused(run("store", "gc"), 2, "plan.json")
@@ -111,7 +111,7 @@ def test_explain_emit_and_store_without_a_plan(run: Run, here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_what_is_no_wheel(run: Run, here: Path) -> None:
+def test_a_file_that_is_not_a_wheel_is_reported(run: Run, here: Path) -> None:
     refused(run("audit", "missing.whl"), 2, "missing.whl")
     (here / "odd-1.0-py3-none-any.whl").write_bytes(b"no zip")
     result = run("audit", "odd-1.0-py3-none-any.whl")
@@ -120,7 +120,7 @@ def test_what_is_no_wheel(run: Run, here: Path) -> None:
     assert "baseline" not in result.stdout  # nothing was read, so nothing is known of its needs
 
 
-def test_captures_with_missing_empty_binary_and_huge_files(run: Run, here: Path) -> None:
+def test_odd_files_in_captures_are_tolerated(run: Run, here: Path) -> None:
     captures = here / "captures"
     shutil.copytree(CAPTURES, captures)
     (captures / "avx-old" / "cpuinfo").unlink()
@@ -139,23 +139,25 @@ def denied(*_: object, **__: object) -> NoReturn:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "there")
 
 
-def test_a_plan_that_may_not_be_read(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_plan_is_an_error(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (here / "p.json").touch()
     monkeypatch.setattr(Path, "read_bytes", denied)  # root may read everything
     monkeypatch.setattr(Path, "read_text", denied)
     refused(run("apply", "p.json"), 2, "p.json", "Permission denied")
 
 
-def test_an_export_to_where_nothing_can_be_written(
+def test_an_export_to_an_unwritable_folder_is_an_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetbuild.fleet.read_plan", lambda _: SimpleNamespace(inventory="i.yml"))
-    monkeypatch.setattr("fleetbuild.tasks.fleet_store.fetch_all", lambda *_: ())
-    monkeypatch.setattr("fleetbuild.tasks.fleet_store.export_indexes", denied)
+    monkeypatch.setattr("fleetbuild.tasks.wheels.fleet_store.fetch_all", lambda *_: ())
+    monkeypatch.setattr("fleetbuild.tasks.wheels.fleet_store.export_indexes", denied)
     refused(run("store", "export", "there"), 2, "there", "Permission denied")
 
 
-def test_an_inventory_that_may_not_be_read(
+def test_an_unreadable_inventory_is_an_error(
     run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here / "closed.yml").write_text("all: {\n")

@@ -39,14 +39,14 @@ def states(here: Path) -> dict[str, str]:
     return {finding.what: finding.state for finding in doctor.examine(here / "state")}
 
 
-def test_a_fit_controller(run: Run, programs: Programs) -> None:
+def test_a_complete_controller_passes_every_check(run: Run, programs: Programs) -> None:
     del programs
     result = run("doctor")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1].startswith("This controller is fit")
 
 
-def test_what_is_missing_fails_with_a_fix(run: Run, programs: Programs) -> None:
+def test_a_missing_program_fails_with_a_fix(run: Run, programs: Programs) -> None:
     programs["ssh"] = None
     result = run("doctor", "--json")
     assert result.exit_code == 2
@@ -55,7 +55,7 @@ def test_what_is_missing_fails_with_a_fix(run: Run, programs: Programs) -> None:
     assert "openssh-client" in found["ssh"]["fix"]
 
 
-def test_broken_and_optional_programs(here: Path, programs: Programs) -> None:
+def test_a_broken_program_fails_and_an_optional_one_warns(here: Path, programs: Programs) -> None:
     programs.update({"ansible-playbook": 1, "sshpass": None, "uv": 1})
     found = states(here)
     assert (found["ansible"], found["sshpass"], found["uv"]) == ("fail", "warn", "fail")
@@ -64,7 +64,7 @@ def test_broken_and_optional_programs(here: Path, programs: Programs) -> None:
     assert states(here)["package index"] == "warn"
 
 
-def test_a_state_directory_that_cannot_be_written(
+def test_an_unwritable_state_directory_fails(
     here: Path, programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del programs
@@ -75,13 +75,13 @@ def test_a_state_directory_that_cannot_be_written(
     assert (found["state directory"], found["disk"]) == ("fail", "warn")
 
 
-def test_a_name_that_no_directory_can_have(here: Path, programs: Programs) -> None:
+def test_an_impossible_directory_name_fails(here: Path, programs: Programs) -> None:
     del programs
     found = {each.what: each.state for each in doctor.examine(here / ("n" * 300) / "state")}
     assert found["state directory"] == "fail"
 
 
-def test_what_hangs_or_cannot_be_started_is_a_finding(run: Run, programs: Programs) -> None:
+def test_a_program_that_hangs_or_does_not_start_fails(run: Run, programs: Programs) -> None:
     programs["ansible-playbook"] = subprocess.TimeoutExpired("ansible-playbook", 30)
     programs["ssh"] = OSError(8, "Exec format error")
     programs["uv"] = subprocess.TimeoutExpired("uv", 60)
@@ -95,7 +95,7 @@ def test_what_hangs_or_cannot_be_started_is_a_finding(run: Run, programs: Progra
     assert "named in fleetbuild.yml is only tried by plan" in found["package index"]["fix"]
 
 
-def test_the_index_is_asked_as_plan_asks_it(
+def test_the_index_check_uses_the_settings_of_plan(
     here: Path, programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del programs

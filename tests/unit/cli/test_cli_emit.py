@@ -49,7 +49,7 @@ def written(result: Result, planned: Path) -> list[str]:
     return [str((planned.parent / file).relative_to(folder)) for file in files]
 
 
-def test_workloads_by_the_way_and_kind_that_are_asked_for(run: Run, planned: Path) -> None:
+def test_workloads_are_written_for_each_way_and_kind(run: Run, planned: Path) -> None:
     files = written(run("emit", "k8s", "--json"), planned)
     assert "k8s/deployment-cpu-avx2-cp311.yaml" in files
     files = written(
@@ -102,13 +102,13 @@ def test_nix_and_flox_get_the_wheels_beside_their_files(
 
 
 @pytest.mark.usefixtures("planned")
-def test_nix_needs_wheels(run: Run) -> None:
+def test_emit_nix_needs_stored_wheels(run: Run) -> None:
     refused = run("emit", "nix")
     assert refused.exit_code == 4
     assert "so no Nix expression can be written" in refused.stderr
 
 
-def test_an_init_container_installs_what_the_store_holds(run: Run, stocked: Path) -> None:
+def test_an_init_container_installs_the_stored_wheels(run: Run, stocked: Path) -> None:
     assert run("emit", "k8s", "--way", "init", *URL).exit_code == 0
     text = (stocked / "manifests/k8s/deployment-cpu-avx2-cp311.yaml").read_text()
     assert "--index-url=http://wheels.example.com:8000/cpu-avx2-cp311/simple/" in text
@@ -125,7 +125,7 @@ def test_without_wheels_nothing_can_be_installed_or_built(run: Run, planned: Pat
     del planned
 
 
-def test_a_workload_of_ones_own_keeps_its_bytes(run: Run, planned: Path, here: Path) -> None:
+def test_a_users_workload_keeps_its_other_bytes(run: Run, planned: Path, here: Path) -> None:
     (here / "web.yaml").write_bytes(POD.replace("\n", "\r\n").encode())
     files = written(run("emit", "k8s", "--workload", "web.yaml", "--json"), planned)
     assert files == ["k8s/labels.sh", "k8s/nodes.yaml", "k8s/web-cpu-avx2-cp311.yaml"]
@@ -151,10 +151,10 @@ def test_a_workload_of_ones_own_keeps_its_bytes(run: Run, planned: Path, here: P
         (("kustomize", "--workload", "web.yaml"), "--workload does not go with"),
         (("k8s", "--workload", "none.yaml"), "none.yaml cannot be read: No such file"),
         (("k8s", "--workload", "latin.yaml"), "latin.yaml cannot be read: it is not UTF-8"),
-        (("k8s", "--way", "image", "--image-prefix", "A B"), "cannot be the name of a repository"),
+        (("k8s", "--way", "image", "--image-prefix", "A B"), "is not a valid repository"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_conflicting_options_are_refused(
     run: Run, stocked: Path, here: Path, words: tuple[str, ...], sentence: str
 ) -> None:
     (here / "web.yaml").write_text(POD)

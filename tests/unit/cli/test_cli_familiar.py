@@ -25,7 +25,7 @@ def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_index")
-def test_plan_takes_i_and_out(run: Run, here: Path) -> None:
+def test_plan_accepts_i_and_out(run: Run, here: Path) -> None:
     words = ("--facts", CAPTURES, "--package", "hnswlib==0.8.0", "--limit", "avx-old")
     assert run("plan", "-i", FLEET, "-out=a.json", *words).exit_code == 0
     assert run("plan", f"--inventory={FLEET}", "-out", "b.json", *words).exit_code == 0
@@ -51,7 +51,9 @@ def test_plan_takes_i_and_out(run: Run, here: Path) -> None:
         (("facts", FLEET, "--become"), "ansible_become"),
     ],
 )
-def test_what_cannot_be_taken_is_answered(run: Run, words: tuple[str, ...], answer: str) -> None:
+def test_unsupported_options_are_answered_with_the_right_command(
+    run: Run, words: tuple[str, ...], answer: str
+) -> None:
     result = run(*words)
     assert result.exit_code == 2
     error, fix = result.stderr.splitlines()
@@ -69,8 +71,12 @@ def test_apply_offers_the_packages_of_the_last_plan(run: Run, here: Path) -> Non
     assert (here / ".fleetbuild" / "plan.json").read_text() == before
 
 
-@pytest.mark.parametrize("document", [[], {"nodes": {"a": {"state": "ok"}}}, {"a": 1}, "text"])
-def test_json_that_is_neither_plan_nor_inventory(run: Run, here: Path, document: object) -> None:
+@pytest.mark.parametrize(
+    "document", [[], {"nodes": {"a": {"state": "ok"}}}, {"a": 1}, "text", {}, {"a": None}]
+)
+def test_json_that_is_neither_plan_nor_inventory_is_refused(
+    run: Run, here: Path, document: object
+) -> None:
     (here / "odd.json").write_text(json.dumps(document))
     result = run("apply", "odd.json", "--yes", "--package", "x==1")
     assert result.exit_code == 2
@@ -78,7 +84,26 @@ def test_json_that_is_neither_plan_nor_inventory(run: Run, here: Path, document:
     assert not (here / ".fleetbuild").exists()
 
 
-def test_the_become_password_from_a_file_or_a_program(here: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("empty.json", "{}"), ("empty", "{}"), ("null.json", "null"), ("dashes.yml", "---\n# none\n"),
+     ("list.yml", "- a\n- b\n"), ("group.json", '{"a": null}')],
+)  # fmt: skip
+def test_an_inventory_without_hosts_is_refused_and_nothing_is_overwritten(
+    run: Run, here: Path, name: str, text: str
+) -> None:
+    (here / name).write_text(text)
+    plan = here / ".fleetbuild" / "plan.json"
+    plan.parent.mkdir()
+    plan.write_text("the last plan")
+    result = run("plan", name, "--package", "hnswlib==0.8.0")
+    assert result.exit_code == 2
+    assert f"error: The inventory {name} " in result.stderr or name == "group.json"
+    assert "names no hosts" in result.stderr
+    assert (plan.read_text(), (here / name).read_text()) == ("the last plan", text)
+
+
+def test_the_become_password_comes_from_a_file_or_a_program(here: Path) -> None:
     (here / "text").write_text("geheim\n")
     (here / "program").write_text("#!/bin/sh\necho told\n")
     (here / "program").chmod(0o700)

@@ -28,7 +28,7 @@ def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
 
 
-def test_facts_as_a_table(run: Run) -> None:
+def test_facts_are_shown_as_a_table(run: Run) -> None:
     result = run("facts", FLEET, "--facts", CAPTURES)
     assert result.exit_code == 3
     rows = {line.split()[0]: line for line in result.stdout.splitlines() if line}
@@ -60,7 +60,7 @@ def test_plan_json_is_exactly_the_saved_plan(run: Run, here: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_index")
-def test_plan_says_what_is_missing_and_saves(run: Run, here: Path) -> None:
+def test_plan_reports_missing_supplies_and_saves(run: Run, here: Path) -> None:
     result = run(*PLAN)
     assert "unreachable: gone" in result.stdout
     assert "The dependencies are not locked" in result.stdout
@@ -76,7 +76,7 @@ def test_plan_says_what_is_missing_and_saves(run: Run, here: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_index")
-def test_exit_codes_of_plan(run: Run) -> None:
+def test_plan_exits_with_the_documented_codes(run: Run) -> None:
     assert run(*PLAN, "--limit", "avx-old").exit_code == 0
     assert run(*PLAN, "--limit", "avx-old", "--detailed-exitcode").exit_code == 10
     assert run(*PLAN, "--detailed-exitcode").exit_code == 3
@@ -92,7 +92,7 @@ def test_an_edited_plan_is_refused(run: Run, here: Path) -> None:
     assert "edited" in result.stderr
 
 
-def test_status_of_nodes_that_were_never_probed(run: Run) -> None:
+def test_status_shows_nodes_that_were_never_probed(run: Run) -> None:
     result = run("status", FLEET, "--offline")
     assert result.exit_code == 0
     assert "unknown" in result.stdout
@@ -101,7 +101,7 @@ def test_status_of_nodes_that_were_never_probed(run: Run) -> None:
     }  # fmt: skip
 
 
-def test_an_empty_store(run: Run) -> None:
+def test_an_empty_store_lists_no_wheels(run: Run) -> None:
     assert run("store", "list").stdout == "0 wheels, 0 B.\n"
     assert json.loads(run("store", "list", "--json").stdout)["wheels"] == []
     assert run("store", "check").stdout == "Every wheel and download is intact.\n"

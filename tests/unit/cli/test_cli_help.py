@@ -49,7 +49,7 @@ def test_every_command_has_help(run: Run, command: str) -> None:
     assert "--state-dir" in result.stdout
 
 
-def test_version() -> None:
+def test_version_is_shown() -> None:
     done = fleetbuild("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("fleetbuild ")

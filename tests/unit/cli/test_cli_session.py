@@ -25,7 +25,7 @@ def raises(problem: BaseException) -> Callable[[Session], None]:
     return work
 
 
-def test_all_well(tmp_path: Path) -> None:
+def test_a_session_ends_with_the_exit_code_that_was_set(tmp_path: Path) -> None:
     def work(run: Session) -> None:
         run.exit_code = 3
 
@@ -33,7 +33,7 @@ def test_all_well(tmp_path: Path) -> None:
     assert end(work, tmp_path) == 3
 
 
-def test_an_error_of_ours_is_a_sentence_and_a_fix(
+def test_a_fleetbuild_error_is_shown_as_a_sentence_and_a_fix(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert end(raises(LockedError("pid 1 holds\x1b[31m it", "wait")), tmp_path) == 8
@@ -51,7 +51,7 @@ def test_an_unexpected_error_is_one_line_and_a_file(
     assert "ZeroDivisionError" in (tmp_path / "logs" / "traceback.txt").read_text()
 
 
-def test_a_full_disk_of_the_controller_is_told_as_one(
+def test_a_full_disk_on_the_controller_is_reported_as_such(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/state/result.json")
@@ -62,13 +62,13 @@ def test_a_full_disk_of_the_controller_is_told_as_one(
     assert "fault in fleetbuild" not in err
 
 
-def test_verbose_shows_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert end(raises(ZeroDivisionError("by zero")), tmp_path, verbose=True) == 1
     assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), Interrupted("Interrupted.", "Go on.")])
-def test_interrupted(
+def test_an_interrupt_exits_with_130(
     problem: BaseException, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert end(raises(problem), tmp_path) == 130
@@ -76,7 +76,7 @@ def test_interrupted(
     assert err.startswith("error: Interrupted.\nfix: ")
 
 
-def test_secrets_need_a_terminal_to_ask_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_for_secrets_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     with pytest.raises(UsageError, match="needs a terminal"):
         secrets(True, False, None, None)
@@ -94,7 +94,7 @@ def test_secrets_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert "password: >" not in repr(given)
 
 
-def test_a_reader_that_leaves_does_not_stop_the_run(tmp_path: Path) -> None:
+def test_a_closed_pipe_does_not_stop_the_run(tmp_path: Path) -> None:
     program = (
         "from fleetbuild.report import Output\n"
         "out = Output()\n"
@@ -129,7 +129,7 @@ cli.main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_being_asked_to_stop_ends_as_ctrl_c_does(number: signal.Signals, tmp_path: Path) -> None:
+def test_sigterm_ends_a_run_like_ctrl_c(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", STOPPED, "wait", str(int(number))]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")

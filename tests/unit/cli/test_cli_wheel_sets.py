@@ -27,14 +27,16 @@ def planning(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return plan
 
 
-def test_without_a_wish_there_is_no_table(planning: Callable[..., Result]) -> None:
+def test_without_grouping_options_no_tradeoffs_are_shown(planning: Callable[..., Result]) -> None:
     result = planning("")
     assert "wheel sets" not in result.stdout
     document = json.loads(planning("", "--json").stdout)
     assert document["tradeoffs"] == []
 
 
-def test_a_cap_merges_and_says_what_it_costs(planning: Callable[..., Result], run: Run) -> None:
+def test_max_wheel_sets_merges_groups_and_shows_the_cost(
+    planning: Callable[..., Result], run: Run
+) -> None:
     result = planning("max_wheel_sets: 2")
     lines = result.stdout.splitlines()
     assert result.exit_code == 3  # a node is unreachable; nothing else is wrong
@@ -55,12 +57,12 @@ def test_compatibility_is_one_wheel_set_here(planning: Callable[..., Result]) ->
 
 
 @pytest.mark.parametrize("use", ["fp32", "int8", "bf16"])
-def test_other_uses_merge_nothing_by_themselves(use: str, planning: Callable[..., Result]) -> None:
+def test_optimize_for_alone_merges_nothing(use: str, planning: Callable[..., Result]) -> None:
     document = json.loads(planning(f"optimize_for: {use}", "--json").stdout)
     assert len(document["groups"]) == 3
 
 
-def test_a_cap_below_one_is_refused(planning: Callable[..., Result]) -> None:
+def test_max_wheel_sets_below_one_is_refused(planning: Callable[..., Result]) -> None:
     result = planning("max_wheel_sets: 0")
     assert result.exit_code == 2
     assert "max_wheel_sets" in result.stderr

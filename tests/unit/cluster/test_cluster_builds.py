@@ -104,7 +104,7 @@ def test_every_manifest_is_valid_yaml(version: str) -> None:
     assert cluster_builds(plan_of(wheel())) == (files, warnings)
 
 
-def test_a_job_runs_on_the_plans_builders_alone() -> None:
+def test_a_job_runs_only_on_the_plans_builders() -> None:
     files, _ = cluster_builds(plan_of(wheel()))
     pod = job_of(files)["spec"]["template"]["spec"]
     affinity = pod["affinity"]["nodeAffinity"]
@@ -117,7 +117,7 @@ def test_a_job_runs_on_the_plans_builders_alone() -> None:
     assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
 
-def test_with_other_builders_it_is_another_job_since_a_job_cannot_be_changed() -> None:
+def test_other_builders_give_the_job_another_name() -> None:
     def name(**changes: Any) -> str:
         return str(job_of(cluster_builds(plan_of(wheel(**changes)))[0])["metadata"]["name"])
 
@@ -126,7 +126,7 @@ def test_with_other_builders_it_is_another_job_since_a_job_cannot_be_changed() -
     assert len(name(package="p" * 80)) <= 63
 
 
-def test_a_job_asks_for_what_each_of_its_nodes_can_give() -> None:
+def test_a_jobs_requests_fit_each_of_its_nodes() -> None:
     """One compiler fits anywhere; how many run at once is known when the node is."""
     files, _ = cluster_builds(plan_of(wheel(build_jobs={"n1": 15, "n2": 2}, jobs=15)))
     (container,) = job_of(files)["spec"]["template"]["spec"]["containers"]
@@ -153,7 +153,7 @@ def test_no_job_runs_where_taints_keep_pods_away() -> None:
         cluster_builds(made.model_copy(update={"nodes": nodes}))
 
 
-def test_each_command_that_is_told_names_the_namespace() -> None:
+def test_each_shown_command_names_the_namespace() -> None:
     """The claim lies where the Jobs were applied to, which need not be the default."""
     files, _ = cluster_builds(plan_of(wheel()))
     lines = "\n".join(files.values()).splitlines()
@@ -178,7 +178,9 @@ def test_a_wheel_of_two_groups_is_one_job() -> None:
         LockedFile(name="t", version="1", file="t.tar.gz", sha256="", url="git+https://g@abc"),
     ],
 )
-def test_what_no_pod_can_fetch_is_left_out_and_told(source: LockedFile) -> None:
+def test_a_wheel_whose_files_pods_cannot_fetch_is_left_out_with_a_warning(
+    source: LockedFile,
+) -> None:
     other = wheel(artifact_key=NEXT, package="other", source=source)
     files, warnings = cluster_builds(plan_of(wheel(), other))
     assert len(warnings) == 1
@@ -199,7 +201,9 @@ def test_what_no_pod_can_fetch_is_left_out_and_told(source: LockedFile) -> None:
         ({"groups": ()}, "The plan builds nothing"),
     ],
 )
-def test_plans_that_cannot_be_built_in_a_cluster(changes: dict[str, Any], said: str) -> None:
+def test_plans_that_cannot_be_built_in_a_cluster_are_refused(
+    changes: dict[str, Any], said: str
+) -> None:
     with pytest.raises(BlockedError, match=said):
         cluster_builds(plan_of(wheel(), **changes))
 
@@ -294,7 +298,9 @@ def as_in_a_pod(files: dict[str, str], folder: Path, number: int = 0) -> Any:
     for mount in pod["containers"][0]["volumeMounts"]:
         volume = next(each for each in pod["volumes"] if each["name"] == mount["name"])
         shared = "persistentVolumeClaim" in volume
-        home = folder / "wheels" if shared else folder / str(number) / mount["name"]
+        home = folder / str(number) / mount["name"]
+        if shared:
+            home = folder / "wheels" / mount["subPath"]
         home.mkdir(parents=True, exist_ok=True)
         paths[mount["mountPath"]] = home
         if "configMap" in volume:
@@ -303,6 +309,7 @@ def as_in_a_pod(files: dict[str, str], folder: Path, number: int = 0) -> Any:
             for item in items:
                 (home / item["path"]).parent.mkdir(parents=True, exist_ok=True)
                 (home / item["path"]).write_text(data[item["key"]])
+    paths["/bases"] = folder / "wheels"
     python, *words = pod["containers"][0]["command"]
     command = [python]
     for word in words:
@@ -354,7 +361,39 @@ def test_a_job_builds_the_planned_wheel(buildable: Plan, tmp_path: Path) -> None
     assert stored.provenance.built_on == "kube-n1"
 
 
-def test_a_job_has_the_time_that_its_build_and_what_comes_before_it_may_take() -> None:
+def test_a_wheel_that_its_job_did_not_report_is_refused(buildable: Plan, tmp_path: Path) -> None:
+    """A file that something else put into the claim is neither stored nor built against."""
+    files, _ = cluster_builds(buildable)
+    assert as_in_a_pod(files, tmp_path).returncode == 0
+    home, store = tmp_path / "wheels" / KEY, Store(tmp_path / "store")
+    (built,) = home.glob("*.whl")
+    forged = a_wheel("tiny")
+    built.write_bytes(forged)
+    (refused,) = add_built_wheels(buildable, tmp_path / "wheels", store)
+    assert (refused.state, store.list()) == ("refused", ())
+    assert "not the wheel whose hash its Job reports" in str(refused.reason)
+    assert as_in_a_pod(files, tmp_path).returncode == 0  # it is not taken for a finished build
+    assert next(home.glob("*.whl")).read_bytes() != forged
+    (stored,) = add_built_wheels(buildable, tmp_path / "wheels", store)
+    assert stored.state == "built"
+
+
+def test_a_job_mounts_its_own_folder_and_reads_its_bases_folders() -> None:
+    upper = wheel(package="upper", artifact_key=NEXT, built_against=(KEY,))
+    files, _ = cluster_builds(plan_of(wheel(), upper))
+    claims = []
+    for number in (0, 1):
+        (container,) = job_of(files, number)["spec"]["template"]["spec"]["containers"]
+        claims.append([each for each in container["volumeMounts"] if each["name"] == "wheels"])
+    own = {"name": "wheels", "mountPath": "/wheels"}
+    base = {"name": "wheels", "mountPath": f"/bases/{KEY}", "subPath": KEY, "readOnly": True}
+    assert sorted(claims, key=len) == [
+        [{**own, "subPath": KEY}],
+        [{**own, "subPath": NEXT}, base],
+    ]
+
+
+def test_a_jobs_deadline_includes_the_builds_that_it_waits_for() -> None:
     first = wheel(minutes=400)
     second = wheel(minutes=10, artifact_key=NEXT, built_against=(KEY,))
     files, _ = cluster_builds(plan_of(first, second))
@@ -367,7 +406,7 @@ def test_a_job_has_the_time_that_its_build_and_what_comes_before_it_may_take() -
     assert limits == [72_000, 86_400]
 
 
-def test_libraries_that_the_image_has_to_hold_are_told() -> None:
+def test_required_libraries_of_the_image_are_listed() -> None:
     libraries = {"openblas": "OpenBLAS", "cuda": "the libraries of CUDA 11.4"}
     needs = Requires(compiler="gcc", libraries=libraries)
     _, (warning,) = cluster_builds(plan_of(wheel(requires=needs)))
@@ -377,14 +416,16 @@ def test_libraries_that_the_image_has_to_hold_are_told() -> None:
     )
 
 
-def test_tools_that_the_image_has_to_hold_are_told_once() -> None:
+def test_required_tools_of_the_image_are_listed_once() -> None:
     needs = Requires(compiler="gcc", in_image=("the image has to hold the CUDA toolkit 13.0.",))
     other = wheel(requires=needs, artifact_key=NEXT, package="other")
     _, told = cluster_builds(plan_of(wheel(requires=needs), other))
     assert told == needs.in_image
 
 
-def test_a_job_waits_for_what_it_is_built_against(buildable: Plan, tmp_path: Path) -> None:
+def test_a_job_waits_for_the_wheels_that_it_is_built_against(
+    buildable: Plan, tmp_path: Path
+) -> None:
     first = buildable.groups[0].wheels[0]
     second = first.model_copy(update={"artifact_key": NEXT, "built_against": (KEY,)})
     files, _ = cluster_builds(plan_of(first, second))
@@ -475,7 +516,7 @@ def test_a_job_downloads_the_published_wheel_that_it_is_built_against(
         assert b"Requires-Dist: torch==2.13.0+cpu" in opened.read(metadata)
 
 
-def test_a_base_that_an_earlier_plan_built_is_told() -> None:
+def test_a_base_wheel_of_an_earlier_plan_is_a_warning() -> None:
     base = wheel(action="reuse")
     upper = wheel(package="upper", artifact_key=NEXT, built_against=(KEY,))
     files, (warning,) = cluster_builds(plan_of(base, upper))
@@ -490,7 +531,7 @@ def test_a_file_with_another_hash_is_not_built(buildable: Plan, tmp_path: Path) 
     ran = as_in_a_pod(files, tmp_path)
     assert ran.returncode == 1
     assert "is not what was planned: its sha256 is another" in ran.stderr
-    assert not (tmp_path / "wheels" / KEY).exists()
+    assert not list((tmp_path / "wheels" / KEY).iterdir())
 
 
 def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
@@ -521,6 +562,10 @@ def test_a_file_that_is_not_a_wheel_of_the_plan_is_refused(tmp_path: Path) -> No
     assert "contains 0 wheels" in str(empty.reason)
     (home / "helper-1-py3-none-any.whl").write_bytes(a_wheel("helper"))
     (home / "build.json").write_text("{")
+    (unreported,) = add_built_wheels(made, tmp_path, store)
+    assert "whose hash its Job reports in build.json" in str(unreported.reason)
+    sha256 = hashlib.sha256(a_wheel("helper")).hexdigest()
+    (home / "build.json").write_text(json.dumps({"sha256": sha256}))
     (refused,) = add_built_wheels(made, tmp_path, store)
     assert refused.state == "refused"
     assert "tiny" in str(refused.reason)
@@ -573,7 +618,7 @@ def commands_of_the_guide() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("what", ["buildable", "against_published"])
-def test_the_guide_leads_from_a_cluster_to_images(
+def test_the_documented_commands_lead_from_a_cluster_to_images(
     what: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a package that has dependencies, and with one built against a published torch."""
@@ -596,7 +641,7 @@ def test_the_guide_leads_from_a_cluster_to_images(
     assert len(list((home / "files").iterdir())) == len(wanted)
 
 
-def test_from_a_cluster_alone_to_images_and_indexes(flow: Any, tmp_path: Path) -> None:
+def test_a_cluster_without_ssh_gets_images_and_indexes(flow: Any, tmp_path: Path) -> None:
     early = flow("emit", "containers", "--image-prefix", "r/x")
     assert early.exit_code == 4
     assert "the store lacks tiny 1.0+cpu.x8664." in early.output
@@ -620,9 +665,7 @@ def test_from_a_cluster_alone_to_images_and_indexes(flow: Any, tmp_path: Path) -
     assert flow("store", "fetch").output == "Fetched 0 files.\n"
 
 
-def test_the_store_fetches_dependencies_and_says_what_is_not_built(
-    flow: Any, tmp_path: Path
-) -> None:
+def test_store_fetch_gets_dependencies_and_lists_unbuilt_wheels(flow: Any, tmp_path: Path) -> None:
     ran = flow("store", "fetch")
     assert ran.exit_code == 0
     assert "Fetched helper-1-py3-none-any.whl" in ran.output
@@ -634,7 +677,7 @@ def test_the_store_fetches_dependencies_and_says_what_is_not_built(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dependency_that_the_index_has_not_is_an_error(flow: Any, tmp_path: Path) -> None:
+def test_a_dependency_that_is_not_on_the_index_is_an_error(flow: Any, tmp_path: Path) -> None:
     (tmp_path / "index" / "helper-1-py3-none-any.whl").unlink()
     for words in (("store", "fetch"), ("store", "export", "out")):
         ran = flow(*words)
@@ -643,7 +686,7 @@ def test_a_dependency_that_the_index_has_not_is_an_error(flow: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", ["loose", "other", "alone"])
-def test_a_wheel_that_nothing_wants_is_told(flow: Any, tmp_path: Path, place: str) -> None:
+def test_a_wheel_outside_the_plan_is_refused(flow: Any, tmp_path: Path, place: str) -> None:
     name = "helper-1-py3-none-any.whl"
     home = tmp_path / "came" / ("c" * 32 if place == "other" else "")
     home.mkdir(parents=True)
@@ -654,7 +697,7 @@ def test_a_wheel_that_nothing_wants_is_told(flow: Any, tmp_path: Path, place: st
     assert "0 wheels taken in, 1 refused." in ran.output
 
 
-def test_a_wheel_is_taken_in_by_its_name_too(flow: Any, tmp_path: Path) -> None:
+def test_a_wheel_file_is_added_by_its_name(flow: Any, tmp_path: Path) -> None:
     as_in_a_pod(cluster_builds(flow.plan)[0], tmp_path)
     (built,) = (tmp_path / "wheels" / KEY).glob("*.whl")
     ran = flow("store", "add", str(built))

@@ -158,7 +158,7 @@ def test_kubelets_write_names_in_lower_case(
     assert "matched to its Node by the first part" in compared["B"].labels_sentence
 
 
-def test_what_went_wrong_is_told_and_decides_the_exit_code(
+def test_problems_with_labels_are_reported_and_decide_the_exit_code(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
     save(reused_plan("a", "b", "c"), a="installed", b="installed", c="installed")
@@ -175,7 +175,7 @@ def test_what_went_wrong_is_told_and_decides_the_exit_code(
     assert ours(api, "a")["isa"] == "avx2"
 
 
-def test_a_cluster_that_has_none_of_the_hosts_is_not_touched(
+def test_a_cluster_without_any_of_the_hosts_is_not_changed(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
     save(reused_plan("a", "b"), a="installed")
@@ -203,7 +203,7 @@ def test_missing_rights_are_reported_before_anything_is_done(
     assert [asked.query["dryRun"] for asked in api.patches()] == ["All"]
 
 
-def test_expired_credentials(
+def test_expired_credentials_are_an_error(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
     save(reused_plan("a"), a="installed")
@@ -213,7 +213,7 @@ def test_expired_credentials(
     assert "rejected the credentials of u (401)" in ran.output
 
 
-def test_two_hosts_of_one_name_are_not_labelled(
+def test_two_hosts_with_one_node_name_are_not_labelled(
     emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
 ) -> None:
     save(reused_plan("a", "b", "c", called={"a": "n", "b": "n"}), a="installed", b="installed")
@@ -240,7 +240,7 @@ def test_options_that_would_do_nothing_are_refused(tmp_path: Path, args: tuple[s
     assert "--apply" in ran.output
 
 
-def test_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
+def test_status_shows_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
     manifest = Manifest(
         release="default", id="r1", group="g", python="/p", wheels=(), verified=True
     )
@@ -264,9 +264,7 @@ def test_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
     assert by_nfd[-1] == "  fix: fleetbuild verify i.yml"
 
 
-def test_a_node_that_left_the_inventory_with_its_labels_is_told(
-    api: FakeApi, tmp_path: Path
-) -> None:
+def test_a_labelled_node_outside_the_inventory_is_reported(api: FakeApi, tmp_path: Path) -> None:
     api.add("a", "control-plane")
     api.add("gone", labels={"fleetbuild.dev/release": "r1", "fleetbuild.dev/class": "cpu-avx2"})
     api.add("other", labels={"fleetbuild.dev/release.staging": "r1"})

@@ -18,7 +18,7 @@ from fleetbuild.errors import ClusterError, ForbiddenError, KubeconfigError
 from tests.factories.cluster_api import FakeApi, Say
 
 
-def test_no_part_of_a_path_leads_elsewhere() -> None:
+def test_every_part_of_an_api_path_is_quoted() -> None:
     assert path_of("api", "v1", "nodes", "../a?b") == "/api/v1/nodes/..%2Fa%3Fb"
 
 
@@ -38,7 +38,7 @@ def test_a_server_below_a_path(api: FakeApi) -> None:
         (Say(503, "", "x"), ClusterError, "HTTP 503"),
     ],
 )
-def test_no_list_of_nodes(
+def test_a_refused_list_of_nodes_is_an_error(
     client: Client, api: FakeApi, problem: Say, error: type[Exception], said: str
 ) -> None:
     def refuse(_: object) -> None:
@@ -49,7 +49,7 @@ def test_no_list_of_nodes(
         list_nodes(client)
 
 
-def test_nobody_there(waits: list[float]) -> None:
+def test_a_refused_connection_is_an_error(waits: list[float]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -63,7 +63,7 @@ def test_nobody_there(waits: list[float]) -> None:
     assert waits == [0.5, 1.0, 2.0]
 
 
-def test_an_unknown_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_server_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -75,7 +75,7 @@ def test_an_unknown_name(monkeypatch: pytest.MonkeyPatch) -> None:
         list_nodes(client)
 
 
-def test_an_answer_that_is_no_http() -> None:
+def test_an_answer_that_is_not_http_is_an_error() -> None:
     def rude(server: socket.socket) -> None:
         for _ in range(4):
             connection, _ = server.accept()
@@ -91,7 +91,7 @@ def test_an_answer_that_is_no_http() -> None:
         list_nodes(client)
 
 
-def test_an_answer_that_is_no_json() -> None:
+def test_an_answer_that_is_not_json_is_an_error() -> None:
     def plain(server: socket.socket) -> None:
         connection, _ = server.accept()
         connection.recv(65536)
@@ -151,7 +151,7 @@ class served:  # noqa: N801 reads as a word
         self._server.close()
 
 
-def test_through_a_proxy() -> None:
+def test_requests_go_through_the_proxy_of_the_kubeconfig() -> None:
     heard: list[bytes] = []
 
     def proxy(server: socket.socket) -> None:
@@ -170,7 +170,7 @@ def test_through_a_proxy() -> None:
     assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in heard[0]
 
 
-def test_a_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_go_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
     monkeypatch.setenv("no_proxy", "near")
     assert connect(Access("https://far", "c"), Credentials(), 5).host == "proxy"
@@ -190,7 +190,7 @@ def test_invalid_certificates_are_an_error(
         connect(access, Credentials(certificate=certificate, key=certificate), 5)
 
 
-def test_without_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insecure_skip_tls_verify_turns_verification_off(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[ssl.SSLContext] = []
     real = ssl.create_default_context
 
@@ -206,13 +206,13 @@ def test_without_verification(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not made[-1].verify_flags & ssl.VERIFY_X509_STRICT
 
 
-def test_a_node_without_anything() -> None:
+def test_an_empty_node_document_is_read() -> None:
     node = read({})
     assert (node.name, node.labels, node.owner("x")) == ("", {}, ())
 
 
 @pytest.mark.parametrize("proxy", ["http://p:abc", "http://me:secret@p:99999", "https://p"])
-def test_a_proxy_that_cannot_be_used_is_told_without_its_password(proxy: str) -> None:
+def test_an_unsupported_proxy_is_reported_without_its_password(proxy: str) -> None:
     with pytest.raises(KubeconfigError, match="The proxy") as problem:
         connect(Access("https://far", "c", proxy=proxy), Credentials(), 5)
     assert "secret" not in problem.value.message

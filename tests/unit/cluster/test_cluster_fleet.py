@@ -64,13 +64,13 @@ def facts(document: dict[str, Any], *features: dict[str, Any]) -> Facts:
 
 
 @pytest.mark.parametrize("rung", [r for r in RUNGS.values() if r.arch == "x86_64"], ids=str)
-def test_by_node_features_every_rung_is_told(rung: Any) -> None:
+def test_node_features_show_every_rung(rung: Any) -> None:
     found = facts(node(), feature("n", *rung_flags(rung), "UNHEARD_OF"))
     assert found.isa == rung.name
     assert not found.warnings or rung.name == "x86-64"
 
 
-def test_what_a_node_is() -> None:
+def test_a_nodes_system_and_size_are_read() -> None:
     labels = {
         "feature.node.kubernetes.io/system-os_release.ID": "ubuntu",
         "feature.node.kubernetes.io/system-os_release.VERSION_ID": "22.04",
@@ -84,7 +84,7 @@ def test_what_a_node_is() -> None:
     assert found.toolchain == {"gcc": ("12.2.0",), "g++": ("12.2.0",)}
 
 
-def test_arm() -> None:
+def test_an_arm_node_is_read_from_its_features() -> None:
     info = {"architecture": "arm64", "operatingSystem": "linux"}
     flags = rung_flags(RUNGS["armv8.4sve"])
     found = facts(node(nodeInfo=info), feature("n", *flags))
@@ -92,7 +92,7 @@ def test_arm() -> None:
     assert found.pythons[0].soabi == "cpython-311-aarch64-linux-gnu"
 
 
-def test_by_labels_only_what_they_show_is_known() -> None:
+def test_labels_alone_show_fewer_features() -> None:
     """Most of what makes avx2 is hidden from labels, and is not guessed."""
     haswell = {f"{CPUID}{flag}": "true" for flag in ("AVX", "AVX2", "FMA3", "MOVBE")}
     found = facts(node(haswell))
@@ -111,7 +111,7 @@ GFD = {
 }  # fmt: skip
 
 
-def test_gpus_by_pci_device_and_by_gfd() -> None:
+def test_gpus_are_read_by_pci_device_and_by_gfd() -> None:
     by_pci = facts(node(**GPU), feature("n", "AVX", devices=("2230", "20b0")))
     assert by_pci.sms == ("8.0", "8.6")
     by_gfd = facts(node(GFD, **GPU))
@@ -134,13 +134,15 @@ def test_gpus_by_pci_device_and_by_gfd() -> None:
         ),
     ],
 )
-def test_gpus_that_are_not_used(document: Any, features: Any, said: str) -> None:
+def test_gpus_that_pods_cannot_request_are_not_used(
+    document: Any, features: Any, said: str
+) -> None:
     found = facts(document, *features)
     assert found.sms == ()
     assert any(said in warning for warning in found.warnings)
 
 
-def test_gpus_of_which_no_pci_id_is_known_are_told_by_gfd() -> None:
+def test_gpus_with_unknown_pci_ids_are_read_by_gfd() -> None:
     unknown = feature("n", "AVX", devices=("ffff", "fffe"))
     found = facts(node(GFD, **GPU), unknown)
     assert (found.sms, found.warnings) == (("8.6",), ())
@@ -152,7 +154,7 @@ def test_gpus_of_which_no_pci_id_is_known_are_told_by_gfd() -> None:
 
 
 @pytest.mark.parametrize("name", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"])
-def test_what_no_limit_of_ours_asks_for_is_no_gpu(name: str) -> None:
+def test_gpus_offered_under_another_resource_name_are_not_used(name: str) -> None:
     """A pod asks for nvidia.com/gpu, and the scheduler knows no other name for it."""
     by_pci = feature("n", "AVX", devices=("20b0",))
     offered = {name: "7", "nvidia.com/gpu": "0", "nvidia.com/mig-2g.20gb": "0"}
@@ -175,13 +177,15 @@ def test_what_no_limit_of_ours_asks_for_is_no_gpu(name: str) -> None:
         ({"conditions": "?"}, "unreachable", "never been ready"),
     ],
 )  # fmt: skip
-def test_nodes_that_cannot_be_planned_for(changes: dict[str, Any], state: str, said: str) -> None:
+def test_nodes_that_are_not_ready_or_not_linux_are_not_planned_for(
+    changes: dict[str, Any], state: str, said: str
+) -> None:
     found = facts(node(**changes))
     assert found.state == state
     assert said in str(found.reason)
 
 
-def test_taints_are_told() -> None:
+def test_taints_become_warnings() -> None:
     document = node()
     document["spec"] = {
         "taints": [
@@ -200,7 +204,7 @@ def test_taints_are_told() -> None:
     assert facts(cordoned).taints == ("node.kubernetes.io/unschedulable",)
 
 
-def test_a_node_has_what_pods_may_have() -> None:
+def test_a_nodes_cpus_and_memory_are_its_allocatable_ones() -> None:
     """What is kept for the system is not there to be planned with."""
     kept = {"cpu": "15900m", "memory": "28Gi"}
     found = facts(node(allocatable=kept), feature("n", "AVX"))
@@ -209,7 +213,7 @@ def test_a_node_has_what_pods_may_have() -> None:
     assert (small.cpus, small.memory_gb) == (1, 1.5)
 
 
-def test_what_is_told_can_be_shown() -> None:
+def test_text_from_a_cluster_is_bounded_and_printable() -> None:
     """A cluster's objects are written by whoever may, and go to a terminal in the end."""
     odd = "\x1b[31mred\n" + "x" * 5000
     info = {**status()["nodeInfo"], "osImage": odd, "kernelVersion": odd}
@@ -236,7 +240,7 @@ def test_what_is_told_can_be_shown() -> None:
     "odd", [{}, {"spec": None}, {"spec": {"features": {"flags": 3}}}, {"spec": {"features": {
         "instances": {"pci.device": {"elements": "?"}}}}}],
 )  # fmt: skip
-def test_odd_objects_tell_nothing(odd: dict[str, Any]) -> None:
+def test_malformed_objects_are_ignored(odd: dict[str, Any]) -> None:
     assert facts(node(), odd).features == ("sse", "sse2")
     assert facts({"status": status(capacity={"cpu": "1500m", "memory": "?"})}).cpus == 1
 
@@ -254,7 +258,7 @@ def test_odd_objects_tell_nothing(odd: dict[str, Any]) -> None:
         ({"image": "python:3.12-trixie", "libc": "glibc 2.28"}, "3.12", "glibc 2.28", "cp312"),
     ],
 )  # fmt: skip
-def test_an_image_tells_python_and_libc(
+def test_an_images_name_shows_its_python_and_libc(
     build: dict[str, str], python: str | None, libc: str, tag: str
 ) -> None:
     image: BuilderImage = builder_image(Build.model_validate(build), python)
@@ -272,7 +276,9 @@ def test_an_image_tells_python_and_libc(
         ({"image": "python:3.11-bookworm"}, "3.12", "has 3.11"),
     ],
 )
-def test_an_image_that_does_not_tell(build: dict[str, str], python: str | None, said: str) -> None:
+def test_an_image_with_an_unknown_libc_needs_configuration(
+    build: dict[str, str], python: str | None, said: str
+) -> None:
     with pytest.raises(ConfigError, match=said) as problem:
         builder_image(Build.model_validate(build), python)
     assert problem.value.fix
@@ -302,7 +308,7 @@ def test_reads_nodes_and_their_features(client: Client, fleet: FakeApi) -> None:
     assert [each.name for each in inventory.nodes] == ["a", "b", "c"]
 
 
-def test_without_node_features_labels_have_to_do(client: Client, fleet: FakeApi) -> None:
+def test_without_node_features_labels_are_used(client: Client, fleet: FakeApi) -> None:
     fleet.features = None
     inventory, found = read_fleet(client, IMAGE)
     assert {name: each.isa for name, each in found.items()} == {
@@ -311,7 +317,7 @@ def test_without_node_features_labels_have_to_do(client: Client, fleet: FakeApi)
     assert not inventory.warnings
 
 
-def test_who_may_not_see_them_is_told_the_rule(client: Client, fleet: FakeApi) -> None:
+def test_missing_rights_to_list_node_features_name_the_rule(client: Client, fleet: FakeApi) -> None:
     def forbid(asked: Any) -> None:
         if "nodefeatures" in asked.path:
             raise Say(403, "cannot list", "Forbidden")
@@ -344,7 +350,7 @@ def gpu_slice(
     return {"metadata": {"name": f"{node}-{generation}"}, "spec": spec}
 
 
-def test_gpus_by_resource_slices(client: Client, fleet: FakeApi) -> None:
+def test_gpus_are_read_from_resource_slices(client: Client, fleet: FakeApi) -> None:
     """DRA offers no nvidia.com/gpu in the Node's status; its own devices count all the same."""
     other = gpu_slice("c", "9.0.0")
     other["spec"]["driver"] = "gpu.example.com"
@@ -363,7 +369,9 @@ def test_gpus_by_resource_slices(client: Client, fleet: FakeApi) -> None:
     assert "compute capability is unknown" in " ".join(found["c"].warnings)
 
 
-def test_who_may_not_list_resource_slices_is_told_the_rule(client: Client, fleet: FakeApi) -> None:
+def test_missing_rights_to_list_resource_slices_name_the_rule(
+    client: Client, fleet: FakeApi
+) -> None:
     def forbid(asked: Any) -> None:
         if "resourceslices" in asked.path:
             raise Say(403, "cannot list", "Forbidden")
@@ -374,7 +382,7 @@ def test_who_may_not_list_resource_slices_is_told_the_rule(client: Client, fleet
     assert 'apiGroups: ["resource.k8s.io"], resources: [resourceslices], verbs: [list]' in warning
 
 
-def test_devices_that_are_not_published_are_told() -> None:
+def test_unpublished_pci_devices_are_a_warning() -> None:
     labelled = node({**GFD, "feature.node.kubernetes.io/pci-0302_10de.present": "true"}, **GPU)
     hidden = {"metadata": {}, "spec": {"features": {"flags": {"cpu.cpuid": {"elements": {}}}}}}
     assert NOT_PUBLISHED in facts(labelled, hidden).warnings
@@ -390,7 +398,7 @@ def test_the_instance_type_is_read() -> None:
     assert facts(node()).instance_type is None
 
 
-def test_a_cluster_without_nodes(client: Client, api: FakeApi) -> None:
+def test_a_cluster_without_nodes_is_an_error(client: Client, api: FakeApi) -> None:
     assert not api.nodes
     with pytest.raises(InventoryError, match="has no Nodes"):
         read_fleet(client, IMAGE)
@@ -413,7 +421,7 @@ def run(fleet: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     return call
 
 
-def test_plans_for_a_cluster(run: Callable[..., Ran]) -> None:
+def test_a_cluster_is_planned_for(run: Callable[..., Ran]) -> None:
     ran = run("--json")
     assert ran.exit_code == 0, ran.output
     plan = json.loads(ran.stdout)
@@ -451,7 +459,7 @@ def test_builds_go_where_pods_may_run(run: Callable[..., Ran], fleet: FakeApi) -
 
 
 @pytest.mark.parametrize("args", [("i.yml",), ("--limit", "a"), ("--facts", "d"), ("--forks", "3")])
-def test_what_makes_no_sense_with_a_cluster_is_refused(
+def test_options_about_ssh_are_refused_with_a_cluster(
     run: Callable[..., Ran], args: tuple[str, ...]
 ) -> None:
     ran = run(*args)
@@ -469,7 +477,7 @@ def test_builders_by_pattern_are_refused(run: Callable[..., Ran], tmp_path: Path
 
 
 @pytest.mark.parametrize("args", [(), ("i.yml", "--context", "x")])
-def test_without_a_cluster_an_inventory_is_needed(args: tuple[str, ...]) -> None:
+def test_plan_needs_an_inventory_or_a_cluster(args: tuple[str, ...]) -> None:
     ran = CliRunner().invoke(app, ["plan", *args])
     assert ran.exit_code == 2
     assert "--from-cluster" in ran.output

@@ -44,7 +44,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_the_usual_place(tmp_path: Path) -> None:
+def test_the_kubeconfig_is_found_in_the_usual_place(tmp_path: Path) -> None:
     write(tmp_path / ".kube" / "config", config())
     access = find_access()
     assert (access.server, access.context, access.user.name) == ("https://one:6443", "one", "one")
@@ -53,7 +53,7 @@ def test_the_usual_place(tmp_path: Path) -> None:
     assert "secret" not in repr(log_in(access))
 
 
-def test_several_files_are_one_and_the_first_word_counts(
+def test_several_kubeconfigs_are_merged_and_the_first_value_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = write(tmp_path / "first", {**config("one"), "current-context": ""})
@@ -66,7 +66,7 @@ def test_several_files_are_one_and_the_first_word_counts(
     assert find_access(third).server == "https://other"
 
 
-def test_files_lie_beside_the_kubeconfig_that_names_them(tmp_path: Path) -> None:
+def test_relative_paths_start_at_their_kubeconfig(tmp_path: Path) -> None:
     for name in ("ca", "cert", "key"):
         (tmp_path / name).write_text(name)
     user = {"client-certificate": "cert", "client-key": str(tmp_path / "key")}
@@ -76,7 +76,7 @@ def test_files_lie_beside_the_kubeconfig_that_names_them(tmp_path: Path) -> None
     assert (access.user.certificate, access.user.key) == (b"cert", b"key")
 
 
-def test_data_goes_before_files_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_inline_data_takes_precedence_over_files(tmp_path: Path) -> None:
     data = base64.b64encode(b"authority").decode()
     cluster = {
         "certificate-authority-data": data,
@@ -94,7 +94,9 @@ def test_data_goes_before_files_and_the_rest_is_read(tmp_path: Path) -> None:
     assert log_in(access).authorization == "Basic " + base64.b64encode(b"me:pw").decode()
 
 
-def test_from_within_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_pod_the_service_account_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     with pytest.raises(KubeconfigError, match="service account"):
@@ -153,7 +155,7 @@ def test_from_within_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (config(user={"as-groups": ["a"]}), None, "without `as`"),
     ],
 )
-def test_errors_say_what_is_wrong_and_how_to_fix_it(
+def test_every_error_has_a_reason_and_a_fix(
     tmp_path: Path, document: Any, context: str | None, said: str
 ) -> None:
     path = tmp_path / "config"
@@ -165,7 +167,7 @@ def test_errors_say_what_is_wrong_and_how_to_fix_it(
 
 
 @pytest.mark.parametrize("token", ["a\nb", "a\x7f", "тайна"])
-def test_a_token_that_no_header_can_hold(tmp_path: Path, token: str) -> None:
+def test_a_token_with_a_newline_is_refused(tmp_path: Path, token: str) -> None:
     (tmp_path / "token").write_text(token)
     script = credential(token=token).replace("\\", "\\\\")
     for user in ({"token": token}, {"tokenFile": "token"}, {"exec": command(tmp_path, script)}):
@@ -181,7 +183,7 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
     assert "12345" not in problem.value.message
 
 
-def test_null_means_unset(tmp_path: Path) -> None:
+def test_null_values_count_as_unset(tmp_path: Path) -> None:
     user = {"token": "t", "tokenFile": None, "as-groups": None}
     document = config(user=user, **{"proxy-url": None, "insecure-skip-tls-verify": None})
     access = find_access(write(tmp_path / "config", {**document, "preferences": None}))
@@ -195,7 +197,7 @@ def test_a_variable_without_a_value_is_empty(tmp_path: Path) -> None:
     assert log_in(access).authorization == "Bearer ."
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="No kubeconfig found"):
         find_access()
     with pytest.raises(KubeconfigError, match="The kubeconfig /"):
@@ -206,7 +208,7 @@ def test_nothing_there(tmp_path: Path) -> None:
         find_access(unreadable)
 
 
-def test_no_user_is_nobody(tmp_path: Path) -> None:
+def test_a_context_without_a_user_sends_no_credentials(tmp_path: Path) -> None:
     document = {**config(), "contexts": [{"name": "one", "context": {"cluster": "one"}}]}
     access = find_access(write(tmp_path / "config", document))
     assert log_in(access).authorization is None
@@ -232,19 +234,19 @@ def credential(**status: str) -> str:
     return f"echo '{json.dumps(said)}'"
 
 
-def test_a_command_gives_a_token(tmp_path: Path) -> None:
+def test_an_exec_command_gives_a_token(tmp_path: Path) -> None:
     access = exec_access(tmp_path, credential(token="t"))
     assert log_in(access).authorization == "Bearer t"
     assert renewable(access.user)
 
 
-def test_a_command_gives_a_certificate(tmp_path: Path) -> None:
+def test_an_exec_command_gives_a_certificate(tmp_path: Path) -> None:
     script = credential(clientCertificateData="cert", clientKeyData="key")
     made = log_in(exec_access(tmp_path, script))
     assert (made.authorization, made.certificate, made.key) == (None, b"cert", b"key")
 
 
-def test_a_command_is_told_what_it_needs(tmp_path: Path) -> None:
+def test_an_exec_command_gets_its_environment(tmp_path: Path) -> None:
     script = (
         f'echo "$1 $REGION" > args; echo "$KUBERNETES_EXEC_INFO" > info; {credential(token="t")}'
     )
@@ -285,7 +287,7 @@ def test_a_command_is_told_what_it_needs(tmp_path: Path) -> None:
         ("sleep 5", "did not end within"),
     ],
 )
-def test_a_command_that_fails(
+def test_a_failing_exec_command_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
     monkeypatch.setattr("fleetbuild.cluster.credentials.COMMAND_TIMEOUT", 0.5)
@@ -294,7 +296,7 @@ def test_a_command_that_fails(
     assert problem.value.exit_code == 3
 
 
-def test_a_command_that_cannot_be_run(tmp_path: Path) -> None:
+def test_an_exec_command_that_cannot_run_is_an_error(tmp_path: Path) -> None:
     access = exec_access(tmp_path, "", command="no-such-tool", installHint="Get it there.")
     with pytest.raises(KubeconfigError, match="not installed") as problem:
         log_in(access)
@@ -305,7 +307,7 @@ def test_a_command_that_cannot_be_run(tmp_path: Path) -> None:
         log_in(exec_access(tmp_path, "", apiVersion="client.authentication.k8s.io/v1alpha1"))
 
 
-def test_a_lost_token_file(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_an_error(tmp_path: Path) -> None:
     user = {"tokenFile": "token"}
     access = find_access(write(tmp_path / "config", config(user=user)))
     with pytest.raises(KubeconfigError, match="cannot be read from"):
@@ -326,7 +328,7 @@ def test_credentials_are_renewed_once_when_they_expire(tmp_path: Path, api: Fake
     assert count.read_text() == "x\nx\n"
 
 
-def test_impersonation_goes_along(tmp_path: Path, api: FakeApi) -> None:
+def test_impersonation_headers_are_sent(tmp_path: Path, api: FakeApi) -> None:
     user = {
         "token": TOKEN,
         "as": "Jürgen",

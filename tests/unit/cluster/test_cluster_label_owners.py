@@ -92,7 +92,7 @@ def labeller(client: Client, state: StateDir, nfd: NfdLabeller) -> ApiLabeller:
     return ApiLabeller(targets_of_plan(PLAN), client, state=state, former=nfd)
 
 
-def test_feature_files_go_when_the_api_labels(
+def test_feature_files_are_removed_when_the_api_sets_labels(
     nfd: NfdLabeller, nfd_nodes: NfdNodes, api: FakeApi, client: Client, state: StateDir
 ) -> None:
     nfd.publish(SERVED)
@@ -113,7 +113,9 @@ def test_feature_files_go_when_the_api_labels(
     assert ours(api, "a")["release"] == RELEASE_ID
 
 
-def test_feature_files_go_when_labels_are_the_users(nfd: NfdLabeller, nfd_nodes: NfdNodes) -> None:
+def test_feature_files_are_removed_when_the_user_sets_labels(
+    nfd: NfdLabeller, nfd_nodes: NfdNodes
+) -> None:
     nfd.publish(SERVED)
     assert FILE in ManualLabels(nfd).prepare()
     assert nfd_nodes.files == {"a": {}, "b": {}}
@@ -135,7 +137,7 @@ def test_a_feature_file_that_stays_is_named_and_tried_again(
     assert ManualLabels(nfd).prepare()
 
 
-def test_nfd_waits_until_the_labels_of_the_api_are_off(
+def test_labelling_by_nfd_is_refused_while_labels_of_the_api_remain(
     nfd: NfdLabeller, api: FakeApi, client: Client, state: StateDir, emit: Callable[..., Ran]
 ) -> None:
     labeller(client, state, nfd).publish(SERVED)
@@ -149,7 +151,7 @@ def test_nfd_waits_until_the_labels_of_the_api_are_off(
     assert emit("--remove").output == "Labels removed from 0 nodes.\n"
 
 
-def test_the_first_time_nfd_tells_of_labels_that_files_may_have_set(
+def test_the_first_labelling_by_nfd_warns_about_earlier_labels(
     nfd: NfdLabeller, api: FakeApi, state: StateDir, emit: Callable[..., Ran]
 ) -> None:
     assert not nfd.prepare()
@@ -166,7 +168,7 @@ def test_the_first_time_nfd_tells_of_labels_that_files_may_have_set(
     assert not nfd.prepare()
 
 
-def test_what_labels_sh_set_is_taken_over_for_good(
+def test_labels_of_labels_sh_are_taken_over(
     nfd: NfdLabeller, api: FakeApi, client: Client, state: StateDir, emit: Callable[..., Ran]
 ) -> None:
     labels = {"fleetbuild.dev/release": RELEASE_ID, "fleetbuild.dev/class": "cpu-avx2"}
@@ -196,13 +198,15 @@ def note(state: StateDir, name: str, made: Manifest) -> None:
 
 
 @pytest.mark.parametrize("args", [("--apply",), ("--out", "x")])
-def test_to_remove_goes_with_nothing_else(emit: Callable[..., Ran], args: tuple[str, ...]) -> None:
+def test_remove_is_refused_with_other_options(
+    emit: Callable[..., Ran], args: tuple[str, ...]
+) -> None:
     ran = emit("--remove", *args)
     assert ran.exit_code == 2
     assert "does not go with --remove" in ran.output
 
 
-def test_another_cluster_is_known_by_its_context(
+def test_labels_are_recorded_for_each_context(
     api: FakeApi, tmp_path: Path, state: StateDir
 ) -> None:
     api.add("a", "b")

@@ -30,7 +30,9 @@ def ours(api: FakeApi, name: str) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key.startswith("x.dev/")}
 
 
-def test_release_labels_come_and_go_and_hardware_stays(labels: ApiLabeller, api: FakeApi) -> None:
+def test_release_labels_are_set_and_removed_while_hardware_labels_stay(
+    labels: ApiLabeller, api: FakeApi
+) -> None:
     labels.prepare()
     assert not ours(api, "kube-a")
     done = labels.publish({"a": SERVED, "b": SERVED, "c": SERVED})
@@ -50,9 +52,7 @@ def test_release_labels_come_and_go_and_hardware_stays(labels: ApiLabeller, api:
     assert ours(api, "b") == HARDWARE
 
 
-def test_what_this_controller_does_not_know_of_the_hardware_stays(
-    labels: ApiLabeller, api: FakeApi, client: Client
-) -> None:
+def test_unknown_hardware_labels_stay(labels: ApiLabeller, api: FakeApi, client: Client) -> None:
     labels.publish({"a": SERVED})
     stranger = ApiLabeller(LabelTargets("x.dev", nodes=NAMES.nodes), client)
     stranger.withdraw(["a"])
@@ -91,7 +91,7 @@ def test_missing_rights_are_an_error_before_any_node_is_labelled(
         labels.prepare()
 
 
-def test_another_cluster_is_told(client: Client, api: FakeApi) -> None:
+def test_a_cluster_without_the_hosts_is_an_error(client: Client, api: FakeApi) -> None:
     api.add("x")
     with pytest.raises(BlockedError, match="None of the 3 hosts"):
         ApiLabeller(NAMES, client).prepare()
@@ -110,13 +110,13 @@ def test_another_cluster_is_told(client: Client, api: FakeApi) -> None:
         (["a"], ["a", "a.example.com"], {}),
     ],
 )
-def test_a_short_name_is_the_first_label_of_a_long_one_where_no_other_could_be(
+def test_a_short_name_matches_a_long_one_if_it_is_unambiguous(
     hosts: list[str], nodes: list[str], found: dict[str, str]
 ) -> None:
     assert matched(LabelTargets("x.dev", nodes={host: host for host in hosts}), nodes) == found
 
 
-def test_which_hosts_were_matched_is_said(client: Client, api: FakeApi) -> None:
+def test_matched_host_names_are_reported(client: Client, api: FakeApi) -> None:
     api.add("b", "a.example.com", "c.one.com", "c.two.com")
     names = LabelTargets("x.dev", nodes={name: name for name in "abc"})
     labels = ApiLabeller(names, client)

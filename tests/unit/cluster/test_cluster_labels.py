@@ -55,7 +55,7 @@ def test_applies_our_labels_and_nothing_else(client: Client, api: FakeApi) -> No
     }
 
 
-def test_the_second_time_changes_nothing(client: Client, api: FakeApi) -> None:
+def test_labelling_again_changes_nothing(client: Client, api: FakeApi) -> None:
     api.add("a")
     label(client, a=ALL)
     version = api.nodes["a"].version
@@ -63,14 +63,14 @@ def test_the_second_time_changes_nothing(client: Client, api: FakeApi) -> None:
     assert api.nodes["a"].version == version
 
 
-def test_what_is_no_longer_wanted_goes_and_hardware_stays(client: Client, api: FakeApi) -> None:
+def test_stale_labels_are_removed_and_hardware_labels_stay(client: Client, api: FakeApi) -> None:
     api.add("a", labels={"team": "vision"})
     label(client, a=ALL)
     assert states(label(client, a=WantedLabels(hardware=HARDWARE))) == {"a": "labelled"}
     assert api.nodes["a"].labels == {"kubernetes.io/hostname": "a", "team": "vision", **HARDWARE}
 
 
-def test_hardware_labels_that_nobody_here_knows_stay(client: Client, api: FakeApi) -> None:
+def test_unknown_hardware_labels_are_kept(client: Client, api: FakeApi) -> None:
     api.add("a")
     label(client, a=ALL)
     label(client, a=WantedLabels())
@@ -100,7 +100,7 @@ def test_a_conflict_names_the_other_owner_and_the_label(client: Client, api: Fak
     assert f"{DOMAIN}/isa" not in api.nodes["a"].labels
 
 
-def test_a_conflict_is_taken_over_when_asked_to(client: Client, api: FakeApi) -> None:
+def test_a_conflict_is_taken_over_on_request(client: Client, api: FakeApi) -> None:
     api.add("a")
     api.set("a", {f"{DOMAIN}/release": "mine"}, by="kubectl-label")
     assert states(label(client, Labelling(DOMAIN, force=True), a=ALL)) == {"a": "labelled"}
@@ -135,7 +135,7 @@ def test_forbidden_names_the_rule_to_add(client: Client, api: FakeApi) -> None:
     assert '{apiGroups: [""], resources: [nodes], verbs: [patch]}' in str(outcomes["a"].fix)
 
 
-def test_credentials_that_expire_half_way(client: Client, api: FakeApi) -> None:
+def test_credentials_that_expire_meanwhile_are_an_error(client: Client, api: FakeApi) -> None:
     api.add("a", "b", "c")
 
     def expire(name: str) -> None:
@@ -148,7 +148,7 @@ def test_credentials_that_expire_half_way(client: Client, api: FakeApi) -> None:
     assert "Log in again" in str(outcomes["b"].fix)
 
 
-def test_a_node_that_is_deleted_half_way_is_not_made_again(client: Client, api: FakeApi) -> None:
+def test_a_node_deleted_meanwhile_is_not_created_again(client: Client, api: FakeApi) -> None:
     api.add("a", "b")
     api.before = on_patch(lambda _: api.nodes.pop("a", None) and None)
     outcomes = label(client, a=ALL, b=ALL)
@@ -156,14 +156,14 @@ def test_a_node_that_is_deleted_half_way_is_not_made_again(client: Client, api: 
     assert "a" not in api.nodes
 
 
-def test_a_node_that_another_took_the_name_of_is_left_alone(client: Client, api: FakeApi) -> None:
+def test_a_new_node_of_the_same_name_is_not_labelled(client: Client, api: FakeApi) -> None:
     api.add("a")
     api.before = on_patch(lambda _: api.add("a"))
     assert states(label(client, a=ALL)) == {"a": "gone"}
     assert api.nodes["a"].labels == {"kubernetes.io/hostname": "a"}
 
 
-def test_not_found_is_gone(client: Client, api: FakeApi) -> None:
+def test_a_node_that_is_not_found_counts_as_gone(client: Client, api: FakeApi) -> None:
     api.add("a")
 
     def lost(_: str) -> None:
@@ -173,7 +173,7 @@ def test_not_found_is_gone(client: Client, api: FakeApi) -> None:
     assert states(label(client, a=ALL)) == {"a": "gone"}
 
 
-def test_what_the_server_finds_wrong_is_told(client: Client, api: FakeApi) -> None:
+def test_a_refusal_by_the_server_is_reported(client: Client, api: FakeApi) -> None:
     api.add("a")
 
     def wrong(_: str) -> None:
@@ -185,7 +185,7 @@ def test_what_the_server_finds_wrong_is_told(client: Client, api: FakeApi) -> No
     assert "Invalid value" in str(outcome.reason)
 
 
-def test_a_server_that_does_not_answer_is_asked_a_few_times(
+def test_a_server_that_does_not_answer_is_retried(
     client: Client, api: FakeApi, waits: list[float]
 ) -> None:
     api.add("a", "b")
@@ -198,7 +198,7 @@ def test_a_server_that_does_not_answer_is_asked_a_few_times(
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_a_busy_server_is_waited_for(
+def test_a_busy_server_is_retried(
     client: Client, api: FakeApi, waits: list[float], code: int
 ) -> None:
     api.add("a")
@@ -214,7 +214,9 @@ def test_a_busy_server_is_waited_for(
     assert waits == [3.0, 3.0]
 
 
-def test_an_absent_server_is_not_waited_for_once_per_node(client: Client, api: FakeApi) -> None:
+def test_an_absent_server_is_retried_once_and_not_for_each_node(
+    client: Client, api: FakeApi
+) -> None:
     names = [f"n{number}" for number in range(4 * AT_ONCE)]
     api.add(*names)
     nodes = list_nodes(client)

@@ -51,7 +51,9 @@ def test_a_release_in_a_volume_of_all_releases_is_found_by_the_mount(
     assert labels.mounted_releases(["b"], ROOT) == {"b": {"r7": "The pod web/p mounts it."}}
 
 
-def test_names_of_pods_and_paths_become_no_template(labels: ApiLabeller, api: FakeApi) -> None:
+def test_names_of_pods_and_paths_are_never_evaluated_as_templates(
+    labels: ApiLabeller, api: FakeApi
+) -> None:
     evil = "{{ lookup('pipe', 'id') }}"
     api.pods = [pod("p", "kube-a", f"{ROOT}/releases/{evil}"), pod(evil, "b", f"{ROOT}/releases/r")]
     assert labels.mounted_releases(["a", "b"], ROOT) == {"b": {"r": "The pod web/? mounts it."}}
@@ -64,7 +66,7 @@ def test_many_pods_are_read_in_pages(labels: ApiLabeller, api: FakeApi) -> None:
     }
 
 
-def test_who_may_not_list_pods_is_told_what_that_means(labels: ApiLabeller, api: FakeApi) -> None:
+def test_missing_rights_to_list_pods_are_explained(labels: ApiLabeller, api: FakeApi) -> None:
     def refuse(asked: Any) -> None:
         if asked.path.endswith("/pods"):
             raise Say(403, "pods is forbidden", "Forbidden")

@@ -144,7 +144,7 @@ def rendered(nodes: Nodes, kind: Any = "labels") -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", ["labels", "k8s"])
 @pytest.mark.parametrize("put", [labels_sh, nodes_yaml])
-def test_the_files_say_what_was_rolled_back_to(
+def test_after_a_rollback_emitted_files_name_the_previous_release(
     nodes: Nodes, api: FakeApi, tmp_path: Path, put: Callable[..., None], kind: str
 ) -> None:
     api.add("a", "b")
@@ -156,14 +156,14 @@ def test_the_files_say_what_was_rolled_back_to(
     assert ours(api, "a") == ours(api, "b") == BACK
 
 
-def test_feature_files_say_what_was_rolled_back_to(nodes: Nodes) -> None:
+def test_after_a_rollback_feature_files_name_the_previous_release(nodes: Nodes) -> None:
     nodes.roll_back()
     files = rendered(nodes, "nfd")
     lines = [line for line in files["a"].splitlines() if not line.startswith("#")]
     assert dict(line.removeprefix("fleetbuild.dev/").split("=") for line in lines) == BACK
 
 
-def test_the_api_is_told_what_was_rolled_back_to_and_status_agrees(
+def test_after_a_rollback_api_labels_name_the_previous_release_and_status_agrees(
     nodes: Nodes, api: FakeApi, tmp_path: Path
 ) -> None:
     api.add("a", "b")

@@ -32,7 +32,7 @@ def state(tmp_path: Path) -> StateDir:
     return made
 
 
-def test_to_label_again_reads_once_and_patches_nothing(
+def test_labelling_again_reads_once_and_patches_nothing(
     api: FakeApi, tmp_path: Path, state: StateDir
 ) -> None:
     api.add(*NAMES)
@@ -50,7 +50,7 @@ def test_to_label_again_reads_once_and_patches_nothing(
     assert label() == ([f"{MANY} nodes: 1 labelled, {MANY - 1} labelled before."], 1, 2)
 
 
-def test_what_is_wrong_with_many_is_said_once(
+def test_a_problem_of_many_nodes_is_reported_once(
     api: FakeApi, tmp_path: Path, state: StateDir
 ) -> None:
     api.add(*NAMES[:-20], labels={"fleetbuild.dev/release": "r0"}, by="kubectl-label")

@@ -104,7 +104,7 @@ BUILDERS = {  # allocatable, and taints: no Node has all of its 16 cores to give
 
 
 @pytest.mark.usefixtures("scheduler")
-def test_jobs_that_build_find_a_place_among_others(api: RealApi, tmp_path: Path) -> None:
+def test_build_jobs_are_scheduled_beside_other_pods(api: RealApi, tmp_path: Path) -> None:
     """Planned from what the server says of its Nodes: none lands where a taint keeps it away, the
     strongest builds, and the smaller one does once that is gone."""
     for name, (cpu, memory, taints) in BUILDERS.items():
@@ -218,13 +218,13 @@ def nfd_master(api: RealApi, tmp_path: Path) -> Iterator[None]:
     program.wait()
 
 
-def test_the_server_takes_rules_whole(api: RealApi, rule: dict[str, Any]) -> None:
+def test_the_server_keeps_every_field_of_the_rules(api: RealApi, rule: dict[str, Any]) -> None:
     kept = api.ask("GET", f"{RULES}/{rule['metadata']['name']}")
     assert kept["spec"] == rule["spec"]
 
 
 @pytest.mark.usefixtures("nfd_master")
-def test_nfd_gives_every_node_that_joins_its_class(api: RealApi, rule: dict[str, Any]) -> None:
+def test_nfd_labels_every_joining_node_with_its_class(api: RealApi, rule: dict[str, Any]) -> None:
     wanted = {}
     for name, (rung, *sms) in NODES.items():
         features = features_of(rung, sms)

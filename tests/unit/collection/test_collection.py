@@ -93,7 +93,7 @@ def test_the_archive_holds_the_collection_and_nothing_else(archive: Path) -> Non
     assert {name.split("/")[1] for name in files if name.startswith("tests/")} == {"sanity"}
 
 
-def test_the_collection_has_the_version_of_the_package() -> None:
+def test_collection_and_package_have_the_same_version() -> None:
     """Of the same release; between two, the package's version is that of a development version."""
     collection = Version(yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())["version"])
     package = Version(version("fleetbuild"))
@@ -108,7 +108,7 @@ def documents(ansible: Run, installed: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_is_documented(documents: dict[str, Any], module: str) -> None:
+def test_every_module_has_documentation(documents: dict[str, Any], module: str) -> None:
     about = documents[module]
     assert about["doc"]["short_description"]
     assert f"{module}:" in about["examples"]
@@ -120,7 +120,7 @@ def test_a_module_is_documented(documents: dict[str, Any], module: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_roles_are_documented(ansible: Run) -> None:
+def test_every_role_has_documentation(ansible: Run) -> None:
     roles = [f"fleetbuild.core.{path.parent.name}" for path in ROLES.glob("*/meta")]
     found = json.loads(ansible("ansible-doc", "-t", "role", "-j", *roles))
     assert set(found) == set(roles)

@@ -51,13 +51,13 @@ def sanity(place: Path, home: Path, *tests: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_sanity_without_network(place: Path, home: Path) -> None:
+def test_sanity_tests_without_network_pass(place: Path, home: Path) -> None:
     done = sanity(place, home, *OFFLINE)
     assert done.returncode == 0, done.stdout[-6000:]
     assert re.findall(r'Running sanity test "(.*)"', done.stdout) == OFFLINE
 
 
-def test_what_sanity_does_not_accept_fails(place: Path, home: Path) -> None:
+def test_a_module_that_sanity_rejects_fails(place: Path, home: Path) -> None:
     with (place / "plugins/modules/build.py").open("a") as module:
         module.write("x = 'a\u2019b'\n")
     done = sanity(place, home, "no-smart-quotes")
@@ -65,7 +65,7 @@ def test_what_sanity_does_not_accept_fails(place: Path, home: Path) -> None:
 
 
 @pytest.mark.network
-def test_sanity_with_packages(place: Path) -> None:
+def test_sanity_tests_that_need_packages_pass(place: Path) -> None:
     """Its environments stay in .cache, so that only the first run asks a package index."""
     home = CHECKOUT / ".cache" / "ansible-test"
     (home / ".config" / "pip").mkdir(parents=True, exist_ok=True)

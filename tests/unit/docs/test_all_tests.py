@@ -27,7 +27,7 @@ def test_the_counts_of_both_parts_are_added_up(logs: list[str], line: str) -> No
     assert closing_line(logs) == line
 
 
-def test_the_folders_of_the_unit_tests_are_those_of_the_package() -> None:
+def test_the_unit_tests_have_the_folders_of_the_package() -> None:
     folders = {path.name for path in (ROOT / "tests/unit").iterdir() if path.is_dir()}
     packages = {path.parent.name for path in (ROOT / "fleetbuild").glob("*/__init__.py")}
     assert folders - BESIDE - {"__pycache__"} <= packages

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[3] / "inventory"
         ("windows.yml", 1, "desk-01"),
     ],
 )
-def test_examples_are_read(name: str, nodes: int, first: str) -> None:
+def test_the_example_inventories_are_read(name: str, nodes: int, first: str) -> None:
     inventory = read_inventory(EXAMPLES / name)
     assert len(inventory.nodes) == nodes
     assert inventory.nodes[0].name == first

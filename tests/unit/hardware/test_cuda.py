@@ -37,11 +37,11 @@ def test_every_range_is_ordered(toolkit) -> None:
         assert version_key(toolkit.driver) <= version_key(toolkit.own_driver)
 
 
-def test_no_source_is_idle() -> None:
+def test_every_listed_source_is_used() -> None:
     assert set(_DATA["sources"]) == {name for each in TOOLKITS.values() for name in each.source}
 
 
-def test_newer_toolkits_never_ask_for_less() -> None:
+def test_requirements_never_fall_with_newer_toolkits() -> None:
     rows = list(TOOLKITS.values())
     for key in (
         lambda row: version_key(row.version),
@@ -75,7 +75,7 @@ _PTXAS = {
 
 
 @pytest.mark.parametrize("toolkit", _PTXAS)
-def test_sms_are_those_of_ptxas(toolkit: str) -> None:
+def test_the_sms_agree_with_ptxas(toolkit: str) -> None:
     expected = {f"{name[:-1]}.{name[-1]}" for name in _PTXAS[toolkit].split()}
     assert {sm for sm in SMS if compiles_for(toolkit, sm)} == expected
 
@@ -88,7 +88,7 @@ def test_sms_are_those_of_ptxas(toolkit: str) -> None:
         ("12.8", 14), ("12.9", 14), ("13.0", 15), ("13.3", 15), ("13.4", 16), ("13.5", 16),
     ],
 )  # fmt: skip
-def test_newest_gcc_is_that_of_nvcc(toolkit: str, newest: int) -> None:
+def test_the_newest_gcc_agrees_with_nvcc(toolkit: str, newest: int) -> None:
     gcc = TOOLKITS[toolkit].gcc
     assert gcc.fits(f"{newest}.9.0")
     assert not gcc.fits(f"{newest + 1}.1.0")
@@ -108,7 +108,7 @@ def test_newest_gcc_is_that_of_nvcc(toolkit: str, newest: int) -> None:
         ("615.1", "13.5"),
     ],
 )
-def test_newest_toolkit_for_a_driver(driver: str, newest: str | None) -> None:
+def test_the_newest_toolkit_for_a_driver_is_found(driver: str, newest: str | None) -> None:
     assert newest_for_driver(driver) == newest
 
 
@@ -147,17 +147,17 @@ def test_ptx_needs_the_toolkits_own_driver() -> None:
         ("8.0+PTX", ["8.0", "8.7", "9.0", "12.1", "13.0"], ["7.5", "7.0"]),
     ],
 )
-def test_what_code_runs_on(code: str, runs: list[str], fails: list[str]) -> None:
+def test_code_runs_on_the_listed_sms(code: str, runs: list[str], fails: list[str]) -> None:
     assert [sm for sm in runs + fails if runs_on(code, sm)] == runs
 
 
 @pytest.mark.parametrize("code", ["sm_86", "86", "9.0b", "", "8.6+ptx", "8.6 ", "native"])
-def test_what_is_no_sm_is_refused(code: str) -> None:
+def test_an_invalid_sm_is_refused(code: str) -> None:
     with pytest.raises(ValueError, match="is not an SM"):
         runs_on(code, "8.6")
 
 
-def test_bounds_of_gcc_meet() -> None:
+def test_two_gcc_ranges_intersect() -> None:
     both = Gcc("11.3") & Gcc("6", "16")
     assert str(both) == "gcc 11.3 to below 16"
     assert str(Gcc("9.4") & Gcc("7.5")) == "gcc 9.4 or newer"

@@ -27,7 +27,7 @@ from fleetbuild.hardware.rungs import RUNGS, flags
         ),
     ],
 )
-def test_what_a_flag_turns_on(text: str, flag: str, features: frozenset[str]) -> None:
+def test_a_flag_enables_the_listed_features(text: str, flag: str, features: frozenset[str]) -> None:
     assert features_of_flags(text)[flag] == features
 
 
@@ -43,7 +43,7 @@ def test_what_a_flag_turns_on(text: str, flag: str, features: frozenset[str]) ->
         "",
     ],
 )
-def test_what_is_no_flag_of_the_cpus_turns_on_nothing(text: str) -> None:
+def test_other_flags_enable_nothing(text: str) -> None:
     assert features_of_flags(text) == {}
 
 
@@ -62,7 +62,7 @@ def test_a_core_of_arm_is_known_by_its_name() -> None:
 @pytest.mark.parametrize("rung", RUNGS.values(), ids=str)
 @pytest.mark.parametrize("version", ["8", "9.3", "12", "15", None])
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_flags_of_a_rung_turn_on_nothing_beyond_it(
+def test_flags_of_a_rung_enable_nothing_beyond_it(
     rung: object, compiler: str, version: str | None
 ) -> None:
     known = RUNGS[str(rung)]
@@ -78,13 +78,13 @@ def test_flags_of_a_rung_turn_on_nothing_beyond_it(
         ("armv8.2", "+neon,+dotprod,+fp16,+lse"),
     ],
 )
-def test_rustc_is_told_exactly_the_features_of_a_rung(rung: str, flags: str) -> None:
+def test_rustc_flags_enable_exactly_the_features_of_a_rung(rung: str, flags: str) -> None:
     expected = f"-C target-feature={flags}" if flags else ""
     assert rust_flags(RUNGS[rung].features) == expected
 
 
 @pytest.mark.parametrize("rung", [name for name, rung in RUNGS.items() if rung.arch == "x86_64"])
-def test_rustc_knows_every_feature_that_it_is_told(rung: str) -> None:
+def test_rustc_knows_every_feature_in_its_flags(rung: str) -> None:
     if shutil.which("rustc") is None:
         pytest.skip("no rustc here")
     listed = ["rustc", "--target", "x86_64-unknown-linux-gnu", "--print", "target-features"]

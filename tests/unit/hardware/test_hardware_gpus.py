@@ -44,7 +44,7 @@ from fleetbuild.hardware.gpus import SMS, sm_of_device, sm_of_soc, sm_order
         ("", None),
     ],
 )
-def test_sm_of_device(device: str, sm: str | None) -> None:
+def test_the_sm_of_a_device_is_found(device: str, sm: str | None) -> None:
     assert sm_of_device(device) == sm
 
 
@@ -98,7 +98,7 @@ def intel(model: int, stepping: int | None = 1, name: str = "Xeon") -> dict[str,
         ({}, None),
     ],
 )
-def test_expected_rung(processor: dict[str, str], rung: str | None) -> None:
+def test_the_rung_of_a_cpu_model_is_found(processor: dict[str, str], rung: str | None) -> None:
     found = expected_rung(processor)
     assert (found.name if found else None) == rung
 

@@ -36,15 +36,15 @@ rungs = st.sampled_from(list(RUNGS.values()))
 feature_sets = st.frozensets(st.sampled_from(sorted(set().union(*(r[2] for r in TABLE)))))
 
 
-def test_the_rungs_are_those_of_the_specification() -> None:
+def test_the_rungs_agree_with_the_specification() -> None:
     assert [(r.name, r.arch, set(r.features), r.label) for r in RUNGS.values()] == TABLE
 
 
-def test_a_rung_shows_its_name() -> None:
+def test_a_rung_is_shown_by_its_name() -> None:
     assert str(RUNGS["avx2"]) == "avx2"
 
 
-def test_the_order_is_what_runs_on_what() -> None:
+def test_the_order_of_rungs_says_which_code_runs_where() -> None:
     assert RUNGS["avx"] < RUNGS["avx2"] <= RUNGS["avx512"] < RUNGS["amx"]
     assert RUNGS["armv9"] > RUNGS["armv8.2"] >= RUNGS["armv8"]
     assert not RUNGS["avx"] < RUNGS["avx"]
@@ -143,14 +143,14 @@ SPELLED_V2 = "-march=x86-64 -mcx16 -msahf -mpopcnt -msse3 -mssse3 -msse4.1 -msse
         ("armv9", "gcc", "6.3.0", "-march=armv8-a+lse"),
     ],
 )
-def test_flags(rung: str, compiler: str, version: str | None, expected: str) -> None:
+def test_a_rung_gives_the_flags_of_each_compiler(
+    rung: str, compiler: str, version: str | None, expected: str
+) -> None:
     assert flags(RUNGS[rung], compiler, version) == expected
 
 
 @given(rungs, st.sampled_from(["gcc", "clang"]), st.none() | st.from_regex(r"\d{1,2}\.\d"))
-def test_no_flag_ever_reads_the_machine_that_builds(
-    rung: Rung, compiler: str, version: str | None
-) -> None:
+def test_no_flag_names_the_native_cpu(rung: Rung, compiler: str, version: str | None) -> None:
     assert "native" not in flags(rung, compiler, version)
 
 
@@ -165,7 +165,7 @@ def test_no_flag_ever_reads_the_machine_that_builds(
         ("avx2", "gcc", "who knows", set()),
     ],
 )
-def test_what_a_compiler_is_too_old_to_know(
+def test_features_unknown_to_an_old_compiler_are_listed(
     rung: str, compiler: str, version: str | None, expected: set[str]
 ) -> None:
     assert unknown_features(RUNGS[rung], compiler, version) == expected

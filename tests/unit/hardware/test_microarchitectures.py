@@ -20,7 +20,7 @@ def test_an_x86_is_known_by_its_flags(name: str) -> None:
     assert microarchitecture("x86_64", flags(name), TARGETS[name].vendor) == name
 
 
-def test_what_a_hypervisor_hides_makes_it_an_older_one() -> None:
+def test_features_hidden_by_a_hypervisor_give_an_older_name() -> None:
     hidden = flags("haswell") - {"avx2", "fma", "bmi1", "bmi2", "movbe", "abm"}
     assert microarchitecture("x86_64", hidden, "GenuineIntel") == "ivybridge"
 

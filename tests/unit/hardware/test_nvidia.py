@@ -9,7 +9,7 @@ from fleetbuild.hardware.pytorch import TORCHES, Torch, find_torch
 
 
 @pytest.mark.parametrize("torch", TORCHES.values(), ids=TORCHES)
-def test_the_cudnn_that_a_torch_was_released_with_is_one_that_it_gets(torch: Torch) -> None:
+def test_torch_gets_the_cudnn_that_it_was_released_with(torch: Torch) -> None:
     majors = {each.cudnn.split(".")[0] for each in torch.releases.values() if each.cudnn}
     assert torch.cudnn == max(majors)
     assert torch.cudnn == (
@@ -49,13 +49,13 @@ def test_cudnn_goes_with_torch_toolkit_and_gpus(
         ("12.6", "x86_64", "cuda-toolkit[cublas,cudart,cufft,cupti,curand,cusolver,cusparse,nvjit"),
     ],
 )
-def test_the_toolkits_that_have_wheels(cuda: str, arch: str, first: str | None) -> None:
+def test_only_some_toolkits_have_nvidia_wheels(cuda: str, arch: str, first: str | None) -> None:
     found = wheels_for(cuda, arch, ["8.0"], None).toolkit
     assert bool(found) is (first is not None)
     if first:
         assert found[0].startswith(first)
 
 
-def test_without_a_toolkit_and_on_a_jetson_there_are_none() -> None:
+def test_no_nvidia_wheels_without_a_toolkit_or_on_a_jetson() -> None:
     assert wheels_for(None, "x86_64", [], find_torch("2.13.0")) == NvidiaWheels()
     assert wheels_for("12.6", "aarch64", ["8.7"], find_torch("2.13.0")) == NvidiaWheels()

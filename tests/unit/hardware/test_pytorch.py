@@ -45,7 +45,7 @@ def test_companions_have_sources_and_evidence() -> None:
         assert row["evidence"] in _GRADES
 
 
-def test_no_source_is_idle() -> None:
+def test_every_listed_source_is_used() -> None:
     used = set()
     for row in _DATA["torch"].values():
         for each in (row, *row["cuda"].values(), *row["reported"]):
@@ -73,7 +73,7 @@ def test_every_range_is_ordered(name: str) -> None:
 
 
 @_EACH
-def test_what_is_released_is_buildable(name: str) -> None:
+def test_every_released_combination_is_buildable(name: str) -> None:
     torch = TORCHES[name]
     for cuda, release in torch.releases.items():
         assert cuda in TOOLKITS
@@ -97,7 +97,7 @@ def test_a_compiler_exists_for_all_toolkits_that_may_build_it(name: str) -> None
             assert version_key(both.least) < version_key(both.below)
 
 
-def test_newer_torches_never_ask_for_less() -> None:
+def test_requirements_never_fall_with_newer_torches() -> None:
     rows = list(TORCHES.values())
     for key in (
         lambda row: version_key(row.name),
@@ -119,7 +119,7 @@ def test_newer_torches_never_ask_for_less() -> None:
         ("2.12", "12.1"), ("2.13", "12.1"), ("2.14", "12.6"), ("2.15", "12.6"),
     ],
 )  # fmt: skip
-def test_oldest_cuda(name: str, cuda: str) -> None:
+def test_the_oldest_cuda_of_a_torch_is_known(name: str, cuda: str) -> None:
     assert TORCHES[name].cuda_from == cuda
 
 
@@ -137,7 +137,9 @@ def test_oldest_cuda(name: str, cuda: str) -> None:
         ("2.15", "13.0 13.2", ("3.11", "3.15"), "13.2"),
     ],
 )
-def test_what_is_released(name: str, released: str, pythons: tuple[str, str], pypi: str) -> None:
+def test_the_released_cuda_versions_of_a_torch_are_known(
+    name: str, released: str, pythons: tuple[str, str], pypi: str
+) -> None:
     torch = TORCHES[name]
     assert list(torch.releases) == released.split()
     assert (torch.python.oldest, torch.python.newest) == pythons
@@ -203,7 +205,9 @@ def test_whether_a_wheel_has_code_for_an_sm(
         ("2.7", "11.8", ["3.7"], "released"),
     ],
 )
-def test_evidence(name: str, cuda: str, sms: list[str], evidence: str) -> None:
+def test_a_combination_has_the_listed_evidence(
+    name: str, cuda: str, sms: list[str], evidence: str
+) -> None:
     assert TORCHES[name].evidence(cuda, sms, ("x86_64",)) == evidence
 
 
@@ -232,7 +236,7 @@ def test_a_toolkit_that_is_reported_not_to_build_it_ends_the_range(name: str, ne
         ("2.12", "12.8", ["8.6"], ("x86_64",), "buildable"),
     ],
 )
-def test_what_others_publish_is_evidence(
+def test_builds_published_by_others_are_evidence(
     name: str, cuda: str, sms: list[str], archs: tuple[str, ...], evidence: str
 ) -> None:
     assert TORCHES[name].evidence(cuda, sms, archs) == evidence
@@ -254,11 +258,11 @@ def test_what_others_publish_is_evidence(
         ("2.13", "pp310", False),
     ],
 )
-def test_pythons(name: str, tag: str, fits: bool) -> None:
+def test_interpreters_are_read(name: str, tag: str, fits: bool) -> None:
     assert TORCHES[name].python.fits(tag) is fits
 
 
-def test_a_torch_newer_than_the_table_asks_for_no_less() -> None:
+def test_a_torch_newer_than_the_table_has_the_newest_rows_minimums() -> None:
     torch = find_torch("2.16.0")
     assert torch is not None
     assert not torch.known
@@ -286,12 +290,12 @@ def test_a_torch_newer_than_the_table_asks_for_no_less() -> None:
         ("", None),
     ],
 )
-def test_finding_a_torch(version: str, name: str | None) -> None:
+def test_a_torch_is_found_by_its_version(version: str, name: str | None) -> None:
     torch = find_torch(version)
     assert (torch.name if torch else None) == name
 
 
-def test_sms_that_a_torch_does_not_know() -> None:
+def test_unsupported_sms_of_a_torch_are_listed() -> None:
     assert TORCHES["2.6"].unsupported_sms(["8.6", "12.0"]) == ["12.0"]
     assert TORCHES["2.7"].unsupported_sms(["8.6", "12.0"]) == []
     assert all(torch.sms <= set(SMS) for torch in TORCHES.values())
@@ -319,11 +323,13 @@ def test_sms_that_a_torch_does_not_know() -> None:
         ("hnswlib", "0.8.0", "2.13.0", True),
     ],
 )
-def test_companions(companion: str, version: str, torch: str, fits: bool) -> None:
+def test_a_companion_fits_the_listed_torches(
+    companion: str, version: str, torch: str, fits: bool
+) -> None:
     assert fits_companion(companion, version, torch) is fits
 
 
-def test_the_companion_for_a_torch() -> None:
+def test_the_newest_companion_for_a_torch_is_found() -> None:
     assert companion_for("torchvision", "2.13.0") == "0.28.0"
     assert companion_for("torchvision", "2.0.1") == "0.15.2"
     assert companion_for("torchvision", "2.14.1") == "0.29.2"

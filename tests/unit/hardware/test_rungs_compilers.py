@@ -114,7 +114,7 @@ def _check_macros(compiler: Compiler, options: str, features: frozenset[str]) ->
 
 
 @pytest.mark.parametrize(("compiler", "rung"), CASES)
-def test_a_rungs_flags_turn_on_its_features_and_no_more(compiler: Compiler, rung: Rung) -> None:
+def test_flags_of_a_rung_enable_exactly_its_features(compiler: Compiler, rung: Rung) -> None:
     assert not unknown_features(rung, compiler.kind, compiler.version)
     _check_macros(compiler, flags(rung, compiler.kind, compiler.version), rung.features)
 
@@ -122,7 +122,7 @@ def test_a_rungs_flags_turn_on_its_features_and_no_more(compiler: Compiler, rung
 # What an older one would be given, spelled out, a newer one understands just so.
 @pytest.mark.parametrize("version", ["10.2.0", "8.5.0", None])
 @pytest.mark.parametrize(("compiler", "rung"), CASES)
-def test_the_spelled_out_form_turns_on_the_same(
+def test_the_spelled_out_flags_enable_the_same_features(
     compiler: Compiler, rung: Rung, version: str | None
 ) -> None:
     known = rung.features - unknown_features(rung, compiler.kind, version)
@@ -198,7 +198,7 @@ def test_code_for_a_rung_needs_no_more_than_the_rung(
     assert needs or rung.name in ("x86-64", "armv8")  # it does use what is there
 
 
-def test_there_is_a_compiler_to_ask() -> None:
+def test_a_compiler_is_installed() -> None:
     assert [compiler for compiler in COMPILERS if compiler.kind == "gcc"]
     assert {feature for rung in RUNGS.values() for feature in rung.features} == {
         feature for table in TABLE.values() for feature in table["features"]
@@ -209,7 +209,7 @@ PACKAGE = r"(gcc|clang)-([0-9]+)(-aarch64-linux-gnu)?"
 
 
 @pytest.mark.long
-def test_all_that_debian_has_are_asked() -> None:
+def test_every_compiler_of_debian_is_checked() -> None:
     here = {(each.kind, each.version.partition(".")[0], each.arch) for each in COMPILERS}
     offered = _said("apt-cache", "search", "--names-only", f"^{PACKAGE}$").splitlines()
     packages = [re.match(PACKAGE, line) for line in offered]

@@ -41,11 +41,11 @@ def test_of_two_names_ansible_takes_the_last() -> None:
     [("smart", "ssh"), ("paramiko_ssh", "ssh"), ("ansible.builtin.ssh", "ssh"),
      ("local", "local"), ("winrm", "winrm")],
 )  # fmt: skip
-def test_connections(kind: str, is_now: str) -> None:
+def test_the_connection_variables_give_a_login(kind: str, is_now: str) -> None:
     assert node_of("n", {"ansible_connection": kind}).login.connection == is_now
 
 
-def test_become() -> None:
+def test_the_become_variables_give_become_settings() -> None:
     assert node_of("n", {"ansible_become_user": "x"}).login.become is None
     become = node_of("n", {"ansible_become": "yes", "ansible_become_pass": "p"}).login.become
     assert become is not None
@@ -76,7 +76,7 @@ def test_a_wrong_type_names_host_and_variable(name: str, value: Any) -> None:
         node_of("node7", {name: value})
 
 
-def test_overrides() -> None:
+def test_fleetbuild_variables_override_facts() -> None:
     own = {"fleetbuild_sms": "8.6, 9.0", "fleetbuild_python": 3.11, "fleetbuild_builder": True,
            "fleetbuild_packages": ["a==1"], "fleetbuild_isa": "avx2"}  # fmt: skip
     node = node_of("n", own)
@@ -84,14 +84,14 @@ def test_overrides() -> None:
     assert (node.packages, node.isa, node.skip) == (("a==1",), "avx2", False)
 
 
-def test_what_needs_rendering() -> None:
+def test_templates_and_vaulted_values_need_rendering() -> None:
     assert needs_rendering("{{ x }}")
     assert needs_rendering({"__ansible_vault": "…"})
     assert needs_rendering([{"a": "{% if x %}"}])
     assert not needs_rendering(["a", 1, {"b": None}])
 
 
-def test_secrets_do_not_show() -> None:
+def test_secrets_do_not_appear_in_repr() -> None:
     node = node_of("n", {"ansible_password": "hush", "ansible_become": True})
     assert "hush" not in repr(node)
     assert "hush" not in node.model_dump_json()
@@ -112,7 +112,7 @@ def test_messages_lose_colours_labels_and_line_breaks() -> None:
     assert sentence("") == "no reason given"
 
 
-def test_events_tell_why_a_task_failed() -> None:
+def test_events_say_why_a_task_failed() -> None:
     res = {"msg": "non-zero return code", "rc": 2, "stderr": "no space left\n"}
     event = task_event("runner_on_failed", {"host": "n", "task": "build", "res": res})
     assert event.message == "non-zero return code: no space left"
@@ -128,7 +128,7 @@ Offending ED25519 key in /root/.ssh/known_hosts:3
 """
 
 
-def test_a_changed_host_key_is_told_with_its_fix() -> None:
+def test_a_changed_host_key_is_reported_with_its_fix() -> None:
     said = unreachable_reason(CHANGED)
     assert said.startswith("HOST KEY CHANGED: another machine may be answering.")
     assert said.endswith("ssh-keygen -f /root/.ssh/known_hosts -R '[10.0.0.7]:2222'")

@@ -77,7 +77,7 @@ def group_named(plan, name):
     rungs_of,
     st.lists(st.sampled_from(GPU_SMS), max_size=2, unique=True),
 )
-def test_a_pod_runs_where_the_node_is_of_its_groups_class_and_nowhere_else(built, rung, sms):
+def test_a_pod_runs_only_on_nodes_of_its_groups_class(built, rung, sms):
     plan = make_plan([make_group((f"n{n}",), each) for n, each in enumerate(built)])
     node = labelled_by_rules(plan, rung, *sms)
     for group in plan.groups:
@@ -124,7 +124,7 @@ def test_among_one_class_nothing_is_preferred():
 
 @pytest.mark.parametrize("built", [f"cpu-{rung}" for rung in RUNGS])
 @pytest.mark.parametrize("rung", RUNGS)
-def test_labels_of_others_tell_the_rungs_apart(built, rung):
+def test_labels_of_nfd_distinguish_the_rungs(built, rung):
     plan = plan_of(built)
     (group,) = plan.groups
     runs = RUNGS[group.target.isa] <= RUNGS[rung]
@@ -134,7 +134,7 @@ def test_labels_of_others_tell_the_rungs_apart(built, rung):
 
 
 @pytest.mark.parametrize("rung", [name for name in RUNGS if name != "x86-64-v2"])
-def test_older_nfd_will_do_but_for_the_rung_that_it_hides(rung):
+def test_older_nfd_suffices_except_for_the_rung_that_it_hides(rung):
     node = labelled_by_nfd(rung, levels=False)
     plan = plan_of(f"cpu-{rung}")
     assert allowed({"nodeSelector": selector(plan, plan.groups[0], "nfd")}, node)
@@ -144,7 +144,7 @@ def test_older_nfd_will_do_but_for_the_rung_that_it_hides(rung):
     assert "NFD 0.19" in told
 
 
-def test_gpus_by_what_gfd_says():
+def test_gpus_are_selected_by_labels_of_gfd():
     plan = plan_of("sm80.sm86-avx2", "sm90-avx2")
     both, hopper = plan.groups
     pod = {"affinity": affinity(plan, [both], "nfd")}
@@ -169,7 +169,7 @@ def test_better_rungs_are_preferred_by_others_labels_too():
     assert scores[0] < scores[1] < scores[2] == scores[3]
 
 
-def test_what_labels_cannot_tell_is_said():
+def test_limits_of_labels_are_stated():
     told = " ".join(label_limits(target_of("sm80.sm86-avx2")))
     assert "BMI1, BMI2, F16C, LZCNT" in told
     assert "X86_64_V3" in told
@@ -202,7 +202,7 @@ def test_gpu_limits_tolerations_and_runtime_class():
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("file", ["affinity.yaml", "affinity-nfd.yaml"])
-def test_the_snippets_are_what_the_api_takes(file, version):
+def test_the_api_accepts_the_snippets(file, version):
     plan = plan_of("sm75.sm80-avx512", "sm86-avx2", "cpu-avx2", "cpu-armv9", "cpu-x86-64-v2")
     text = snippets(plan, runtime_class="nvidia")[file]
     assert text == snippets(plan, runtime_class="nvidia")[file]
@@ -220,7 +220,7 @@ def test_the_snippets_are_what_the_api_takes(file, version):
     assert max(map(len, text.splitlines())) <= 110
 
 
-def test_a_snippet_says_the_same_as_the_call():
+def test_a_snippet_agrees_with_affinity():
     plan = plan_of("sm75.sm80-avx512", "sm86-avx2", "cpu-avx2")
     documents = [each for each in yaml.safe_load_all(snippets(plan)["affinity.yaml"]) if each]
     by_name = sorted(plan.groups, key=lambda group: group.name)

@@ -12,7 +12,7 @@ def names(*built):
     return [each.name for each in classes_of(map(target_of, built))]
 
 
-def test_the_best_stand_first():
+def test_the_best_classes_come_first():
     built = ("cpu-avx", "sm86-avx2", "cpu-avx512", "sm75.sm86-avx2", "sm86-avx", "cpu-avx")
     assert names(*built) == ["sm86-avx2", "sm75.sm86-avx2", "sm86-avx", "cpu-avx512", "cpu-avx"]
 
@@ -21,7 +21,7 @@ def test_sms_are_sorted_as_numbers():
     assert names("sm120.sm90-avx2") == ["sm90.sm120-avx2"]
 
 
-def test_pythons_and_libcs_are_no_hardware():
+def test_python_and_libc_do_not_decide_the_class():
     built = [make_target(python=python) for python in ("cp310", "cp311", "cp313t")]
     assert len(classes_of(built)) == 1
 

@@ -49,7 +49,7 @@ def image(group, suffix=""):
     return f"{PREFIX}:{group}-{RELEASE_ID}{suffix}"
 
 
-def test_each_group_has_what_its_image_is_built_from():
+def test_each_group_has_the_inputs_of_its_image():
     plan = six_nodes()
     files = containers(plan, IMAGES, wheels_of(plan))
     names = [group.name for group in plan.groups]
@@ -70,7 +70,7 @@ def test_each_group_has_what_its_image_is_built_from():
     assert containers(plan, IMAGES, wheels_of(plan)) == files
 
 
-def test_the_script_builds_and_pushes_nothing_unasked(tmp_path):
+def test_the_script_pushes_only_on_request(tmp_path):
     done, calls = built(tmp_path, make_plan())
     assert done.returncode == 0, done.stderr
     assert calls == [
@@ -109,13 +109,13 @@ def test_groups_of_two_architectures_share_an_index(tmp_path, engine):
     ]
 
 
-def test_docker_makes_no_index_of_what_was_not_pushed(tmp_path):
+def test_docker_makes_an_index_only_of_pushed_images(tmp_path):
     done, calls = built(tmp_path, six_nodes(), engines=("docker",))
     assert done.returncode == 0
     assert not any("manifest" in call for call in calls)
 
 
-def test_the_engine_is_the_one_that_is_named_or_there(tmp_path):
+def test_the_engine_is_the_named_or_the_installed_one(tmp_path):
     engines = ("podman", "docker")
     assert built(tmp_path, make_plan(), engines=engines)[1][0].startswith("podman ")
     named = built(tmp_path, make_plan(), engines=engines, ENGINE="docker")
@@ -153,7 +153,7 @@ def indexed(*targets):
     }
 
 
-def test_the_index_holds_what_runs_on_the_nodes_of_all_groups_of_an_architecture():
+def test_the_index_has_the_image_that_runs_on_all_nodes_of_an_architecture():
     def least(*targets):
         found = least_demanding([make_group(("n",), target) for target in targets])
         return found and found.name
@@ -165,7 +165,7 @@ def test_the_index_holds_what_runs_on_the_nodes_of_all_groups_of_an_architecture
     assert least(arm("armv8.4sve", ("asimd", "sve")), arm("armv9", ("asimd", "sve2"))) is None
 
 
-def test_groups_with_gpus_do_not_keep_those_without_from_an_index():
+def test_groups_with_gpus_do_not_prevent_an_index_of_the_others():
     made = indexed(
         cpu("avx2", AVX2), cpu("avx512", AVX512), cpu("avx", AVX, sms=("8.6",)), arm()
     )  # fmt: skip
@@ -191,7 +191,7 @@ def test_each_python_has_an_index_of_its_own():
     ]
 
 
-def test_an_index_that_cannot_be_made_is_said(tmp_path):
+def test_an_index_that_cannot_be_made_is_reported(tmp_path):
     sve = arm("armv8.4sve", ("asimd", "sve"))
     sve2 = arm("armv9", ("asimd", "sve2"))
     plan = make_plan([make_group((t.isa,), t) for t in (sve, sve2, cpu("avx2", AVX2))])
@@ -216,7 +216,7 @@ def test_groups_without_wheels_or_base_are_left_out():
     assert "Builds the images of no group" in script
 
 
-def test_images_want_a_name():
+def test_images_need_a_name():
     plan = make_plan((make_group(wheels=(make_wheel(),)),))
     with pytest.raises(UsageError) as refused:
         containers(plan, Delivery(), wheels_of(plan))

@@ -70,7 +70,7 @@ def test_each_pod_lands_on_the_nodes_of_its_group_and_no_others(way, kind):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_only_what_mounts_the_release_waits_for_it(way):
+def test_only_pods_that_mount_the_release_wait_for_it(way):
     plan = six_nodes()
     settings = {"delivery": WAYS[way], "wheels": wheels_of(plan)}
     # A node that joined a minute ago: its hardware is known, and nothing is installed.
@@ -100,7 +100,7 @@ def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(way, kind):
                 accept(document, version)
 
 
-def test_an_image_of_its_own_brings_all():
+def test_the_groups_own_image_contains_all_packages():
     plan = gpu_fleet()
     text = render(plan, delivery=WAYS["image"])["deployment-cpu-avx2-cp311.yaml"]
     pod = pod_of(text)
@@ -111,7 +111,7 @@ def test_an_image_of_its_own_brings_all():
     assert "initContainers" not in pod
 
 
-def test_an_image_volume_is_mounted_and_its_limits_are_told():
+def test_an_image_volume_is_mounted_and_its_limits_are_stated():
     text = render(gpu_fleet(), delivery=WAYS["volume"])["deployment-cpu-avx2-cp311.yaml"]
     pod = pod_of(text)
     reference = f"{PREFIX}:cpu-avx2-cp311-{RELEASE_ID}-volume"
@@ -183,7 +183,7 @@ def names_of_jobs(release_id=RELEASE_ID, **changes):
     return [*written, base + overlay["nameSuffix"]]
 
 
-def test_the_next_release_is_another_job_since_a_job_cannot_be_changed():
+def test_the_next_release_gives_the_job_another_name():
     first = names_of_jobs()
     assert first == names_of_jobs()
     assert not set(first) & set(names_of_jobs("fedcba9876543210"))
@@ -193,7 +193,7 @@ def test_the_next_release_is_another_job_since_a_job_cannot_be_changed():
     assert elsewhere[2] != first[2]
 
 
-def test_without_wheels_there_is_no_init_container_and_it_is_told():
+def test_without_wheels_no_init_container_is_written_and_a_warning_says_so():
     plan = gpu_fleet()
     some = {"cpu-avx2-cp311": wheels_of(plan)["cpu-avx2-cp311"]}
     files = render(plan, delivery=WAYS["init"], wheels=some)
@@ -202,7 +202,7 @@ def test_without_wheels_there_is_no_init_container_and_it_is_told():
     assert sentence.startswith("sm80.sm90-armv8.2-cp312-musl: the store does not hold its wheels")
 
 
-def test_an_image_of_its_own_needs_no_known_base():
+def test_the_groups_own_image_needs_no_known_base_image():
     new = make_target(libc=TargetLibc(family="glibc", floor="2.99"))
     plan = make_plan((make_group(("a",), new),))
     assert left_out(plan, delivery=WAYS["image"]) == ()
@@ -211,7 +211,7 @@ def test_an_image_of_its_own_needs_no_known_base():
 
 
 @pytest.mark.parametrize("way", ["image", "volume", "init"])
-def test_what_a_way_cannot_do_without_is_asked_for(way):
+def test_a_way_asks_for_its_missing_options(way):
     plan = make_plan()
     with pytest.raises(UsageError) as refused:
         render(plan, delivery=Delivery(way=way), wheels=wheels_of(plan))
@@ -231,13 +231,13 @@ def test_what_a_way_cannot_do_without_is_asked_for(way):
         {"index_url": "http://wheels.example.com/?a=b"},
     ],
 )
-def test_names_that_cannot_be_are_refused(settings):
+def test_invalid_names_are_refused(settings):
     with pytest.raises(UsageError) as refused:
         Delivery(**settings)
     assert refused.value.fix
 
 
-def test_repositories_as_people_name_them():
+def test_usual_repository_names_are_accepted():
     for name in ("localhost:5000/a", "fleet", "ghcr.io/Team-x/fleet".lower(), "10.0.0.1/a/b_c.d"):
         assert Delivery(image_prefix=name).repository == name
 

@@ -55,7 +55,7 @@ def install(url, plan, wheels, home):
     return done, pod["containers"][0]
 
 
-def test_it_installs_from_the_export_what_the_container_then_imports(served, tmp_path):
+def test_the_init_container_installs_from_the_export(served, tmp_path):
     url, plan, store = served
     home = tmp_path / "volume"
     for _ in range(2):  # a container that is started again finds what the last one left
@@ -73,7 +73,7 @@ def test_it_installs_from_the_export_what_the_container_then_imports(served, tmp
     assert ran.stdout == f"hnswlib 0.8.0 {path}/hnswlib.py\n"
 
 
-def test_another_file_of_that_name_is_not_installed(served, tmp_path):
+def test_a_file_with_another_hash_is_not_installed(served, tmp_path):
     url, plan, _ = served
     wrong = hashlib.sha256(b"another").hexdigest()
     wheels = {"cpu-avx2-cp311": [Wheel("hnswlib", "0.8.0+cpu.avx2", wrong)]}

@@ -89,7 +89,7 @@ def documents(way: str, kind: str, own: str = "") -> dict[str, dict[str, Any]]:
     }
 
 
-def test_the_server_takes_every_way_and_kind(api: RealApi) -> None:
+def test_the_server_accepts_every_way_and_kind(api: RealApi) -> None:
     for way in WAYS:
         for kind in KINDS:
             where = namespace(api, f"{way}-{kind}", "privileged")
@@ -100,7 +100,7 @@ def test_the_server_takes_every_way_and_kind(api: RealApi) -> None:
             create(api, document, own)
 
 
-def test_the_jobs_of_the_next_release_are_taken_beside_those_of_the_last(api: RealApi) -> None:
+def test_jobs_of_two_releases_can_exist_side_by_side(api: RealApi) -> None:
     where = namespace(api, "two-releases", "privileged")
     groups = [group.model_copy(update={"release_id": "fedcba9876543210"}) for group in PLAN.groups]
     later = PLAN.model_copy(update={"groups": tuple(groups)})

@@ -25,7 +25,7 @@ def without_notes(value):
 
 
 @given(values, texts)
-def test_what_goes_in_comes_out_of_another_reader(value, header):
+def test_another_yaml_reader_reads_the_same_value(value, header):
     assert yaml.safe_load(dump(value, header)) == value
 
 
@@ -35,12 +35,12 @@ def test_comments_change_nothing(value):
 
 
 @given(st.lists(values, max_size=4) | st.dictionaries(texts, values, max_size=4))
-def test_side_by_side_means_the_same(value):
+def test_rows_do_not_change_the_value(value):
     assert yaml.safe_load(dump({"row": Row(value)})) == {"row": value}
     assert yaml.safe_load(dump([Row(value), 1])) == [value, 1]
 
 
-def test_what_stands_side_by_side_fits_the_page():
+def test_rows_fit_the_page():
     text = dump({"list": Row([f"item-{n}" for n in range(40)]), "map": Row({"op": "Exists"})})
     assert 4 < len(text.splitlines()) < 10
     assert max(map(len, text.splitlines())) <= 100
@@ -52,7 +52,7 @@ def test_comments_in_lists_change_nothing(value):
     assert yaml.safe_load(dump(value)) == without_notes(value)
 
 
-def test_it_reads_like_what_people_write():
+def test_the_output_is_in_block_style():
     text = dump(
         {
             "name": "a",
@@ -72,5 +72,5 @@ def test_it_reads_like_what_people_write():
 
 
 @pytest.mark.parametrize("text", ["12e45678", "0x1f", "1_000", "yes", "~", "", "1.0", "2001-01-01"])
-def test_what_readers_disagree_on_is_quoted(text):
+def test_ambiguous_scalars_are_quoted(text):
     assert dump({"id": text}) == f'id: "{text}"\n'

@@ -52,7 +52,7 @@ def normal(document):
 )
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
-def test_kustomize_makes_of_it_what_is_written_without(tmp_path, way, kind):
+def test_kustomize_renders_the_plain_manifests(tmp_path, way, kind):
     plan = gpu_fleet()
     settings = {"delivery": delivery(way, kind), "wheels": wheels_of(plan)}
     write(tmp_path, render_kustomize(plan, **settings))
@@ -77,7 +77,7 @@ def test_kustomize_makes_of_it_what_is_written_without(tmp_path, way, kind):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_file_is_there_that_another_speaks_of(way):
+def test_every_referenced_file_exists(way):
     plan = gpu_fleet()
     files = render_kustomize(plan, delivery=WAYS[way], wheels=wheels_of(plan))
     assert files == render_kustomize(plan, delivery=WAYS[way], wheels=wheels_of(plan))
@@ -96,7 +96,7 @@ def test_every_file_is_there_that_another_speaks_of(way):
         assert re.fullmatch(r"-[a-z0-9-]+", overlay["nameSuffix"])
 
 
-def test_a_runtime_class_is_asked_for_where_there_are_gpus():
+def test_pods_with_gpus_get_the_runtime_class():
     settings = {"delivery": Delivery(runtime_class="nvidia")}
     plan = gpu_fleet()
     made = {**render(plan, **settings), **render_kustomize(plan, **settings)}
@@ -109,7 +109,7 @@ def test_a_runtime_class_is_asked_for_where_there_are_gpus():
         assert "runtimeClassName" not in made[without]
 
 
-def test_a_plan_with_nothing_to_run_makes_an_empty_kustomization():
+def test_a_plan_without_workloads_gives_an_empty_kustomization():
     plan = make_plan()
     files = render_kustomize(plan, delivery=WAYS["init"])
     assert list(files) == ["kustomization.yaml"]

@@ -49,7 +49,7 @@ def emit(state, plan, kind="k8s", **how):
     return emitted.files, emitted.warnings
 
 
-def test_what_the_release_brings_itself_is_not_asked_for(shelf):
+def test_libraries_in_the_release_are_not_required_of_the_image(shelf):
     plan, store, _ = shelf
     ours, theirs = release_files(plan, store)[GROUP]
     assert ours.needs == ("libc.so.6", "libcuda.so.1", "libgomp.so.1", "libopenblas.so.0")
@@ -57,7 +57,7 @@ def test_what_the_release_brings_itself_is_not_asked_for(shelf):
 
 
 @pytest.mark.parametrize("kind", ["k8s", "kustomize", "containers"])
-def test_what_an_official_image_lacks_is_told_and_written_down(shelf, kind):
+def test_libraries_missing_in_an_official_image_are_reported_and_noted(shelf, kind):
     plan, _, state = shelf
     files, (sentence,) = emit(state, plan, kind, delivery=Delivery(image_prefix="r/x"))
     assert f"{GROUP}: its wheels are linked with libopenblas.so.0, which {IMAGE} lacks" in sentence
@@ -80,7 +80,7 @@ def test_an_apply_writes_what_emit_writes(shelf):
     assert applied[name] == emitted[name]
 
 
-def test_an_image_of_the_users_is_theirs_to_answer_for(shelf):
+def test_a_users_image_must_contain_the_libraries(shelf):
     plan, _, state = shelf
     files, told = emit(state, plan, delivery=Delivery(image="mine:1"))
     assert not told
@@ -88,7 +88,7 @@ def test_an_image_of_the_users_is_theirs_to_answer_for(shelf):
     assert "mine:1 must contain:\n#   libgomp.so.1\n#   libopenblas.so.0\n" in text
 
 
-def test_so_is_that_of_a_workload_but_its_text_is_theirs(shelf, tmp_path):
+def test_a_users_workload_gets_a_warning_and_no_comment(shelf, tmp_path):
     plan, _, state = shelf
     workload = tmp_path / "w.yaml"
     workload.write_text(
@@ -99,7 +99,7 @@ def test_so_is_that_of_a_workload_but_its_text_is_theirs(shelf, tmp_path):
     assert "libgomp.so.1, libopenblas.so.0, which the workload's image must" in sentence
 
 
-def test_in_the_groups_own_image_the_containerfile_tells(shelf):
+def test_the_groups_own_image_needs_no_warning(shelf):
     plan, _, state = shelf
     files, told = emit(state, plan, delivery=Delivery(way="image", image_prefix="r/x"))
     assert not told
@@ -108,13 +108,13 @@ def test_in_the_groups_own_image_the_containerfile_tells(shelf):
 
 @pytest.mark.parametrize("needs", [(), ("libc.so.6", "libstdc++.so.6", "libgomp.so.1"),
                                    ("ld-linux-x86-64.so.2", "libpython3.11.so.1.0")])  # fmt: skip
-def test_what_an_official_image_has_is_not_told(needs):
+def test_libraries_in_an_official_image_are_not_reported(needs):
     assert library_warnings(make_plan(), wheels(*needs), official=True) == ()
     plain = render(make_plan())
     assert render(make_plan(), wheels=wheels(*needs)) == plain
 
 
-def test_musls_images_have_less():
+def test_musl_images_contain_fewer_libraries():
     target = make_target(libc=TargetLibc(family="musl", floor="1.2.4"))
     plan = make_plan([make_group(target=target, wheels=(make_wheel(target=target),))])
     name = plan.groups[0].name
@@ -123,12 +123,12 @@ def test_musls_images_have_less():
     assert "linked with libstdc++.so.6, which docker.io/library/python:3.11-alpine" in told
 
 
-def test_all_are_named_in_order():
+def test_missing_libraries_are_sorted():
     (told,) = library_warnings(make_plan(), wheels(*CUDA11), official=True)
     assert "libcublas.so.11, libcudart.so.11.0, which" in told
 
 
-def test_a_wheel_that_cannot_be_read_needs_nothing(tmp_path):
+def test_an_unreadable_wheel_needs_no_library(tmp_path):
     plan, store = make_plan(), Store(tmp_path)
     for content in (b"no zip", b""):
         damaged = tmp_path / "hnswlib-0.8.0-py3-none-any.whl"

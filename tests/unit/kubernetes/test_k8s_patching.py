@@ -92,7 +92,7 @@ def diff(before, after):
     return [line for line in changes if line[0] == "-" or line[1:].strip(" ")[:1] not in ("", "#")]
 
 
-def test_only_what_a_pod_needs_is_added():
+def test_only_the_parts_that_a_pod_needs_are_added():
     assert diff(WEB, variant(WEB)) == [
         "-     name: web   # the Service of this name stands above",
         "+     name: web-cpu-avx2-cp311   # the Service of this name stands above",
@@ -127,7 +127,7 @@ def test_only_what_a_pod_needs_is_added():
     ]
 
 
-def test_it_starts_with_why_and_keeps_what_was_there():
+def test_a_variant_starts_with_an_explanation_and_keeps_existing_comments():
     made = variant(WEB)
     assert made.startswith("# Written by fleetbuild from web.yaml, for the nodes of the group")
     assert "\n\n# The web front end. Ask the web team before you change it.\n" in made
@@ -135,7 +135,7 @@ def test_it_starts_with_why_and_keeps_what_was_there():
     assert variant(WEB) == made
 
 
-def test_the_first_container_is_meant_unless_kubectl_is_told_otherwise():
+def test_the_default_container_is_changed_as_in_kubectl():
     plain = list(yaml.safe_load_all(variant(WEB)))[1]
     proxy, main = plain["spec"]["template"]["spec"]["containers"]
     assert [variable["name"] for variable in proxy["env"]] == ["LANG", "PYTHONPATH"]
@@ -151,7 +151,7 @@ def test_the_first_container_is_meant_unless_kubectl_is_told_otherwise():
     assert [variable["name"] for variable in main["env"]] == ["LANG", "PYTHONPATH"]
 
 
-def test_variants_do_not_fight_over_pods():
+def test_variants_select_only_their_own_pods():
     plan = gpu_fleet()
     made, _ = variants(WEB.replace("{disk: ssd}", "{}"), plan)
     documents = [list(yaml.safe_load_all(text))[1] for text in made.values()]
@@ -208,7 +208,7 @@ def test_names_stay_within_what_their_kind_allows(kind):
     assert len(set(names)) == 2
 
 
-def test_a_gpu_is_asked_for_unless_the_workload_does():
+def test_a_gpu_is_requested_unless_the_workload_requests_one():
     plan = make_plan((make_group(("g",), make_target(sms=("8.6",))),))
     pod = yaml.safe_load(variant(EVERY_KIND["Pod"], plan=plan))["spec"]
     assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 1}
@@ -247,7 +247,7 @@ SIDE = f"{{name: s, restartPolicy: Always, {ASKING}}}"
         ),
     ],
 )
-def test_a_gpu_of_a_sidecar_is_one_of_the_pods(beside, limits):
+def test_a_gpu_of_a_sidecar_counts_for_the_pod(beside, limits):
     text = EVERY_KIND["Pod"].replace("containers: [{name: c, image: i}]", beside)
     container = yaml.safe_load(variant(text, plan=GPU_PLAN))["spec"]["containers"][0]
     assert container.get("resources", {}).get("limits") == limits
@@ -268,7 +268,7 @@ OURS = {"key": "nvidia.com/gpu", "operator": "Exists"}
         ({"key": "other", "operator": "Exists"}, True),
     ],
 )
-def test_only_a_toleration_that_is_wide_enough_takes_the_place_of_ours(theirs, added):
+def test_only_a_wide_enough_toleration_replaces_ours(theirs, added):
     text = EVERY_KIND["Pod"].replace("spec: {", f"spec: {{tolerations: [{json.dumps(theirs)}], ")
     tolerations = yaml.safe_load(variant(text, plan=GPU_PLAN))["spec"]["tolerations"]
     assert tolerations == ([theirs, OURS] if added else [theirs])
@@ -288,7 +288,7 @@ def environment(text, **settings):
         ("", PACKAGES),
     ],
 )
-def test_ours_goes_before_the_python_path_that_is_there(theirs, whole):
+def test_our_packages_come_first_in_pythonpath(theirs, whole):
     text = EVERY_KIND["Pod"].replace(
         "{name: c, image: i}",
         f"{{name: c, image: i, env: [{{name: PYTHONPATH, value: {theirs}}}]}}",
@@ -301,7 +301,7 @@ def test_ours_goes_before_the_python_path_that_is_there(theirs, whole):
     assert environment(block) == [{"name": "PYTHONPATH", "value": whole}]
 
 
-def test_an_image_of_its_own_takes_the_place_of_the_containers():
+def test_the_groups_own_image_replaces_the_containers_image():
     text = variant(EVERY_KIND["Pod"], way="image", image_prefix=PREFIX)
     container = yaml.safe_load(text)["spec"]["containers"][0]
     assert container == {"name": "c", "image": f"{PREFIX}:cpu-avx2-cp311-{RELEASE_ID}"}
@@ -321,8 +321,8 @@ def test_a_workload_for_other_nodes_has_no_variant_for_these():
     assert list(made) == ["web-sm80.sm90-armv8.2-cp312-musl.yaml"]
     (sentence,) = told
     assert sentence == (
-        "web.yaml: Pod web wants nodes with kubernetes.io/arch=arm64, and those of the group "
-        "cpu-avx2-cp311 have amd64, so it has no variant for them."
+        "web.yaml: Pod web selects nodes with kubernetes.io/arch=arm64, but nodes of the group "
+        "cpu-avx2-cp311 have amd64, so there is no variant for them."
     )
     with pytest.raises(UsageError):
         variants(text)
@@ -360,17 +360,17 @@ def test_an_affinity_for_other_nodes_leaves_no_variant_for_these(terms, fits):
     made, told = variants(wanting(*terms), gpu_fleet())
     assert ("web-cpu-avx2-cp311.yaml" in made) == fits
     if not fits:
-        assert "the group cpu-avx2-cp311 have amd64, so it has no variant" in "".join(told)
+        assert "the group cpu-avx2-cp311 have amd64, so there is no variant" in "".join(told)
 
 
-def test_what_an_affinity_asks_for_is_said():
+def test_the_excluding_affinity_is_quoted():
     _, (sentence,) = variants(wanting([ARM]), gpu_fleet())
-    assert "wants nodes with kubernetes.io/arch In [arm64], and those of" in sentence
-    with pytest.raises(UsageError, match="arch DoesNotExist, and"):
+    assert "selects nodes with kubernetes.io/arch In [arm64], but nodes of" in sentence
+    with pytest.raises(UsageError, match="arch DoesNotExist, but"):
         variants(wanting([expression("DoesNotExist")]))
 
 
-def test_init_containers_that_do_not_see_the_packages_are_told():
+def test_init_containers_without_the_packages_are_a_warning():
     text = EVERY_KIND["Pod"].replace("spec: {", "spec: {initContainers: [{name: a, image: i}], ")
     _, (sentence,) = variants(text)
     assert sentence.startswith("web.yaml: Pod web: its init containers are left as they are")
@@ -386,18 +386,18 @@ def test_init_containers_that_do_not_see_the_packages_are_told():
         "{{- if .Values.web }}\n" + EVERY_KIND["Pod"] + "{{- end }}\n",
     ],
 )
-def test_a_template_has_to_be_rendered_first(text):
+def test_an_unrendered_template_is_refused(text):
     with pytest.raises(UsageError, match="is a template") as refused:
         variants(text)
     assert "helm template" in refused.value.fix
 
 
-def test_braces_in_a_value_make_no_template():
+def test_braces_in_a_value_are_accepted():
     text = EVERY_KIND["Pod"].replace("image: i", "image: i, args: ['{{ left to the program }}']")
     assert "{{ left to the program }}" in variant(text)
 
 
-def test_who_scales_a_workload_by_its_name_is_told():
+def test_objects_that_name_the_workload_are_a_warning():
     scaler = """---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -422,19 +422,19 @@ def test_line_ends_and_byte_order_marks_stay():
     [
         ("a: [", "cannot be read as YAML"),
         ("a: &a [*a]\nkind: Pod", "cannot be read as YAML"),
-        ("", "holds no workload"),
-        ("kind: List\nitems: []\n", "holds no workload"),
-        ("kind: [Pod]\n", "holds no workload"),
+        ("", "contains no workload"),
+        ("kind: List\nitems: []\n", "contains no workload"),
+        ("kind: [Pod]\n", "contains no workload"),
         ("kind: Pod\nmetadata: {name: web}\nspec: {}\n", "has no containers"),
-        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: 3}\n", "no list of mappings"),
-        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: [3]}\n", "no list of mappings"),
+        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: 3}\n", "not a list of mappings"),
+        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: [3]}\n", "not a list of mappings"),
         (f"kind: Pod\nmetadata: {{}}\n{POD}\n", "has no name"),
-        (f"kind: Pod\nmetadata: x\n{POD}\n", "no mapping"),
+        (f"kind: Pod\nmetadata: x\n{POD}\n", "not a mapping"),
         (EVERY_KIND["Pod"].replace("spec: {", "spec: {nodeSelector: 3, "), "nodeSelector is no"),
         (EVERY_KIND["Pod"].replace("spec: {", "spec: {nodeName: n, "), "names its node (n)"),
         (
             EVERY_KIND["Pod"].replace("spec: {", "spec: {volumes: [{name: fleetbuild-release}], "),
-            "volumes has a name fleetbuild-release already",
+            "volumes already has a name fleetbuild-release",
         ),
         (
             EVERY_KIND["Pod"].replace(
@@ -451,7 +451,7 @@ def test_line_ends_and_byte_order_marks_stay():
         (f"kind: Pod\nmetadata:\n  name: [web]\n{POD}\n", "without changing"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_made_a_variant_is_refused_in_a_sentence(text, message):
+def test_unsupported_workloads_are_refused_in_a_sentence(text, message):
     with pytest.raises(UsageError) as refused:
         variants(text)
     assert message in refused.value.message

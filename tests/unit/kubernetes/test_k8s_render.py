@@ -71,7 +71,7 @@ def test_a_deployment_waits_for_the_verified_release():
     assert "glibc 2.36 and newer" in files["deployment-cpu-avx2-cp311.yaml"]
 
 
-def test_a_gpu_group_asks_for_a_gpu():
+def test_pods_of_a_gpu_group_request_a_gpu():
     text = render(gpu_fleet())["deployment-sm80.sm90-armv8.2-cp312-musl.yaml"]
     pod = yaml.safe_load(text)["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
@@ -104,7 +104,7 @@ def test_only_verified_nodes_get_release_labels():
     assert "fleetbuild.dev/group=" not in line
 
 
-def test_without_word_from_an_apply_only_nodes_that_were_up_to_date():
+def test_without_an_apply_only_up_to_date_nodes_get_release_labels():
     group = make_group(("a", "b"), installs=Installs(install=("a",), up_to_date=("b",)))
     files = render(make_plan((group,)))
     nodes = yaml.safe_load_all(files["nodes.yaml"])
@@ -120,7 +120,7 @@ def test_without_word_from_an_apply_only_nodes_that_were_up_to_date():
     assert "nothing to label" in render(make_plan(), serving={})["labels.sh"]
 
 
-def test_a_node_that_serves_a_release_of_which_nobody_knows_more_keeps_its_labels():
+def test_a_node_with_an_unknown_release_keeps_its_labels():
     plan = make_plan()
     old = plan.nodes["a"].model_copy(update={"current": "f" * 16})
     files = render(plan.model_copy(update={"nodes": {**plan.nodes, "a": old}}))
@@ -128,7 +128,7 @@ def test_a_node_that_serves_a_release_of_which_nobody_knows_more_keeps_its_label
     assert " a " not in files["labels.sh"].partition("failed=0")[2]
 
 
-def test_the_script_labels_each_node_and_tells_of_a_failure(tmp_path):
+def test_the_script_labels_each_node_and_reports_failures(tmp_path):
     kubectl = tmp_path / "kubectl"
     kubectl.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >>"$OUT"\n[ "$4" != a ]\n')
     kubectl.chmod(0o755)
@@ -162,7 +162,7 @@ def test_releases_side_by_side_share_no_label():
     assert deployment["metadata"]["name"] != "fleetbuild-cpu-avx2-cp311"
 
 
-def test_what_the_cluster_cannot_have_is_left_out_and_told():
+def test_nodes_with_invalid_names_are_left_out_with_a_warning():
     names = {"a": "Bad_Name\n; reboot", "b": "same", "c": "same", "d": "fine"}
     plan = make_plan((make_group(("a", "b", "c", "d")),), names=names)
     files = render(plan, serving=as_planned(plan, set("abcd")))
@@ -173,7 +173,7 @@ def test_what_the_cluster_cannot_have_is_left_out_and_told():
     assert "b, c are all called 'same'" in same
 
 
-def test_no_deployment_where_no_image_is_known_or_no_lock():
+def test_without_a_known_image_or_a_lock_no_deployment_is_written():
     new = make_target(libc=TargetLibc(family="glibc", floor="2.99"))
     free_threaded = make_target(python="cp313t", isa="avx")
     odd = make_target(libc=TargetLibc(family="glibc", floor="unknown"), isa="x86-64")
@@ -198,13 +198,13 @@ def test_a_newer_libc_takes_a_newer_image():
     assert default_image(noble) == "docker.io/library/python:3.11-trixie"
 
 
-def test_a_label_domain_that_is_none_is_refused():
+def test_an_invalid_label_domain_is_refused():
     with pytest.raises(ConfigError) as refused:
         render(make_plan(label_domain="Fleet Build"))
     assert refused.value.fix
 
 
-def test_a_feature_file_is_what_nfd_reads():
+def test_nfd_reads_the_feature_file():
     plan = make_plan()
     text = feature_file(node_labels(plan, plan.groups[0]))
     lines = [line for line in text.splitlines() if not line.startswith("#")]

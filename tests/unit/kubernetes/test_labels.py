@@ -59,7 +59,7 @@ versions = st.builds(
     st.text(min_size=1, max_size=300),
     st.text(min_size=1, max_size=80),
 )
-def test_any_version_package_group_node_and_release(version, package, group, node, release):
+def test_any_plan_gives_valid_labels(version, package, group, node, release):
     planned = make_group((node,), name=group, wheels=(make_wheel(package, version),))
     plan = make_plan((planned,), names={node: node}, release=release)
     assert taken(node_labels(plan, planned))
@@ -81,7 +81,7 @@ def test_no_two_versions_have_one_label(one, other):
     assert (values[0] == values[1]) == (str(Version(one)) == str(Version(other)))
 
 
-def test_the_two_kinds_are_all_there_is_and_are_told_apart():
+def test_labels_are_hardware_or_release_labels():
     plan = make_plan()
     (group,) = plan.groups
     hardware, release = class_labels(plan, group), release_labels(plan, group)
@@ -91,7 +91,7 @@ def test_the_two_kinds_are_all_there_is_and_are_told_apart():
     assert all(is_release_label(key, plan.label_domain) for key in release)
 
 
-def test_what_goes_on_one_node_comes_off_another():
+def test_labels_of_other_nodes_are_removed():
     plan = make_plan()
     labels = labels_by_node(plan, as_planned(plan, {"a"}))
     assert labels["a"].off == ()
@@ -116,7 +116,7 @@ def related(name):
 
 
 @given(st.data(), st.just("default") | release_names, st.lists(packages, max_size=3))
-def test_no_label_of_one_release_is_taken_for_one_of_another(data, one, names):
+def test_labels_of_different_releases_are_distinguished(data, one, names):
     other = data.draw(st.just("default") | release_names | related(one).filter(bool))
     labels = labelled(one, *names)
     mine = {key for key in labels if is_label_of(key, one, DOMAIN)}
@@ -127,7 +127,7 @@ def test_no_label_of_one_release_is_taken_for_one_of_another(data, one, names):
         assert not labels.keys() & labelled(other, *names).keys()
 
 
-def test_releases_with_dots_and_long_packages():
+def test_dots_and_long_package_names_give_valid_labels():
     assert not is_label_of(f"{DOMAIN}/group.v1.2", "2", DOMAIN)
     assert is_label_of(f"{DOMAIN}/group.v1.2", "v1.2", DOMAIN)
     (long,) = (key for key in labelled("staging", "a" * 70) if "/package." in key)

@@ -50,7 +50,7 @@ def term(feature, **expressions):
         ("GeLe", ["1", "3"], "3", True),
     ],
 )
-def test_operators(op, values, value, expected):
+def test_match_operators_behave_as_in_nfd(op, values, value, expected):
     how = {"op": op, "value": values} if values else {"op": op}
     assert holds(how, value is not None, value) == expected
 
@@ -71,7 +71,7 @@ def test_versions_compare_as_versions():
         {"op": "Gt", "value": ["x"]},
     ],
 )
-def test_what_nfd_would_log_as_an_error(how):
+def test_invalid_expressions_are_errors_as_in_nfd(how):
     with pytest.raises(BrokenRule):
         holds(how, True, "1")
 
@@ -82,7 +82,7 @@ def test_a_feature_that_is_not_there_matches_nothing():
     assert run({"name": "any"}, absent) == {"a/x": "1"}
 
 
-def test_all_of_the_terms_and_any_of_the_matchers():
+def test_match_features_are_anded_and_match_any_is_ored():
     flags = {"cpu.cpuid": {"AVX"}}
     avx, sve = term("cpu.cpuid", AVX={"op": "Exists"}), term("cpu.cpuid", SVE={"op": "Exists"})
     assert run(rule(matchFeatures=[avx]), flags=flags)
@@ -92,7 +92,7 @@ def test_all_of_the_terms_and_any_of_the_matchers():
     assert not run(rule(matchAny=either, matchFeatures=[sve]), flags=flags)
 
 
-def test_one_device_must_have_all_that_is_asked_of_it():
+def test_all_conditions_must_hold_for_one_device():
     devices = {
         "pci.device": [{"vendor": "10de", "class": "0403"}, {"vendor": "1a03", "class": "03"}]
     }
@@ -106,14 +106,14 @@ def test_one_device_must_have_all_that_is_asked_of_it():
     assert run(rule(matchFeatures=[asked]), instances=devices)
 
 
-def test_rules_see_what_those_before_them_said():
+def test_rules_see_the_results_of_earlier_rules():
     first = {"name": "first", "vars": {"seen": "true"}}
     second = rule(matchFeatures=[term("rule.matched", seen={"op": "IsTrue"})])
     assert run(first, second) == {"a/x": "1"}
     assert run(second, first) == {}
 
 
-def test_names_can_be_asked_for():
+def test_match_name_selects_by_name():
     by_name = {"feature": "cpu.cpuid", "matchName": {"op": "InRegexp", "value": ["^AVX512"]}}
     assert run(rule(matchFeatures=[by_name]), flags={"cpu.cpuid": {"AVX512F"}})
     assert not run(rule(matchFeatures=[by_name]), flags={"cpu.cpuid": {"AVX"}})
@@ -126,7 +126,7 @@ def said(text):
     return dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))
 
 
-def test_hardware_is_true_at_any_time_and_a_release_when_it_was_verified():
+def test_feature_files_have_release_labels_only_for_verified_releases():
     group = make_group(("a", "b"), installs=Installs(install=("a",), up_to_date=("b",)))
     files = {name: said(text) for name, text in feature_files(make_plan((group,)), None).items()}
     hardware = {"fleetbuild.dev/class": "cpu-avx2", "fleetbuild.dev/isa": "avx2"}
@@ -139,7 +139,7 @@ def test_hardware_is_true_at_any_time_and_a_release_when_it_was_verified():
     assert "fleetbuild.dev/release" not in said(told["b"])
 
 
-def test_without_wheels_there_is_nothing_to_say():
+def test_a_blocked_group_gets_no_class_labels():
     blocked = make_group(wheels=(make_wheel(action="blocked"),))
     plan = make_plan((blocked,))
     files = feature_files(plan, as_planned(plan, {"b"}))
@@ -153,7 +153,7 @@ def test_a_release_without_a_lock_is_on_no_node():
     assert "fleetbuild.dev/release" not in said(files["a"])
 
 
-def test_a_file_stays_below_what_nfd_reads():
+def test_a_feature_file_stays_below_the_limit_of_nfd():
     labels = {f"fleetbuild.dev/package.{n:050}": "x" * 63 for n in range(450)}
     assert len(feature_file(labels)) < LIMIT
     with pytest.raises(ConfigError) as refused:

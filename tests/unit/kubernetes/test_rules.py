@@ -119,7 +119,7 @@ def test_the_class_by_rule_is_the_class_by_plan(folder, cuda, rungs):
         assert labels_of([rules(plan)], features) == expected, name
 
 
-def test_captures_are_there_to_be_looked_at():
+def test_the_captured_fleet_is_not_empty():
     assert sum(len(list(folder.glob("*/cpuinfo"))) for folder in CAPTURES) >= 10
 
 
@@ -218,7 +218,7 @@ def test_a_new_node_gets_the_best_class_for_which_there_is_a_group():
     assert given_class(plan, "armv9") is None
 
 
-def test_incomparable_rungs_go_by_the_planners_order():
+def test_incomparable_rungs_are_ordered_as_in_the_planner():
     plan = plan_of("cpu-armv8.2", "cpu-armv8.4sve", "cpu-armv9")
     assert given_class(plan, "armv8.4sve") == "cpu-armv8.4sve"
     both = RUNGS["armv8.4sve"].features | RUNGS["armv9"].features
@@ -239,7 +239,7 @@ def test_gpus_decide_before_the_rung():
     assert given_class(plan, "avx512", "9.0") == "cpu-avx512"
 
 
-def test_a_pod_cannot_choose_its_gpu_so_code_for_one_of_them_will_not_do():
+def test_code_for_one_of_several_gpus_is_not_enough():
     plan = plan_of("sm75-avx2", "sm86-avx2", "cpu-avx2")
     assert given_class(plan, "avx2", "7.5", "8.6") == "cpu-avx2"
     assert given_class(plan, "avx2", "8.6", "9.0") == "cpu-avx2"
@@ -256,13 +256,13 @@ def test_without_a_driver_a_gpu_node_is_a_cpu_node():
     assert given_class(plan_of("sm86-avx2"), "avx2", "8.6", driver=False) is None
 
 
-def test_audio_functions_and_switches_are_no_gpus():
+def test_audio_functions_and_switches_are_not_gpus():
     plan = plan_of("sm86-avx2", "cpu-avx2")
     card = ["0300 10de:2204", "0403 10de:1aef", "0680 10de:1af1"]
     assert given_class(plan, "avx2", devices=card) == "sm86-avx2"
 
 
-def test_a_gpu_that_is_not_known_takes_gpu_feature_discovery_to_be_used():
+def test_an_unknown_gpu_is_used_only_with_gpu_feature_discovery():
     plan = plan_of("sm86-avx2", "sm120-avx2", "cpu-avx2")
     new = ["0302 10de:ffff"]
     gfd = {"nvidia.com/gpu.compute.major": "12", "nvidia.com/gpu.compute.minor": "0"}
@@ -285,7 +285,7 @@ def test_sms_that_sit_on_no_pci_bus_are_left_to_gpu_feature_discovery():
     assert given_class(plan, "armv8.2", "8.6") == "cpu-armv8.2"
 
 
-def test_what_fleetbuild_wrote_on_the_node_is_not_contradicted():
+def test_rules_do_not_contradict_the_feature_file():
     plan = plan_of("sm86-avx2", "cpu-avx2")
     told = {"fleetbuild.dev/class": "cpu-avx2", "fleetbuild.dev/isa": "avx2"}
     assert labels(plan, "avx2", "8.6", files=told) == {}
@@ -327,7 +327,7 @@ def test_releases_side_by_side_have_classes_of_their_own():
     ],
     ids=["cpu", "gpu", "nothing"],
 )
-def test_the_schema_of_nfd_takes_the_rules(plan):
+def test_the_rules_match_the_schema_of_nfd(plan):
     crds = yaml.safe_load_all(NFD_CRDS.read_text())
     crd = next(each for each in crds if each["spec"]["names"]["kind"] == "NodeFeatureRule")
     (schema,) = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"]]
@@ -340,7 +340,7 @@ def test_the_schema_of_nfd_takes_the_rules(plan):
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True), st.data())
 @settings(max_examples=50)
-def test_any_release_gives_labels_that_the_api_takes(release, data):
+def test_any_release_gives_labels_that_the_api_accepts(release, data):
     built = data.draw(st.lists(targets, min_size=1, max_size=3))
     plan = make_plan([make_group((f"n{n}",), t) for n, t in enumerate(built)], release=release)
     document = rules(plan)
@@ -353,7 +353,7 @@ def test_any_release_gives_labels_that_the_api_takes(release, data):
             assert is_label_value(value)
 
 
-def test_a_label_domain_that_is_none_is_refused():
+def test_an_invalid_label_domain_is_refused():
     with pytest.raises(ConfigError):
         node_feature_rule(make_plan(label_domain="Fleet Build"))
 

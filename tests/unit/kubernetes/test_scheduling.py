@@ -24,7 +24,7 @@ from fleetbuild.models import Plan
 from fleetbuild.store import Store
 from fleetbuild.tasks.emit import Emission
 from tests.factories.data import NFD_CRDS
-from tests.factories.delivery import six_nodes, wheels_of
+from tests.factories.delivery import JOBSET, LWS, six_nodes, wheels_of
 from tests.factories.hardware_classes import plan_of
 from tests.factories.nfd_master import matches
 from tests.factories.nfd_worker import report
@@ -63,7 +63,7 @@ def test_a_device_class_for_each_sm_and_each_set_of_them() -> None:
     assert device_classes(plan_of("cpu-avx2")) is None
 
 
-def test_a_device_class_takes_whole_gpus_of_its_sms_alone() -> None:
+def test_a_device_class_selects_only_whole_gpus_of_its_sms() -> None:
     made = documents(device_classes(GPUS))
     one, several = (made[at]["spec"]["selectors"][0]["cel"]["expression"] for at in (1, 3))
     assert one == (
@@ -76,7 +76,7 @@ def test_a_device_class_takes_whole_gpus_of_its_sms_alone() -> None:
     assert re.search(r"&& \([^&]+ \|\| [^&]+\)$", several)
 
 
-def test_a_gpu_that_a_workload_asks_dra_for_is_not_asked_for_twice() -> None:
+def test_a_gpu_requested_through_dra_is_not_requested_twice() -> None:
     pod = "kind: Pod\napiVersion: v1\nmetadata: {name: p}\nspec:\n  containers:\n"
     plain = f"{pod}    - {{name: c, image: i}}\n"
     limit = (
@@ -142,7 +142,7 @@ def test_a_pool_declares_its_class_and_names_types_that_were_seen_in_it_alone() 
     assert message.startswith("cpu-armv8.2: no instance type was seen in this class alone")
 
 
-def test_no_type_is_inferred() -> None:
+def test_instance_types_are_never_inferred() -> None:
     files, _ = node_pools(six_nodes(), NODE_CLASS)
     assert "instance-type" not in files["karpenter.yaml"]
 
@@ -163,41 +163,12 @@ def test_node_groups_of_cluster_autoscaler() -> None:
 
 
 @pytest.mark.parametrize("text", ["EC2NodeClass", "a/b/c/d", "//x"])
-def test_what_names_no_node_class_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="does not name a node class"):
+def test_an_invalid_node_class_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a node class"):
         node_pools(plan_of("cpu-avx2"), text)
 
 
 # JobSet and LeaderWorkerSet -----------------------------------------------------------------------
-
-CONTAINERS = "spec: {restartPolicy: Never, containers: [{name: c, image: i}]}"
-JOBSET = f"""\
-apiVersion: jobset.x-k8s.io/v1alpha2
-kind: JobSet
-metadata: {{name: train}}
-spec:
-  replicatedJobs:
-    - name: driver
-      template: {{spec: {{template: {{{CONTAINERS}}}}}}}
-    - name: workers
-      replicas: 4
-      template:
-        spec:
-          template:
-            # of each worker
-            {CONTAINERS}
-"""
-LWS = """\
-apiVersion: leaderworkerset.x-k8s.io/v1
-kind: LeaderWorkerSet
-metadata: {name: serve}
-spec:
-  replicas: 2
-  leaderWorkerTemplate:
-    size: 4
-    leaderTemplate: {spec: {containers: [{name: c, image: i}]}}
-    workerTemplate: {spec: {containers: [{name: c, image: i}]}}
-"""
 
 
 def own(text: str, plan: Plan) -> dict[str, dict[str, Any]]:
@@ -228,7 +199,7 @@ def test_each_pod_template_gets_what_a_pod_needs(text: str) -> None:
             assert limits == ({"nvidia.com/gpu": 1} if group.target.sms else {})
 
 
-def test_a_jobset_of_the_next_release_is_another_one() -> None:
+def test_the_next_release_gives_the_jobset_another_name() -> None:
     """Its Jobs cannot be changed, and the names of its pods have to fit."""
     plan = gpu_fleet()
     group = plan.groups[0]
@@ -244,7 +215,7 @@ def test_a_jobset_of_the_next_release_is_another_one() -> None:
 
 
 @pytest.mark.parametrize("kind", ["JobSet", "LeaderWorkerSet"])
-def test_one_without_a_pod_template_is_refused(kind: str) -> None:
+def test_a_workload_without_a_pod_template_is_refused(kind: str) -> None:
     text = f"apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n"
     with pytest.raises(UsageError, match="has no pod template"):
         own(text, gpu_fleet())
@@ -254,7 +225,7 @@ def test_one_without_a_pod_template_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu-avx2", "sm80.sm90-avx512", "sm87-armv8.2"])
-def test_nfd_takes_the_compatibility_of_an_image(name: str) -> None:
+def test_nfd_accepts_the_compatibility_of_an_image(name: str) -> None:
     (group,) = plan_of(name).groups
     document = yaml.safe_load(image_compatibility(group))
     (entry,) = document.pop("compatibilities")
@@ -284,7 +255,7 @@ def test_a_node_is_compatible_where_the_wheels_run() -> None:
     assert not compatible("x86_64", set(features) - {"avx2"}, ("0302 10de:2230",), driver=True)
 
 
-def test_the_script_attaches_it_to_what_was_pushed(tmp_path: Any) -> None:
+def test_the_script_attaches_compatibility_to_pushed_images(tmp_path: Any) -> None:
     plan = plan_of("cpu-avx2")
     delivery = Delivery(way="image", image_prefix="registry.example.com/f")
     for name, text in containers(plan, delivery, wheels_of(plan)).items():
@@ -324,7 +295,7 @@ def test_the_script_attaches_it_to_what_was_pushed(tmp_path: Any) -> None:
 # Rules --------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_that_hides_devices_from_rules_is_told(tmp_path: Any) -> None:
+def test_hidden_pci_devices_are_a_warning(tmp_path: Any) -> None:
     plan = gpu_fleet()
     nodes = {
         name: node.model_copy(update={"warnings": (NOT_PUBLISHED,)})

@@ -47,14 +47,14 @@ def test_an_interpreter_knows_its_abi_tag(soabi: str, tag: str) -> None:
 @pytest.mark.parametrize(
     ("minutes", "seconds"), [(None, 14_400), (5.0, 14_400), (80.0, 14_400), (400.0, 72_000)]
 )
-def test_a_build_has_three_times_as_long_as_is_estimated(
+def test_a_builds_time_limit_is_three_times_the_estimate(
     minutes: float | None, seconds: int
 ) -> None:
     assert make_wheel(minutes=minutes).timeout_seconds == seconds
 
 
 @given(st.lists(st.sampled_from(EXIT_PRECEDENCE)))
-def test_the_exit_code_is_what_stopped_the_most(codes: list[int]) -> None:
+def test_the_exit_code_is_the_most_serious_one(codes: list[int]) -> None:
     code = worst(codes)
     assert code in [*codes, 0]
     assert all(EXIT_PRECEDENCE.index(code) <= EXIT_PRECEDENCE.index(other) for other in codes)
@@ -68,7 +68,7 @@ def result(*states: str, wheels: tuple[WheelResult, ...] = ()) -> Result:
     return Result(plan_digest="", nodes=nodes, wheels=wheels)
 
 
-def test_a_run_that_did_all_exits_0() -> None:
+def test_a_complete_run_exits_0() -> None:
     assert result("installed", "up_to_date", "verified", "skipped").exit_code == 0
 
 

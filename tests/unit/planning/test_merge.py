@@ -57,7 +57,9 @@ pairs = st.frozensets(
 
 @settings(max_examples=200)
 @given(st.integers(0, 8), st.integers(), pairs)
-def test_no_way_is_cheaper(number: int, seed: int, forbidden: frozenset[frozenset[int]]) -> None:
+def test_each_partition_is_the_cheapest(
+    number: int, seed: int, forbidden: frozenset[frozenset[int]]
+) -> None:
     price = prices(seed, forbidden)
     ways = cheapest_partitions(range(number), price)
     best = by_brute_force(range(number), price)
@@ -70,7 +72,7 @@ def test_no_way_is_cheaper(number: int, seed: int, forbidden: frozenset[frozense
         assert math.isclose(way.cost, best[sets], abs_tol=1e-9)
 
 
-def test_what_cannot_share_does_not() -> None:
+def test_parts_that_cannot_share_stay_apart() -> None:
     ways = cheapest_partitions(
         "aAbB", lambda parts: 1.0 if len({*"".join(parts).lower()}) == 1 else None
     )
@@ -78,7 +80,7 @@ def test_what_cannot_share_does_not() -> None:
     assert ways[2] == Partition(2.0, (("a", "A"), ("b", "B")))
 
 
-def test_of_ways_that_cost_the_same_the_order_of_the_parts_decides() -> None:
+def test_the_order_of_the_parts_decides_between_equal_costs() -> None:
     free = cheapest_partitions([3, 1, 2], lambda _: 0.0)
     assert free == cheapest_partitions([3, 1, 2], lambda _: 0.0)
     assert {part for each in free[2].sets for part in each} == {1, 2, 3}
@@ -88,7 +90,7 @@ def spread(parts: tuple[int, ...]) -> float:
     return 1.0 + (max(parts) - min(parts)) ** 2
 
 
-def test_a_large_bunch_is_brought_down_first_and_says_so() -> None:
+def test_a_large_bunch_is_merged_pairwise_first_and_marked_inexact() -> None:
     far = [*range(0, 10 * EXACT, 10), *range(1, 10 * EXACT, 10)]
     ways = cheapest_partitions(far, spread)
     assert list(ways) == list(range(1, 2 * EXACT + 1))
@@ -99,7 +101,7 @@ def test_a_large_bunch_is_brought_down_first_and_says_so() -> None:
     assert all(len(way.sets) == number for number, way in ways.items())
 
 
-def test_a_large_bunch_that_cannot_be_brought_down_stays_large() -> None:
+def test_a_large_bunch_without_possible_merges_stays_large() -> None:
     # 0 may share with any one other, and none of these with each other.
     ways = cheapest_partitions(
         range(EXACT + 4),

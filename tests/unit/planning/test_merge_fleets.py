@@ -127,7 +127,7 @@ def test_merging_is_optimal_up_to_eight_groups(fleet, chosen, wish):
 
 @settings(max_examples=60)
 @given(fleets | alike, packages, wishes)
-def test_what_must_not_be_merged_never_is(fleet, chosen, wish):
+def test_groups_that_must_not_be_merged_never_are(fleet, chosen, wish):
     try:
         made = merged(fleet, chosen, **wish)
     except ConfigError as problem:
@@ -179,7 +179,7 @@ def test_nothing_is_merged_without_need():
     assert merged({"a": facts(pythons=())}, max_wheel_sets=1).groups == ()
 
 
-def test_a_cap_merges_those_who_lose_least():
+def test_max_wheel_sets_merges_the_groups_that_lose_least():
     fleet = {
         "a": facts("avx"),
         **{f"b{number}": facts("avx2") for number in range(9)},
@@ -195,7 +195,7 @@ def test_a_cap_merges_those_who_lose_least():
     assert set(groups(merged(fleet, max_wheel_sets=1))) == {"cpu-avx-cp311"}
 
 
-def test_armv9_shares_what_is_built_for_armv84_with_sve():
+def test_armv9_shares_the_wheel_of_armv84_with_sve():
     fleet = {"v1": facts("armv8.4sve"), "v2": facts("armv9")}
     assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.4sve-cp311": ("v1", "v2")}
     # What the nodes have decides, not what their rungs are called.
@@ -203,7 +203,7 @@ def test_armv9_shares_what_is_built_for_armv84_with_sve():
     assert groups(merged(fleet, max_wheel_sets=1)) == {"cpu-armv8.2-cp311": ("v1", "v2")}
 
 
-def test_sms_are_united_and_cpu_nodes_carry_none_of_them():
+def test_merged_groups_unite_their_sms_and_cpu_nodes_get_none():
     fleet = {
         "cpu": facts("avx2"), "a": facts("avx2", sms=("8.6",)), "b": facts("avx2", sms=("7.5",)),
         "c": facts("avx2", sms=("9.0", "8.6")),
@@ -224,7 +224,7 @@ def test_sms_are_united_and_cpu_nodes_carry_none_of_them():
     )  # fmt: skip
 
 
-def test_a_gpu_node_may_lose_a_rung_before_an_sm_is_added_unless_speed_matters_most():
+def test_a_gpu_node_loses_a_rung_before_it_gets_foreign_sms_unless_speed_matters_most():
     fleet = {
         "a": facts("avx512", sms=("8.6",)), "b": facts("avx2", sms=("8.6",)),
         **{f"c{number}": facts("avx512", sms=("9.0",)) for number in range(40)},
@@ -262,7 +262,7 @@ def test_groups_that_no_toolkit_can_serve_together_stay_apart(one, other, why):
     assert f"x86_64 cp311 glibc with GPU code in 2 ({why})" in caught.value.message
 
 
-def test_compatibility_is_as_few_wheel_sets_as_there_can_be():
+def test_compatibility_gives_the_fewest_possible_wheel_sets():
     fleet = {
         "a": facts("avx"), "b": facts("avx512"), "c": facts("avx512", sms=("8.6",)),
         "d": facts("avx2", sms=("9.0",)), "e": facts("avx512", pythons=(python("3.10.4"),)),
@@ -285,7 +285,7 @@ def test_compatibility_is_as_few_wheel_sets_as_there_can_be():
         ("bf16", {"avx512", "avx512bf16", "amx"}),
     ],
 )
-def test_a_use_brings_in_the_rungs_that_the_recipe_names_for_it(use, names):
+def test_optimize_for_adds_the_rungs_that_the_recipe_lists_for_it(use, names):
     fleet = {rung: facts(rung) for rung in ("avx512", "avx512vnni", "avx512bf16", "amx")}
     assert {group.target.isa for group in merged(fleet, optimize_for=use).groups} == names
 
@@ -310,7 +310,7 @@ def test_measured_speeds_come_before_assumed_ones():
     ]
 
 
-def test_minutes_and_sizes_are_of_the_wheels_that_are_built():
+def test_estimates_count_only_wheels_that_are_built():
     fleet = {"a": facts("avx", sms=("8.6",)), "b": facts("avx2", sms=("8.6",)), "c": facts("avx2")}
     flat = recipe_of("flat", "avx", more="cost: {minutes: 5, size_mb: 3}")
     rows = merged(fleet, (*LARGE, package("flat", "1", flat)), max_wheel_sets=2).merged.tradeoffs
@@ -326,7 +326,7 @@ def test_the_tables_know_every_rung():
     assert set(data["weights"]) == set(get_args(uses))
 
 
-def test_the_plan_tells_the_tradeoff_and_each_nodes_loss():
+def test_the_plan_shows_the_tradeoffs_and_each_nodes_loss():
     fleet = {"a": facts("avx"), "b": facts("avx2"), "c": facts("avx512")}
     plan = planned(fleet, config=config(max_wheel_sets=2))
     assert {name: fate.merged_from for name, fate in plan.nodes.items()} == {
@@ -358,7 +358,7 @@ def sizes(made: PlanDraft) -> dict[str, int]:
     return {name: len(nodes) for name, nodes in groups(made).items()}
 
 
-def test_the_captured_fleet_with_fewer_and_fewer_wheel_sets(captured):
+def test_the_captured_fleet_is_merged_into_fewer_wheel_sets(captured):
     chosen = (package(),)
     assert sizes(merged(captured, chosen, max_wheel_sets=5)) == {
         "cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 2, "cpu-avx2-cp310": 1, "cpu-avx2-cp311": 4,
@@ -375,7 +375,7 @@ def test_the_captured_fleet_with_fewer_and_fewer_wheel_sets(captured):
         merged(captured, chosen, max_wheel_sets=2)
 
 
-def test_the_captured_fleet_with_torch(captured):
+def test_the_captured_fleet_is_merged_for_torch(captured):
     chosen = (package("torch", "2.13.0"),)
     cpu = {
         "cpu-armv8.2-cp311": 1, "cpu-armv8.4sve-cp311": 1, "cpu-avx2-cp311": 1,

@@ -76,12 +76,12 @@ def test_a_list_without_a_nodes_sm_is_blocked(
         ("Common", ("8.6",)),
     ],
 )
-def test_a_list_that_serves_the_node_is_the_recipes_own_affair(
+def test_a_recipes_sm_list_that_serves_the_node_is_accepted(
     listed: str, sms: tuple[str, ...]
 ) -> None:
     assert plan_of(listed, *sms).nodes["a"].state == "ok"
 
 
-def test_without_gpus_the_list_says_nothing() -> None:
+def test_without_gpus_the_sm_list_is_ignored() -> None:
     recipe = own(TORCH_CUDA_ARCH_LIST="{{ '8.0' if cuda }}")
     assert planned({"a": facts()}, packages=(recipe,), sources=()).nodes["a"].state == "ok"

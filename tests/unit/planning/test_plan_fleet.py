@@ -121,7 +121,7 @@ def test_a_package_is_built_against_another_of_its_release(site):
         plan(fleet, "upper==1.0")
 
 
-def test_a_package_for_gpus_without_a_recipe_is_told(site):
+def test_a_gpu_package_without_a_recipe_is_a_warning(site):
     make_wheel(site / "files", "torch", "2.13.0")
     (site / "tree").mkdir()
     text = project("kernels", build='["tool", "torch>=2"]')
@@ -174,7 +174,7 @@ def test_an_extension_without_a_recipe_is_built_against_torch(site):
     assert "planned with the recipe torch-extension: built against torch, for CPUs and GPUs" in told
 
 
-def test_what_cannot_be_built_is_blocked_with_its_reason(site):
+def test_a_package_that_cannot_be_built_is_blocked_with_its_reason(site):
     made = plan({"a": facts()}, "onnxruntime==1.0")  # no index has it
     assert made.nodes["a"].state == "blocked"
     assert made.nodes["a"].reason.startswith("onnxruntime 1.0 cannot be built: it has no sdist")
@@ -210,7 +210,7 @@ def test_a_rust_package_gets_the_features_of_its_rung(site):
     assert "cargo vendor" in made.nodes["a"].fix
 
 
-def test_a_tree_that_does_not_say_its_version(site):
+def test_a_tree_without_a_version_is_planned_with_the_stated_one(site):
     tree = site / "tree"
     tree.mkdir()
     (tree / "pyproject.toml").write_text(project("pkg", 'dynamic = ["version"]'))
@@ -227,7 +227,7 @@ def test_a_tree_that_does_not_say_its_version(site):
         plan({"a": facts()}, "pkg==2.0 @ files/pkg-1.0.tar.gz")
 
 
-def test_a_builder_pattern_that_matches_nothing_is_said(monkeypatch):
+def test_a_builder_pattern_without_matching_hosts_is_an_error(monkeypatch):
     found = SimpleNamespace(hosts={})
     monkeypatch.setattr("fleetbuild.planner.plan_fleet.list_inventory", lambda *_, **__: found)
     config = Config.model_validate({"build": {"builders": "strong"}})
@@ -258,7 +258,7 @@ def forge(site, monkeypatch):
     return write
 
 
-def test_a_source_in_git_is_opened_only_where_the_recipe_does_not_say_what_it_needs(forge, site):
+def test_a_source_in_git_is_fetched_only_if_the_recipe_states_no_requirements(forge, site):
     commit = git(site / "repo", "rev-parse", "HEAD")
     made = forge("requires: [dep]\nbuild_requirements: [tool]\n")
     assert made.lock == "complete", made.lock_problem
@@ -274,7 +274,7 @@ def test_a_source_in_git_is_opened_only_where_the_recipe_does_not_say_what_it_ne
     assert read_plan(dump_plan(made)) == made
 
 
-def test_a_build_has_what_the_source_declares_beside_what_the_recipe_says(forge, site):
+def test_a_build_gets_the_requirements_of_source_and_recipe(forge, site):
     make_wheel(site / "files", "more")
     made = forge("requires: [dep]\nbuild_requirements: [more]\n")
     assert made.lock == "complete", made.lock_problem
@@ -283,7 +283,7 @@ def test_a_build_has_what_the_source_declares_beside_what_the_recipe_says(forge,
     assert made.warnings == ()
 
 
-def test_a_source_that_cannot_be_asked_is_planned_with_the_recipes_word_and_told(
+def test_a_source_with_unreadable_metadata_is_planned_by_its_recipe_with_a_warning(
     forge, monkeypatch
 ):
     def unreachable(*_):
@@ -315,13 +315,13 @@ def test_a_repository_that_is_not_reached_leaves_the_lock_missing(forge, site):
     assert made.groups[0].wheels[0].artifact_key is None
 
 
-def test_a_version_without_a_tag_is_told(forge, site):
+def test_a_version_without_a_tag_is_an_error(forge, site):
     git(site / "repo", "tag", "-d", "v1.0")
     with pytest.raises(ResolutionError, match=r"has no tag or branch v1\.0"):
         forge("")
 
 
-def test_bad_asks_are_told(site):
+def test_unclear_package_requests_are_errors(site):
     fleet = {"a": facts()}
     (site / "tree").mkdir()
     for text, words in {
@@ -378,7 +378,7 @@ def test_a_fleet_without_any_plannable_node_asks_no_index():
 
 
 @pytest.mark.usefixtures("site")
-def test_a_source_that_does_not_come_leaves_the_lock_missing(monkeypatch):
+def test_a_source_that_cannot_be_downloaded_leaves_the_lock_missing(monkeypatch):
     def refuse(*_, **__):
         raise InstallError("pkg cannot be fetched.", "Look.")
 
@@ -389,7 +389,7 @@ def test_a_source_that_does_not_come_leaves_the_lock_missing(monkeypatch):
 
 
 @pytest.mark.usefixtures("site")
-def test_no_index_at_all_still_groups(monkeypatch):
+def test_without_an_index_nodes_are_still_grouped(monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
@@ -401,7 +401,7 @@ def test_no_index_at_all_still_groups(monkeypatch):
 
 
 @pytest.mark.network
-def test_the_captured_fleet_falls_into_its_groups(tmp_path):
+def test_the_captured_fleet_is_grouped_as_expected(tmp_path):
     fleet = seed_fleet()
     made = plan(fleet, "hnswlib==0.8.0", state_dir=tmp_path, facts_source="captures")
     assert {group.name: group.nodes for group in made.groups} == {

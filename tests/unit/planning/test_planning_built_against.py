@@ -45,14 +45,14 @@ def source(name, sha="5"):
 SOURCES = tuple(source(name) for name in ("torch", "torchvision", "scatter"))
 
 
-def test_the_order_follows_what_is_built_against():
+def test_bases_are_built_before_their_dependents():
     order = building_order([SCATTER, VISION, package(), TORCH])
     assert [name for name in order if name != "hnswlib"] == ["torch", "torchvision", "scatter"]
     assert order["scatter"] == ("torch", "torchvision")
     assert order["hnswlib"] == ()
 
 
-def test_what_is_not_in_the_release_is_named():
+def test_a_base_missing_from_the_release_is_named():
     with pytest.raises(ConfigError, match="torchvision is built against torch, which is not in"):
         building_order([VISION])
     with pytest.raises(ConfigError) as caught:
@@ -60,13 +60,13 @@ def test_what_is_not_in_the_release_is_named():
     assert "Add torch==VERSION to packages" in caught.value.fix
 
 
-def test_a_circle_is_told():
+def test_a_circular_build_order_is_an_error():
     with pytest.raises(RecipeError, match="against") as caught:
         building_order([of("a", "b"), of("b", "c"), of("c", "a")])
     assert all(f" {name}" in caught.value.message for name in "abc")
 
 
-def test_wheels_have_the_keys_of_what_they_are_built_against():
+def test_wheels_record_the_keys_of_their_bases():
     fleet = {"a": facts("avx2"), "b": facts("avx512")}
     release = [SCATTER, VISION, TORCH]
     plan = planned(fleet, packages=release, sources=SOURCES)
@@ -95,7 +95,7 @@ def test_one_target_against_different_wheels_makes_different_wheels():
     assert [(w.built_on, w.target.libc.floor) for w in (one, two)] == [("a", "2.36"), ("b", "2.28")]
 
 
-def test_a_change_below_is_a_change_above():
+def test_a_changed_base_changes_the_dependent_wheels_key():
     fleet = {"a": facts()}
     release = [VISION, TORCH]
     before = planned(fleet, packages=release, sources=SOURCES).groups[0].wheels[0]
@@ -104,7 +104,7 @@ def test_a_change_below_is_a_change_above():
     assert before.artifact_key != after.artifact_key
 
 
-def test_the_closure_is_asked_with_stand_ins():
+def test_dependencies_are_resolved_with_the_requirements_of_unbuilt_packages():
     made = drafted({"a": facts("avx2")}, [VISION, TORCH])
     asked = made.requests[made.groups[0].name]
     assert asked.requirements == ("torchvision==1.0",)
@@ -113,7 +113,7 @@ def test_the_closure_is_asked_with_stand_ins():
     assert asked.static_metadata == (torch,)
 
 
-def test_a_build_has_what_it_is_built_against_in_the_versions_that_are_installed():
+def test_a_build_gets_the_installed_versions_of_its_bases_dependencies():
     fleet = {"a": facts("avx2")}
     made = drafted(fleet, [SCATTER, VISION, TORCH])
     torch, vision, scatter = made.wheels
@@ -147,7 +147,7 @@ def test_bundling_needs_its_tools():
     assert plan.groups[0].wheels[0].libraries == "bundle"
 
 
-def test_without_the_lock_below_there_is_no_key_above():
+def test_a_base_without_a_lock_leaves_the_dependent_without_a_key():
     fleet = {"a": facts()}
     release = [VISION, TORCH]
     made = drafted(fleet, release)
@@ -168,7 +168,7 @@ def test_a_build_that_cannot_be_resolved_blocks_its_groups():
     assert BUILD.problem is None
 
 
-def test_named_builders_must_run_what_a_wheel_is_built_against():
+def test_named_builders_must_be_able_to_run_the_base_wheels():
     plain = of("torchvision", "torch", rungs=("x86-64",))
     fleet = {"weak": facts("x86-64", libc="2.28", cpus=99), "a": facts("avx512")}
     torch = of("torch", version="2.13.0", rungs=("avx512",))

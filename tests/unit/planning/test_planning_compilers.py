@@ -46,20 +46,22 @@ def on(system: str, version: str, compiler: str | None = None, **more: Any) -> A
         ("opensuse-leap", "15.6", "7", "14"),
     ],
 )
-def test_what_distributions_offer(system: str, version: str, default: str, newest: str) -> None:
+def test_distributions_package_the_listed_gccs(
+    system: str, version: str, default: str, newest: str
+) -> None:
     offer = packaged_gccs(system, version)
     assert (offer.default, offer.additional[-1]) == (default, newest)
     assert list(offer.additional) == sorted(offer.additional, key=int)
 
 
-def test_the_front_of_a_version_is_looked_up_where_the_whole_is_not_known() -> None:
+def test_an_unknown_point_release_is_looked_up_by_its_major_version() -> None:
     assert packaged_gccs("alpine", "3.22.1").default == "14"
     assert packaged_gccs("alpine", "3.23.0").default == "15"
     assert packaged_gccs("alpine", "3.2").default is None
 
 
 @pytest.mark.parametrize("system", [("debian", "99"), ("plan9", "4"), (None, None), ("ubuntu", "")])
-def test_an_unknown_release_offers_nothing_that_is_known(system: tuple[str, str]) -> None:
+def test_an_unknown_distribution_release_has_no_known_gcc(system: tuple[str, str]) -> None:
     assert packaged_gccs(*system).default is None
     assert packaged_gccs(*system).additional == ()
 
@@ -98,7 +100,7 @@ def test_an_additional_gcc_is_used_if_the_default_is_too_old(
     assert missing_compiler(need, "n", node) == ()
 
 
-def test_flags_are_those_of_the_one_that_is_taken() -> None:
+def test_flags_are_spelled_for_the_chosen_compiler() -> None:
     need, fleet = CompilerNeed(RUNGS["avx512bf16"]), {"a": on("ubuntu", "20.04", "9.4.0")}
     assert flags_for(need, ["a"], fleet).endswith("-mavx512vnni -mavx512bf16")
     assert "-march=x86-64-v3" in flags_for(
@@ -118,7 +120,7 @@ def test_without_a_suitable_packaged_gcc_the_user_has_to_install_one() -> None:
     assert "n compiles with gcc 10, which does not know amx_bf16, amx_int8, amx_tile" in sentence
 
 
-def test_what_packages_and_toolkits_say_of_gcc_counts_as_well() -> None:
+def test_gcc_ranges_of_packages_and_toolkits_are_respected() -> None:
     node = on("ubuntu", "22.04", "11.4.0")
     below = CompilerNeed(RUNGS["avx2"], Gcc("6", "11"))
     assert additional_gcc(below, node) == "9"
@@ -153,18 +155,18 @@ def test_the_gccs_of_debian_13_serve_older_toolkits() -> None:
     assert additional_gcc(need, on("debian", "13", "14.2.0")) == "12"
 
 
-def test_bounds_of_gcc_say_nothing_of_clang() -> None:
+def test_gcc_ranges_do_not_apply_to_clang() -> None:
     node = facts(toolchain={"clang": ("14.0.6",)})
     compiler = compiler_for(CompilerNeed(RUNGS["avx2"], Gcc("6", "9")), node)
     assert str(compiler) == "clang 14.0.6"
 
 
-def test_a_version_that_is_not_known_is_not_objected_to() -> None:
+def test_an_unknown_compiler_version_is_accepted() -> None:
     node = facts(toolchain={"clang": ()})
     assert str(compiler_for(CompilerNeed(RUNGS["amx"]), node)) == "clang of unknown version"
 
 
-def test_the_plan_says_which_builder_takes_which() -> None:
+def test_the_plan_lists_the_gcc_of_each_builder() -> None:
     fleet = {
         "new": on("debian", "12", "12.2.0"),
         "old": on("ubuntu", "20.04", "9.4.0", libc="2.31"),
@@ -177,7 +179,7 @@ def test_the_plan_says_which_builder_takes_which() -> None:
     assert wheel.environment["CFLAGS"].endswith("-mavx512bf16")
 
 
-def test_of_members_who_are_alike_one_with_a_compiler_that_will_do_builds() -> None:
+def test_among_equal_members_one_with_a_suitable_compiler_builds() -> None:
     fleet = {
         "big": on("ubuntu", "18.04", "7.5.0", memory_gb=512.0),
         "small": on("debian", "12", "12.2.0"),
@@ -187,7 +189,7 @@ def test_of_members_who_are_alike_one_with_a_compiler_that_will_do_builds() -> N
     assert wheel.requires.to_supply == ()
 
 
-def test_nothing_that_will_do_stops_apply_before_the_first_build() -> None:
+def test_without_a_suitable_compiler_apply_stops_before_the_first_build() -> None:
     (wheel,) = planned({"a": on("ubuntu", "18.04", "7.5.0")}, packages=(BF16,)).groups[0].wheels
     assert wheel.requires.compiler == "gcc 7.5.0 (present)"
     assert "which does not know avx512_bf16, avx512_vnni" in wheel.requires.to_supply[0]

@@ -10,11 +10,21 @@ from fleetbuild.hardware.cuda import compiles_for, serves
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
-from fleetbuild.planning import explain_node
+from fleetbuild.planning import Resolution, Source, explain_node, toolkit_request
 from fleetbuild.planning.wheels.keys import artifact_key
 from fleetbuild.report.plan import plan_ending
 from fleetbuild.text import version_key
-from tests.factories.fleets import drafted, facts, node, package, planned, python, recipe_of
+from tests.factories.fleets import (
+    answers,
+    drafted,
+    facts,
+    locked,
+    node,
+    package,
+    planned,
+    python,
+    recipe_of,
+)
 from tests.factories.plans import make_target
 
 KERNELS = package("kernels", "1.0", recipe_of("kernels", "avx", "avx2", more="cuda: true"))
@@ -49,7 +59,7 @@ def wheel_of(fleet, packages=(TORCH,), **more):
     return group.wheels[0]
 
 
-def test_the_newest_released_toolkit_is_to_be_supplied_where_nobody_has_one():
+def test_without_an_installed_toolkit_the_newest_released_one_is_required():
     wheel = wheel_of({"a": gpu("8.6")})
     assert wheel.cuda == "13.0"
     assert wheel.evidence == "released"
@@ -108,7 +118,7 @@ def test_pytorchs_index_is_the_one_for_the_cuda_of_the_group(sms, driver, cuda, 
     assert [[each.pytorch for each in requests] for requests in asked] == [[None], [variant]]
 
 
-def test_a_torch_without_cudnn_is_told():
+def test_a_torch_without_cudnn_is_a_warning():
     tools = {"gcc": ("10.2.1",), "g++": ("10.2.1",), "nvcc": ("11.4.152",), "cudnn": ("8.7.0",)}
     fleet = {"k40": gpu("3.5", driver="470.82.01", toolchain=tools)}
     made = planned(fleet, packages=[package("torch", "2.0.1")])
@@ -132,7 +142,7 @@ def test_builds_that_nobody_timed_have_no_shown_estimate():
     assert not wheel("torch", "2.13.0", {"a": gpu("8.6")}).measured
 
 
-def test_a_recipe_says_the_oldest_cuda_that_it_builds_with():
+def test_a_recipes_oldest_cuda_is_respected():
     llama = package("llama-cpp-python", "0.3.16")
     fleet = {"new": gpu("8.6", toolchain=NVCC_126 | {"nvcc": ("11.5.119", "12.6.85")})}
     assert wheel_of(fleet, packages=[llama]).cuda == "12.6"
@@ -145,7 +155,7 @@ def test_a_recipe_says_the_oldest_cuda_that_it_builds_with():
     assert "llama-cpp-python needs CUDA 11.7 or newer" in node.reason
 
 
-def test_a_build_in_an_image_asks_nodes_for_no_tools_and_names_what_the_image_has_to_hold():
+def test_a_build_in_an_image_requires_tools_of_the_image_and_not_of_the_node():
     image = "registry.lab/build:7"
     config = Config.model_validate({"build": {"image": image}})
     old = gpu("8.6", toolchain={"gcc": ("5.4.0",), "g++": ("5.4.0",)})
@@ -186,7 +196,7 @@ def test_a_package_for_newer_gpus_blocks_a_node_without_one(known, says):
     assert plan.nodes["b"].state == "ok"
 
 
-def test_older_gpus_beside_newer_ones_get_no_code_of_it_and_are_told():
+def test_older_gpus_beside_newer_ones_get_no_code_and_a_warning():
     plan = planned({"a": gpu("7.5", "8.0")}, packages=FLASH)
     (group,) = plan.groups
     assert [wheel.wheel_version for wheel in group.wheels] == [
@@ -199,7 +209,7 @@ def test_older_gpus_beside_newer_ones_get_no_code_of_it_and_are_told():
     )
 
 
-def test_libraries_that_no_wheel_brings_are_told():
+def test_libraries_that_no_wheel_contains_are_a_warning():
     torch = package("torch", "2.0.1")
     old = gpu("3.5", driver="470.82.01", toolchain={**NVCC_126, "nvcc": ("11.4.120",)})
     arm = facts("armv8.2", pythons=(python("3.10.2"),))
@@ -219,7 +229,7 @@ def test_libraries_that_no_wheel_brings_are_told():
     assert "    on every node: the libraries of CUDA 11.4, which no wheel brings" in story
 
 
-def test_the_story_of_a_node_whose_sms_the_inventory_says():
+def test_explain_shows_that_the_inventory_sets_the_sms():
     known = gpu("8.6", "12.0")
     plan = planned({"a": known}, packages=(TORCH,), nodes=(node("a", sms=("8.6",)),))
     story = explain_node(plan, known, "a")
@@ -227,7 +237,7 @@ def test_the_story_of_a_node_whose_sms_the_inventory_says():
     assert any(line.startswith("    CUDA 13.0 (to be supplied): No builder has") for line in story)
 
 
-def test_an_experimental_python_is_told():
+def test_an_experimental_python_is_a_warning():
     fleet = {"a": facts(pythons=(python("3.15.0"),)), "b": facts(pythons=(python("3.13.1"),))}
     (warning,) = planned(fleet, packages=(TORCH,)).warnings
     assert warning == (
@@ -236,7 +246,7 @@ def test_an_experimental_python_is_told():
     )
 
 
-def test_an_installed_toolkit_that_will_do_is_taken_and_its_owner_builds():
+def test_a_suitable_installed_toolkit_is_used_and_its_node_builds():
     fleet = {"a": gpu("8.6", memory_gb=99), "b": gpu("8.6", toolchain=NVCC_126)}
     wheel = wheel_of(fleet)
     assert wheel.cuda == "12.6"
@@ -261,7 +271,7 @@ def test_the_toolkit_may_be_pinned():
     assert wheel.wheel_version == "2.13.0+cu126.sm86.avx2"
 
 
-def test_a_pin_that_cannot_be_blocks_with_reason_and_fix():
+def test_an_impossible_pin_blocks_with_reason_and_fix():
     plan = planned({"a": gpu("12.0")}, packages=[TORCH], config=Config(cuda="12.6"))
     assert plan.nodes["a"].state == "blocked"
     assert "12.6" in (plan.nodes["a"].reason or "")
@@ -283,7 +293,7 @@ def test_an_override_of_the_sms_counts_for_the_toolkit():
     assert plan.nodes["k40"].group == "cpu-avx2-cp311"
 
 
-def test_companions_that_do_not_belong_together_block_every_node():
+def test_incompatible_companions_block_every_node():
     vision = package("torchvision", "0.20.0", recipe_of("torchvision", "avx2"))
     plan = planned({"a": facts(), "b": gpu("8.6")}, packages=[TORCH, vision])
     assert {each.state for each in plan.nodes.values()} == {"blocked"}
@@ -311,7 +321,7 @@ def test_memory_for_a_job_grows_with_the_sms():
 
 
 @pytest.mark.parametrize("packages", [[KERNELS], [TORCH]])
-def test_a_pin_without_effect_is_told_only_where_nothing_uses_cuda(packages):
+def test_a_cuda_pin_is_a_warning_if_no_package_uses_cuda(packages):
     plan = planned({"a": facts()}, packages=packages, config=Config(cuda="12.6"))
     assert not [warning for warning in plan.warnings if "no effect" in warning]
 
@@ -330,7 +340,7 @@ FLEETS = st.lists(NODE, min_size=1, max_size=6).map(
 
 
 @given(FLEETS, st.sampled_from(["2.0.1", "2.6.0", "2.13.0", "2.15.0"]))
-def test_no_plan_asks_for_what_the_tables_forbid(fleet, version):
+def test_no_plan_contradicts_the_tables(fleet, version):
     torch = package("torch", version, TORCH.recipe)
     plan = planned(fleet, packages=[torch])
     known = find_torch(version)
@@ -346,3 +356,61 @@ def test_no_plan_asks_for_what_the_tables_forbid(fleet, version):
             assert version_key(known.cuda_from) <= version_key(wheel.cuda)
     for fate in plan.nodes.values():
         assert fate.state == "ok" or (fate.reason and fate.fix)
+
+
+WHEELS = package(
+    "kernels",
+    "1.0",
+    recipe_of("kernels", "avx", "avx2", more="cuda: true\ntoolkit_wheels: [cublas]"),
+)
+NVCC_WHEEL = Resolution(wheels=(locked("nvidia-cuda-nvcc", "13.0.88"),))
+
+
+def with_toolkit(fleet, answer=NVCC_WHEEL, **more):
+    """The plan of the wheel, if the resolver gives this answer for the toolkit's wheels."""
+    made = drafted(fleet, [WHEELS], config=more.get("config"))
+    source = Source(package="kernels", version="1.0", file=locked("kernels", "1.0", "5"))
+    locks = answers(made, fleet, sources=[source])
+    requests = [toolkit_request(wheel, fleet) for wheel in made.wheels]
+    found = {request: answer for request in requests if request}
+    locks = locks.model_copy(update={"resolutions": {**locks.resolutions, **found}})
+    (group,) = planned(fleet, packages=[WHEELS], locks=locks, **more).groups
+    return requests, group.wheels[0]
+
+
+def test_a_missing_toolkit_comes_from_nvidias_wheels_where_they_suffice():
+    requests, wheel = with_toolkit({"a": gpu("8.6")}, config=Config(cuda="13.0"))
+    assert requests[0].requirements == ("cuda-toolkit[cccl,crt,cudart,nvcc,nvvm,cublas]==13.0.*",)
+    assert wheel.requires.cuda == "13.0 (from NVIDIA's wheels)"
+    assert wheel.requires.to_supply == ()
+    assert [file.name for file in wheel.toolkit_wheels] == ["nvidia-cuda-nvcc"]
+
+
+def test_an_installed_toolkit_is_used_and_is_the_same_wheel():
+    nvcc = {"gcc": ("12.2.0",), "g++": ("12.2.0",), "nvcc": ("13.0.88",)}
+    requests, installed = with_toolkit({"a": gpu("8.6", toolchain=nvcc)})
+    assert requests == [None]
+    assert installed.requires.cuda == "13.0 (present)"
+    assert installed.toolkit_wheels == ()
+    _, from_wheels = with_toolkit({"a": gpu("8.6")}, config=Config(cuda="13.0"))
+    assert from_wheels.artifact_key == installed.artifact_key
+
+
+@pytest.mark.parametrize(
+    ("cuda", "fleet"),
+    [
+        ("12.8", {"a": gpu("8.6")}),  # its wheels have no nvcc
+        ("13.0", {"a": gpu("8.7", toolchain={"nvcc": ()})}),  # a Jetson has its own libraries
+    ],
+)
+def test_a_toolkit_without_wheels_is_to_be_supplied(cuda, fleet):
+    made = drafted(fleet, [WHEELS], config=Config(cuda=cuda))
+    assert [toolkit_request(wheel, fleet) for wheel in made.wheels] in ([None], [])
+
+
+def test_wheels_that_cannot_be_resolved_leave_the_toolkit_to_be_supplied():
+    _, wheel = with_toolkit(
+        {"a": gpu("8.6")}, Resolution(problem="No such wheel."), config=Config(cuda="13.0")
+    )
+    assert wheel.requires.cuda == "13.0 (to be supplied)"
+    assert wheel.requires.to_supply

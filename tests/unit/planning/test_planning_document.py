@@ -40,7 +40,7 @@ def test_a_plan_comes_back_as_it_was():
         ('{"all": {}}', "JSON, but not a plan"),
     ],
 )
-def test_what_is_no_plan(text, message):
+def test_a_text_that_is_not_a_plan_is_refused(text, message):
     with pytest.raises(PlanFileError, match=message) as caught:
         read_plan(text, "plan.json")
     assert caught.value.exit_code == 2
@@ -51,7 +51,7 @@ def changed(**values):
     return json.dumps({**json.loads(dump_plan(PLAN)), **values})
 
 
-def test_a_plan_that_was_edited_newer_or_of_no_format():
+def test_an_edited_newer_or_unversioned_plan_is_refused():
     with pytest.raises(PlanFileError, match="damaged or was edited"):
         read_plan(changed(release="other"))
     with pytest.raises(PlanFileError, match="damaged or was edited"):
@@ -117,11 +117,11 @@ def test_a_plan_that_was_overtaken_is_stale():
         (facts(pythons=(python("3.12.1"),)), "/usr/bin/python3 was cp311"),
     ],
 )
-def test_what_decides_targets_makes_a_plan_stale(now, words):
+def test_a_changed_fact_of_the_target_makes_a_plan_stale(now, words):
     assert any(words in sentence for sentence in changes_since_plan(PLAN, {"a": now}))
 
 
-def test_other_flags_are_told_without_their_digest_and_only_where_the_rung_does_not_say_it():
+def test_changed_flags_are_reported_once_and_without_their_digest():
     more = facts(features=(*facts().features, "avx512f"))
     assert changes_since_plan(PLAN, {"a": more}) == [
         "a: its CPU flags have changed since the plan was made."
@@ -136,7 +136,7 @@ def test_a_new_python_beside_the_planned_one_changes_nothing():
     assert changes_since_plan(PLAN, {"a": facts(pythons=both)}) == []
 
 
-def test_explain_a_node():
+def test_explain_shows_every_decision_about_a_node():
     known = facts(
         "avx512vnni",
         hypervisor_masked=("amx_tile",),
@@ -157,14 +157,14 @@ def test_explain_a_node():
     assert "builds its wheels" in story
 
 
-def test_a_guest_is_told_by_the_flag_that_it_has():
+def test_the_hypervisor_flag_marks_a_virtual_machine():
     known = facts(hypervisor_masked=("avx512f",))
     guest = known.model_copy(update={"features": (*known.features, "hypervisor")})
     story = "\n".join(explain_node(planned({"n": guest}), guest, "n"))
     assert "hidden by its hypervisor, firmware or kernel: avx512f" in story
 
 
-def test_explain_a_node_tells_its_toolkits_and_its_wheels():
+def test_explain_shows_a_nodes_toolkits_and_wheels():
     known = facts(
         sms=("3.5", "8.6", "99.0"), driver="470.256.02", toolchain={"nvcc": ("11.4.48", "11.8.89")}
     )
@@ -178,7 +178,7 @@ def test_explain_a_node_tells_its_toolkits_and_its_wheels():
     assert "  wheel: hnswlib 0.8.0+cpu.avx2, by recipe hnswlib: build" in story
 
 
-def test_a_driver_older_than_all_toolkits_is_told():
+def test_explain_shows_a_driver_older_than_all_toolkits():
     known = facts(driver="390.157")
     story = "\n".join(explain_node(planned({"n": known}), known, "n"))
     assert "CUDA: its driver runs none from 10.2 on; installed there: none" in story
@@ -193,26 +193,26 @@ def test_a_driver_older_than_all_toolkits_is_told():
         ("Strange", "535.1", "SM unknown"),
     ],
 )
-def test_a_gpu_whose_driver_does_not_tell_its_sm(name: str, driver: str | None, said: str):
+def test_explain_shows_a_gpu_with_an_unknown_sm(name: str, driver: str | None, said: str):
     known = facts(gpus=(Gpu(name=name),), driver=driver)
     story = explain_node(planned({"n": known}), known, "n")
     assert f"  GPUs: {name} ({said})" + (f", driver {driver}" if driver else "") in story
 
 
-def test_explain_a_node_that_the_inventory_keeps_lower():
+def test_explain_shows_that_the_inventory_lowers_the_rung():
     known = facts("avx512")
     plan = planned({"n": known}, nodes=(node("n", isa="avx"),))
     assert "  planned for: avx, as the inventory says" in explain_node(plan, known, "n")
 
 
-def test_explain_a_node_of_captures_that_were_not_named_again():
+def test_explain_says_that_captures_must_be_named_again():
     plan = planned({"n": facts()})
     assert "--facts" not in "".join(explain_node(plan, None, "n"))
     captured = plan.model_copy(update={"facts_source": "captures"})
     assert "repeat --facts to show them" in "".join(explain_node(captured, None, "n"))
 
 
-def test_the_story_of_nodes_that_get_nothing():
+def test_explain_shows_why_nodes_get_nothing():
     fleet = {"gone": Facts(state="unreachable", reason="no route"), "bare": facts(pythons=())}
     plan = planned(fleet)
     assert "because: no route" in "\n".join(explain_node(plan, fleet["gone"], "gone"))
@@ -220,7 +220,7 @@ def test_the_story_of_nodes_that_get_nothing():
     assert explain_node(plan, None, "bare")[0] == "bare: blocked"
 
 
-def test_the_story_of_installed_nodes():
+def test_explain_shows_the_release_of_installed_nodes():
     wanted = planned({"a": facts()}).groups[0].release_id
     fleet = {
         "done": facts(release={"default": manifest(wanted)}),
@@ -234,7 +234,7 @@ def test_the_story_of_installed_nodes():
     assert "SM unknown" in old
 
 
-def test_the_story_of_a_group():
+def test_explain_shows_every_decision_about_a_group():
     fleet = {"a": facts(libc="2.28", disk_gb=0.1), "b": facts(toolchain={}, memory_gb=None)}
     story = "\n".join(explain_group(planned(fleet), fleet, "cpu-avx2-cp311"))
     assert "2 nodes: a, b" in story
@@ -247,7 +247,7 @@ def test_the_story_of_a_group():
     assert "representative: a" in "\n".join(explain_group(planned(fleet), {}, "cpu-avx2-cp311"))
 
 
-def test_the_story_of_a_group_without_a_lock_or_blocked():
+def test_explain_shows_a_missing_lock_and_a_blocked_wheel():
     fleet = {"a": facts(toolchain={}, memory_gb=None, cpus=None)}
     story = "\n".join(explain_group(planned(fleet, locks=Locks()), fleet, "cpu-avx2-cp311"))
     assert "not locked: No package index was queried." in story
@@ -259,12 +259,12 @@ def test_the_story_of_a_group_without_a_lock_or_blocked():
     assert "dependencies: none" in "\n".join(explain_group(none, fleet, "cpu-avx2-cp311"))
 
 
-def test_the_baseline_is_called_so():
+def test_explain_names_the_baseline():
     plan = planned({"a": facts("x86-64")})
     assert "the x86_64 baseline" in "\n".join(explain_group(plan, {}, "cpu-x86-64-cp311"))
 
 
-def test_names_that_the_plan_does_not_have():
+def test_explain_refuses_unknown_names():
     with pytest.raises(UsageError, match="no node or group 'zzz'") as caught:
         explain_node(PLAN, None, "zzz")
     assert "cpu-avx2-cp311" in caught.value.fix

@@ -24,7 +24,7 @@ def test_a_node_with_everything_is_planned_for():
     assert (fate.state, fate.group, fate.python) == ("ok", "cpu-avx2-cp311", "/usr/bin/python3")
 
 
-def test_skipped_and_unreachable():
+def test_skipped_and_unreachable_nodes_have_their_state():
     assert fate_of(facts(), skip=True).state == "skipped"
     fate = fate_of(Facts(state="unreachable", reason="no route"))
     assert (fate.state, fate.reason, fate.group) == ("unreachable", "no route", None)
@@ -33,6 +33,19 @@ def test_skipped_and_unreachable():
     assert fate.fix == "find out why; then plan again"
     fate = fate_of(Facts(state="unreachable", reason="no capture", fix="Write one."))
     assert fate.fix == "Write one; then plan again"
+
+
+def test_an_interpreter_that_the_node_does_not_have_blocks_it():
+    wrong = {"ansible_python_interpreter": "/opt/py/bin/python"}
+    known = facts().model_copy(update={"missing_interpreters": ("/opt/py/bin/python", "/other")})
+    fate = fate_of(known, variables=wrong)
+    assert fate.state == "blocked"
+    assert fate.reason == (
+        "ansible_python_interpreter is /opt/py/bin/python, which does not exist there."
+    )
+    assert "remove it" in fate.fix
+    assert fate_of(facts(), variables=wrong).state == "ok"  # such as in captures: unknown
+    assert fate_of(known).state == "ok"
 
 
 def test_a_node_that_was_not_probed_is_unreachable():
@@ -67,7 +80,7 @@ def test_a_node_that_was_not_probed_is_unreachable():
         (facts(install_filesystem="fuse.sshfs"), "shared file system", "install.path"),
     ],
 )
-def test_blocked_with_reason_and_fix(known, reason, fix):
+def test_a_node_that_cannot_be_planned_for_has_reason_and_fix(known, reason, fix):
     fate = fate_of(known)
     assert fate.state == "blocked"
     assert reason in fate.reason
@@ -75,7 +88,7 @@ def test_blocked_with_reason_and_fix(known, reason, fix):
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "overlay", "fuse.fuse-overlayfs", None])
-def test_local_file_systems_are_fine(kind):
+def test_local_file_systems_are_accepted(kind):
     assert fate_of(facts(install_filesystem=kind)).state == "ok"
 
 
@@ -88,7 +101,7 @@ def test_the_interpreter_is_the_wanted_one():
     assert fate_of(both, Config(python="3.1")).state == "blocked"
 
 
-def test_a_free_threaded_interpreter_is_one_of_its_own():
+def test_a_free_threaded_interpreter_is_requested_with_a_t():
     free = python("3.13.0", "/opt/free/bin/python3", soabi="cpython-313t-x86_64-linux-gnu")
     both = facts(pythons=(free, python("3.13.1", "/usr/bin/python3.13")))
     assert fate_of(both, Config(python="3.13")).group == "cpu-avx2-cp313"
@@ -106,7 +119,7 @@ def test_another_interpreter_of_the_wanted_version_serves_where_the_first_lacks_
     assert fate_of(known).state == "blocked"
 
 
-def test_an_interpreter_that_is_not_there_names_those_that_are():
+def test_a_missing_interpreter_names_the_installed_ones():
     fate = fate_of(facts(), Config(python="3.13"))
     assert "no Python 3.13. It has 3.11.2 (/usr/bin/python3)" in fate.reason
     assert "apt install python3.13" in fate.fix
@@ -144,7 +157,7 @@ def test_a_recipe_knows_its_libc_families_and_rungs():
     assert "aarch64, armv8" in arm.reason
 
 
-def test_names_in_the_cluster():
+def test_node_names_in_the_cluster_come_from_the_template():
     plan = planned(
         {"a": facts(), "b": facts()},
         nodes=[node("a", variables={"kubernetes_node": "worker-1"}), node("b")],
@@ -153,7 +166,7 @@ def test_names_in_the_cluster():
     assert plan.nodes["b"].kubernetes_node == "b"
 
 
-def test_a_template_without_default_is_told():
+def test_a_node_name_template_without_default_is_an_error():
     config = Config.model_validate({"kubernetes": {"node_name": "{{ nobody }}"}})
     with pytest.raises(ConfigError, match="cannot be rendered for n"):
         planned({"n": facts()}, config=config)

@@ -75,7 +75,7 @@ def test_every_plannable_node_is_in_exactly_one_group(fleet, packages, config):
 
 @settings(max_examples=150)
 @given(fleets, recipe_sets, kinds)
-def test_no_group_asks_more_than_any_member_has(fleet, packages, config):
+def test_no_group_needs_more_than_its_members_have(fleet, packages, config):
     plan = planned(fleet, packages=packages, config=config, sources=())
     for group in plan.groups:
         for name in group.nodes:
@@ -112,7 +112,7 @@ def test_a_groups_name_does_not_depend_on_other_groups(fleet, packages, config):
         assert alone.nodes[name].state == together.nodes[name].state
 
 
-def test_nodes_that_differ_in_what_the_package_cannot_use_share_a_group():
+def test_nodes_that_differ_only_in_unused_features_share_a_group():
     fleet = {"vnni": facts("avx512vnni"), "plain": facts("avx512"), "amx": facts("amx")}
     assert [group.name for group in planned(fleet).groups] == ["cpu-avx512-cp311"]
     apart = Config.model_validate({"grouping": {"rungs": "detected"}})
@@ -184,7 +184,7 @@ def test_a_builder_that_does_not_fit_is_named_with_the_reason(builder, reason):
     assert any(reason in warning and "a builds it" in warning for warning in plan.warnings)
 
 
-def test_a_named_builder_that_is_passed_over_is_said():
+def test_a_named_builder_that_is_not_used_is_a_warning():
     fleet = {"a": facts("avx2", "2.28"), "good": facts("amx", "2.28"), "new": facts("amx", "2.39"),
              "arm": facts("armv8.2", "2.28")}  # fmt: skip
     nodes = [node("a")]
@@ -209,7 +209,7 @@ def flags_of(**toolchains):
     return planned(fleet).groups[0].wheels[0].environment["CFLAGS"]
 
 
-def test_flags_are_spelled_for_whoever_may_build():
+def test_flags_suit_every_possible_builder():
     new, old = {"gcc": ("12.2.0",), "g++": ("12.2.0",)}, {"gcc": ("9.4.0",), "g++": ("9.4.0",)}
     assert flags_of(a=new) == "-O3 -march=x86-64-v3"
     assert "-mavx2" in flags_of(a=old)
@@ -219,7 +219,7 @@ def test_flags_are_spelled_for_whoever_may_build():
     assert flags_of(a={"clang": ("16.0.0",)}) == "-O3 -march=x86-64-v3"
 
 
-def test_requirements_of_the_builder():
+def test_the_builders_requirements_are_listed():
     present = planned({"a": facts()}).groups[0].wheels[0].requires
     assert present.compiler == "gcc 12.2.0 (present)"
     absent = planned({"a": facts(toolchain={}, disk_gb=0.25)}).groups[0].wheels[0].requires
@@ -233,7 +233,7 @@ def key_of(fleet, **more):
     return planned(fleet, **more).groups[0].wheels[0].artifact_key
 
 
-def test_a_key_says_what_is_built_and_not_by_whom():
+def test_the_artifact_key_does_not_depend_on_the_builder():
     base = key_of({"a": facts()})
     assert len(base) == 32
     assert base == key_of({"b": facts(toolchain={"gcc": ("9.4.0",), "g++": ("9.4.0",)}, cpus=1)})
@@ -356,13 +356,13 @@ def test_a_closure_that_does_not_exist_blocks_its_group_alone():
     assert nodes_blocking_dependencies(made, fleet, locks) == {}
 
 
-def test_build_requirements_that_cannot_be_had_block():
+def test_unresolvable_build_requirements_block_the_wheel():
     plan = planned({"a": facts()}, build=Resolution(problem="cmake has no wheel.", fix="Pin."))
     assert plan.groups[0].wheels[0].action == "blocked"
     assert plan.nodes["a"].reason == "The build of hnswlib: cmake has no wheel."
 
 
-def test_a_member_that_alone_hinders_is_blocked_and_the_rest_goes_on():
+def test_a_member_with_too_old_a_libc_is_blocked_alone():
     fleet = {"old": facts(libc="2.17"), "new": facts(libc="2.36"), "new2": facts(libc="2.36")}
     packages = [package()]
     made = drafted(fleet)
@@ -391,18 +391,18 @@ def test_a_source_without_build_requirements_needs_no_build_lock():
     assert key_of({"a": facts()}, sources=(source,))
 
 
-def test_a_toolkit_that_nothing_uses_is_told():
+def test_a_cuda_pin_without_effect_is_a_warning():
     assert "no effect" in planned({"a": facts()}, config=Config(cuda="12.6")).warnings[0]
 
 
 @pytest.mark.parametrize(("has", "said"), [(0.4, 1), (16.0, 0), (None, 0)])
-def test_a_builder_with_less_memory_than_one_compiler_needs_is_told(has, said):
+def test_a_builder_with_too_little_memory_is_a_warning(has, said):
     plan = planned({"a": facts(memory_gb=has)})
     assert ["a has 0.4 GB of memory" in each for each in plan.warnings] == [True] * said
 
 
 @pytest.mark.parametrize(("version", "said"), [("2.13.0", 0), ("9.1.0", 1)])
-def test_a_torch_newer_than_the_tables_is_told(version, said):
+def test_a_torch_newer_than_the_tables_is_a_warning(version, said):
     plan = planned({"a": facts()}, packages=[package("torch", version)], sources=())
     assert [each.startswith("torch 9.1 is newer than the newest") for each in plan.warnings] == [
         True
@@ -418,7 +418,7 @@ def test_versions_with_a_local_label_keep_it():
 CUDA_RECIPE = "cuda: true"
 
 
-def test_gpus_are_told_apart_only_for_packages_that_use_them():
+def test_gpus_separate_groups_only_for_packages_that_use_them():
     fleet = {
         "a": facts(sms=("8.6",)),
         "b": facts(sms=("9.0", "8.0")),
@@ -449,7 +449,7 @@ def test_the_inventory_may_say_which_sms_a_node_has():
     assert names == ["cpu-avx2-cp311", "sm80.sm90.sm120-avx2-cp311"]
 
 
-def test_build_blas_is_part_of_the_targets_that_can_have_it():
+def test_build_blas_is_part_of_the_target_if_the_recipe_offers_it():
     fleet = {"a": facts(), "arm": facts("armv8.2")}
     packages = [package("numpy", "2.3.5")]
     config = Config.model_validate({"build": {"blas": "mkl"}})

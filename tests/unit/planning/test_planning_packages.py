@@ -27,7 +27,7 @@ from tests.factories.fleets import inventory, node
         ("/src/a@b", None, None, "/src/a@b"),
     ],
 )
-def test_forms(text, name, version, path):
+def test_every_form_of_a_package_is_parsed(text, name, version, path):
     spec = parse_package(text)
     assert (spec.name, spec.version, spec.path) == (name, version, path)
 
@@ -36,7 +36,7 @@ def test_forms(text, name, version, path):
     "text",
     ["", "==1", "a b", "x==", "x==one", "x>=1", "x[extra]", "x; python_version>'3'", "-x==1", "!"],
 )
-def test_bad_forms_are_refused_with_the_right_ones(text):
+def test_invalid_forms_are_refused_with_the_valid_ones(text):
     with pytest.raises(ConfigError) as caught:
         parse_package(text)
     assert "NAME==VERSION" in caught.value.fix
@@ -57,7 +57,7 @@ def test_the_command_line_comes_before_the_file_before_the_inventory():
     assert choose_packages([], Config(), fleet) == ("c==1",)
 
 
-def test_hosts_that_differ_are_refused_with_the_way_out():
+def test_hosts_with_different_packages_are_refused_with_a_fix():
     fleet = inventory([node("a", packages=("x==1",)), node("b"), node("c", skip=True)])
     with pytest.raises(ConfigError, match=r"between a \(x==1\) and b \(none\)") as caught:
         choose_packages([], Config(), fleet)
@@ -65,6 +65,6 @@ def test_hosts_that_differ_are_refused_with_the_way_out():
     assert caught.value.exit_code == 2
 
 
-def test_no_package_at_all():
+def test_a_release_without_packages_is_an_error():
     with pytest.raises(ConfigError, match="No package is requested"):
         choose_packages([], Config(), inventory(["a"]))

@@ -76,7 +76,7 @@ def test_pytorchs_wheels_fit_by_variant_sm_and_driver(sms, driver, version, said
     assert said is None or said in choice.why
 
 
-def test_a_wheel_of_others_is_read():
+def test_the_code_of_another_published_wheel_is_read():
     assert must_be_read(PLAIN, target())
     assert not must_be_read(TORCH, target(sms=("8.6",)))
     fits = chosen(PLAIN, target(), code=Code(features=("avx2",)))
@@ -98,7 +98,7 @@ def test_cuda_ptx_takes_only_published_wheels_that_are_known_to_have_the_ptx():
         assert "not known to have PTX for SM 8.6 (cuda_ptx)" in choice.why
 
 
-def test_gpu_code_of_others_must_serve_every_sm():
+def test_published_gpu_code_must_serve_every_sm():
     kernels = package("kernels", "1.0", recipe_of("kernels", "avx2", more="cuda: true"))
     assert chosen(kernels, target(sms=("8.6",)), code=Code(sms=("8.0",))).file
     assert (
@@ -134,7 +134,7 @@ def test_a_companion_fits_only_its_variant_of_torch(version, torch, said):
     assert said is None or said in choice.why
 
 
-def test_every_variant_on_the_index_is_looked_at_and_companions_follow(monkeypatch):
+def test_every_variant_on_the_index_is_considered_and_companions_match_it(monkeypatch):
     on_index = {
         "torch": ["2.13.0+cpu", "2.13.0"],
         "torchvision": ["0.28.0+cu126", "0.28.0+cpu", "0.28.0"],
@@ -188,7 +188,7 @@ def the_plan(config, fleet, choices):
     return made, plan
 
 
-def test_what_fits_is_taken_and_the_rest_is_built():
+def test_fitting_published_wheels_are_taken_and_the_others_are_built():
     fleet = {"a": facts("avx2"), "b": facts("avx")}
     made, plan = the_plan(AUTO, fleet, TAKEN | NOT)
     groups = {group.name: group for group in plan.groups}
@@ -206,7 +206,7 @@ def test_what_fits_is_taken_and_the_rest_is_built():
     assert question.sources == ()
 
 
-def test_published_only_blocks_what_does_not_fit():
+def test_policy_published_blocks_packages_without_a_fitting_wheel():
     fleet = {"a": facts("avx2"), "b": facts("avx")}
     _, plan = the_plan(ONLY, fleet, TAKEN | NOT)
     assert plan.nodes["a"].state == "ok"

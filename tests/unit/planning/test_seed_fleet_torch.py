@@ -62,7 +62,7 @@ def test_the_plans_for_torch_are_the_golden_ones(
     golden(DATA / "seed-fleet-torch.json", plans)
 
 
-def test_the_plans_say_what_matters_most(plans: dict[str, Any]) -> None:
+def test_the_golden_plans_contain_the_known_decisions(plans: dict[str, Any]) -> None:
     plan = plans["torch 2.13.0"]
     assert plan["blocked"][KEPLER][0] == (
         "SM 3.5 needs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer."

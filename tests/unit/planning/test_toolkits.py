@@ -106,7 +106,7 @@ def test_the_oldest_driver_counts() -> None:
     assert chosen(TORCH, *members).version == "12.6"
 
 
-def test_an_unknown_driver_holds_nothing_up_and_is_told() -> None:
+def test_an_unknown_driver_sets_no_limit_and_is_mentioned() -> None:
     choice = chosen(TORCH, gpu("8.6", driver=None, cuda="13.0"))
     assert choice.version == "13.0"
     assert choice.why.endswith("; the driver of 1 member is unknown and was not checked.")
@@ -139,7 +139,7 @@ def test_an_installed_toolkit_without_a_suitable_gcc_beats_an_absent_one() -> No
     )
 
 
-def test_toolkits_that_take_the_compiler_that_is_there_are_known() -> None:
+def test_toolkits_that_accept_the_installed_compiler_are_listed() -> None:
     node = gpu("8.6", driver="550.54.15", cuda="12.4", tools={"gcc": ("14.2.0",)})
     choice = chosen(TORCH, node)
     assert (choice.version, choice.alternatives) == ("12.4", ("12.8", "12.9"))
@@ -147,7 +147,7 @@ def test_toolkits_that_take_the_compiler_that_is_there_are_known() -> None:
     assert chosen(TORCH, gpu("8.6", cuda="13.0")).alternatives == ()
 
 
-def test_a_builder_without_any_compiler_gets_one() -> None:
+def test_a_builder_without_a_compiler_gets_a_suitable_one() -> None:
     builder = facts(sms=("8.6",), driver="580.95.05", toolchain={"nvcc": ("13.0",)})
     assert "outside" not in chosen(TORCH, builder).why
 
@@ -157,13 +157,13 @@ def test_several_sms_share_a_toolkit() -> None:
     assert (choice.version, choice.evidence) == ("11.8", "released")
 
 
-def test_what_is_reported_is_told() -> None:
+def test_a_reported_combination_is_named_as_such() -> None:
     choice = chosen({"torch": "2.0.1"}, gpu("3.5", driver="470.256.02", cuda="11.4"), tag="cp310")
     assert (choice.version, choice.evidence) == ("11.4", "reported")
     assert "torch 2.0 with CUDA 11.4 is reported to work on SM 3.5" in choice.why
 
 
-def test_a_release_without_code_for_the_sm_is_no_evidence() -> None:
+def test_a_release_without_code_for_the_sm_does_not_count_as_evidence() -> None:
     choice = chosen({"torch": "2.5.1"}, gpu("3.5", driver="470.256.02"))
     assert (choice.version, choice.evidence) == ("11.8", "buildable")
     assert (
@@ -181,7 +181,7 @@ def test_a_torch_newer_than_the_table_is_taken_as_buildable() -> None:
     assert f"torch 2.99 is newer than the newest known version, {newest}" in choice.why
 
 
-def test_packages_without_torch_ask_for_nothing_but_sms_and_drivers() -> None:
+def test_without_torch_only_sms_and_drivers_limit_the_toolkit() -> None:
     old = gpu("8.6", driver="535.183.01", cuda="11.8", tools={"gcc": ("11.4.0",)})
     choice = chosen({"llama-cpp-python": "0.3.2"}, old)
     assert (choice.version, choice.evidence) == ("11.8", "buildable")
@@ -189,7 +189,7 @@ def test_packages_without_torch_ask_for_nothing_but_sms_and_drivers() -> None:
     assert chosen({"hnswlib": "0.8.0"}, gpu("8.6")).version == list(TOOLKITS)[-1]
 
 
-def test_the_architecture_decides_what_is_released() -> None:
+def test_released_combinations_depend_on_the_architecture() -> None:
     turing = gpu("7.5", driver="535.183.01")
     arm = gpu("7.5", driver="535.183.01", rung="armv8.2")
     assert chosen(TORCH, turing).evidence == "released"
@@ -211,7 +211,7 @@ def test_a_companion_for_another_torch_is_refused() -> None:
 # Nodes for which nothing will do
 
 
-def test_kepler_with_a_new_torch() -> None:
+def test_a_kepler_gpu_with_a_new_torch_is_offered_an_older_torch() -> None:
     unfit = problem(TORCH, gpu("3.5", driver="470.256.02"), "cp310")
     assert unfit.reason == "SM 3.5 needs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer."
     assert unfit.fix == (
@@ -220,7 +220,7 @@ def test_kepler_with_a_new_torch() -> None:
     )
 
 
-def test_companions_of_the_nearest_torch_are_named() -> None:
+def test_the_fix_names_companions_of_the_nearest_torch() -> None:
     versions = {**TORCH, "torchvision": "0.28.0", "torchaudio": "2.11.0"}
     unfit = problem(versions, gpu("3.5", driver="470.256.02"), "cp310")
     assert unfit.fix.startswith(
@@ -228,17 +228,17 @@ def test_companions_of_the_nearest_torch_are_named() -> None:
     )
 
 
-def test_the_other_kepler_has_newer_releases() -> None:
+def test_sm_3_7_is_offered_a_newer_torch_than_sm_3_5() -> None:
     unfit = problem(TORCH, gpu("3.7", driver="470.256.02"))
     assert unfit.fix.startswith("torch 2.7.1 with CUDA 11.8 is the newest that PyTorch releases")
 
 
-def test_only_an_old_combination_is_reported() -> None:
+def test_the_fix_names_a_reported_combination() -> None:
     unfit = problem(TORCH, gpu("3.5", driver="440.33.01"), "cp310")
     assert unfit.fix.startswith("torch 1.12.1 with CUDA 10.2 is the newest")
 
 
-def test_a_driver_that_is_too_old() -> None:
+def test_a_too_old_driver_is_named() -> None:
     unfit = problem(TORCH, gpu("8.6", driver="470.256.02"))
     assert unfit.reason == (
         "Driver 470.256.02 runs CUDA 11.8 or older; torch 2.13 needs CUDA 12.1 or newer."
@@ -249,7 +249,7 @@ def test_a_driver_that_is_too_old() -> None:
     )
 
 
-def test_a_driver_older_than_all_toolkits() -> None:
+def test_a_driver_older_than_all_toolkits_is_named() -> None:
     unfit = problem({"hnswlib": "0.8.0"}, gpu("3.0", driver="390.157"))
     assert unfit.reason == (
         "Driver 390.157 runs CUDA 10.1 or older; fleetbuild supports CUDA 10.2 or newer."
@@ -257,7 +257,7 @@ def test_a_driver_older_than_all_toolkits() -> None:
     assert unfit.fix == "Update its driver to 440.33 or newer, which CUDA 10.2 needs."
 
 
-def test_sms_of_one_node_without_a_common_toolkit() -> None:
+def test_sms_without_a_common_toolkit_are_named() -> None:
     unfit = problem(TORCH, gpu("3.7", "8.6", "12.0"))
     assert unfit.reason == (
         "SM 3.7 needs CUDA 11.8 or older; SM 12.0 needs CUDA 12.8 or newer; torch 2.13 needs "
@@ -274,7 +274,7 @@ def test_sms_with_the_same_limit_share_a_sentence() -> None:
     assert unfit.reason.startswith("SM 3.5 and 3.7 need CUDA 11.8 or older; ")
 
 
-def test_an_sm_that_no_toolkit_supports() -> None:
+def test_an_sm_without_any_toolkit_is_named() -> None:
     unfit = problem(TORCH, gpu("8.6", "99.0"))
     assert (
         unfit.reason == f"No CUDA toolkit from 10.2 to {list(TOOLKITS)[-1]} compiles for SM 99.0."
@@ -282,19 +282,19 @@ def test_an_sm_that_no_toolkit_supports() -> None:
     assert unfit.fix == "Update fleetbuild, or set fleetbuild_sms for the node to supported SMs."
 
 
-def test_an_sm_that_torch_does_not_support() -> None:
+def test_an_sm_unsupported_by_torch_is_named() -> None:
     unfit = problem({"torch": "2.6.0"}, gpu("12.0"))
     assert unfit.reason == "torch 2.6 does not support SM 12.0."
     assert unfit.fix.startswith("torch 2.15.0 with CUDA 13.0 or 13.2 is the newest that")
 
 
-def test_a_torch_from_before_cuda_13() -> None:
+def test_an_sm_that_needs_cuda_13_is_offered_a_newer_torch() -> None:
     unfit = problem({"torch": "2.8.0"}, gpu("11.0"))
     assert "SM 11.0 needs CUDA 13.0 or newer" in unfit.reason
     assert "torch 2.8 supports CUDA 12.9 or older" in unfit.reason
 
 
-def test_a_toolkit_that_a_torch_is_reported_not_to_build_with() -> None:
+def test_a_toolkit_that_breaks_a_torch_is_named() -> None:
     unfit = problem({"torch": "2.4.1"}, gpu("8.6"), pin="12.9")
     assert unfit.reason.startswith(
         "torch 2.4 supports CUDA 12.8 or older (it links nvToolsExt, which CUDA 12.9 does not "
@@ -314,7 +314,7 @@ def test_volta_and_pascal_get_a_new_torch_from_source() -> None:
         )
 
 
-def test_what_conda_forge_publishes_is_told() -> None:
+def test_a_build_published_by_conda_forge_is_named() -> None:
     choice = chosen({"torch": "2.12.1"}, gpu("8.6", cuda="12.9"))
     assert (choice.version, choice.evidence) == ("12.9", "reported")
     assert choice.why == (
@@ -323,13 +323,13 @@ def test_what_conda_forge_publishes_is_told() -> None:
     )
 
 
-def test_a_torch_that_should_build_where_none_is_known() -> None:
+def test_without_known_builds_the_fix_names_a_torch_that_should_build() -> None:
     unfit = problem({"torch": "2.0.1"}, gpu("8.7", rung="armv8.2"))
     assert unfit.reason == "torch 2.0 does not support SM 8.7."
     assert "is the newest that should build, but no such build is known" in unfit.fix
 
 
-def test_a_pin_that_does_not_fit() -> None:
+def test_a_pin_that_does_not_fit_is_named() -> None:
     unfit = problem(TORCH, gpu("8.6"), pin="11.8")
     assert unfit.reason == (
         "fleetbuild.yml asks for CUDA 11.8; torch 2.13 needs CUDA 12.1 or newer."
@@ -337,14 +337,14 @@ def test_a_pin_that_does_not_fit() -> None:
     assert unfit.fix.startswith("Take cuda: out of fleetbuild.yml or set it to 13.0")
 
 
-def test_a_pin_that_does_not_exist() -> None:
+def test_an_unknown_pin_is_named() -> None:
     unfit = problem(TORCH, gpu("8.6"), pin="12.7")
     newest = list(TOOLKITS)[-1]
     assert unfit.reason == f"fleetbuild.yml asks for CUDA 12.7; supported are 10.2 to {newest}."
     assert unfit.fix.startswith("Take cuda: out of fleetbuild.yml or set it to 13.0")
 
 
-def test_a_pin_that_the_driver_does_not_run() -> None:
+def test_a_pin_that_the_driver_does_not_run_is_named() -> None:
     unfit = problem(TORCH, gpu("8.6", driver="550.54.15"), pin="13.0")
     assert unfit.reason == (
         "Driver 550.54.15 runs CUDA 12.9 or older; fleetbuild.yml asks for CUDA 13.0."
@@ -356,14 +356,14 @@ def test_a_pin_that_the_driver_does_not_run() -> None:
 
 
 @pytest.mark.parametrize("pin", ["12.6", "99.9"])
-def test_a_pin_that_hides_what_an_old_gpu_can_have(pin: str) -> None:
+def test_a_pin_that_excludes_an_old_gpu_is_offered_to_be_removed(pin: str) -> None:
     old = gpu("3.5", driver="470.256.02")
     free = problem(TORCH, old).fix
     assert free.endswith("under a release name of their own.")
     assert problem(TORCH, old, pin=pin).fix == f"{free[:-1]} and without cuda:."
 
 
-def test_a_pin_and_a_driver_that_both_have_to_change() -> None:
+def test_the_fix_names_pin_and_driver_if_both_must_change() -> None:
     unfit = problem(TORCH, gpu("12.0", driver="470.256.02"), pin="12.6")
     assert unfit.reason == ("fleetbuild.yml asks for CUDA 12.6; SM 12.0 needs CUDA 12.8 or newer.")
     assert unfit.fix == (
@@ -382,7 +382,7 @@ def test_an_old_driver_is_named_if_a_newer_one_would_allow_a_toolkit() -> None:
     )
 
 
-def test_a_pin_and_an_old_driver_are_named_if_both_have_to_change() -> None:
+def test_a_pin_and_an_old_driver_are_named_if_both_must_change() -> None:
     unfit = problem(TORCH, gpu("3.5", driver="418.39"), "cp310", pin="12.6")
     assert unfit.fix.endswith(
         "Plan such nodes separately, under a release name of their own, without cuda: and with "
@@ -390,7 +390,7 @@ def test_a_pin_and_an_old_driver_are_named_if_both_have_to_change() -> None:
     )
 
 
-def test_a_python_and_a_driver_that_both_have_to_change() -> None:
+def test_the_fix_names_python_and_driver_if_both_must_change() -> None:
     unfit = problem(TORCH, gpu("8.6", driver="418.39"), "cp39")
     assert unfit.reason == (
         "torch 2.13 is for Python 3.10 to 3.14, not for 3.9; driver 418.39 runs CUDA 10.1 or "
@@ -402,7 +402,7 @@ def test_a_python_and_a_driver_that_both_have_to_change() -> None:
     )
 
 
-def test_a_python_that_torch_does_not_support() -> None:
+def test_a_python_unsupported_by_torch_is_named() -> None:
     both = (python("3.9.2"), python("3.12.1", "/usr/bin/python3.12"))
     unfit = problem(TORCH, facts(pythons=both), "cp39")
     assert unfit.reason == "torch 2.13 is for Python 3.10 to 3.14, not for 3.9."
@@ -413,17 +413,17 @@ def test_a_python_that_torch_does_not_support() -> None:
     )
 
 
-def test_a_python_that_is_to_be_installed() -> None:
+def test_the_fix_names_a_python_to_install() -> None:
     unfit = problem(TORCH, facts(pythons=(python("3.6.8"),)), "cp36")
     assert unfit.fix == ("Install Python 3.10 to 3.14 and name it in fleetbuild_python.")
 
 
-def test_a_free_threaded_python() -> None:
+def test_a_free_threaded_python_is_checked_as_its_own_abi() -> None:
     unfit = problem(TORCH, facts(), "cp313t")
     assert unfit.reason == "torch 2.13 is for Python 3.10 to 3.14, not for the free-threaded 3.13."
 
 
-def test_a_python_and_an_sm_without_a_common_torch() -> None:
+def test_a_python_and_an_sm_without_a_common_torch_are_named() -> None:
     unfit = problem(TORCH, gpu("3.5", driver="470.256.02"), "cp312")
     assert unfit.fix.startswith(
         "torch 2.0.1 for Python 3.8 to 3.11 with CUDA 11.7 or 11.8 is the newest that"
@@ -445,7 +445,7 @@ def test_nodes_that_can_be_built_for_have_no_problem() -> None:
 # Packages
 
 
-def test_companions_of_another_torch() -> None:
+def test_companions_of_another_torch_are_named() -> None:
     unfit = package_incompatibility(
         {"torch": "2.13.0", "torchvision": "0.20.1", "torchaudio": "2.5.1"}
     )
@@ -457,13 +457,13 @@ def test_companions_of_another_torch() -> None:
     )
 
 
-def test_companions_that_want_a_newer_torch() -> None:
+def test_companions_that_need_a_newer_torch_are_named() -> None:
     unfit = package_incompatibility({"torch": "2.13.0", "torchvision": "0.29.2"})
     assert unfit is not None
     assert unfit.reason == "torchvision 0.29.2 goes with torch 2.14.0 or newer, not with 2.13.0."
 
 
-def test_a_patch_release_that_is_not_in_the_table() -> None:
+def test_a_patch_release_missing_from_the_table_is_accepted() -> None:
     unfit = package_incompatibility({"torch": "2.13.0", "torchvision": "0.20.9"})
     assert unfit is not None
     assert unfit.reason == "torchvision 0.20.9 goes with torch 2.5, not with 2.13.0."
@@ -481,11 +481,11 @@ def test_a_patch_release_that_is_not_in_the_table() -> None:
         {},
     ],
 )
-def test_packages_without_a_problem(versions: dict[str, str]) -> None:
+def test_compatible_packages_have_no_problem(versions: dict[str, str]) -> None:
     assert package_incompatibility(versions) is None
 
 
-def test_a_torch_older_than_the_table() -> None:
+def test_a_torch_older_than_the_table_is_refused() -> None:
     unfit = package_incompatibility({"torch": "1.9.0"})
     assert unfit is not None
     assert unfit.reason == "torch 1.9.0 is older than the oldest supported version, 1.12."
@@ -495,7 +495,7 @@ def test_a_torch_older_than_the_table() -> None:
 # Compilers
 
 
-def test_the_compiler_for_a_toolkit_and_a_torch() -> None:
+def test_the_gcc_range_of_toolkit_and_torch_is_intersected() -> None:
     toolkit = chosen(TORCH, gpu("8.6", cuda="13.0"))
     assert str(compiler_needed(TORCH, toolkit)) == "gcc 11.3 to below 16"
     assert str(compiler_needed({"hnswlib": "0.8.0"}, toolkit)) == "gcc 6 to below 16"
@@ -618,7 +618,7 @@ def test_the_order_of_members_does_not_matter(
 
 @many
 @given(packages, nodes(), st.sampled_from(TAGS), pins)
-def test_a_node_has_a_problem_exactly_where_no_toolkit_is_allowed(
+def test_a_node_has_a_problem_exactly_if_no_toolkit_is_allowed(
     versions: dict[str, str], node: Facts, tag: str, pin: str | None
 ) -> None:
     unfit = node_incompatibility(versions, node, tag, pin=pin)
@@ -632,7 +632,7 @@ def test_a_node_has_a_problem_exactly_where_no_toolkit_is_allowed(
 
 @many
 @given(nodes(), st.sampled_from(TAGS), st.sampled_from(VERSIONS))
-def test_the_torch_that_is_offered_works(node: Facts, tag: str, version: str) -> None:
+def test_every_offered_torch_can_be_built(node: Facts, tag: str, version: str) -> None:
     unfit = node_incompatibility({"torch": version}, node, tag)
     assume(unfit is not None)
     assert unfit is not None
@@ -654,7 +654,7 @@ far_apart = st.sets(
 @given(
     st.sampled_from(VERSIONS), far_apart, st.sampled_from(["470.57.02", "580.95.05", None]), pins
 )
-def test_the_sms_that_are_offered_work(
+def test_every_offered_set_of_sms_has_a_toolkit(
     version: str, sms: set[str], driver: str | None, pin: str | None
 ) -> None:
     node, versions = gpu(*sorted(sms), driver=driver), {"torch": version}
@@ -666,7 +666,7 @@ def test_the_sms_that_are_offered_work(
         assert node_incompatibility(versions, fewer, "cp311", pin=pin) is None
 
 
-def test_fewer_sms_are_not_offered_where_torch_serves_none_of_them() -> None:
+def test_fewer_sms_are_not_offered_if_torch_supports_none_of_them() -> None:
     """The next plan would be blocked just so."""
     unfit = problem({"torch": "2.0.1"}, gpu("3.5", "12.0"), pin="13.0")
     assert "fleetbuild_sms" not in unfit.fix
@@ -676,7 +676,7 @@ def test_fewer_sms_are_not_offered_where_torch_serves_none_of_them() -> None:
 # The fleet of the scenarios
 
 
-def test_the_seed_fleet_with_torch() -> None:
+def test_the_captured_fleet_gets_the_expected_toolkits() -> None:
     fleet = seed_fleet()
     told = {}
     for name, known in fleet.items():

@@ -22,13 +22,13 @@ SMALL = {
 LARGE = {**SMALL, "cpuinfo": SMALL["cpuinfo"] * (USUAL // 30)}
 
 
-def test_it_is_read_alike_here_and_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_processes_read_the_same_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_facts(LARGE) == facts_of(LARGE)
     monkeypatch.setattr(apart, "USUAL", 0)
     assert read_facts(SMALL) == facts_of(SMALL)
 
 
-def test_a_usual_one_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_usual_capture_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/python")
     assert read_facts(SMALL) == facts_of(SMALL)
 
@@ -36,7 +36,7 @@ def test_a_usual_one_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("where", "limit", "value"), [(apart, "SECONDS", 0.001), (sys, "executable", "/bin/false")]
 )
-def test_what_cannot_be_read_costs_its_node(
+def test_an_unreadable_capture_makes_only_its_node_unreachable(
     monkeypatch: pytest.MonkeyPatch, where: object, limit: str, value: object
 ) -> None:
     monkeypatch.setattr(where, limit, value)
@@ -47,7 +47,7 @@ def test_what_cannot_be_read_costs_its_node(
 
 
 @pytest.mark.parametrize("work", ["bytearray(2**30)", "open('x', 'wb', 0).write(b'x')"])
-def test_that_process_has_limits(tmp_path: object, work: str) -> None:
+def test_the_reading_process_has_limits(tmp_path: object, work: str) -> None:
     code = f"from fleetbuild.probe.parsing.apart import limit; limit(); {work}"
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=str(tmp_path), capture_output=True, check=False

@@ -26,12 +26,12 @@ raw = st.binary().map(lambda text: text.decode("utf-8", "surrogateescape"))
         st.sampled_from(["a", "b.c", "ü-1"]), st.dictionaries(st.sampled_from(SECTIONS), raw)
     )
 )
-def test_what_is_saved_is_loaded(tmp_path: Path, captures: dict[str, dict[str, str]]) -> None:
+def test_saved_captures_are_loaded(tmp_path: Path, captures: dict[str, dict[str, str]]) -> None:
     save_captures(tmp_path, captures)
     assert load_captures(tmp_path, captures) == captures
 
 
-def test_bytes_stay_as_they_were(tmp_path: Path) -> None:
+def test_captures_keep_their_bytes(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "n"
     folder.mkdir(parents=True)
     text = b"line\r\n\x00\xff\xfe no end"
@@ -47,7 +47,7 @@ def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
     assert modes == [0o700, 0o600]
 
 
-def test_saving_again_leaves_nothing_of_the_time_before(tmp_path: Path) -> None:
+def test_saving_again_removes_old_sections(tmp_path: Path) -> None:
     save_captures(tmp_path, {"n": {"uname": "Linux", "nvidia-smi": "x"}})
     (tmp_path / "n" / "NOTES").write_text("mine")
     save_captures(tmp_path, {"n": {"uname": "Linux 2"}})
@@ -55,7 +55,7 @@ def test_saving_again_leaves_nothing_of_the_time_before(tmp_path: Path) -> None:
     assert (tmp_path / "n" / "NOTES").exists()
 
 
-def test_an_unreachable_node_keeps_what_was_saved_of_it(tmp_path: Path) -> None:
+def test_an_unreachable_node_keeps_its_saved_capture(tmp_path: Path) -> None:
     save_captures(tmp_path, {"n": {"uname": "Linux"}})
     save_captures(tmp_path, {"n": Unreachable(reason="no route"), "m": Unreachable(reason="off")})
     assert load_captures(tmp_path, ["n"]) == {"n": {"uname": "Linux"}}
@@ -112,7 +112,7 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
     assert "permissions" in caught.value.fix
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CaptureError, match="cannot be written"):
         save_captures(tmp_path / "file" / "dir", {"n": {"uname": "Linux"}})
@@ -126,7 +126,7 @@ def test_a_write_that_fails_leaves_no_half_file(tmp_path: Path) -> None:
     assert load_captures(tmp_path, ["n"]) == {"n": {"uname": "Linux"}}
 
 
-def test_odd_files_are_unknown_and_no_crash(tmp_path: Path) -> None:
+def test_odd_files_count_as_unknown(tmp_path: Path) -> None:
     node = tmp_path / "n"
     node.mkdir()
     (node / "uname").write_text("Linux 6.1 x86_64\n")

@@ -32,18 +32,18 @@ def test_a_node_is_of_the_best_rung_that_its_flags_reach() -> None:
     assert facts.warnings == ()
 
 
-def test_the_features_are_those_of_every_processor() -> None:
+def test_only_features_of_every_processor_count() -> None:
     facts = facts_of({"uname": X86, "cpuinfo": x86(V4, V4, V3)})
     assert facts.isa == "avx2"
 
 
-def test_what_the_model_has_and_the_node_lacks_is_masked() -> None:
+def test_features_of_the_model_that_the_node_lacks_are_masked() -> None:
     facts = facts_of({"uname": X86, "cpuinfo": x86(V3, model=85, stepping=4)})
     assert facts.isa == "avx2"
     assert facts.hypervisor_masked == ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
 
-def test_what_some_processors_show_nobody_hides() -> None:
+def test_a_feature_that_some_processors_show_is_not_masked() -> None:
     facts = facts_of({"uname": X86, "cpuinfo": x86(V4, V3, model=85, stepping=4)})
     assert (facts.isa, facts.hypervisor_masked) == ("avx2", ())
     assert "Its processors differ" in facts.warnings[0]
@@ -78,7 +78,7 @@ def arm(*cores: tuple[str, str]) -> str:
     )
 
 
-def test_what_only_some_processors_have_is_told_and_not_used() -> None:
+def test_features_of_only_some_processors_are_a_warning_and_not_used() -> None:
     facts = facts_of({"uname": X86, "cpuinfo": x86(V4, V4, V3, model=151)})
     assert facts.isa == "avx2"
     assert facts.hypervisor_masked == ()
@@ -90,11 +90,11 @@ def test_what_only_some_processors_have_is_told_and_not_used() -> None:
     )
 
 
-def test_flags_that_no_rung_asks_about_may_differ() -> None:
+def test_processors_may_differ_in_flags_outside_of_rungs() -> None:
     assert facts_of({"uname": X86, "cpuinfo": x86(V3 + " hwp_epp", V3)}).warnings == ()
 
 
-def test_big_and_little_cores_that_can_do_the_same() -> None:
+def test_big_and_little_cores_with_equal_features_give_no_warning() -> None:
     text = arm(*[(A55, BIG_LITTLE)] * 4, *[(A76, BIG_LITTLE)] * 4)
     facts = facts_of({"uname": ARM, "cpuinfo": text})
     assert (facts.isa, facts.hypervisor_masked, facts.warnings) == ("armv8.2", (), ())
@@ -118,7 +118,7 @@ def test_features_of_big_cores_only_are_not_used() -> None:
     assert "only some of them have asimddp, asimdhp, atomics." in facts.warnings[0]
 
 
-def test_each_core_is_asked_what_its_model_should_have() -> None:
+def test_expected_features_are_checked_for_each_kind_of_core() -> None:
     text = arm((A76, BIG_LITTLE), ("0xd40", V1.replace(" sve", "").replace(" bf16", "")))
     facts = facts_of({"uname": ARM, "cpuinfo": text})
     assert facts.hypervisor_masked == ("bf16", "sve")
@@ -149,13 +149,13 @@ def test_the_length_of_sve_registers(said: str, bits: int | None) -> None:
     assert (facts_of(capture).isa, facts_of(capture).sve_bits) == ("armv8.4sve", bits)
 
 
-def test_without_sve_it_has_no_length() -> None:
+def test_without_sve_the_register_length_is_unknown() -> None:
     capture = {"uname": ARM, "cpuinfo": arm((A76, BIG_LITTLE)), "sve": "32\n"}
     assert facts_of(capture).sve_bits is None
     assert facts_of({"uname": ARM, "cpuinfo": arm(("0xd40", V1))}).sve_bits is None
 
 
-def test_a_cpu_below_every_rung_has_none() -> None:
+def test_a_cpu_below_every_rung_has_no_rung() -> None:
     facts = facts_of({"uname": ARM, "cpuinfo": "Features : half thumb\n"})
     assert (facts.state, facts.isa, facts.features) == ("ok", None, ("half", "thumb"))
 
@@ -173,9 +173,7 @@ def test_a_cpu_below_every_rung_has_none() -> None:
         ("what : is this\n", None),
     ],
 )
-def test_cpuinfo_tells_the_architecture_where_uname_is_missing(
-    cpuinfo: str, arch: str | None
-) -> None:
+def test_without_uname_cpuinfo_shows_the_architecture(cpuinfo: str, arch: str | None) -> None:
     assert facts_of({"cpuinfo": cpuinfo}).arch == arch
 
 

@@ -43,7 +43,7 @@ def test_the_driver_reports_model_and_sm() -> None:
     assert facts.warnings == ()
 
 
-def test_columns_are_told_by_their_names() -> None:
+def test_columns_are_found_by_their_names() -> None:
     facts = gpus("Driver_Version, memory.total, compute_cap, name\n550.54, 100, 12.0, X\n")
     assert (facts.sms, facts.driver, facts.gpus[0].memory_mb) == (("12.0",), "550.54", 100)
 
@@ -53,7 +53,7 @@ def test_sms_are_sorted_as_numbers() -> None:
     assert gpus(HEADER + rows).sms == ("9.0", "12.0")
 
 
-def test_an_older_driver_leaves_it_to_the_device() -> None:
+def test_without_compute_cap_the_pci_device_decides_the_sm() -> None:
     facts = gpus(OLD + "0, Tesla K40c, 470.256.02, 11441 MiB, GPU-0\n", lspci("1024"))
     assert (facts.sms, facts.gpus[0].sm, facts.warnings) == (("3.5",), "3.5", ())
 
@@ -63,7 +63,7 @@ def test_rows_and_devices_go_in_the_order_of_the_bus() -> None:
     assert [gpu.sm for gpu in gpus(OLD + rows, lspci("1024", "102d")).gpus] == ["3.5", "3.7"]
 
 
-def test_a_gpu_that_is_not_served_makes_the_order_uncertain() -> None:
+def test_a_gpu_without_a_driver_makes_the_order_uncertain() -> None:
     row = "0, Tesla K80, 470.1, 1 MiB, A\n"
     facts = gpus(OLD + row, lspci("1024", "102d"))
     assert facts.sms == ()
@@ -78,21 +78,21 @@ def test_a_gpu_that_is_not_served_makes_the_order_uncertain() -> None:
 
 
 @pytest.mark.parametrize("value", ["[N/A]", "[Not Supported]", "", "8", "nonsense", "8.66"])
-def test_no_value_is_no_sm(value: str) -> None:
+def test_an_invalid_value_is_not_an_sm(value: str) -> None:
     row = f"0, X, {value}, [N/A], [N/A], U\n"
     facts = gpus(HEADER + row)
     assert (facts.sms, facts.driver, facts.gpus[0].memory_mb) == ((), None, None)
     assert gpus(HEADER + row, lspci("2503")).sms == ("8.6",)
 
 
-def test_text_around_the_rows_is_told() -> None:
+def test_text_around_the_rows_becomes_a_warning() -> None:
     lost = "Unable to determine the device handle for GPU 0000:0B:00.0: GPU is lost.\n"
     facts = gpus(HEADER + RTX_3060 + lost)
     assert facts.sms == ("8.6",)
     assert facts.warnings == (f"nvidia-smi also says: {lost.strip()}",)
 
 
-def test_no_gpu_files_is_no_gpu() -> None:
+def test_without_gpu_files_no_gpu_is_found() -> None:
     facts = gpus()
     assert (facts.sms, facts.gpus, facts.warnings) == ((), (), ())
 
@@ -121,7 +121,7 @@ def test_a_driver_that_fails_is_quoted() -> None:
     assert f"so this is a CPU node. nvidia-smi says: {said.strip()}" in facts.warnings[0]
 
 
-def test_no_devices_is_no_gpu() -> None:
+def test_an_empty_device_list_means_no_gpu() -> None:
     facts = gpus("No devices were found\n")
     assert (facts.sms, facts.gpus) == ((), ())
     assert facts.warnings == ("No GPU found. nvidia-smi says: No devices were found",)
@@ -153,7 +153,7 @@ def test_other_forms_of_lspci_are_read(line: str) -> None:
     assert gpus(None, line).gpus[0].name.endswith("[10de:2204]")
 
 
-def test_a_name_cannot_carry_escapes_or_go_on_forever() -> None:
+def test_a_gpus_name_is_printable_and_bounded() -> None:
     (gpu,) = gpus(HEADER + f"0, \x1b]0;x\x07\u202e{'y' * 500}, 8.6, 550.1, 1 MiB, U").gpus
     assert gpu.name.startswith("]0;xyyy")
     assert len(gpu.name) == 100
@@ -180,25 +180,25 @@ ORIN = "0, Orin (nvgpu), [N/A], 540.4.0, [N/A], [N/A]\n"
         ("tegra264", "11.0"),
     ],
 )
-def test_a_jetson_without_nvidia_smi(chip: str, sm: str) -> None:
+def test_a_jetson_without_nvidia_smi_has_its_gpu(chip: str, sm: str) -> None:
     facts = gpus(tree=board(chip, "/dev/nvhost-gpu"))
     assert (facts.sms, facts.warnings) == ((sm,), ())
     assert facts.gpus[0].name == "NVIDIA Jetson AGX Orin Developer Kit"
 
 
-def test_a_jetson_whose_nvidia_smi_knows_nothing() -> None:
+def test_a_jetson_with_an_empty_nvidia_smi_has_its_gpu() -> None:
     facts = gpus(HEADER + ORIN, tree=board("tegra234", "/dev/nvhost-gpu"))
     assert (facts.sms, facts.driver, facts.warnings) == (("8.7",), "540.4.0", ())
     assert facts.gpus[0].name == "Orin (nvgpu)"
 
 
-def test_a_jetson_whose_nvidia_smi_knows() -> None:
+def test_a_jetsons_nvidia_smi_is_read() -> None:
     row = "0, NVIDIA Thor, 11.0, 580.00, [N/A], GPU-0\n"
     facts = gpus(HEADER + row, tree=board("tegra264", "/dev/nvidiactl"))
     assert (facts.sms, facts.warnings) == (("11.0",), ())
 
 
-def test_a_jetson_with_a_second_gpu_on_the_bus() -> None:
+def test_a_jetson_with_a_second_gpu_has_both() -> None:
     row = "1, NVIDIA RTX A6000, [N/A], 540.4.0, 49140 MiB, GPU-1\n"
     tree = board("tegra234", "/dev/nvhost-gpu")
     facts = gpus(HEADER + ORIN + row, lspci("2230"), tree)
@@ -206,13 +206,13 @@ def test_a_jetson_with_a_second_gpu_on_the_bus() -> None:
     assert facts.sms == ("8.6", "8.7")
 
 
-def test_a_jetson_whose_second_gpu_has_no_driver() -> None:
+def test_a_jetsons_second_gpu_without_a_driver_is_a_warning() -> None:
     facts = gpus(None, lspci("2230"), board("tegra234", "/dev/nvhost-gpu"))
     assert (facts.sms, len(facts.gpus)) == (("8.7",), 2)
     assert facts.warnings[0].endswith("[10de:2230] has no working driver, so it is not used.")
 
 
-def test_a_jetson_without_its_driver() -> None:
+def test_a_jetson_without_its_driver_has_no_gpu() -> None:
     facts = gpus(tree=board("tegra234"))
     assert (facts.sms, facts.gpus[0].sm) == ((), None)
     assert facts.warnings == (
@@ -265,13 +265,13 @@ def test_a_gpu_that_mig_splits_keeps_its_sm() -> None:
     )
 
 
-def test_mig_without_an_instance_leaves_nothing_to_use() -> None:
+def test_mig_without_an_instance_is_a_warning() -> None:
     mig = "".join(line for line in SPLIT.splitlines(True) if "Device" not in line)
     (warning,) = gpus(HEADER + A100S, mig=mig).warnings
     assert warning.startswith("GPU 0 (NVIDIA A100-SXM4-80GB) has MIG enabled but no instance")
 
 
-def test_mig_that_is_switched_off_is_not_told() -> None:
+def test_disabled_mig_gives_no_warning() -> None:
     mig = f"index, name, mig.mode.current\n0, {A100}, Disabled\nGPU 0: {A100} (UUID: GPU-0)\n"
     assert gpus(HEADER + A100S, mig=mig).warnings == ()
     assert gpus(HEADER + A100S, mig="Failed to initialize NVML\n").warnings == ()
@@ -284,7 +284,7 @@ AMD = (
 INTEL = "0000:06:00.0 VGA compatible controller [0300]: Intel Corporation Device [8086:56a0]\n"
 
 
-def test_gpus_of_amd_and_intel_are_told_and_planned_as_cpu_nodes() -> None:
+def test_nodes_with_gpus_of_amd_or_intel_are_cpu_nodes_with_a_warning() -> None:
     facts = gpus(pci=AMD + AMD.replace("05", "07") + INTEL)
     assert facts.sms == ()
     assert [gpu.name for gpu in facts.gpus] == [
@@ -317,10 +317,10 @@ def test_a_gpu_of_intel_beside_one_of_nvidia_changes_nothing_for_it() -> None:
         INTEL.replace("8086", "1a03"),  # a server's console
     ],
 )
-def test_other_devices_are_not_told(line: str) -> None:
+def test_other_pci_devices_give_no_warning(line: str) -> None:
     facts = gpus(pci=line)
     assert (facts.gpus, facts.warnings) == ((), ())
 
 
-def test_an_id_without_a_name_is_shown_as_it_is() -> None:
+def test_an_unknown_pci_id_is_shown() -> None:
     assert gpus(pci=INTEL.replace("56a0", "3e92")).gpus[0].name == "Intel GPU [8086:3e92]"

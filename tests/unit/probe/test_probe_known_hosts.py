@@ -85,7 +85,7 @@ def test_patterns_and_markers_are_left_to_openssh(names: str) -> None:
     assert KnownHosts([f"{names} ssh-ed25519 {public(1)}"]).beyond
 
 
-def test_a_pattern_stands_for_no_host_here() -> None:
+def test_a_line_with_a_pattern_is_left_to_openssh() -> None:
     known = KnownHosts([f"*.lab,n?.lab ssh-ed25519 {public(1)}"])
     assert not known.keys_of("n1.lab")
     assert not known.beyond

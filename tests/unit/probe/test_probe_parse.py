@@ -61,7 +61,7 @@ def test_an_unreachable_node_has_a_reason_and_nothing_else() -> None:
     assert unreachable("no route") == Facts(state="unreachable", reason="no route")
 
 
-def test_the_distribution() -> None:
+def test_the_distribution_is_read_from_os_release() -> None:
     text = (
         'NAME="Debian GNU/Linux"\nPRETTY_NAME="Debian GNU/Linux 12"\nID=debian\nVERSION_ID="12"\n'
     )
@@ -78,7 +78,7 @@ def test_the_distribution() -> None:
         ("musl libc (aarch64) Version 1.2.5", "musl", "1.2.5"),
     ],
 )
-def test_libc(text: str, family: str, version: str) -> None:
+def test_the_libc_is_read(text: str, family: str, version: str) -> None:
     libc = read(libc=text).libc
     assert libc is not None
     assert (libc.family, libc.version) == (family, version)
@@ -93,7 +93,7 @@ def test_the_highest_libstdcxx_counts() -> None:
     assert read(libstdcxx="GLIBCXX_DEBUG_MESSAGE_LENGTH").libstdcxx is None
 
 
-def test_numbers() -> None:
+def test_cpus_and_memory_are_read() -> None:
     facts = read(nproc="16\n", meminfo="MemTotal:       67108864 kB\nMemFree: 1 kB\n")
     assert (facts.cpus, facts.memory_gb) == (16, 64.0)
     total = "MemTotal:       67108864 kB\n"
@@ -107,7 +107,7 @@ def test_numbers() -> None:
 GIB = 1024**2
 
 
-def test_disk_is_the_workspaces_and_the_install_paths_type_is_told() -> None:
+def test_free_disk_is_the_workspaces_and_the_file_system_type_the_install_paths() -> None:
     facts = read(
         disk="Filesystem     Type 1024-blocks Used Available Capacity Mounted on\n"
         f"/dev/sda1      ext4 9999999 1 {100 * GIB} 1% /home\n"
@@ -116,7 +116,7 @@ def test_disk_is_the_workspaces_and_the_install_paths_type_is_told() -> None:
     assert (facts.disk_gb, facts.install_filesystem) == (100.0, "nfs4")
 
 
-def test_disk_without_types() -> None:
+def test_df_output_without_types_is_read() -> None:
     facts = read(
         disk="Filesystem 1024-blocks Used Available Capacity Mounted on\n"
         f"/dev/sda1 838860800 1 {400 * GIB} 50% /\n"
@@ -130,7 +130,7 @@ def test_malformed_disk_output_is_unknown() -> None:
     assert read(disk="Filesystem\noverlay 1 2 -5 - /\n").disk_gb == 0.0
 
 
-def test_pythons() -> None:
+def test_interpreters_are_read() -> None:
     facts = read(
         python="/usr/bin/python3.11 3.11.2 cpython-311-x86_64-linux-gnu venv headers\n"
         "/opt/my python/bin/python3 3.13.0rc1 cpython-313t-x86_64-linux-gnu headers\n"
@@ -174,7 +174,7 @@ def test_tools_can_have_several_versions() -> None:
     assert facts.toolchain == {"gcc": ("12.2.0",), "g++": ("12.2.0",), "nvcc": ("13.0", "12.4")}
 
 
-def test_releases_by_name() -> None:
+def test_releases_are_read_by_name() -> None:
     other = MANIFEST | {"release": "nightly"}
     facts = read(release=json.dumps(MANIFEST, indent=2) + "\n" + json.dumps(other))
     assert list(facts.release) == ["default", "nightly"]
@@ -254,6 +254,7 @@ GOOD = CPU | {
     "libstdcxx": "GLIBCXX_3.4.30\n",
     "meminfo": "MemTotal: 67108864 kB\n",
     "nproc": "16\n",
+    "isolation": "none user.max_user_namespaces\n",
     "disk": "Filesystem Type k k k c m\n/dev/sda1 ext4 1 1 1 1% /\n",
     "python": "/usr/bin/python3.11 3.11.2 cpython-311-x86_64-linux-gnu venv headers\n",
     "nvidia-smi": "name, compute_cap, memory.total [MiB]\nRTX 3060, 8.6, 12288 MiB\n",
@@ -263,6 +264,7 @@ GOOD = CPU | {
     "previous": "default r1\n",
     "release-files": f"release default\nrecord {'0' * 64}\ndiffers 1 2 ./lib/a.so\n",
     "memory-limit": "34359738368\n",
+    "missing-interpreters": "/opt/py/bin/python\n",
     "sve": "32\n",
     "device-tree": "model: NVIDIA Jetson Orin\ncompatible: nvidia,tegra234\n",
     "mig": "0, A100, Enabled\nGPU 0: A100\n  MIG 1g.10gb     Device  0: (UUID: MIG-0)\n",
@@ -283,7 +285,7 @@ def mutated(draw: st.DrawFn) -> dict[str, str]:
 
 
 @given(st.dictionaries(st.sampled_from(SECTIONS) | st.text(), anything) | mutated())
-def test_no_text_is_an_error_and_none_is_shown_as_it_came(capture: dict[str, str]) -> None:
+def test_no_text_raises_and_control_characters_are_removed(capture: dict[str, str]) -> None:
     facts = facts_of(capture)
     shown = strings(facts.model_dump(mode="json"))
     assert all(text.isprintable() for text in shown)
@@ -291,18 +293,18 @@ def test_no_text_is_an_error_and_none_is_shown_as_it_came(capture: dict[str, str
 
 
 @given(anything, st.sampled_from(["N", "a.*", "("]))
-def test_no_output_is_an_error(output: str, nonce: str) -> None:
+def test_no_output_raises(output: str, nonce: str) -> None:
     assert set(split(output, nonce)) <= set(SECTIONS)
 
 
 @given(st.dictionaries(st.sampled_from(SECTIONS), st.text(min_size=1)))
-def test_what_was_framed_comes_back(capture: dict[str, str]) -> None:
+def test_framed_sections_are_split_again(capture: dict[str, str]) -> None:
     output = "".join(f"N0nce begin {s}\n{t}\nN0nce end {s} 0\n" for s, t in capture.items())
     assert split(output, "N0nce") == capture
 
 
 @given(st.dictionaries(st.sampled_from(SECTIONS), anything) | mutated())
-def test_what_is_shown_is_bounded(capture: dict[str, str]) -> None:
+def test_shown_text_is_bounded(capture: dict[str, str]) -> None:
     dumped = facts_of(capture).model_dump(mode="json")
     assert all(len(text) <= 1024 for text in strings(dumped))
     assert all(len(items) <= 5000 for items in dumped.values() if isinstance(items, list))
@@ -316,12 +318,12 @@ json_values = st.recursive(
 
 
 @given(st.sampled_from(list(MANIFEST)), json_values)
-def test_no_value_in_a_manifest_is_an_error(key: str, value: object) -> None:
+def test_no_value_in_a_manifest_raises(key: str, value: object) -> None:
     facts = read(release=json.dumps(MANIFEST | {key: value}))
     assert len(facts.release) + len(facts.warnings) == 1
 
 
-def test_the_release_before_is_read_as_an_id_alone() -> None:
+def test_the_previous_release_is_read_as_an_id() -> None:
     text = "default 5a83\nother r1\n../etc passwd\nrm -rf\nx\n"
     assert read(previous=text).previous == {"default": "5a83", "other": "r1"}
     assert read().previous == {}

@@ -27,11 +27,12 @@ def run(
     shell: str = "sh",
     script: str = SCRIPT,
     workspace: str = "/",
+    interpreters: str = "",
     **environment: str,
 ) -> Capture:
     program, *options = shell.split()
     command = [shutil.which(program) or program, *options, "-s", "--", "N0nce"]
-    command += [str(install), workspace]
+    command += [str(install), workspace, interpreters]
     done = subprocess.run(
         command, input=script.encode(), env=environment, capture_output=True, timeout=60, check=True
     )
@@ -50,7 +51,7 @@ def path(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_sh_reads_this_machine(shell: str, tmp_path: Path) -> None:
+def test_every_shell_runs_the_probe_script(shell: str, tmp_path: Path) -> None:
     if not shutil.which(shell.split(maxsplit=1)[0]):
         pytest.skip(f"no {shell} here")
     capture = run(tmp_path / "not" / "there", shell)  # no HOME, no PATH
@@ -73,7 +74,7 @@ def test_every_sh_reads_this_machine(shell: str, tmp_path: Path) -> None:
     assert facts.install_filesystem
 
 
-def test_nothing_is_written(tmp_path: Path) -> None:
+def test_the_probe_script_writes_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     before = sorted(tmp_path.rglob("*"))
@@ -81,14 +82,14 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_processes_bound_to_a_cpu_have_one(tmp_path: Path) -> None:
+def test_a_process_bound_to_one_cpu_counts_one(tmp_path: Path) -> None:
     if not shutil.which("taskset"):
         pytest.skip("no taskset here")
     cpu = min(os.sched_getaffinity(0))
     assert run(tmp_path, f"taskset -c {cpu} sh", PATH=os.environ["PATH"])["nproc"] == "1\n"
 
 
-def test_the_disks_are_those_of_the_nearest_folders(tmp_path: Path) -> None:
+def test_disk_space_is_read_at_the_nearest_existing_folder(tmp_path: Path) -> None:
     lines = run(Path("/proc/not/there"), workspace=f"{tmp_path}/not/there")["disk"].splitlines()
     assert len(lines) == 3
     assert lines[2].split()[1] == "proc"
@@ -97,7 +98,7 @@ def test_the_disks_are_those_of_the_nearest_folders(tmp_path: Path) -> None:
 PYTHON = '[ "$1" = -I ] && echo "{path} 3.11.2 cpython-311-x86_64-linux-gnu venv"'
 
 
-def test_interpreters_are_asked_once_and_told_in_order(tmp_path: Path) -> None:
+def test_interpreters_are_started_once_and_listed_in_order(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     program(folder, "python3", PYTHON.format(path="/first"))
     (folder / "python3.11").symlink_to("python3")
@@ -110,7 +111,7 @@ def test_interpreters_are_asked_once_and_told_in_order(tmp_path: Path) -> None:
     assert not [line for line in pythons if "config" in line or "shim" in line]
 
 
-def test_a_real_interpreter_tells_itself(tmp_path: Path) -> None:
+def test_a_real_interpreter_is_listed(tmp_path: Path) -> None:
     lines = run(tmp_path, PATH=os.environ["PATH"], HOME=str(tmp_path))["python"]
     facts = facts_of({"python": lines})
     assert platform.python_version() in [python.version for python in facts.pythons]
@@ -124,19 +125,19 @@ SMI = """case $* in
 esac"""
 
 
-def test_a_driver_that_knows_compute_cap_is_asked_once(tmp_path: Path) -> None:
+def test_a_driver_with_compute_cap_is_queried_once(tmp_path: Path) -> None:
     program(tmp_path, "nvidia-smi", SMI.format(with_it="echo 'index, name, compute_cap'"))
     assert run(tmp_path, PATH=path(tmp_path))["nvidia-smi"] == "index, name, compute_cap\n"
 
 
-def test_an_older_driver_is_asked_without_it(tmp_path: Path) -> None:
+def test_an_older_driver_is_queried_without_compute_cap(tmp_path: Path) -> None:
     no = 'echo "Field \\"compute_cap\\" is not a valid field to query."; exit 2'
     program(tmp_path, "nvidia-smi", SMI.format(with_it=no))
     text = run(tmp_path, PATH=path(tmp_path))["nvidia-smi"]
     assert text == "index, name, driver_version\n0, Tesla K40c, 470.256.02\n"
 
 
-def test_what_a_failing_driver_says_is_kept(tmp_path: Path) -> None:
+def test_the_output_of_a_failing_driver_is_kept(tmp_path: Path) -> None:
     program(tmp_path, "nvidia-smi", "echo 'No devices were found'; exit 6")
     assert run(tmp_path, PATH=path(tmp_path))["nvidia-smi"] == "No devices were found\n"
     program(tmp_path, "nvidia-smi", "exit 9")
@@ -213,7 +214,7 @@ def with_devices(folder: Path) -> str:
     return there
 
 
-def test_the_cuda_driver_tells_what_an_older_nvidia_smi_does_not(tmp_path: Path) -> None:
+def test_the_cuda_driver_supplies_the_sm_that_an_older_nvidia_smi_lacks(tmp_path: Path) -> None:
     environment = libcuda(tmp_path, "-DUUID")
     program(tmp_path, "nvidia-smi", OLD_DRIVER.format(first=UUID_K80, second=UUID_K40))
     capture = run(tmp_path, script=with_devices(tmp_path), **environment)
@@ -244,7 +245,7 @@ def test_the_cuda_driver_fills_in_what_nvidia_smi_has_no_value_for(tmp_path: Pat
     assert [gpu.sm for gpu in facts_of(capture).gpus] == ["3.5", "9.0"]
 
 
-def test_the_cuda_driver_tells_where_there_is_no_nvidia_smi(tmp_path: Path) -> None:
+def test_without_nvidia_smi_the_cuda_driver_is_queried(tmp_path: Path) -> None:
     if shutil.which("nvidia-smi"):
         pytest.skip("there is an nvidia-smi here")
     environment = libcuda(tmp_path)
@@ -263,7 +264,7 @@ def test_a_cuda_driver_that_fails_changes_nothing(tmp_path: Path, returns: int) 
     assert len(text.splitlines()) == 3
 
 
-def test_what_nvidia_smi_knows_is_not_asked_again(tmp_path: Path) -> None:
+def test_the_cuda_driver_is_not_queried_if_nvidia_smi_suffices(tmp_path: Path) -> None:
     environment = libcuda(tmp_path)
     row = "0, NVIDIA GB10, 12.1, 580.95.05, [N/A], GPU-0"  # its memory is the machine's
     program(tmp_path, "nvidia-smi", f"echo '{row}'")
@@ -305,14 +306,14 @@ def test_sections_that_only_some_nodes_have(shell: str, tmp_path: Path) -> None:
     ]
 
 
-def test_a_node_without_such_hardware_has_none_of_them(tmp_path: Path) -> None:
+def test_a_node_without_such_hardware_lacks_these_sections(tmp_path: Path) -> None:
     script = SCRIPT
     for there in ("/proc/device-tree", "/proc/sys/abi/sve_d", "/proc/driver/nvidia/capabilities"):
         script = script.replace(there, str(tmp_path / "nowhere"))
     assert not {"sve", "device-tree", "mig"} & set(run(tmp_path, script=script))
 
 
-def test_lspci_is_asked_first(tmp_path: Path) -> None:
+def test_lspci_is_preferred(tmp_path: Path) -> None:
     line = "0000:03:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2204] (rev a1)"
     amd = (
         "0000:05:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. [AMD/ATI] "
@@ -357,7 +358,7 @@ def test_without_lspci_the_gpus_come_from_sys(tmp_path: Path) -> None:
     ]
 
 
-def test_tools_and_their_versions(tmp_path: Path) -> None:
+def test_tools_and_their_versions_are_listed(tmp_path: Path) -> None:
     program(tmp_path, "gcc", "echo 9.4.0")
     program(tmp_path, "g++", "echo not for you; exit 1")
     program(tmp_path, "clang", "echo 'Ubuntu clang version 14.0.6-1'; echo 'Target: 1.2'")
@@ -370,7 +371,7 @@ def test_tools_and_their_versions(tmp_path: Path) -> None:
     assert not [line for line in lines if line.startswith(("g++", "ccache"))]
 
 
-def test_the_current_releases(tmp_path: Path) -> None:
+def test_the_current_releases_are_printed(tmp_path: Path) -> None:
     for folder in ("current", "nightly/current", "releases/x"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "manifest.json").write_text(f'{{"of": "{folder}"}}')
@@ -398,7 +399,7 @@ def test_the_memory_limit_is_the_least_of_all_cgroups_above(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_release_that_a_rollback_would_switch_to(shell: str, tmp_path: Path) -> None:
+def test_the_release_that_a_rollback_would_switch_to_is_printed(shell: str, tmp_path: Path) -> None:
     if not shutil.which(shell.split(maxsplit=1)[0]):
         pytest.skip(f"no {shell} here")
     assert "previous" not in run(tmp_path, shell)
@@ -414,3 +415,17 @@ def test_the_release_that_a_rollback_would_switch_to(shell: str, tmp_path: Path)
         (root / "history").write_text("".join(f"{name}\n" for name in ids))
     (tmp_path / "side" / "history").write_text("r4\n")
     assert run(tmp_path, shell)["previous"] == "default r1\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_interpreters_of_the_inventory_that_are_not_programs_are_named(
+    shell: str, tmp_path: Path
+) -> None:
+    if not shutil.which(shell.split(maxsplit=1)[0]):
+        pytest.skip(f"no {shell} here")
+    (tmp_path / "text").touch(mode=0o644)
+    program(tmp_path / "bin", "python", "true")
+    paths = [str(tmp_path / name) for name in ("absent", "bin/python", "text", "bin")]
+    capture = run(tmp_path, shell, interpreters=" ".join(paths))
+    assert facts_of(capture).missing_interpreters == (paths[0], paths[2], paths[3])
+    assert "missing-interpreters" not in run(tmp_path, shell)

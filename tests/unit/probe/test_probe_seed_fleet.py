@@ -24,7 +24,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("node", EXPECTED)
-def test_rung_and_sms(node: str) -> None:
+def test_each_captured_node_has_its_rung_and_sms(node: str) -> None:
     facts = seed_fleet()[node]
     assert (facts.state, facts.isa, facts.sms) == ("ok", *EXPECTED[node])
     assert facts.hypervisor_masked == ()

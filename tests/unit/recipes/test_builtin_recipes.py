@@ -66,7 +66,7 @@ def test_every_recipe_can_be_rendered_for_every_target(
         assert all(values(recipe, job).values())
 
 
-def test_torch_gets_its_levels_by_the_way_that_its_build_system_has() -> None:
+def test_torch_gets_its_cpu_levels_by_its_build_systems_options() -> None:
     levels = f"{FILES}/levels.cmake"
     old, new = asked("torch", "2.13.0"), asked("torch", "2.14.1")
     assert render_environment(*old)["CMAKE_PROJECT_TOP_LEVEL_INCLUDES"] == levels
@@ -94,7 +94,7 @@ def test_torchs_levels_above_the_target_are_off(isa: str, off: str, on: str) -> 
         assert f"({name}" not in text
 
 
-def test_torchs_libraries_go_by_what_the_cpu_has() -> None:
+def test_torchs_libraries_are_chosen_by_the_cpus_features() -> None:
     switches = ("USE_FBGEMM", "USE_NNPACK", "USE_MKLDNN", "USE_XNNPACK", "BLAS")
     found = {
         isa: " ".join(environment("torch", "2.13.0", isa)[name] for name in switches)
@@ -111,14 +111,15 @@ def test_torchs_libraries_go_by_what_the_cpu_has() -> None:
 
 
 # Options of torch's CMakeLists.txt (2.0, 2.6, 2.8 and main of 2026) that are on by default and are
-# turned off where a library is not found on the machine that builds: what a node would lack.
-ASKS_THE_BUILDER = "USE_MPI USE_NUMA USE_ROCM USE_XPU"
+# turned off where a library is not found on the machine that builds: what a node would lack. And
+# USE_CCACHE, which takes whichever ccache that machine has.
+ASKS_THE_BUILDER = "USE_CCACHE USE_MPI USE_NUMA USE_ROCM USE_XPU"
 FOR_CUDA = "USE_CUDNN USE_CUSPARSELT USE_CUDSS USE_CUFILE USE_MAGMA USE_NCCL USE_NVSHMEM"
 
 
 @pytest.mark.parametrize("version", ["2.0.1", "2.6.0", "2.13.0", "2.15.0"])
 @pytest.mark.parametrize("isa", ["avx2", "armv8.2"])
-def test_no_switch_of_torch_is_left_to_the_machine_that_builds(version: str, isa: str) -> None:
+def test_every_switch_of_torch_is_set_explicitly(version: str, isa: str) -> None:
     said = environment("torch", version, isa)
     assert [name for name in ASKS_THE_BUILDER.split() if said.get(name) != "0"] == []
     assert {"BLAS", "USE_CUDA", "USE_FBGEMM", "USE_MKLDNN", "USE_NNPACK", "USE_XNNPACK"} <= set(
@@ -148,7 +149,7 @@ def test_nnpack_is_built_with_six() -> None:
         ("2.14.1", "12.0 12.1", "12.0;12.1"),
     ],
 )
-def test_gpus_get_the_kernels_that_are_theirs_alone(version: str, sms: str, listed: str) -> None:
+def test_only_suitable_gpus_get_special_kernels(version: str, sms: str, listed: str) -> None:
     said = environment("torch", version, "avx2", cuda="13.0", sms=sms)
     assert said["TORCH_CUDA_ARCH_LIST"] == listed
 
@@ -187,7 +188,7 @@ def _cmake(recipe: Recipe, job: Job) -> str:
     return render_environment(recipe, job)["CMAKE_ARGS"]
 
 
-def test_torch_without_a_gpu_has_nothing_of_cuda() -> None:
+def test_torch_for_cpus_has_no_cuda_settings() -> None:
     recipe, job = asked("torch", "2.13.0")
     said = render_environment(recipe, job)
     assert said["USE_CUDA"] == "0"
@@ -205,9 +206,7 @@ def test_torch_without_a_gpu_has_nothing_of_cuda() -> None:
         ("13.0", ["cu13", "cudnn", "nccl"]),
     ],
 )
-def test_torch_finds_nvidias_wheels_when_it_is_built_and_when_it_runs(
-    cuda: str, folders: list[str]
-) -> None:
+def test_torch_finds_nvidias_wheels_at_build_and_run_time(cuda: str, folders: list[str]) -> None:
     recipe, job = asked("torch", "2.13.0", cuda=cuda, sms="7.5 8.6")
     said = render_environment(recipe, job)
     assert said["TORCH_CUDA_ARCH_LIST"] == "7.5;8.6"
@@ -228,13 +227,15 @@ def test_torch_finds_nvidias_wheels_when_it_is_built_and_when_it_runs(
     ("cuda", "isa", "published"),
     [("12.0", "avx", True), ("12.2", "armv8.2", False), ("12.3", "armv8.2", True)],
 )
-def test_a_toolkit_without_wheels_is_the_systems(cuda: str, isa: str, published: bool) -> None:
+def test_a_toolkit_without_wheels_comes_from_the_system(
+    cuda: str, isa: str, published: bool
+) -> None:
     needs = render_requires(*asked("torch", "2.1.0", isa, cuda=cuda, sms="8.0")) or ()
     assert any("cuda-toolkit" in each for each in needs) is published
     assert "nvidia-nccl-cu12" in needs
 
 
-def test_torch_for_an_old_gpu_takes_what_its_toolkit_has() -> None:
+def test_torch_for_an_old_gpu_uses_the_libraries_of_its_toolkit() -> None:
     recipe, job = asked("torch", "2.0.1", "avx2", cuda="11.4", sms="3.5")
     said = render_environment(recipe, job)
     assert (said["USE_CUDNN"], said["USE_NCCL"], said["USE_FLASH_ATTENTION"]) == ("0", "0", "0")
@@ -244,7 +245,7 @@ def test_torch_for_an_old_gpu_takes_what_its_toolkit_has() -> None:
     assert not patches_for(*asked("torch", "2.13.0"))
 
 
-def test_a_jetson_has_its_own_libraries_and_nothing_of_nvidias_wheels() -> None:
+def test_a_jetson_uses_its_own_libraries_and_no_nvidia_wheels() -> None:
     recipe, job = asked("torch", "2.13.0", "armv8.2", cuda="12.6", sms="8.7")
     said = render_environment(recipe, job)
     assert (said["USE_CUDA"], said["USE_CUDNN"], said["USE_NCCL"]) == ("1", "0", "0")
@@ -261,7 +262,7 @@ def test_flash_attention_is_not_compiled_by_all_cores_at_once() -> None:
     assert name not in environment("torch", "2.13.0")
 
 
-def test_cudnn_goes_with_the_oldest_gpu() -> None:
+def test_cudnn_suits_the_oldest_gpu() -> None:
     def cudnn(sms: str) -> str:
         requires = render_requires(*asked("torch", "2.6.0", cuda="12.4", sms=sms)) or ()
         return next(each for each in requires if "cudnn" in each)
@@ -280,7 +281,7 @@ def test_cudnn_goes_with_the_oldest_gpu() -> None:
         ("2.13.0", "13.0", "8.6", "nvidia-cudnn-cu13<10,>=9.12", "libcudnn.so.9"),
     ],
 )
-def test_torch_gets_the_cudnn_that_it_knows(
+def test_torch_gets_a_supported_cudnn(
     version: str, cuda: str, sms: str, cudnn: str, soname: str
 ) -> None:
     recipe, job = asked("torch", version, "avx2", cuda=cuda, sms=sms)
@@ -290,7 +291,7 @@ def test_torch_gets_the_cudnn_that_it_knows(
 
 
 @pytest.mark.parametrize("cuda", ["11.7", "11.8"])
-def test_nvidias_wheels_of_cuda_11_are_taken_where_there_are_some(cuda: str) -> None:
+def test_nvidias_wheels_of_cuda_11_are_used_if_they_exist(cuda: str) -> None:
     recipe, job = asked("torch", "2.0.1", "avx2", cuda=cuda, sms="7.5")
     said, needs = render_environment(recipe, job), render_requires(recipe, job) or ()
     assert (said["USE_CUDNN"], said["USE_NCCL"]) == ("1", "1")
@@ -300,7 +301,7 @@ def test_nvidias_wheels_of_cuda_11_are_taken_where_there_are_some(cuda: str) -> 
 
 
 @pytest.mark.parametrize("package", ["torchvision", "torchaudio"])
-def test_companions_are_built_against_the_releases_torch(package: str) -> None:
+def test_companions_are_built_against_the_torch_of_the_release(package: str) -> None:
     recipe, job = asked(package, "0.28.0", cuda="12.6", sms="8.6")
     assert recipe.built_against == ("torch",)
     said = render_environment(recipe, job)
@@ -312,7 +313,7 @@ def test_companions_are_built_against_the_releases_torch(package: str) -> None:
     assert source.ref == "v0.28.0"
 
 
-def test_extensions_of_torch_say_what_setup_py_cannot() -> None:
+def test_recipes_of_torch_extensions_state_requirements_that_setup_py_hides() -> None:
     def requires(package: str) -> tuple[str, ...] | None:
         return render_requires(*asked(package, "2.1.2"))
 
@@ -328,7 +329,7 @@ def test_extensions_of_torch_say_what_setup_py_cannot() -> None:
 
 
 @pytest.mark.parametrize("isa", sorted(rung for rung in RUNGS if RUNGS[rung].arch == "x86_64"))
-def test_ggml_is_told_each_feature(isa: str) -> None:
+def test_ggml_gets_a_switch_for_each_feature(isa: str) -> None:
     said = environment("llama-cpp-python", "0.3.16", isa)["CMAKE_ARGS"].split()
     switches = dict(each.removeprefix("-DGGML_").split("=") for each in said if "-DGGML_" in each)
     assert switches["NATIVE"] == "OFF"
@@ -369,7 +370,7 @@ def test_an_old_torchaudio_downloads_nothing() -> None:
         ("2.8.4", "2.14.1", False),
     ],
 )
-def test_flash_attention_is_compiled_as_torchs_headers_ask(
+def test_flash_attention_uses_the_cxx_standard_of_torchs_headers(
     version: str, torch: str, patched: bool
 ) -> None:
     recipe, job = asked("flash-attn", version, "avx2", cuda="13.0", sms="9.0")
@@ -378,7 +379,7 @@ def test_flash_attention_is_compiled_as_torchs_headers_ask(
     assert all(patch.text.count("+") >= 2 and "c++20" in patch.text for patch in found)
 
 
-def test_ggml_for_gpus_and_for_arm() -> None:
+def test_ggml_gets_settings_for_gpus_and_arm() -> None:
     gpu = environment("llama-cpp-python", "0.3.16", cuda="12.6", sms="8.6 12.0")["CMAKE_ARGS"]
     assert "-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES='86-real;120-real'" in gpu
     arm = environment("llama-cpp-python", "0.3.16", "armv8.2")["CMAKE_ARGS"]
@@ -387,7 +388,7 @@ def test_ggml_for_gpus_and_for_arm() -> None:
 
 
 @pytest.mark.parametrize(("name", "version"), [("numpy", "2.3.5"), ("llama-cpp-python", "0.3.16")])
-def test_a_second_try_finds_the_objects_of_the_first(name: str, version: str) -> None:
+def test_a_second_attempt_reuses_object_files(name: str, version: str) -> None:
     """Both backends make a folder of a random name where none is named."""
     recipe, job = asked(name, version)
     assert render_settings(recipe, job)["build-dir"] == "build/fleetbuild"
@@ -426,7 +427,7 @@ def _with_blas(package: str, version: str, isa: str, blas: str | None) -> tuple[
     return recipe, job.model_copy(update={"target": job.target.model_copy(update={"blas": blas})})
 
 
-def test_numpy_has_its_targets_loops_alone_and_openblas_beside_it() -> None:
+def test_numpy_has_only_its_targets_loops_and_bundles_openblas() -> None:
     recipe, job = asked("numpy", "2.3.5")
     files = render_files(recipe, job)
     assert "cpu-baseline = 'detect'\ncpu-dispatch = 'none'\n" in files["target.ini"]

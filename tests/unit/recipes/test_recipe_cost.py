@@ -12,7 +12,7 @@ from fleetbuild.recipes import builtin_recipes, parse_recipe
 PLAIN = "name: mine\nrungs: [avx2, avx]\n"
 
 
-def test_some_rungs_matter_to_one_use_only() -> None:
+def test_some_rungs_matter_only_with_optimize_for() -> None:
     recipe = parse_recipe(f"{PLAIN}rungs_for: {{int8: [amx, avx512vnni]}}", "r.yml")
     assert recipe.rungs_when("auto") == recipe.rungs_when("bf16") == ("avx", "avx2")
     assert recipe.rungs_when("int8") == ("avx", "avx2", "avx512vnni", "amx")
@@ -29,7 +29,7 @@ def test_some_rungs_matter_to_one_use_only() -> None:
         ("min_sm: '8.0'", "needs cuda: true in the same recipe"),
     ],
 )
-def test_what_makes_no_sense_is_told(line: str, words: str) -> None:
+def test_an_invalid_cost_is_an_error(line: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
         parse_recipe(f"{PLAIN}{line}\n", "r.yml")
     assert words in caught.value.message

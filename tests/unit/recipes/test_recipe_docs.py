@@ -27,26 +27,26 @@ BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 RECIPES = [block for block in BLOCKS if not block.startswith("mirrors:")]
 
 
-def test_every_key_is_told() -> None:
+def test_every_recipe_key_is_documented() -> None:
     table = PAGE.partition("| key | meaning |")[2].partition("\n\n")[0]
     told = set(re.findall(r"`([a-z_]+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.M))))
     assert told == set(Recipe.model_fields)
 
 
-def test_every_name_that_a_template_may_use_is_told() -> None:
+def test_every_template_variable_is_documented() -> None:
     target = make_target("avx")
     told = set(re.findall(r"`([a-z_]+)`", PAGE))
     assert set(Job(version="1", target=target).variables) <= told
 
 
-def test_the_mirrors_are_configuration() -> None:
+def test_the_documented_mirrors_are_valid_configuration() -> None:
     (block,) = set(BLOCKS) - set(RECIPES)
     assert list(parse_config(block).mirrors) == ["https://github.com/"]
 
 
 @pytest.mark.parametrize("text", RECIPES)
 @pytest.mark.parametrize("cuda", [None, "12.6"])
-def test_the_examples_are_recipes(tmp_path: Path, text: str, cuda: str | None) -> None:
+def test_the_documented_recipes_are_valid(tmp_path: Path, text: str, cuda: str | None) -> None:
     (tmp_path / "mine.yml").write_text(text)
     said = yaml.safe_load(text)
     (tmp_path / "patches").mkdir()

@@ -126,13 +126,13 @@ def test_recipes_come_by_entry_point(monkeypatch, tmp_path):
     assert find_recipe("theirs").name == "theirs"
 
 
-def test_a_recipe_that_is_not_text(tmp_path):
+def test_a_recipe_that_is_not_text_is_an_error(tmp_path):
     (tmp_path / "bad.yml").write_bytes(b"\xff\xfe")
     with pytest.raises(RecipeError, match=r"bad\.yml cannot be read"):
         known_recipes([tmp_path])
 
 
-def test_what_renders_to_nothing_is_not_set():
+def test_an_empty_value_is_not_set():
     recipe = parse_recipe(
         MINIMAL + "environment: {A: '{{ 1 if sms }}', B: x}\n"
         "config_settings: {cmake.define.X: '{{ cuda or \"\" }}', y: '{{ version }}'}",
@@ -152,7 +152,7 @@ def test_what_renders_to_nothing_is_not_set():
         "{% for each in range(10 ** 9) %}x{% endfor %}",
     ],
 )
-def test_a_value_that_cannot_be_rendered_is_told_by_name(value):
+def test_a_value_that_cannot_be_rendered_is_named(value):
     recipe = parse_recipe(MINIMAL + f'environment: {{A: "{value}"}}', "x")
     with pytest.raises(RecipeError, match=r"mine cannot be rendered: environment\.A: \S") as caught:
         render_environment(recipe, _job())
@@ -181,7 +181,7 @@ def test_patches_apply_by_version_and_target(tmp_path):
     assert [patch.file for patch in later] == ["arm.patch"]
 
 
-def test_a_patch_that_is_not_there_is_named(tmp_path):
+def test_a_missing_patch_is_named(tmp_path):
     (tmp_path / "mine.yml").write_text(MINIMAL + "patches: [{file: gone.patch}]")
     with pytest.raises(RecipeError, match=r"patches/gone\.patch cannot be read"):
         known_recipes([tmp_path])
@@ -227,7 +227,7 @@ def test_a_recipe_may_extend_another(tmp_path):
     assert ours.rungs == theirs.rungs
 
 
-def test_a_source_of_ones_own_replaces_the_other_kind(tmp_path):
+def test_a_recipes_own_source_replaces_the_inherited_kind(tmp_path):
     (tmp_path / "torch.yml").write_text("extends: torch\nsource: {archive: 'https://x/t.tgz'}\n")
     (tmp_path / "a.yml").write_text("name: a\nextends: torch\nsource: {git: 'https://x/y'}\n")
     known = known_recipes([tmp_path])
@@ -266,14 +266,14 @@ def test_a_recipe_that_extends_may_serve_other_packages(tmp_path):
         ({"a": "extends: hnswlib\nrung: [avx]\n"}, "unknown key 'rung'"),
     ],
 )
-def test_what_cannot_be_extended(tmp_path, texts, words):
+def test_an_invalid_extends_is_an_error(tmp_path, texts, words):
     for name, text in texts.items():
         (tmp_path / f"{name}.yml").write_text(text)
     with pytest.raises(RecipeError, match=words):
         known_recipes([tmp_path])
 
 
-def test_what_a_recipe_needs_is_a_requirement():
+def test_requirements_of_a_recipe_are_validated():
     recipe = parse_recipe(MINIMAL + "requires: ['numpy >{{ \"\" }}']", "x")
     with pytest.raises(RecipeError, match=r"has 'numpy >' in requires, which is not a requirement"):
         render_requires(recipe, _job())

@@ -60,7 +60,7 @@ def fake(version: str, **answers: Any) -> Any:
         ("armv8.2", ".armv8.2", "SVE256", "armv8.2 promises DEFAULT"),
     ],
 )
-def test_the_kernels_are_the_targets(
+def test_the_check_compares_torchs_kernels_with_the_target(
     monkeypatch: pytest.MonkeyPatch, isa: str, label: str, capability: str, says: str | None
 ) -> None:
     version = f"2.13.0+cpu{label}"
@@ -72,13 +72,13 @@ def test_the_kernels_are_the_targets(
         run(monkeypatch, snippet, torch)
 
 
-def test_another_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_fails_with_another_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     snippet = checks("avx", "2.13.0+cpu.avx")[KERNELS]
     with pytest.raises(RuntimeError, match=r"torch 2\.13\.0\+cpu is installed instead of"):
         run(monkeypatch, snippet, fake("2.13.0+cpu"))
 
 
-def test_an_old_torch_tells_its_kernels_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernels_of_an_old_torch_are_read_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = fake("2.0.1+cu117.sm35.avx")
     torch.backends = SimpleNamespace()
     run(monkeypatch, checks("avx", "2.0.1+cu117.sm35.avx", "3.5")[KERNELS], torch)
@@ -107,7 +107,7 @@ def test_an_old_torch_tells_its_kernels_elsewhere(monkeypatch: pytest.MonkeyPatc
         (["7.5"], "", (["sm_80", "compute_80"], [(7, 5)]), r"no code for SM 7\.5 of GPU 0"),
     ],
 )
-def test_there_is_code_for_every_gpu(
+def test_the_check_needs_code_for_every_gpu(
     monkeypatch: pytest.MonkeyPatch,
     sms: list[str],
     label: str,
@@ -125,7 +125,7 @@ def test_there_is_code_for_every_gpu(
         run(monkeypatch, snippet, torch)
 
 
-def test_a_gpu_that_the_target_leaves_out_is_said_to_be(
+def test_a_gpu_outside_of_the_target_is_mentioned(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     version = "2.13.0+cu130.sm100.avx"
@@ -154,7 +154,7 @@ def test_torchvision_leaves_out_the_same_gpus(monkeypatch: pytest.MonkeyPatch) -
         ("torch-cluster", "knn", [[0], [2]]),
     ],
 )
-def test_extensions_compute_on_every_gpu_that_there_is_code_for(
+def test_extensions_are_checked_on_every_gpu_with_code(
     monkeypatch: pytest.MonkeyPatch, package: str, call: str, right: list[list[float]]
 ) -> None:
     torch = fake("2.1.2", gpus=[(7, 5), (8, 0)])
@@ -180,7 +180,7 @@ def test_extensions_compute_on_every_gpu_that_there_is_code_for(
         ([(7, 5)], True, r"none of the GPUs here runs code for SM 8\.0"),
     ],
 )
-def test_flash_attention_computes_where_there_is_code_of_it(
+def test_flash_attention_is_checked_on_every_gpu_with_its_code(
     monkeypatch: pytest.MonkeyPatch, gpus: list[tuple[int, int]], right: bool, says: str | None
 ) -> None:
     version = "2.8.3+cu130.sm80.avx"
@@ -196,14 +196,14 @@ def test_flash_attention_computes_where_there_is_code_of_it(
         run(monkeypatch, snippet, torch)
 
 
-def test_a_gpu_that_computes_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_computes_wrongly_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     version = "2.13.0+cu130.sm86.avx"
     torch = fake(version, archs=["sm_86"], gpus=[(8, 6)], right=False)
     with pytest.raises(RuntimeError, match="matrix product on GPU 0 is wrong"):
         run(monkeypatch, checks("avx", version, "8.6")[GPU], torch)
 
 
-def test_a_cpu_wheel_asks_nothing_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_of_a_cpu_wheel_ignores_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = fake("2.13.0+cpu.avx")
     run(monkeypatch, checks("avx", "2.13.0+cpu.avx")[GPU], torch)
     assert not torch.cuda.init.called
@@ -217,7 +217,7 @@ def test_a_cpu_wheel_asks_nothing_of_gpus(monkeypatch: pytest.MonkeyPatch) -> No
         ("avx512", [], "no FBGEMM"),
     ],
 )
-def test_fbgemm_is_there_where_the_recipe_asks_for_it(
+def test_the_check_needs_fbgemm_if_the_recipe_builds_it(
     monkeypatch: pytest.MonkeyPatch, isa: str, engines: list[str], says: str | None
 ) -> None:
     snippet, torch = checks(isa, f"2.8.0+cpu.{isa}")[FBGEMM], fake(f"2.8.0+cpu.{isa}")
@@ -229,7 +229,7 @@ def test_fbgemm_is_there_where_the_recipe_asks_for_it(
         run(monkeypatch, snippet, torch)
 
 
-def test_fbgemm_is_not_asked_for_without_avx2() -> None:
+def test_without_avx2_the_check_does_not_need_fbgemm() -> None:
     assert not [snippet for snippet in checks("avx", "2.8.0+cpu.avx") if "fbgemm" in snippet]
 
 
@@ -241,13 +241,13 @@ def compiled(monkeypatch: pytest.MonkeyPatch, answer: object, *, right: bool = T
     run(monkeypatch, checks("avx", version, "9.0", cuda="13.0")[-1], torch)
 
 
-def test_torch_compile_is_tried_where_a_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_compile_is_tried_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(monkeypatch, "result")
     with pytest.raises(RuntimeError, match=r"torch\.compile computes something else on GPU 0"):
         compiled(monkeypatch, "result", right=False)
 
 
-def test_a_node_without_a_compiler_is_told_that_torch_compile_does_not_work(
+def test_without_a_compiler_the_check_says_that_torch_compile_does_not_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiled(monkeypatch, OSError("Failed to find C compiler.\nSpecify it."))

@@ -65,9 +65,7 @@ def told(place: Path, isa: str, version: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.8.0", "2.14.1"])
-def test_fbgemm_has_its_kernels_for_avx512_where_torch_has_none(
-    tmp_path: Path, version: str
-) -> None:
+def test_fbgemm_gets_avx512_kernels_even_if_torch_does_not(tmp_path: Path, version: str) -> None:
     """Without them torch 2.8 and older leaves FBGEMM out, and newer ones do not load."""
     said = told(tmp_path, "avx2", version)
     assert said["torch"] == "FALSE"
@@ -80,19 +78,19 @@ def test_without_fbgemm_nothing_is_compiled_for_avx512(tmp_path: Path) -> None:
     assert (said["torch"], said["compiler"], said["fbgemm"]) == ("FALSE", "FALSE", "FALSE")
 
 
-def test_avx512_is_left_to_the_compiler_where_the_target_has_it(tmp_path: Path) -> None:
+def test_avx512_is_not_restricted_if_the_target_has_it(tmp_path: Path) -> None:
     said = told(tmp_path, "avx512", "2.8.0")
     assert (said["torch"], said["compiler"], said["fbgemm"]) == ("TRUE", "TRUE", "TRUE")
 
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
-def test_nnpack_finds_six_and_downloads_nothing(tmp_path: Path, isa: str) -> None:
+def test_nnpack_finds_the_package_six_and_downloads_nothing(tmp_path: Path, isa: str) -> None:
     assert "downloads" not in told(tmp_path, isa, "2.6.0")
     cache = (tmp_path / "build" / "CMakeCache.txt").read_text()
     assert f"PYTHON_SIX_SOURCE_DIR:PATH={VENV}/lib/python3.11/site-packages\n" in cache
 
 
-def test_bf16_is_asked_for_only_of_compilers_that_know_it() -> None:
+def test_bf16_is_enabled_only_for_compilers_that_support_it() -> None:
     """gcc 9.4 builds torch to 2.11, and has no such option."""
     target = Target(arch="x86_64", isa="avx2", features=tuple(sorted(RUNGS["avx2"].features)),
                     python="cp311", libc=TargetLibc(family="glibc", floor="2.28"))  # fmt: skip

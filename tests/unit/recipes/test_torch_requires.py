@@ -72,7 +72,7 @@ def test_every_torch_from_2_0_on_is_compared() -> None:
 
 
 @pytest.mark.parametrize("version", FACTS)
-def test_torch_needs_what_its_own_wheels_need(version: str) -> None:
+def test_torch_requires_the_same_as_its_published_wheels(version: str) -> None:
     ours, theirs = rendered(job_of(version)), recorded(version, "x86_64")
     plain = {name: bounds for name, bounds in ours.items() if name not in _nvidias({*ours})}
     assert {name: plain[name] for name in plain.keys() - OURS} == theirs
@@ -85,7 +85,7 @@ def test_triton_for_arm_comes_with_torch_2_11(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", FACTS)
-def test_nvidias_libraries_are_those_of_torchs_own_wheels(version: str) -> None:
+def test_nvidias_libraries_are_the_same_as_of_published_wheels(version: str) -> None:
     job, facts = job_of(version), FACTS[version]
     lines = render_requires(find_recipe("torch"), job) or ()
     parts = {part for line in lines for part in Requirement(line).extras}
@@ -105,6 +105,6 @@ def test_a_cpu_torch_and_one_for_kepler_have_no_triton() -> None:
     assert "triton" in rendered(job_of("2.0.1", sms=("3.5", "7.0")))
 
 
-def test_a_torch_that_nobody_knows_gets_the_triton_of_its_day() -> None:
+def test_an_unknown_torch_gets_the_newest_known_triton() -> None:
     job = job_of("2.15.0").model_copy(update={"version": "2.16.0"})
     assert rendered(job)["triton"] == ""

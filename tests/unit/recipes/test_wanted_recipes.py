@@ -60,7 +60,7 @@ def test_opencv_has_the_baseline_of_the_target_and_nothing_above_it(isa, baselin
 @pytest.mark.parametrize(
     ("isa", "width"), [("avx", "__SCALAR__"), ("avx2", "__AVX256__"), ("avx512", "__AVX512__")]
 )
-def test_deepspeed_takes_the_vector_width_of_the_target(isa, width):
+def test_deepspeed_gets_the_vector_width_of_the_target(isa, width):
     recipe = find_recipe("deepspeed")
     asked = job("deepspeed", "0.19.8", isa)
     assert render_environment(recipe, asked)["FLEETBUILD_SIMD"] == f"-D{width}"
@@ -75,7 +75,7 @@ def test_orjson_chooses_no_code_at_run_time_below_avx2():
 
 
 @pytest.mark.parametrize("package", ["orjson", "tokenizers", "polars-runtime-32"])
-def test_rust_packages_get_rustcs_flags_and_ask_for_cargo(package):
+def test_rust_packages_get_rustc_flags_and_require_cargo(package):
     recipe = find_recipe(package)
     environment = render_environment(recipe, job(package, "1.0", "avx2"))
     assert "+avx2" in environment["RUSTFLAGS"]
@@ -84,7 +84,7 @@ def test_rust_packages_get_rustcs_flags_and_ask_for_cargo(package):
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "pyarrow", "vllm"])
-def test_what_cannot_be_built_says_why(package):
+def test_an_unbuildable_package_says_why(package):
     assert render_not_buildable(find_recipe(package), job(package, "1.0", "avx2"))
 
 
@@ -101,9 +101,7 @@ def test_what_cannot_be_built_says_why(package):
         ("2.8.4", "2.14.0", [], True),
     ],
 )
-def test_flash_attention_is_compiled_as_cxx20_against_a_torch_that_asks_for_it(
-    version, torch, patches, buildable
-):
+def test_flash_attention_uses_cxx20_with_a_torch_that_needs_it(version, torch, patches, buildable):
     recipe = find_recipe("flash-attn")
     asked = job("flash-attn", version, "avx2", cuda="12.8", sms="8.0", torch=torch)
     assert [patch.file for patch in patches_for(recipe, asked)] == patches

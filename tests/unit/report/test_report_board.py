@@ -19,7 +19,7 @@ def test_time_left_follows_the_pace_of_the_compiler() -> None:
     assert row.elapsed(160) == 60
 
 
-def test_a_new_stage_counts_afresh() -> None:
+def test_a_new_stage_restarts_the_count() -> None:
     board = Board()
     board.take(event(group="a", done=5, total=10), 0)
     board.take(event("install", "started", group="a"), 50)
@@ -27,7 +27,7 @@ def test_a_new_stage_counts_afresh() -> None:
     assert (row.stage, row.step(), row.left(60)) == ("install", "", None)
 
 
-def test_a_build_without_numbers_counts_what_is_compiled() -> None:
+def test_a_build_without_step_numbers_counts_compiler_calls() -> None:
     board = Board()
     board.take(event(group="a", node="n1", done=12), 0)
     (row,) = board.rows()
@@ -60,7 +60,7 @@ def test_rows_end_with_their_last_node_and_count_them() -> None:
     assert (a.elapsed(99), b.elapsed(99)) == (5, 6)
 
 
-def test_nodes_that_are_not_reached_end_their_group() -> None:
+def test_unreached_nodes_end_their_group() -> None:
     board = Board({"a": ["n1", "n2"]})
     board.take(event("install", "started", group="a", nodes=("n1",)), 1)
     board.take(event("verify", "failed", group="a", node="n1"), 2)
@@ -130,5 +130,5 @@ def test_a_row_counts_the_seconds_of_the_nodes_it_waits_for() -> None:
         ("g++ -shared a.o -o a.so", "g++ -shared a.o -o a.so"),
     ],
 )
-def test_a_compilers_line_is_shown_without_what_is_shown_elsewhere(line: str, shown: str) -> None:
+def test_a_compilers_line_is_shown_without_its_step_number(line: str, shown: str) -> None:
     assert brief(line) == shown

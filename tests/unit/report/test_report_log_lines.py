@@ -73,7 +73,7 @@ def test_a_run_reads_as_sentences() -> None:
     ]
 
 
-def test_a_compiler_has_a_line_now_and_then_only() -> None:
+def test_a_compilers_output_is_logged_at_intervals() -> None:
     log = Log()
     log("build", "started", group="g", node="n1", package="torch", message="2.6.0")
     compiled = {"group": "g", "node": "n1", "package": "torch", "total": 400}
@@ -113,7 +113,7 @@ def test_nodes_that_fail_for_one_reason_share_a_line_that_names_the_log() -> Non
     ]
 
 
-def test_nodes_that_do_not_answer_are_told_once() -> None:
+def test_unreachable_nodes_are_logged_once() -> None:
     log = Log()
     gone = {"message": "no route to host", "fix": "bring it back"}
     assert log("probe", "unreachable", node="n1", done=1, total=3, **gone) == []
@@ -127,7 +127,7 @@ def test_nodes_that_do_not_answer_are_told_once() -> None:
     assert log("fetch", "started", message="6 files") == ["fetching 6 files"]
 
 
-def test_what_a_compiler_printed_stays_lines_without_escapes() -> None:
+def test_compiler_output_is_logged_as_lines_without_escapes() -> None:
     reason = "The build failed.\na.cc:3: error: x\x1b[2J was not declared\nb.cc:1: error: no"
     failed = {"group": "g", "node": "n1", "package": "torch", "message": reason}
     assert Log()("build", "failed", fix="Install x.", log="s/build.log", **failed) == [
@@ -139,12 +139,12 @@ def test_what_a_compiler_printed_stays_lines_without_escapes() -> None:
     ]
 
 
-def test_a_node_that_is_awaited_has_a_line() -> None:
+def test_a_silent_node_is_logged() -> None:
     waiting = {"group": "g", "node": "n1", "message": "waiting for n1 (40 s)", "seconds": 40}
     assert Log()("install", "waiting", **waiting) == ["g: waiting for n1 (40 s)"]
 
 
-def test_a_terminal_hears_failures_and_warnings_alone() -> None:
+def test_a_terminal_shows_only_failures_and_warnings_as_lines() -> None:
     log = Log(failures_only=True)
     assert log("build", "started", message="2 wheels") == []
     assert log("build", "failed", group="g", node="n1", package="torch", message="killed")
@@ -152,7 +152,7 @@ def test_a_terminal_hears_failures_and_warnings_alone() -> None:
     assert log("label", "warning", message="no kubeconfig") == ["warning: no kubeconfig"]
 
 
-def test_verbose_tells_every_event() -> None:
+def test_verbose_logs_every_event() -> None:
     log = Log(verbose=True)
     log("build", "started", group="g", node="n1", package="torch", message="2.6.0")
     assert log("build", "progress", group="g", node="n1", package="torch", done=3, total=9) == [
@@ -163,7 +163,7 @@ def test_verbose_tells_every_event() -> None:
     ]
 
 
-def test_a_silent_log_says_what_still_runs() -> None:
+def test_a_quiet_log_lists_what_still_runs() -> None:
     log = Log()
     assert still_running(Board(), 1) == []
     log("install", "started", group="g", nodes=("n1", "n2"))

@@ -63,7 +63,7 @@ def plan(**more: Any) -> Plan:
     return make_plan(**{"groups": groups, **fields, **more})
 
 
-def test_heading() -> None:
+def test_the_heading_names_nodes_times_and_packages() -> None:
     assert report.heading(plan(), 1.62) == "11 nodes probed in 1.6 s · hnswlib 0.8.0"
     assert report.heading(plan(), 1.62, 12.2) == (
         "11 nodes probed in 1.6 s, resolved and planned in 12 s · hnswlib 0.8.0"
@@ -74,7 +74,7 @@ def test_heading() -> None:
     assert "from the cluster's labels" in report.heading(plan(facts_source="cluster"), 1)
 
 
-def test_the_table_says_what_is_built_where_for_whom(rendered: Callable[..., str]) -> None:
+def test_the_table_shows_wheels_builders_and_nodes(rendered: Callable[..., str]) -> None:
     head, build, reuse, blocked, fix = rendered(report.plan_body(plan(), 200)).splitlines()
     assert head.split() == [
         "group", "nodes", "builds", "on", "why", "there", "wheels", "jobs", "about", "nodes", "get",
@@ -99,7 +99,7 @@ def test_an_estimate_that_nobody_measured_is_not_shown(
     assert ("24 min" in text) is measured
 
 
-def test_a_release_that_replaces_another_is_a_change(rendered: Callable[..., str]) -> None:
+def test_a_replaced_release_is_shown_as_a_change(rendered: Callable[..., str]) -> None:
     made = plan(groups=(group("avx2", NODES, wheel("reuse", "avx2"), Installs(upgrade=("n",))),))
     assert "change 1" in rendered(report.plan_body(made, 200))
 
@@ -123,7 +123,7 @@ def test_a_narrow_terminal_gets_short_lines(rendered: Callable[..., str]) -> Non
     [("released", "CUDA 12.6: released"), ("reported", "CUDA 12.6: reported to work"),
      ("buildable", "CUDA 12.6: buildable, not reported"), (None, None)],
 )  # fmt: skip
-def test_the_evidence_that_a_wheel_rests_on_stands_beside_it(
+def test_the_evidence_of_a_wheel_is_shown_below_it(
     rendered: Callable[..., str], evidence: str | None, said: str | None
 ) -> None:
     one = wheel("build", "avx2").model_copy(update={"evidence": evidence, "cuda": "12.6"})
@@ -133,7 +133,7 @@ def test_the_evidence_that_a_wheel_rests_on_stands_beside_it(
         assert (said or "CUDA") in text if said else "CUDA" not in text
 
 
-def test_no_figure_is_better_than_a_wrong_one(rendered: Callable[..., str]) -> None:
+def test_a_blocked_group_shows_no_estimate(rendered: Callable[..., str]) -> None:
     def shown(*wheels: PlannedWheel) -> str:
         one = group("avx2", NODES, wheels[0], Installs(install=tuple(NODES)))
         groups = (one.model_copy(update={"wheels": wheels}),)
@@ -154,13 +154,18 @@ def test_two_hundred_nodes_stay_readable(rendered: Callable[..., str]) -> None:
     assert len(text.splitlines()) < 10
 
 
-def test_the_end_says_who_is_missing_and_what_it_comes_to() -> None:
+def test_the_end_names_missing_nodes_and_the_counts() -> None:
     assert report.plan_ending(plan()) == [
         "unreachable: gone-[1-2]: no route",
         "  fix: look",
         (
             "Rollout: 1 canary in each group, then 25% of its nodes at a time. A group stops after"
-            " more than 10% of its nodes failed, or more than 25% of its nodes stopped answering."
+            " a failed canary, after more than 10% of its nodes failed, or after more than 25% of"
+            " its nodes stopped answering."
+        ),
+        (
+            "  cpu-avx2-cp311 (3 nodes): 1 at a time; stops after 1 failed node or 2 unreachable"
+            " nodes."
         ),
         (
             "Plan: 1 wheel to build, 1 reused. "
@@ -170,7 +175,36 @@ def test_the_end_says_who_is_missing_and_what_it_comes_to() -> None:
     assert "warning: gpu-01: odd" in report.plan_ending(plan(), verbose=True)
 
 
-def test_what_apply_would_refuse_is_said() -> None:
+def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
+    many = [f"n{number:02d}" for number in range(40)]
+    big = group("avx2", many, wheel("build", "avx2"), Installs(install=tuple(many)))
+    rollout = {
+        "canary": 0,
+        "serial": [1, 5, "30%"],
+        "max_unreachable": 3,
+        "before": {"command": "kubectl cordon", "timeout": 60},
+        "after": {"playbook": "/etc/undrain.yml"},
+    }
+    assert report.plan_ending(plan(groups=(big,), rollout=rollout))[2:-1] == [
+        (
+            "Rollout: 1 node, then 5 nodes, then 30% of its nodes at a time. A group stops after"
+            " more than 10% of its nodes failed, or after more than 3 nodes stopped answering."
+        ),
+        (
+            "  cpu-avx2-cp311 (40 nodes): 1, then 5, then 12 at a time; stops after 5 failed nodes"
+            " or 4 unreachable nodes."
+        ),
+        "  before each switch: kubectl cordon (at most 60 s)",
+        "  after each switch: playbook /etc/undrain.yml (at most 300 s)",
+    ]
+    alone = (group("avx2", ["n"], wheel("build", "avx2"), Installs(install=("n",))),)
+    shares = report.rollout_lines(plan(groups=alone))
+    assert shares[1] == "  cpu-avx2-cp311 (1 node): 1 at a time; stops after 1 failed node."
+    exact = report.rollout_lines(plan(rollout={"serial": 2, "max_fail": 0, "max_unreachable": 1}))
+    assert len(exact) == 1  # numbers need no further line
+
+
+def test_reasons_for_apply_to_refuse_are_shown() -> None:
     short = Requires(compiler="gcc", to_supply=("CUDA 12.4 on gpu-01: see NVIDIA's pages",))
     groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
     lines = report.plan_ending(plan(lock="missing", lock_problem="no index", groups=groups))
@@ -186,6 +220,11 @@ def test_what_apply_would_refuse_is_said() -> None:
         ({"summary": Summary()}, "p.json", "Nothing to do."),
         ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing to do: every node is blocked."),
         (
+            {"summary": Summary(nodes_unreachable=1)},
+            "p.json",
+            "Nothing to do: no node can be planned for.",
+        ),
+        (
             {"lock": "missing"},
             "p.json",
             "Next: make the index or source reachable, then plan again.",
@@ -195,6 +234,14 @@ def test_what_apply_would_refuse_is_said() -> None:
 def test_the_last_line_names_the_next_command(more: dict[str, Any], saved: str, said: str) -> None:
     line = report.next_line(plan(**more), Path(saved), Path(".fleetbuild"))
     assert line == f"Saved {saved}. {said}"
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_plan_without_groups_shows_no_empty_table(
+    rendered: Callable[..., str], width: int
+) -> None:
+    made = plan(groups=(), nodes={}, summary=Summary(nodes_unreachable=2))
+    assert rendered(report.plan_body(made, width), width).strip() == ("No node can be planned for.")
 
 
 def test_a_blocked_group_is_shown_once_with_its_fix(rendered: Callable[..., str]) -> None:
@@ -215,11 +262,11 @@ def test_a_blocked_group_is_shown_once_with_its_fix(rendered: Callable[..., str]
     assert not any(line.startswith("to be supplied") for line in report.plan_ending(made))
 
 
-def test_what_is_to_be_supplied_comes_before_apply() -> None:
+def test_missing_supplies_are_named_before_the_apply_command() -> None:
     short = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
     groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
     line = report.next_line(plan(groups=groups), Path("p.json"), Path(".fleetbuild"))
-    assert line == "Saved p.json. Next: supply what is missing, then fleetbuild apply p.json"
+    assert line == "Saved p.json. Next: supply the missing tools, then fleetbuild apply p.json"
 
 
 def test_a_plan_from_captures_is_explained_with_them() -> None:
@@ -247,7 +294,7 @@ def test_the_next_command_finds_the_plan_in_another_state_directory() -> None:
         (["gpu-02", "gpu-03"], "strong-1", "named in build.builders"),
     ],
 )
-def test_why_it_is_built_there(
+def test_the_table_says_why_a_node_builds(
     nodes: list[str], builder: str, said: str, rendered: Callable[..., str]
 ) -> None:
     one = wheel("build", "avx2").model_copy(update={"built_on": builder})

@@ -52,7 +52,7 @@ def test_a_log_has_times_and_no_escapes(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-def test_a_silent_log_gets_a_line_from_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_log_gets_a_line_from_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     told = threading.Event()
     lines: list[str] = []
 
@@ -77,7 +77,7 @@ def test_json_is_an_event_a_line_and_nothing_else(capsys: pytest.CaptureFixture[
     assert captured.err == "for people\n"
 
 
-def test_waiting_is_silent_away_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_prints_nothing_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     for options in ({}, {"json": True}, {"json": True, "verbose": True}):
         with waiting(Output(**options), "Probing") as on_event:
             on_event(EVENTS[0])
@@ -88,7 +88,7 @@ def test_waiting_is_silent_away_from_a_terminal(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("at_terminal")
-def test_a_wait_names_who_is_awaited_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wait_names_the_awaited_nodes_and_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     with waiting(Output(), "Probing 3 nodes", ["n1", "n2", "n3"]) as on_event:
         on_event(event(stage="probe", state="ok", node="n2", done=1, total=3))
     shown = capsys.readouterr().out
@@ -116,7 +116,7 @@ def rows_at(board: Board, now: float, rendered: Callable[..., str], width: int =
 
 
 @pytest.mark.usefixtures("at_terminal")
-def test_a_terminal_hears_of_failures_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_shows_failures_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     out = Output()
     assert out.live
     send(out)
@@ -149,7 +149,7 @@ def test_a_long_line_loses_its_middle() -> None:
     assert shortened("longer", 5) == "long…"
 
 
-def test_more_groups_than_a_terminal_has_lines(rendered: Callable[..., str]) -> None:
+def test_groups_beyond_the_terminals_height_are_counted(rendered: Callable[..., str]) -> None:
     board = Board({f"g{number}": [f"n{number}"] for number in range(30)})
     board.take(event(stage="build", state="failed", group="g0", package="p"), 1)
     lines = rendered(rows(board, 9, 80, 24), 80).splitlines()

@@ -2,6 +2,7 @@ from pathlib import Path
 
 from fleetbuild.models import NodeResult, PlannedNode, Result, WheelResult
 from fleetbuild.report.result import next_command, places, result_lines
+from fleetbuild.report.text import troubles
 from tests.factories.plans import make_plan
 
 PLAN = make_plan(inventory="inv.yml", nodes={}, groups=())
@@ -16,7 +17,7 @@ FAILED = WheelResult(
 )  # fmt: skip
 
 
-def test_a_good_end() -> None:
+def test_a_successful_apply_ends_with_wheels_and_counts() -> None:
     nodes = (NodeResult(node="n1", state="installed"), NodeResult(node="n2", state="installed"))
     result = Result(plan_digest="d", wheels=(BUILT,), nodes=nodes, changed=True, seconds=41)
     assert result_lines(result) == [
@@ -25,13 +26,25 @@ def test_a_good_end() -> None:
     ]
 
 
-def test_a_build_that_was_finished_before_took_no_time_of_this_run() -> None:
+def test_a_wheel_built_by_an_earlier_run_is_marked() -> None:
     found = BUILT.model_copy(update={"cached": True})
     lines = result_lines(Result(plan_digest="d", wheels=(found,), changed=True, seconds=2))
-    assert lines[0] == "built: hnswlib-0.8.0+cpu.avx2 on n1, by an earlier run"
+    assert lines == [
+        "already built: hnswlib-0.8.0+cpu.avx2 on n1",
+        "Done in 2.0 s: 1 wheel already built. no nodes.",
+    ]
+    both = (BUILT, found.model_copy(update={"artifact_key": "b"}))
+    nodes = (NodeResult(node="n1", state="installed"),)
+    last = result_lines(Result(plan_digest="d", wheels=both, nodes=nodes, changed=True))[-1]
+    assert "1 wheel built. 1 wheel already built. 1 node installed." in last
 
 
-def test_nothing_to_do() -> None:
+def test_names_in_a_shared_reason_are_a_list_in_order() -> None:
+    nodes = {name: ("unreachable", f"no address for {name}", f"ask {name}") for name in "ba"}
+    assert troubles(nodes) == ["unreachable: a, b: no address for a, b", "  fix: ask a,b"]
+
+
+def test_an_apply_without_changes_says_nothing_to_do() -> None:
     nodes = (NodeResult(node="n1", state="up_to_date"),)
     assert result_lines(Result(plan_digest="d", nodes=nodes, seconds=2)) == [
         "Done in 2.0 s: nothing to do. 1 node up to date."
@@ -57,11 +70,11 @@ def test_the_worst_is_read_last() -> None:
     ]
 
 
-def test_nobody() -> None:
-    assert result_lines(Result(plan_digest="d")) == ["Done in 0.0 s: no nodes."]
+def test_an_apply_without_work_says_so() -> None:
+    assert result_lines(Result(plan_digest="d")) == ["Done in 0.0 s: nothing to build or install."]
 
 
-def test_the_end_says_where_things_are_and_what_comes_next() -> None:
+def test_the_end_names_places_and_the_next_command() -> None:
     nodes = (NodeResult(node="n1", state="installed"), NodeResult(node="n2", state="up_to_date"))
     result = Result(plan_digest="d", wheels=(BUILT,), nodes=nodes, manifests=("m",))
     assert places(PLAN, result, Path("s")) == [
@@ -83,7 +96,7 @@ def test_the_end_says_where_things_are_and_what_comes_next() -> None:
     assert next_command(PLAN, failed, state) == again
 
 
-def test_what_a_compiler_printed_stays_lines() -> None:
+def test_compiler_output_is_shown_as_lines() -> None:
     broken = FAILED.model_copy(
         update={"reason": "The compiler stopped.\na.c:3: error: no\n^\x1b[2J"}
     )
@@ -94,7 +107,7 @@ def test_what_a_compiler_printed_stays_lines() -> None:
     ]
 
 
-def test_nodes_in_the_same_trouble_are_one_line_although_each_is_named_in_it() -> None:
+def test_nodes_with_the_same_problem_share_a_line() -> None:
     nodes = tuple(
         NodeResult(
             node=name, state="verify_failed", reason=f"A check failed on {name}.",
@@ -103,12 +116,12 @@ def test_nodes_in_the_same_trouble_are_one_line_although_each_is_named_in_it() -
         for name in ("n1", "n2", "n10")
     )  # fmt: skip
     assert result_lines(Result(plan_digest="d", nodes=nodes))[:-1] == [
-        "failed to verify: n[1-2,10]: A check failed on n1,n2,n10.",
+        "failed to verify: n[1-2,10]: A check failed on n1, n2, n10.",
         "  fix: fleetbuild rollback i.yml --limit n1,n2,n10",
     ]
 
 
-def test_a_rollback_says_from_what_to_what() -> None:
+def test_a_rollback_names_both_releases() -> None:
     nodes = tuple(
         NodeResult(node=name, state="rolled_back", reason="from release r2 to r1") for name in "ab"
     )

@@ -22,7 +22,7 @@ GONE = Facts(state="unreachable", reason="no route to host", fix="check the netw
 ODD = Facts(state="unsupported", reason="s390x is not supported", arch="s390x")
 
 
-def test_facts_of_each_node(rendered: Callable[..., str]) -> None:
+def test_each_nodes_facts_are_a_row(rendered: Callable[..., str]) -> None:
     text = rendered(facts_table({"a": GOOD, "b": GONE, "c": ODD}))
     _, a, b, c = text.splitlines()
     assert a.split() == [
@@ -42,7 +42,7 @@ def test_a_large_fleet_shares_rows(rendered: Callable[..., str]) -> None:
     assert len(rendered(facts_table(fleet, every_node=True)).splitlines()) == 252
 
 
-def test_facts_end_with_what_is_wrong() -> None:
+def test_facts_end_with_warnings_and_unreachable_nodes() -> None:
     assert facts_ending({"a": GOOD, "b": GONE, "c": ODD}, 1.5) == [
         "warning: a: GPU without a driver",
         "unsupported: c: s390x is not supported",
@@ -59,7 +59,7 @@ def test_the_facts_document_has_the_fields_of_facts() -> None:
     json.dumps(document)
 
 
-def test_status(rendered: Callable[..., str]) -> None:
+def test_status_shows_release_and_drift_of_each_node(rendered: Callable[..., str]) -> None:
     nodes = {
         "a": NodeStatus(
             node="a", state="ok", group="g", release_id="r1", packages=("hnswlib==1",),
@@ -81,13 +81,13 @@ def test_status(rendered: Callable[..., str]) -> None:
     assert status_document(nodes)["nodes"]["c"]["drift"] == "missing"
 
 
-def test_status_of_a_large_fleet(rendered: Callable[..., str]) -> None:
+def test_nodes_of_a_large_fleet_share_rows_in_status(rendered: Callable[..., str]) -> None:
     nodes = {f"n{i}": NodeStatus(node=f"n{i}", state="ok") for i in range(60)}
     assert "60: n[0-59]" in rendered(status_table(nodes))
     assert len(rendered(status_table(nodes, every_node=True)).splitlines()) == 61
 
 
-def test_doctor(rendered: Callable[..., str]) -> None:
+def test_doctor_shows_findings_and_fixes(rendered: Callable[..., str]) -> None:
     fine = Finding("ssh", "ok", "OpenSSH")
     odd = Finding("index", "warn", "silent", "set one")
     bad = Finding("uv", "fail", "not found", "install uv")
@@ -106,7 +106,7 @@ def test_tables_away_from_a_terminal_are_not_cut(capsys: pytest.CaptureFixture[s
     assert "\x1b" not in "".join(lines)
 
 
-def test_what_is_told_on_stderr_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_on_stderr_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     Output().warn("warning: \x1b[2Ja\u202e node\x07\n  its second line\n")
     Output().error(FleetbuildError("one\x1b]0;title\x07\ntwo", "\x9bthree"))
     assert capsys.readouterr().err == (
@@ -114,14 +114,16 @@ def test_what_is_told_on_stderr_moves_no_cursor(capsys: pytest.CaptureFixture[st
     )
 
 
-def test_yes_and_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_y_and_yes_mean_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for answer, meaning in (("y\n", True), ("Yes\n", True), ("\n", False), ("", False)):
         monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
         assert Output().ask("Go?") is meaning
     assert capsys.readouterr().out.startswith("Go? [y/N] ")
 
 
-def test_a_rollback_is_asked_about_by_release_and_nodes() -> None:
+def test_the_rollback_question_names_releases_and_nodes() -> None:
     nodes = {
         name: NodeStatus(node=name, state="ok", release_id=now, previous=before)
         for name, now, before in (("n1", "r3", "r2"), ("n2", "r3", "r2"), ("n3", "r3", None))

@@ -67,12 +67,12 @@ def test_long_lists_are_cut_and_the_rest_counted() -> None:
         ("Grüße", "Grüße"),
     ],
 )
-def test_no_node_moves_the_cursor(hostile: str, harmless: str) -> None:
+def test_text_from_nodes_has_no_control_characters(hostile: str, harmless: str) -> None:
     assert clean(hostile) == harmless
 
 
 @given(st.text())
-def test_what_is_clean_stays_so_and_is_printable(text: str) -> None:
+def test_clean_text_is_printable_and_stays_unchanged(text: str) -> None:
     cleaned = clean(text)
     assert clean(cleaned) == cleaned
     assert "\x1b" not in cleaned
@@ -88,11 +88,11 @@ def test_long_text_is_cut() -> None:
     [(0.04, "0.0 s"), (1.6, "1.6 s"), (42, "42 s"), (59.7, "1 min 00"), (125, "2 min 05"),
      (6600, "1 h 50")],
 )  # fmt: skip
-def test_duration(seconds: float, said: str) -> None:
+def test_durations_are_readable(seconds: float, said: str) -> None:
     assert duration(seconds) == said
 
 
-def test_small_words() -> None:
+def test_counts_ages_and_sizes_are_readable() -> None:
     assert [count(1, "node"), count(3, "day")] == ["1 node", "3 days"]
     assert [age(3), age(125), age(7200), age(90000)] == [
         "just now", "2 minutes ago", "2 hours ago", "1 day ago",

@@ -17,7 +17,7 @@ ROWS = (
 )  # fmt: skip
 
 
-def test_a_row_says_how_long_how_large_and_who_loses_what(rendered: Callable[..., str]) -> None:
+def test_a_tradeoff_row_shows_time_size_and_losses(rendered: Callable[..., str]) -> None:
     loser = "cpu-avx512-cp311 (5 nodes) gets cpu-avx2-cp311: without avx512"
     text = rendered(tradeoff_table(make_plan(tradeoffs=ROWS)))
     assert text.splitlines() == [

@@ -62,28 +62,28 @@ def made(build_compilers: ModuleType, node: Path) -> Any:
     return make
 
 
-def test_every_name_of_a_compiler_runs_the_chosen_one(made: Any) -> None:
+def test_every_compiler_name_runs_the_chosen_gcc(made: Any) -> None:
     ask = made("10")
     assert ask("gcc") == ask("cc") == "gcc-10 10.5.0: -c a.c"
     assert ask("g++") == ask("c++") == "g++-10 10.5.0: -c a.c"
     assert ask("clang") == "clang: -c a.c"
 
 
-def test_the_default_one_serves_where_it_is_of_that_version(made: Any) -> None:
+def test_the_default_gcc_is_used_if_it_has_that_version(made: Any) -> None:
     assert made("9")("gcc") == "gcc 9.4.0: -c a.c"
 
 
-def test_the_cache_stands_before_the_chosen_one(made: Any, node: Path) -> None:
+def test_the_compiler_cache_comes_before_the_chosen_gcc(made: Any, node: Path) -> None:
     program(node / "bin", "ccache", 'echo "ccache: $*"')
     assert made("10", "ccache")("g++") == f"ccache: {node}/bin/g++-10 -c a.c"
     assert made("", "ccache")("gcc") == "ccache: -c a.c"  # by its name, which is a link to it
 
 
-def test_its_assembler_comes_first(made: Any, node: Path) -> None:
+def test_the_assembler_of_a_toolset_comes_first(made: Any, node: Path) -> None:
     assert made("10").path.split(":")[2] == f"{node}/bin"
 
 
-def test_clang_stands_for_gcc_where_there_is_none(
+def test_without_gcc_clang_is_used(
     toolchain: ModuleType, made: Any, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(node / "bin", "clang++", 'echo "clang++: $*"')
@@ -101,7 +101,7 @@ def test_clang_stands_for_gcc_where_there_is_none(
 
 
 @pytest.mark.parametrize("major", ["8", "11", "1"])
-def test_one_that_is_not_there_is_told(build_compilers: ModuleType, made: Any, major: str) -> None:
+def test_a_missing_gcc_is_an_error(build_compilers: ModuleType, made: Any, major: str) -> None:
     with pytest.raises(
         build_compilers.BuildFailed, match=f"needs gcc {major} with its g"
     ) as caught:
@@ -109,7 +109,7 @@ def test_one_that_is_not_there_is_told(build_compilers: ModuleType, made: Any, m
     assert f"toolchain_gccs: ['{major}']" in caught.value.fix
 
 
-def test_the_toolchain_sees_it(toolchain: ModuleType, node: Path) -> None:
+def test_the_toolchain_role_finds_the_chosen_gcc(toolchain: ModuleType, node: Path) -> None:
     assert [toolchain.gcc_of(major) for major in ("9", "10", "11", "1")] == [
         "9.4.0",
         "10.5.0",
@@ -134,13 +134,17 @@ def test_the_toolchain_sees_it(toolchain: ModuleType, node: Path) -> None:
         ("alpine", None),
     ],
 )
-def test_its_packages(toolchain: ModuleType, family: str, packages: list[str] | None) -> None:
+def test_every_family_names_the_packages_of_a_gcc(
+    toolchain: ModuleType, family: str, packages: list[str] | None
+) -> None:
     defaults = Path(__file__).parents[3] / "roles/toolchain/defaults/main.yml"
     table = yaml.safe_load(defaults.read_text())["toolchain_packages"][family]
     assert toolchain.names(table, ["gcc-11"], "/usr/bin/python3", {}).get("gcc-11") == packages
 
 
-def test_amazons_name_for_one_is_known(toolchain: ModuleType, made: Any, node: Path) -> None:
+def test_the_gcc_name_of_amazon_linux_is_known(
+    toolchain: ModuleType, made: Any, node: Path
+) -> None:
     for name in ("gcc", "g++"):
         (node / "bin" / f"{name}-10").rename(node / "bin" / f"gcc10-{name}")
     assert toolchain.gcc_of("10") == "10.5.0"

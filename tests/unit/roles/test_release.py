@@ -51,7 +51,27 @@ def test_the_symlink_is_relative_and_replaced(release: ModuleType, root: Any) ->
     assert not os.path.lexists(root.current + ".new")
 
 
-def test_going_back_goes_further_each_time(release: ModuleType, root: Any) -> None:
+def test_going_back_passes_over_releases_with_revoked_wheels(
+    release: ModuleType, root: Any
+) -> None:
+    wheels = {
+        "a": {"package": "x", "version": "1+cpu.avx", "sha256": "0" * 64},
+        "b": {"package": "X.y", "version": "2+cpu.avx", "sha256": "1" * 64},
+        "c": {"package": "x", "version": "3+cpu.avx", "sha256": "2" * 64},
+    }
+    for age, (name, wheel) in enumerate(wheels.items()):
+        make(root, name, age)
+        known = {"id": name, "verified": True, "wheels": [wheel], "dependencies": ["n_p==1"]}
+        Path(root[name], "manifest.json").write_text(json.dumps(known))
+        activate(release, root, name)
+    assert release.switch_back(root, True, [])["release_id"] == "b"
+    for revoked in ("1" * 64, "x-y==2", "x-y==2+cpu.avx"):
+        assert release.switch_back(root, True, [revoked])["release_id"] == "a"
+    with pytest.raises(release.Problem, match="without a revoked wheel"):
+        release.switch_back(root, True, ["n-p==1"])
+
+
+def test_each_rollback_goes_one_release_further(release: ModuleType, root: Any) -> None:
     for age, name in enumerate("abc"):
         make(root, name, age, verified=name != "b")
         activate(release, root, name)
@@ -80,7 +100,7 @@ def test_the_current_release_is_never_removed(release: ModuleType, root: Any) ->
     assert sorted(os.listdir(root.releases)) == ["a", "b"]
 
 
-def test_a_half_made_release_is_none(release: ModuleType, root: Any) -> None:
+def test_an_incomplete_release_is_not_activated(release: ModuleType, root: Any) -> None:
     make(root, "a", 1)
     os.unlink(Path(root["a"], "bin", "python"))
     assert root.manifest("a") is None
@@ -88,7 +108,7 @@ def test_a_half_made_release_is_none(release: ModuleType, root: Any) -> None:
         activate(release, root, "a")
 
 
-def test_other_wheels_under_the_id_that_serves_are_refused(release: ModuleType, root: Any) -> None:
+def test_other_wheels_under_the_current_id_are_refused(release: ModuleType, root: Any) -> None:
     make(root, "a", 1)
     activate(release, root, "a")
     params = {"release_id": "a", "manifest": {"wheels": [{"sha256": "1"}]}}
@@ -111,7 +131,7 @@ def test_other_wheels_under_the_id_that_serves_are_refused(release: ModuleType, 
         ("../tools", False),
     ],
 )
-def test_a_release_has_no_name_that_its_folder_has_already(name: str, free: bool) -> None:
+def test_a_reserved_release_name_is_refused(name: str, free: bool) -> None:
     role = yaml.safe_load((ROLES / "install_wheel/vars/main.yml").read_text())
     assert bool(re.match(role["install_wheel_free_name"], name)) == free
     try:
@@ -122,7 +142,7 @@ def test_a_release_has_no_name_that_its_folder_has_already(name: str, free: bool
         assert free
 
 
-def test_a_step_that_does_not_end_is_ended_and_told(
+def test_a_step_that_hangs_is_ended_with_an_error(
     release: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "PATIENCE", 0.2)
@@ -136,7 +156,7 @@ def test_a_step_that_does_not_end_is_ended_and_told(
         release.run(["/bin/sh", "-c", "echo so; echo ERROR: that does not fit; exit 1"], "?")
 
 
-def test_a_lock_that_nobody_gives_back_is_told(
+def test_a_lock_that_stays_held_is_an_error(
     release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "PATIENCE", 0.2)

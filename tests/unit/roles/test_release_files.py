@@ -102,7 +102,7 @@ def test_only_hashes_find_a_byte_that_changed_behind_the_file_system(
     assert found(release_files, made, thorough=False) == ""
 
 
-def test_the_probe_finds_what_no_record_tells(made: Path) -> None:
+def test_the_probe_finds_a_missing_record(made: Path) -> None:
     root = made.parents[1]
     (made / "bin/python").unlink()
     assert "bin/python is missing" in facts_of(run(root)).damaged["default"]
@@ -116,7 +116,7 @@ def test_the_probe_finds_what_no_record_tells(made: Path) -> None:
     assert facts_of(run(root)).damaged == {"default": "its folder is missing"}
 
 
-def test_a_release_from_before_there_were_records_is_not_damaged(made: Path) -> None:
+def test_a_release_without_a_record_by_an_older_version_is_not_damaged(made: Path) -> None:
     manifest = Manifest.model_validate_json((made / "manifest.json").read_text())
     (made / "manifest.files").unlink()
     old = manifest.model_copy(update={"files_sha256": None})
@@ -126,7 +126,7 @@ def test_a_release_from_before_there_were_records_is_not_damaged(made: Path) -> 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
-def test_a_user_who_may_not_read_it_all_finds_no_damage(made: Path) -> None:
+def test_unreadable_files_do_not_count_as_damage(made: Path) -> None:
     capture = {"release-files": "release default\nrecord x\ndiffers !\ndiffers 1 2 ./lib/a"}
     capture["release"] = (made / "manifest.json").read_text()
     assert facts_of(capture).damaged == {}
@@ -141,7 +141,7 @@ def test_many_damaged_files_are_counted(made: Path, release_files: ModuleType) -
     assert "and others" in facts_of(run(made.parents[1])).damaged["default"]
 
 
-def test_twelve_thousand_files_take_a_probe_well_under_a_second(
+def test_the_probe_compares_twelve_thousand_files_quickly(
     made: Path, release_files: ModuleType
 ) -> None:
     for number in range(120):

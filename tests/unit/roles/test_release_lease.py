@@ -127,7 +127,7 @@ def test_a_restart_of_the_machine_ends_a_lease_and_its_wall_clock_does_not(
     assert leases.Lease(root.path).leased() == ""
 
 
-def test_a_failed_run_ends_its_lease_and_a_damaged_file_is_no_lease(
+def test_a_failed_run_ends_its_lease_and_a_damaged_file_is_ignored(
     release: ModuleType, leases: ModuleType, root: Any, begin: Callable[..., dict[str, Any]]
 ) -> None:
     counter = begin(HERS, "a")["counter"]

@@ -82,7 +82,7 @@ def damage(node: Node, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["flipped byte", "python gone", "file deleted", "manifest torn"])
-def test_a_damaged_release_is_made_again_beside_what_serves(node: Node, kind: str) -> None:
+def test_a_damaged_release_is_repaired_beside_the_serving_one(node: Node, kind: str) -> None:
     old = node.library("old").stat().st_mtime_ns
     damage(node, kind)
     assert not node.complete("new")
@@ -100,7 +100,7 @@ def test_a_damaged_release_is_made_again_beside_what_serves(node: Node, kind: st
     assert node.root.history() == ["old", "new"]
 
 
-def test_a_repair_that_fails_leaves_what_serves(node: Node) -> None:
+def test_a_failed_repair_leaves_the_serving_release(node: Node) -> None:
     damage(node, "file deleted")
     node.python.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(node.release.Problem):
@@ -113,7 +113,7 @@ def test_a_repair_that_fails_leaves_what_serves(node: Node) -> None:
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-def test_what_serves_is_renamed_and_serves_on(
+def test_the_serving_release_keeps_serving_during_its_repair(
     node: Node, atomic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = node.release.Root.put_aside.__globals__
@@ -125,7 +125,7 @@ def test_what_serves_is_renamed_and_serves_on(
     assert node.make("new")
 
 
-def test_a_repair_that_was_cut_off_halfway_goes_on(node: Node) -> None:
+def test_an_interrupted_repair_continues(node: Node) -> None:
     """By a loss of power, when `current` led to the link and the folder was not yet renamed."""
     damage(node, "flipped byte")
     os.symlink("new", node.root[".broken-new"])
@@ -142,7 +142,7 @@ def test_rollback_passes_over_a_damaged_release(node: Node) -> None:
         node.release.go_back(node.root, ALONE, True)  # old was removed, by keep: 2
 
 
-def test_only_the_manifest_is_written_where_only_that_is_wrong(node: Node) -> None:
+def test_only_a_damaged_manifest_is_rewritten(node: Node) -> None:
     file = Path(node.root["new"], "manifest.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "group": "?"}))
     before = node.library("new").stat().st_ino
@@ -178,7 +178,7 @@ def test_all_files_are_on_the_disk_before_the_manifest_says_so(
     assert order == ["rename to current", "fsync fb", "rename to history", "fsync fb"]
 
 
-def test_a_sync_that_fails_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_sync_is_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     files = node.release.release_files
     files.persist(node.root.path)
     monkeypatch.setattr(files, "ctypes", None)
@@ -188,7 +188,7 @@ def test_a_sync_that_fails_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) 
     assert synced == [1]
 
 
-def test_a_full_disk_is_told_as_a_full_disk(node: Node, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_as_such(node: Node, tmp_path: Path) -> None:
     node.python.write_text('#!/bin/sh\necho "OSError: [Errno 28] No space left on device"\nexit 1')
     with pytest.raises(OSError, match="No space left") as caught:
         node.make("third")

@@ -87,7 +87,7 @@ def test_a_program_of_the_release_is_known_by_its_command_line(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 @pytest.mark.parametrize("source", ["releases/a", "releases/a/bin", "."])
-def test_what_another_mount_namespace_has_is_kept(
+def test_a_release_mounted_in_another_namespace_is_kept(
     release: ModuleType, root: Any, tmp_path: Path, source: str
 ) -> None:
     """As a container has it: under another path, with the root folder of the node out of sight."""
@@ -103,7 +103,7 @@ def test_what_another_mount_namespace_has_is_kept(
     assert ("mounted" in reasons["a"]) == (source != ".")
 
 
-def test_what_the_controller_knows_of_is_kept(release: ModuleType, root: Any) -> None:
+def test_releases_named_by_the_controller_are_kept(release: ModuleType, root: Any) -> None:
     told = {"a": "The pod web/p mounts it."}
     params = {**ALONE, "release_id": "d", "keep": 2, "in_use": told}
     found = release.activate(root, params, False)
@@ -119,7 +119,7 @@ def test_the_release_that_a_rollback_returns_to_stays(release: ModuleType, root:
     assert release.go_back(root, ALONE, False)["release_id"] == "d"
 
 
-def test_processes_that_end_or_say_nothing_are_passed_over(tmp_path: Path) -> None:
+def test_ended_and_unreadable_processes_are_skipped(tmp_path: Path) -> None:
     proc = tmp_path / "proc"
     for name in ("self", "7", "8"):
         (proc / name).mkdir(parents=True)

@@ -89,7 +89,7 @@ def test_another_public_version_is_refused(stamp_wheel: ModuleType, tmp_path: Pa
 
 
 @pytest.mark.parametrize("file", ["thing.zip", "a-b.whl", "a-1-2-3-4-5-6.whl"])
-def test_what_is_no_wheel_is_refused(stamp_wheel: ModuleType, file: str) -> None:
+def test_a_file_that_is_not_a_wheel_is_refused(stamp_wheel: ModuleType, file: str) -> None:
     with pytest.raises(stamp_wheel.StampError, match="is not the name of a wheel"):
         stamp_wheel.stamp(file, "1", ".")
 
@@ -107,7 +107,7 @@ def test_metadata_without_a_version_is_refused(stamp_wheel: ModuleType) -> None:
         stamp_wheel.with_version(b"Name: a\n\nVersion: 1\n", "1+x")
 
 
-def test_exact_versions_take_the_place_of_ranges(stamp_wheel: ModuleType) -> None:
+def test_exact_versions_replace_ranges(stamp_wheel: ModuleType) -> None:
     said = (
         b"Metadata-Version: 2.1\nName: vision\nVersion: 1.0\n"
         b"Requires-Dist: numpy\nRequires-Dist: Torch (>=2)\n"
@@ -127,7 +127,7 @@ def test_exact_versions_take_the_place_of_ranges(stamp_wheel: ModuleType) -> Non
     assert bare == b"Name: a\nRequires-Dist: b==1+x\n"
 
 
-def test_a_wheel_of_the_wanted_version_is_pinned_all_the_same(
+def test_a_wheel_of_the_wanted_version_is_also_pinned(
     stamp_wheel: ModuleType, stamped: Path
 ) -> None:
     pinned = stamp_wheel.stamp(str(stamped), "1.2+cpu.avx", str(stamped.parent), ["a==1+x"])
@@ -138,7 +138,7 @@ def test_a_wheel_of_the_wanted_version_is_pinned_all_the_same(
     assert "\nRequires-Dist: a==1+x\n\n" in text
 
 
-def test_pip_installs_it(stamped: Path, tmp_path: Path) -> None:
+def test_pip_installs_the_stamped_wheel(stamped: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
     pip = [sys.executable, "-I", "-m", "pip", "--isolated", "--disable-pip-version-check"]
     offline = ["install", "-q", "--no-index", "--no-deps", "--target"]

@@ -43,7 +43,7 @@ def test_each_stage_of_an_install_has_an_end() -> None:
     assert sorted(ends) == ["distribute", "install", "verify"]
 
 
-def test_a_task_that_nobody_declares_is_no_step() -> None:
+def test_an_undeclared_task_is_not_a_step() -> None:
     assert step_of("fleetbuild.core.install_wheel : Result") is None
     assert step_of("Make a sandwich") is None
 

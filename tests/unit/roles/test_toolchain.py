@@ -18,7 +18,7 @@ def installs(toolchain: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleTy
     return toolchain
 
 
-def test_one_that_does_not_end_is_ended_and_told(
+def test_a_package_manager_that_hangs_is_ended_with_an_error(
     installs: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installs, "PATIENCE", 0.2)
@@ -26,19 +26,17 @@ def test_one_that_does_not_end_is_ended_and_told(
     assert problem == "/bin/sh did not end within 0.2 s: find out what blocks it."
 
 
-def test_its_last_words_are_the_problem(installs: ModuleType) -> None:
+def test_the_end_of_its_output_is_the_reason(installs: ModuleType) -> None:
     assert installs.install("odd", ["true"]) is None
     assert installs.install("odd", ["echo a; echo b >&2; echo c; exit 1"]) == "b c"
 
 
-def test_one_that_is_not_there_is_told(
-    toolchain: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_gcc_is_an_error(toolchain: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(toolchain.INSTALL, "odd", ["/no/such/command"])
     assert toolchain.install("odd", ["x"]) == "/no/such/command: No such file or directory."
 
 
-def test_a_library_is_there_with_its_headers_or_to_be_installed(
+def test_a_library_without_headers_is_to_be_installed(
     toolchain: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(toolchain, "LIBRARIES", (str(tmp_path), str(tmp_path / "*-linux-gnu")))
@@ -61,7 +59,7 @@ def test_every_family_has_a_package_for_openblas(toolchain: ModuleType) -> None:
         assert "openblas" in named["openblas"][0]
 
 
-def test_a_tool_is_there_if_it_is_new_enough(
+def test_a_tool_that_is_too_old_is_to_be_installed(
     toolchain: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(toolchain.shutil, "which", lambda name: f"/bin/{name}")

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -59,12 +60,12 @@ def release(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_works_gives_its_output(checks: ModuleType, release: Path) -> None:
+def test_a_successful_check_returns_its_output(checks: ModuleType, release: Path) -> None:
     result = checks.try_release(str(release), about("print(6 * 7)", imports=["json"]), "n1")
     assert result == {"ok": True, "reason": "", "fix": "", "output": "42", "at": 1}
 
 
-def test_a_crash_is_blamed_on_its_step(checks: ModuleType, release: Path) -> None:
+def test_a_crash_names_the_check_that_crashed(checks: ModuleType, release: Path) -> None:
     crash = about("import os\nos.kill(os.getpid(), 4)", imports=["json"])
     result = checks.try_release(str(release), crash, "n1")
     assert not result["ok"]
@@ -75,7 +76,7 @@ def test_a_crash_is_blamed_on_its_step(checks: ModuleType, release: Path) -> Non
     )
 
 
-def test_a_crash_behind_a_shell_is_the_same(checks: ModuleType) -> None:
+def test_a_crash_reported_by_a_shell_is_recognised(checks: ModuleType) -> None:
     assert checks.ending(132) == checks.ending(-4) == "SIGILL"
     assert checks.ending(1) == checks.ending(0) == ""
 
@@ -85,7 +86,9 @@ def test_a_check_that_hangs_is_ended(checks: ModuleType, release: Path) -> None:
     assert "did not end within 1 s" in checks.try_release(str(release), slow, "n1")["reason"]
 
 
-def test_a_release_without_its_python_is_told(checks: ModuleType, release: Path) -> None:
+def test_a_release_without_its_python_fails_with_a_reason(
+    checks: ModuleType, release: Path
+) -> None:
     (release / "bin/python").unlink()
     result = checks.try_release(str(release), about("pass"), "n1")
     assert result["reason"].startswith("`start of python`: [Errno 2] No such file")
@@ -107,19 +110,21 @@ def why(checks: ModuleType, output: str, code: int, finished: bool = False) -> t
         ("ValueError: last words", "ValueError: last words"),
     ],
 )
-def test_known_signs(checks: ModuleType, output: str, says: str) -> None:
+def test_known_error_texts_have_a_reason_and_a_fix(
+    checks: ModuleType, output: str, says: str
+) -> None:
     reason, fix = why(checks, f"Traceback\n{output}", 1)
     assert says in reason
     assert fix
 
 
-def test_what_is_printed_tells_more_than_an_abort(checks: ModuleType) -> None:
+def test_printed_errors_take_precedence_over_an_abort(checks: ModuleType) -> None:
     said = "terminate called\n  what():  CUDA error: no kernel image is available for execution"
     assert "No kernel image" in why(checks, said, -signal.SIGABRT)[0]
     assert why(checks, "terminate called", -signal.SIGABRT)[0] == "The process aborted."
 
 
-def test_ends_without_words(checks: ModuleType) -> None:
+def test_a_silent_end_is_explained_by_its_exit_code(checks: ModuleType) -> None:
     assert why(checks, "", -signal.SIGKILL)[0].startswith("The process was killed")
     assert why(checks, "", 0)[0].startswith("The process ended itself")
     assert why(checks, "", 3)[0] == "The process ended with 3."
@@ -133,14 +138,12 @@ def test_ends_without_words(checks: ModuleType) -> None:
         ("anything", "the wheel's rung", "no GPU"),
     ],
 )
-def test_a_groups_name_tells_what_it_is_for(
-    checks: ModuleType, group: str, isa: str, sms: str
-) -> None:
+def test_a_groups_name_is_explained(checks: ModuleType, group: str, isa: str, sms: str) -> None:
     known = checks.names("n1", group)
     assert (known["isa"], known["sms"]) == (isa, sms)
 
 
-def test_marking_is_done_once(verify: ModuleType, release: Path) -> None:
+def test_a_verified_release_is_marked_once(verify: ModuleType, release: Path) -> None:
     path = release / "manifest.json"
     before = json.loads(path.read_text())
     assert verify.mark(str(release), about(), True)
@@ -180,7 +183,7 @@ def sanity(
     )
 
 
-def test_the_sanity_check_tells_what_there_is(verify: ModuleType, release: Path) -> None:
+def test_the_sanity_check_describes_the_release(verify: ModuleType, release: Path) -> None:
     told = about("# It computes\nprint(6 * 7)", imports=["json"])
     done = sanity(verify, release, told, "NVIDIA GeForce RTX 3060, 8.6, 550.54.14")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -206,7 +209,7 @@ def test_the_sanity_check_explains_a_crash(verify: ModuleType, release: Path) ->
     assert "          Probe and plan again" in done.stdout
 
 
-def test_a_cpu_that_lacks_something_fails_though_nothing_crashed(
+def test_a_cpu_that_lacks_a_feature_fails_without_a_crash(
     verify: ModuleType, release: Path
 ) -> None:
     done = sanity(verify, release, about(features=["avx1024", "fma9"]))
@@ -225,7 +228,7 @@ def test_a_gpu_without_code_for_it_fails(
 
 
 @pytest.mark.parametrize(("other", "code"), [("8.6", 0), ("3.7", 7)])
-def test_a_gpu_that_was_left_out_is_told_and_fails_nothing(
+def test_a_gpu_outside_of_the_target_is_mentioned_and_does_not_fail(
     verify: ModuleType, release: Path, other: str, code: int
 ) -> None:
     done = sanity(verify, release, about(), f"NVIDIA X, 3.5, 470.1\nNVIDIA Y, {other}, 470.1")
@@ -258,7 +261,7 @@ esac"""
         ("exit 1", "X, SM 8.6, driver unknown", "X, SM 3.5, driver unknown"),
     ],
 )
-def test_where_nvidia_smi_knows_no_sms_the_cuda_driver_tells_them(
+def test_without_sms_in_nvidia_smi_the_cuda_driver_is_asked(
     verify: ModuleType, release: Path, says: str, first: str, second: str
 ) -> None:
     programs = release.parent / f"{release.name}-programs"
@@ -272,7 +275,7 @@ def test_where_nvidia_smi_knows_no_sms_the_cuda_driver_tells_them(
     assert done.returncode == 0
 
 
-def test_a_driver_that_tells_no_sms_is_said_to(verify: ModuleType, release: Path) -> None:
+def test_a_driver_without_sms_is_mentioned(verify: ModuleType, release: Path) -> None:
     done = sanity(verify, release, about(), says=OLD_DRIVER)
     assert "GPU 0     RTX 3060, SM unknown to this driver, driver 470.2" in done.stdout
     assert done.returncode == 0
@@ -285,7 +288,7 @@ def test_code_runs_on_the_gpus_that_the_planner_means(checks: ModuleType) -> Non
         assert checks.runs_on(code, sm) == runs_on(code, sm), (code, sm)
 
 
-def test_cores_that_differ_have_what_all_have(checks: ModuleType, tmp_path: Path) -> None:
+def test_differing_cores_have_their_common_features(checks: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "cpuinfo"
     path.write_text("model name : X\nflags : fpu avx\n\nmodel name : X\nflags : fpu\n")
     assert checks.cpu(str(path)) == ("X", {"fpu"})
@@ -298,3 +301,25 @@ def test_cores_that_differ_have_what_all_have(checks: ModuleType, tmp_path: Path
 def test_the_program_starts_with_the_python_that_made_the_release(checks: ModuleType) -> None:
     assert checks.sanity_script("", {}, "/usr/bin/python3.9").startswith("#!/usr/bin/python3.9\n")
     assert checks.sanity_script("", {}, "/a b/python").startswith("#!/usr/bin/env python3\n")
+
+
+def test_checks_do_not_run_as_root(checks: ModuleType, release: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        shutil.copytree(release, folder, symlinks=True, dirs_exist_ok=True)
+        os.chmod(folder, 0o755)  # noqa: S103 (nobody reads it too)
+        python = Path(folder, "bin/python")
+        python.unlink()
+        python.symlink_to("/usr/bin/python3")
+        result = checks.try_release(
+            folder,
+            about(
+                "import os; print(os.geteuid(), os.getegid())",
+                "print('NoNewPrivs:\\t1' in open('/proc/self/status').read())",
+                "open('written', 'w')",
+            ),
+            "n1",
+        )
+    assert result["ok"], result
+    user, group, locked = result["output"].split()
+    assert "0" not in (user, group)
+    assert locked == "True"

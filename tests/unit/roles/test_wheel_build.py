@@ -15,35 +15,6 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture
-def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
-    """A build that nothing was done for yet."""
-    folder = tmp_path / "build"
-    (folder / "in").mkdir(parents=True)
-    (folder / "in" / "a-1.0.tar.gz").write_bytes(b"not unpacked here")
-    params = {
-        "dir": str(folder),
-        "wheel_version": "1.0+cpu",
-        "source": "a-1.0.tar.gz",
-        "source_sha256": "",
-        "requirements": [],
-        "environment": {"CFLAGS": "-O2"},
-        "config_settings": {},
-        "files": {},
-        "patches": [],
-        "cuda": "",
-        "gcc": "",
-        "pins": [],
-        "bundle": False,
-        "jobs": 4,
-        "python": "/usr/bin/python3",
-        "cache": "none",
-        "cache_dir": str(tmp_path / "none"),
-        "timeout": 60,
-    }
-    return wheel_build.Build(params)
-
-
 @pytest.mark.parametrize("flag", ["-march=native", "-mtune=native", "-mcpu=native"])
 def test_building_for_the_builder_is_refused(
     wheel_build: ModuleType, build: Any, flag: str
@@ -69,7 +40,7 @@ def test_a_damaged_input_is_removed_and_refused(wheel_build: ModuleType, build: 
     assert not os.path.exists(build.at("in", "a-1.0.tar.gz"))
 
 
-def test_a_good_input_stays(build: Any) -> None:
+def test_an_intact_input_is_kept(build: Any) -> None:
     build.params["source_sha256"] = hashlib.sha256(b"not unpacked here").hexdigest()
     build.check_inputs()
     assert os.path.exists(build.at("in", "a-1.0.tar.gz"))
@@ -101,7 +72,7 @@ def test_preparing_forgets_a_failure(build: Any) -> None:
     assert build.status()["state"] == "absent"
 
 
-def test_unreadable_status_is_none(build: Any) -> None:
+def test_an_unreadable_status_counts_as_missing(build: Any) -> None:
     Path(build.at("status.json")).write_text("[]")
     assert build.read_status() == {}
     Path(build.at("status.json")).write_text("{")
@@ -163,12 +134,12 @@ def test_a_killed_compiler_gets_half_the_jobs(build: Any, said: bytes, code: int
     assert "Once more with 2 jobs" in Path(build.log).read_text()
 
 
-def test_what_the_kernel_counts_is_enough(
-    wheel_build: ModuleType, build: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_kill_counted_by_the_kernel_halves_the_jobs(
+    build_steps: ModuleType, build: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter([7, 8, 8])  # before the first attempt, after it, before the second
-    monkeypatch.setitem(wheel_build.ran_out.__globals__, "kills", lambda: next(counts))
-    monkeypatch.setattr(wheel_build, "kills", lambda: next(counts))
+    monkeypatch.setitem(build_steps.ran_out.__globals__, "kills", lambda: next(counts))
+    monkeypatch.setattr(build_steps, "kills", lambda: next(counts))
     jobs, _ = compile_with(build, (b"error: command 'g++' failed with exit code 1\n", 1), (b"", 0))
     assert jobs == ["4", "2"]
 
@@ -183,7 +154,7 @@ def test_what_the_kernel_counts_is_enough(
         (4, [(b"no wheel\n", 0)], "made 0 wheels"),
     ],
 )
-def test_how_a_build_fails(
+def test_failed_builds_have_a_reason(
     wheel_build: ModuleType, build: Any, jobs: int, endings: list[tuple[bytes, int]], says: str
 ) -> None:
     build.params["jobs"] = jobs
@@ -203,7 +174,7 @@ def test_how_a_build_fails(
         ("0::/\n", "memory.events", "oom_kill\n", 0),
     ],
 )
-def test_the_kernels_count_is_found(
+def test_the_kernels_count_of_kills_is_read(
     memory: ModuleType, tmp_path: Path, cgroup: str, counter: str, text: str, found: int
 ) -> None:
     (tmp_path / "cgroup").write_text(cgroup)
@@ -247,7 +218,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
     ],
     ids=lambda info: info.name,
 )
-def test_nothing_is_unpacked_outside(
+def test_archives_cannot_write_outside_of_their_folder(
     source_tree: ModuleType, tmp_path: Path, bad: tarfile.TarInfo
 ) -> None:
     make_tar(tmp_path / "a.tar.gz", member("a/ok"), bad)
@@ -256,7 +227,7 @@ def test_nothing_is_unpacked_outside(
     assert not list((tmp_path / "dest").iterdir())
 
 
-def test_the_source_always_lies_at_the_same_place(build: Any) -> None:
+def test_the_source_is_always_unpacked_at_the_same_path(build: Any) -> None:
     make_tar(Path(build.at("in", "a-1.0.tar.gz")), member("a-1.0/setup.py"))
     build.make_source()
     assert os.listdir(build.at("src")) == ["setup.py"]
@@ -283,7 +254,7 @@ def test_zip_archives_and_folders_are_sources_too(build: Any) -> None:
     assert sorted(os.listdir(build.at("src"))) == ["link", "pyproject.toml"]
 
 
-def test_what_is_no_archive_is_refused(wheel_build: ModuleType, build: Any) -> None:
+def test_a_file_that_is_not_an_archive_is_refused(wheel_build: ModuleType, build: Any) -> None:
     with pytest.raises(wheel_build.BuildFailed, match="cannot be unpacked"):
         build.make_source()
 
@@ -325,12 +296,12 @@ error: metadata-generation-failed
         "nvcc fatal   : Unsupported gpu architecture 'compute_35'",
     ],
 )
-def test_the_compilers_first_errors_are_told_and_pips_words_are_not(
-    wheel_build: ModuleType, tmp_path: Path, error: str
+def test_the_compilers_first_errors_are_shown_without_pips_output(
+    wheel_build: ModuleType, build_steps: ModuleType, tmp_path: Path, error: str
 ) -> None:
     log = tmp_path / "log"
     follows = "".join(f"b.cc:{number}: error: it follows from the first\n" for number in range(9))
-    log.write_text(f"z.c:1: error: before\n# {wheel_build.ANOTHER_ATTEMPT} with one job.\n")
+    log.write_text(f"z.c:1: error: before\n# {build_steps.ANOTHER_ATTEMPT} with one job.\n")
     with log.open("a") as file:
         file.write(f"[1/9] g++ -Werror -c a.c\n  {error}\n{follows}{follows}{PIPS_NOISE}")
     first, *rest = wheel_build.errors_in(str(log))
@@ -338,7 +309,7 @@ def test_the_compilers_first_errors_are_told_and_pips_words_are_not(
     assert rest == [f"b.cc:{number}: error: it follows from the first" for number in range(4)]
 
 
-def test_without_a_compilers_error_the_last_lines_are_told(
+def test_without_a_compiler_error_the_last_lines_are_shown(
     wheel_build: ModuleType, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -350,14 +321,14 @@ def test_without_a_compilers_error_the_last_lines_are_told(
     assert wheel_build.errors_in(str(tmp_path / "none")) == []
 
 
-def test_what_an_earlier_build_printed_is_not_the_reason(build: Any) -> None:
+def test_output_of_an_earlier_build_is_not_the_reason(build: Any) -> None:
     build.params["requirements"] = [{"file": "gone.whl", "sha256": "0" * 64}]
     Path(build.log).write_text("a.c:1: error: of yesterday\n")
     build.run()
     assert build.status()["errors"] == []
 
 
-def test_another_patch_starts_clean(build: Any) -> None:
+def test_a_changed_patch_starts_from_a_clean_source(build: Any) -> None:
     make_tar(Path(build.at("in", "a-1.0.tar.gz")), member("a-1.0/setup.py"))
     build.make_source()
     Path(build.at("src", "object.o")).touch()
@@ -368,16 +339,47 @@ def test_another_patch_starts_clean(build: Any) -> None:
     assert Path(build.at("src", "setup.py")).read_text() == "y\n"
 
 
-def test_a_toolkit_comes_before_what_else_is_in_the_path(
-    build: Any, wheel_build: ModuleType, monkeypatch: pytest.MonkeyPatch
+def test_the_toolkit_comes_first_in_path(
+    build: Any, build_steps: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wheel_build, "find_toolkit", lambda version, _: f"/opt/cuda-{version}")
+    monkeypatch.setattr(build_steps, "find_toolkit", lambda version, _: f"/opt/cuda-{version}")
     build.params.update(cuda="13.0", environment={"PATH": "/bin", "X": "@files@/x"})
-    environment = build.environment(build.at("venv", "bin", "python"))
+    with open(build.log, "wb") as log:
+        home = build.toolkit(log, "python", 0)
+    environment = build.environment(build.at("venv", "bin", "python"), home)
     assert environment["CUDA_HOME"] == "/opt/cuda-13.0"
     assert environment["CUDACXX"] == "/opt/cuda-13.0/bin/nvcc"
     assert environment["PATH"].endswith("/venv/bin:/opt/cuda-13.0/bin:/bin")
     assert environment["X"] == build.at("files", "x")
+
+
+def test_wheels_of_a_toolkit_are_unpacked_beside_the_environment(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+
+    def call(log: Any, command: list[str], *_: Any) -> int:
+        calls.append(command)
+        nvcc = Path(build.at("cuda", "nvidia", "cu13", "bin", "nvcc"))
+        nvcc.parent.mkdir(parents=True)
+        nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+        nvcc.chmod(0o755)
+        return 0
+
+    monkeypatch.setattr(build, "call", call)
+    build.params.update(cuda="13.0", toolkit_wheels=[{"file": "nvcc.whl", "sha256": "0"}])
+    Path(build.at("cuda", "left")).mkdir(parents=True)
+    with open(build.log, "wb") as log:
+        home = build.toolkit(log, "python", 0)
+        assert home == build.at("cuda", "nvidia", "cu13")
+        assert not Path(build.at("cuda", "left")).exists()
+        assert calls[0][-3:] == ["--target", build.at("cuda"), build.at("in", "nvcc.whl")]
+        assert "--no-index" in calls[0]
+        monkeypatch.setattr(build, "call", lambda *_: 1)
+        with pytest.raises(Exception, match="cannot be unpacked"):
+            build.toolkit(log, "python", 0)
+        build.params["cuda"] = ""
+        assert build.toolkit(log, "python", 0) is None
 
 
 def test_settings_go_to_the_backend(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,7 +432,7 @@ def test_libraries_of_the_system_are_put_into_the_wheel(
             assert os.listdir(build.at("out")) == made
 
 
-def test_cuda_code_is_cached_as_well(wheel_build: ModuleType, build: Any, tmp_path: Path) -> None:
+def test_cuda_code_is_cached_as_well(build_steps: ModuleType, build: Any, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("ccache", "nvcc", "gcc", "g++"):
@@ -438,11 +440,11 @@ def test_cuda_code_is_cached_as_well(wheel_build: ModuleType, build: Any, tmp_pa
         (tools / name).chmod(0o755)
     build.params.update(cache="ccache", cuda="13.0")
     environment = {"PATH": f"{build.at('bin')}:{tools}"}
-    wheel_build.make_wrappers(build.at("bin"), environment, build.params)
+    build_steps.make_wrappers(build.at("bin"), environment, build.params)
     assert os.readlink(build.at("bin", "nvcc")) == str(tools / "ccache")
     assert environment["PYTORCH_NVCC"] == build.at("bin", "nvcc")
     assert environment["CMAKE_CUDA_COMPILER_LAUNCHER"] == str(tools / "ccache")
     build.params.update(cuda="")
     plain = {"PATH": f"{build.at('bin')}:{tools}"}
-    wheel_build.make_wrappers(build.at("bin"), plain, build.params)
+    build_steps.make_wrappers(build.at("bin"), plain, build.params)
     assert list(plain) == ["PATH"]

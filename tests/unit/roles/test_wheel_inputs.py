@@ -25,7 +25,9 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "src" / "a.c"
 
 
-def test_files_know_where_they_lie(wheel_inputs: ModuleType, tmp_path: Path) -> None:
+def test_placeholders_are_replaced_by_the_files_folder(
+    wheel_inputs: ModuleType, tmp_path: Path
+) -> None:
     folder = str(tmp_path / "files")
     wheel_inputs.lay_files({"old.cmake": ""}, str(tmp_path))
     files = {"a.cmake": "include(@files@/sub/b.cmake)\n", "sub/b.cmake": "{{ kept }} @venv@"}
@@ -36,7 +38,9 @@ def test_files_know_where_they_lie(wheel_inputs: ModuleType, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["../a", "/etc/a", ".", "sub/../../a"])
-def test_no_file_lies_elsewhere(wheel_inputs: ModuleType, tmp_path: Path, name: str) -> None:
+def test_files_outside_of_the_folder_are_refused(
+    wheel_inputs: ModuleType, tmp_path: Path, name: str
+) -> None:
     with pytest.raises(wheel_inputs.BuildFailed, match="outside its folder"):
         wheel_inputs.lay_files({name: ""}, str(tmp_path))
 
@@ -58,7 +62,7 @@ def test_a_patch_that_does_not_apply_is_named(wheel_inputs: ModuleType, tmp_path
     assert "versions" in caught.value.fix
 
 
-def test_without_a_patch_command(wheel_inputs: ModuleType, tmp_path: Path) -> None:
+def test_a_missing_patch_command_is_an_error(wheel_inputs: ModuleType, tmp_path: Path) -> None:
     wheel_inputs.apply_patches([], str(tmp_path), "/nowhere")
     with pytest.raises(wheel_inputs.BuildFailed, match="no patch command"):
         wheel_inputs.apply_patches([{"name": "a", "text": PATCH}], str(tmp_path), "/nowhere")
@@ -72,7 +76,7 @@ def toolkit(home: Path, release: str) -> Path:
     return home
 
 
-def test_a_toolkit_is_known_by_its_nvcc(
+def test_a_toolkit_is_found_by_its_nvcc(
     wheel_inputs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     misnamed = toolkit(tmp_path / "cuda-13.0", "12.6")
@@ -87,6 +91,21 @@ def test_a_toolkit_is_known_by_its_nvcc(
     with pytest.raises(wheel_inputs.BuildFailed, match="no CUDA toolkit was found") as caught:
         wheel_inputs.find_toolkit("11.8", "")
     assert "/usr/local/cuda-11.8" in caught.value.fix
+
+
+def test_unpacked_wheels_become_a_toolkit(wheel_inputs: ModuleType, tmp_path: Path) -> None:
+    home = toolkit(tmp_path / "nvidia" / "cu13", "13.0")
+    (home / "lib").mkdir()
+    (home / "lib" / "libcudart.so.13").write_text("library")
+    (home / "lib" / "libcudart_static.a").write_text("library")
+    for _ in range(2):
+        assert wheel_inputs.lay_toolkit("13.0", str(tmp_path)) == str(home)
+    assert (home / "lib64" / "libcudart.so").read_text() == "library"
+    with pytest.raises(wheel_inputs.BuildFailed, match=r"toolkit 13\.1 hold nvcc 13\.0") as caught:
+        wheel_inputs.lay_toolkit("13.1", str(tmp_path))
+    assert "/usr/local/cuda-13.1" in caught.value.fix
+    with pytest.raises(wheel_inputs.BuildFailed, match="no nvcc that runs here"):
+        wheel_inputs.lay_toolkit("12.9", str(tmp_path / "absent"))
 
 
 def test_a_toolkit_in_the_path_is_found(wheel_inputs: ModuleType, tmp_path: Path) -> None:

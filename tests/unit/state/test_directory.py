@@ -9,7 +9,7 @@ from fleetbuild.models import NodeResult, Result
 from fleetbuild.state.directory import StateDir, write_atomically, write_if_changed
 
 
-def test_is_private(tmp_path: Path) -> None:
+def test_the_state_directory_is_private(tmp_path: Path) -> None:
     state = StateDir(tmp_path / "a" / "state").create()
     assert state.root.stat().st_mode & 0o777 == 0o700
 
@@ -29,7 +29,7 @@ def test_a_folder_of_another_user_is_an_error(
         StateDir(tmp_path).create()
 
 
-def test_a_result_round_trips_and_a_damaged_one_is_none(tmp_path: Path) -> None:
+def test_a_result_is_loaded_again_and_a_damaged_one_ignored(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     assert state.last_result() is None
     result = Result(plan_digest="d", nodes=(NodeResult(node="a", state="installed"),))
@@ -42,7 +42,7 @@ def test_a_result_round_trips_and_a_damaged_one_is_none(tmp_path: Path) -> None:
     assert state.last_result() is None
 
 
-def test_knows_how_old_facts_are(tmp_path: Path) -> None:
+def test_the_age_of_facts_is_saved(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     assert state.probed("a") is None
     state.mark_probed("a", "2026-01-01T00:00:00+00:00")
@@ -54,7 +54,7 @@ def test_knows_how_old_facts_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a/cpuinfo", "n" * 300, "a\0b"])
-def test_a_name_that_no_folder_can_have_was_never_probed(tmp_path: Path, name: str) -> None:
+def test_an_impossible_folder_name_was_never_probed(tmp_path: Path, name: str) -> None:
     state = StateDir(tmp_path)
     state.mark_probed("a", "2026-01-01T00:00:00+00:00")
     (state.facts / "a" / "cpuinfo").touch()
@@ -77,7 +77,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_writes_only_what_changed(tmp_path: Path) -> None:
+def test_only_changed_content_is_written(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
     assert write_if_changed(path, "one")
     assert not write_if_changed(path, "one")

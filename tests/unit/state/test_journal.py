@@ -3,7 +3,7 @@ from pathlib import Path
 from fleetbuild.state.journal import Journal
 
 
-def test_knows_which_builds_were_left_running(tmp_path: Path) -> None:
+def test_the_journal_lists_builds_left_running(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal" / "a.jsonl")
     assert journal.left_running() == {}
     journal.note("build started", key="k1", node="n1")
@@ -14,7 +14,7 @@ def test_knows_which_builds_were_left_running(tmp_path: Path) -> None:
     assert journal.left_running() == {"k2": "n2"}
 
 
-def test_skips_torn_and_foreign_lines(tmp_path: Path) -> None:
+def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     Journal(path).note("build started", key="k1", node="n1")
     with path.open("ab") as file:
@@ -24,7 +24,7 @@ def test_skips_torn_and_foreign_lines(tmp_path: Path) -> None:
     assert journal.left_running() == {"k1": "n1", "k2": "n2"}
 
 
-def test_a_new_plan_knows_what_another_left_running(tmp_path: Path) -> None:
+def test_builds_left_running_by_another_plan_are_known(tmp_path: Path) -> None:
     Journal(tmp_path / "old.jsonl").note("build started", key="k1", node="n1")
     Journal(tmp_path / "old.jsonl").note("build started", key="k2", node="n2")
     Journal(tmp_path / "new.jsonl").note("build ended", key="k1")

@@ -19,7 +19,7 @@ with hold_run_lock(Path(sys.argv[1])):
 """
 
 
-def test_says_who_holds_it_and_since_when(tmp_path: Path) -> None:
+def test_the_error_names_holder_and_time(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
         hold_run_lock(path),
@@ -31,7 +31,7 @@ def test_says_who_holds_it_and_since_when(tmp_path: Path) -> None:
     assert caught.value.fix
 
 
-def test_is_released_also_when_the_run_fails(tmp_path: Path) -> None:
+def test_the_lock_is_released_if_the_run_fails(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with pytest.raises(ZeroDivisionError), hold_run_lock(path):
         _ = 1 / 0

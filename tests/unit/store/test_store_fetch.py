@@ -48,7 +48,7 @@ def get(server, dest, **more):
     return fetch(f"{server.url}/x.whl", SHA, dest, pause=pauses.append, **more), pauses
 
 
-def test_a_file_comes_once(server, tmp_path):
+def test_a_file_is_downloaded_once(server, tmp_path):
     path, pauses = get(server, tmp_path / "d" / "x.whl")
     assert path.read_bytes() == CONTENT
     assert pauses == []
@@ -89,14 +89,14 @@ def test_definite_failures_are_not_retried(server, tmp_path):
         get(server, tmp_path / "x.whl")
 
 
-def test_another_content_is_refused_and_leaves_nothing(server, tmp_path):
+def test_changed_content_is_refused_and_removed(server, tmp_path):
     server.answers += [(200, b"something else", {})]
     with pytest.raises(InstallError, match="not the locked file"):
         get(server, tmp_path / "x.whl")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_login_goes_to_its_host_alone(server, tmp_path, monkeypatch):
+def test_a_login_is_sent_only_to_its_host(server, tmp_path, monkeypatch):
     server.answers += [(302, b"", {"Location": f"http://localhost:{server.server_port}/y"})]
     get(server, tmp_path / "x.whl", credentials={"127.0.0.1": "me:secret"})
     assert server.seen[0][1].startswith("Basic ")
@@ -113,7 +113,7 @@ def test_a_login_goes_to_its_host_alone(server, tmp_path, monkeypatch):
     assert server.seen[3][1] is None
 
 
-def test_a_server_that_does_not_exist(tmp_path):
+def test_an_unknown_server_is_an_error(tmp_path):
     with pytest.raises(InstallError, match="cannot be fetched") as caught:
         fetch("http://127.0.0.1:9/x", SHA, tmp_path / "x", pause=lambda _: None)
     assert "Check the network" in caught.value.fix
@@ -123,7 +123,7 @@ def test_a_server_that_does_not_exist(tmp_path):
         fetch("ftp://x/y", SHA, tmp_path / "x")
 
 
-def test_a_full_disk_is_told_as_such(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_as_such(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -132,7 +132,7 @@ def test_a_full_disk_is_told_as_such(tmp_path, monkeypatch):
         fetch("https://x/y", SHA, tmp_path / "x", pause=lambda _: None)
 
 
-def test_pips_certificate_is_trusted_too(tmp_path, monkeypatch):
+def test_certificates_of_pips_settings_are_trusted(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CERT", str(tmp_path / "absent.pem"))
     with pytest.raises(InstallError, match="cannot be fetched"):
         fetch("https://127.0.0.1:9/x", SHA, tmp_path / "x", pause=lambda _: None)

@@ -45,7 +45,7 @@ def names(path):
         return tar.getnames()
 
 
-def test_a_tag_is_the_commit_that_it_leads_to(forge):
+def test_a_tag_resolves_to_its_commit(forge):
     address = (forge / "pkg").as_uri()
     commit = git(forge / "pkg", "rev-parse", "HEAD")
     for ref in ("v1.0", "light", "main"):
@@ -65,7 +65,7 @@ def test_one_file_of_a_commit_is_read(forge):
         read_file((forge / "gone").as_uri(), commit, "pyproject.toml", {})
 
 
-def test_a_server_that_can_sends_that_file_and_no_other(forge, monkeypatch):
+def test_a_server_with_partial_clone_sends_only_that_file(forge, monkeypatch):
     git(forge / "pkg", "config", "uploadpack.allowFilter", "true")
     git(forge / "pkg", "config", "uploadpack.allowAnySHA1InWant", "true")
     commit, sent = git(forge / "pkg", "rev-parse", "HEAD"), []
@@ -86,7 +86,7 @@ def test_a_server_that_can_sends_that_file_and_no_other(forge, monkeypatch):
     assert sent.count("blob") == 1
 
 
-def test_a_commit_is_packed_with_its_submodules_and_always_the_same(forge, tmp_path):
+def test_a_commit_is_packed_with_submodules_reproducibly(forge, tmp_path):
     address, commit = (forge / "pkg").as_uri(), git(forge / "pkg", "rev-parse", "HEAD")
     one, two, flat = (tmp_path / name for name in ("one", "two", "flat"))
     pack_commit(address, commit, one, "pkg-1.0", submodules=True, mirrors={})
@@ -129,7 +129,7 @@ def test_a_mirror_serves_submodules_of_other_places(forge, tmp_path):
     assert "p/third_party/lib/lib.c" in names(tmp_path / "x")
 
 
-def test_a_server_that_serves_tags_and_branches_only(forge, tmp_path, monkeypatch):
+def test_a_server_that_serves_only_tags_and_branches_works(forge, tmp_path, monkeypatch):
     first = git(forge / "pkg", "rev-parse", "HEAD~1")
     ran = []
     real = subprocess.run
@@ -146,7 +146,7 @@ def test_a_server_that_serves_tags_and_branches_only(forge, tmp_path, monkeypatc
     assert any("+refs/tags/*:refs/tags/*" in command for command in ran)
 
 
-def test_git_that_is_ended_is_not_tried_in_another_way(forge, tmp_path, monkeypatch):
+def test_an_interrupted_git_is_not_retried(forge, tmp_path, monkeypatch):
     commit = git(forge / "pkg", "rev-parse", "HEAD")
     ran = []
     real = subprocess.run
@@ -162,7 +162,7 @@ def test_git_that_is_ended_is_not_tried_in_another_way(forge, tmp_path, monkeypa
     assert sum("fetch" in command for command in ran) == 1
 
 
-def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
+def test_an_unreachable_repository_is_an_error(tmp_path, monkeypatch):
     gone = f"file://me:secret@{tmp_path}/gone"
     with pytest.raises(InstallError, match="cannot be fetched") as caught:
         find_commit(gone, "v1", {})
@@ -175,7 +175,7 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
         find_commit("https://x.invalid/y", "v1", {})
 
 
-def test_a_repository_that_hangs(monkeypatch):
+def test_a_hanging_repository_is_ended(monkeypatch):
     def hang(command, **_):
         raise subprocess.TimeoutExpired(command, 1)
 
@@ -184,13 +184,13 @@ def test_a_repository_that_hangs(monkeypatch):
         find_commit("https://x.invalid/y", "v1", {})
 
 
-def test_a_repository_from_elsewhere_does_not_lead_into_this_machine(forge):
+def test_a_foreign_repository_cannot_reach_local_files(forge):
     mirrors = {"https://f.invalid/": "https://g.invalid/"}
     with pytest.raises(InstallError, match="not allowed"):
         find_commit(f"{forge}/pkg", "main", mirrors)
 
 
-def test_the_store_keeps_a_commit(forge, tmp_path):
+def test_a_packed_commit_is_stored(forge, tmp_path):
     address, commit = (forge / "pkg").as_uri(), git(forge / "pkg", "rev-parse", "HEAD")
     store = Store(tmp_path / "store")
     file = LockedFile(
@@ -221,7 +221,7 @@ def origin(text, settings=None, version="1.0"):
     return source_of_recipe(recipe, "my-pkg", version, settings or IndexSettings())
 
 
-def test_a_recipe_names_a_tag(forge):
+def test_a_tag_in_a_recipe_gives_a_locked_commit(forge):
     commit = git(forge / "pkg", "rev-parse", "HEAD")
     text = f"source: {{git: '{forge.as_uri()}/{{{{ \"pkg\" if package }}}}'}}"
     file = origin(text)
@@ -232,7 +232,7 @@ def test_a_recipe_names_a_tag(forge):
     assert origin("") is None
 
 
-def test_an_archive_is_known_by_its_hash(tmp_path):
+def test_an_archive_is_locked_by_its_hash(tmp_path):
     content = tmp_path / "mirror" / "pkg-v1.0.tar.gz"
     content.parent.mkdir()
     content.write_bytes(b"source")
@@ -250,14 +250,14 @@ def test_an_archive_is_known_by_its_hash(tmp_path):
     assert Store(tmp_path / "store", settings).fetch(file).read_bytes() == b"source"
 
 
-def test_a_login_does_not_belong_into_a_recipe():
+def test_a_login_in_a_recipe_is_refused():
     with pytest.raises(RecipeError, match="user or password"):
         origin("source: {git: 'https://me:secret@f.invalid/pkg'}")
     with pytest.raises(RecipeError, match=r"cannot be rendered: source\.ref"):
         origin("source: {git: 'https://f.invalid/pkg', ref: '{{ isa }}'}")
 
 
-def test_the_longest_prefix_decides():
+def test_the_longest_mirror_prefix_wins():
     mirrors = {"https://a/": "https://m/", "https://a/b/": "https://n/"}
     assert mirrored("https://a/b/c", mirrors) == "https://n/c"
     assert mirrored("https://a/c", mirrors) == "https://m/c"

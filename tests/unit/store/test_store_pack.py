@@ -53,7 +53,7 @@ def test_a_tree_is_packed_by_content(tree, tmp_path):
     assert packed() != before
 
 
-def test_all_of_a_checkout_is_packed(tree, tmp_path):
+def test_a_checkout_is_packed_completely(tree, tmp_path):
     pack_checkout(tree, tmp_path / "packed", "p-1")
     with tarfile.open(tmp_path / "packed") as tar:
         names = tar.getnames()

@@ -49,9 +49,7 @@ def settings(files, tmp_path):
 @pytest.mark.parametrize(
     ("variant", "package"), [("cpu", "torch"), ("cu130", "torchvision"), (None, "torch")]
 )
-def test_torch_is_asked_for_on_pytorchs_index_of_the_request(
-    settings, monkeypatch, variant, package
-):
+def test_torch_is_resolved_from_the_requests_pytorch_index(settings, monkeypatch, variant, package):
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     request = request_for(package).model_copy(update={"pytorch": variant})
@@ -86,7 +84,7 @@ def test_a_source_is_located_without_its_dependencies(settings, files):
     assert answer.wheels == ()
 
 
-def test_a_source_whose_requirements_are_not_known_is_not_resolved(settings):
+def test_a_source_with_unknown_requirements_is_not_resolved(settings):
     answer = resolve(request_for("pkg==1.0", sources=("pkg",)), settings)
     assert answer.problem == "The run-time requirements of pkg are unknown."
     assert "recipe" in answer.fix
@@ -145,7 +143,7 @@ def test_static_metadata_is_used_for_resolving_and_left_out_of_the_result(settin
     assert "torch==2.13.0" in refused.problem
 
 
-def test_constraints_choose_among_what_is_wanted_anyway(settings, files):
+def test_constraints_only_limit_versions(settings, files):
     make_wheel(files, "wheelonly", "2.0")
     question = request_for("wheelonly")
     assert resolve(question, settings).wheels[0].version == "2.0"
@@ -155,14 +153,14 @@ def test_constraints_choose_among_what_is_wanted_anyway(settings, files):
     ]
 
 
-def test_several_questions_at_once(settings):
+def test_several_requests_are_resolved_in_parallel(settings):
     one, two = request_for("dep"), request_for("wheelonly")
     answers = resolve_all([one, two, one], settings)
     assert set(answers) == {one, two}
     assert answers[two].wheels[0].name == "wheelonly"
 
 
-def test_what_the_index_does_not_have(settings):
+def test_packages_missing_on_the_index_are_errors(settings):
     with pytest.raises(ResolutionError, match=r"pkg 9.9 is not on the index; the newest is 1.1"):
         locate(request_for("pkg==9.9", sources=("pkg",)), settings)
     with pytest.raises(ResolutionError, match="package absent is not on the index"):
@@ -189,7 +187,7 @@ def test_unresolvable_dependencies_give_a_sentence_with_a_fix(settings, request_
     assert not answer.offline
 
 
-def test_an_index_that_does_not_answer_is_told_without_its_password(tmp_path):
+def test_an_unreachable_index_is_reported_without_its_password(tmp_path):
     settings = IndexSettings(
         {
             "UV_DEFAULT_INDEX": "http://me:secret@127.0.0.1:9/simple",

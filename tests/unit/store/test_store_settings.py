@@ -28,7 +28,7 @@ def write(path, text):
     return path
 
 
-def test_nothing_set_is_uvs_default(tmp_path):
+def test_without_settings_uv_uses_its_defaults(tmp_path):
     assert settings(tmp_path).environment == {}
 
 
@@ -72,7 +72,7 @@ def test_pips_files_are_read_in_its_order(tmp_path):
     assert settings(tmp_path, PIP_CONFIG_FILE=os.devnull).environment == {}
 
 
-def test_a_broken_pip_file_says_nothing(tmp_path):
+def test_a_broken_pip_file_is_ignored(tmp_path):
     write(tmp_path / "etc" / "pip.conf", "no section\n")
     assert settings(tmp_path).environment == {}
 
@@ -88,7 +88,7 @@ def test_uvs_own_settings_come_before_pips(tmp_path):
     assert settings(tmp_path, UV_CONFIG_FILE=str(other), **pip).environment != {}
 
 
-def test_entries_of_the_file_come_first(tmp_path):
+def test_entries_of_fleetbuild_yml_come_first(tmp_path):
     make_wheel(tmp_path / "wheels", "x")
     (tmp_path / "index" / "x").mkdir(parents=True)
     made = settings(
@@ -109,7 +109,7 @@ def test_entries_of_the_file_come_first(tmp_path):
     ]
 
 
-def test_an_entry_that_is_not_there(tmp_path):
+def test_a_missing_index_folder_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="does not exist"):
         settings(tmp_path, ["absent"])
 

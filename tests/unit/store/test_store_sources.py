@@ -36,26 +36,26 @@ def test_zips_are_sources_too(tmp_path):
     assert (metadata.name, metadata.version) == ("x", None)
 
 
-def test_an_invalid_version(tmp_path):
+def test_an_invalid_version_is_an_error(tmp_path):
     (tmp_path / "PKG-INFO").write_text("Name: old\nVersion: unknown!\n")
     assert read_source(tmp_path).version is None
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"\x1f\x8b\x08broken"])
-def test_a_file_that_is_not_an_archive(tmp_path, content):
+def test_a_file_that_is_not_an_archive_is_an_error(tmp_path, content):
     (tmp_path / "x.tar.gz").write_bytes(content)
     with pytest.raises(ConfigError, match="cannot be read as a source archive"):
         read_source(tmp_path / "x.tar.gz")
 
 
-def test_archives_beyond_all_measure_are_refused(tmp_path, monkeypatch):
+def test_oversized_archives_are_refused(tmp_path, monkeypatch):
     sdist = make_sdist(tmp_path, "pkg")
     monkeypatch.setattr("fleetbuild.store.sources.MAX_BYTES", 10)
     with pytest.raises(ConfigError, match="too many files for a source"):
         read_source(sdist)
 
 
-def test_oversized_and_odd_metadata_is_passed_over(tmp_path, monkeypatch):
+def test_oversized_and_odd_metadata_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setattr("fleetbuild.store.sources.MAX_TEXT", 50)
     (tmp_path / "PKG-INFO").write_text("Name: x\n" * 20)
     assert read_source(tmp_path).name is None
@@ -69,7 +69,7 @@ def test_oversized_and_odd_metadata_is_passed_over(tmp_path, monkeypatch):
     assert read_source(tmp_path / "x.tar").name is None
 
 
-def test_a_pyproject_that_does_not_parse(tmp_path):
+def test_an_invalid_pyproject_is_an_error(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[project\n")
     with pytest.raises(ConfigError, match="not valid TOML"):
         read_source(tmp_path)

@@ -40,7 +40,7 @@ def test_setup_py_is_read_and_not_run(tmp_path):
     assert not marker.exists()
 
 
-def test_cmake_that_asks_for_cuda(tmp_path):
+def test_cmake_files_that_enable_cuda_are_found(tmp_path):
     cmake = 'project(x LANGUAGES CXX)\noption(WITH_AVX2 "" ON)\nenable_language(CUDA)\n'
     survey = survey_source(make_sdist(tmp_path, "x", files={"CMakeLists.txt": cmake}))
     assert survey.gpu_code == ("CMakeLists.txt asks for CUDA or HIP",)
@@ -59,7 +59,7 @@ def test_requirements_at_run_time_count_only_if_something_is_compiled(tmp_path):
     assert survey_source(compiled).gpu_requirements == ("nvidia-cublas-cu12", "torch")
 
 
-def test_requirements_that_only_the_build_knows_are_unknown(tmp_path):
+def test_requirements_known_only_at_build_time_are_unknown(tmp_path):
     text = '[project]\nname = "x"\nversion = "1"\ndynamic = ["dependencies"]\n'
     assert survey_source(make_sdist(tmp_path, "x", pyproject=text)).requires == ()
     (tmp_path / "tree").mkdir()
@@ -72,7 +72,7 @@ def test_requirements_that_a_recipe_would_render_are_left_out(tmp_path):
     assert survey_source(make_sdist(tmp_path, "x", requires=asks)).requires == ("c",)
 
 
-def test_a_tree_and_a_zip_are_read_alike(tmp_path):
+def test_a_tree_and_a_zip_give_the_same_survey(tmp_path):
     tree = tmp_path / "tree"
     (tree / "csrc").mkdir(parents=True)
     (tree / "csrc" / "add.cu").touch()
@@ -84,7 +84,7 @@ def test_a_tree_and_a_zip_are_read_alike(tmp_path):
     assert survey_source(tree).gpu_code == survey_source(tmp_path / "x.zip").gpu_code == signs
 
 
-def test_what_is_not_an_archive_is_told(tmp_path):
+def test_a_file_that_is_not_an_archive_is_reported(tmp_path):
     (tmp_path / "x.tar.gz").write_text("no archive")
     with pytest.raises(ConfigError, match="cannot be read as a source archive"):
         survey_source(tmp_path / "x.tar.gz")
@@ -106,7 +106,7 @@ LOCK = '[[package]]\nname = "libc"\nsource = "registry+https://index.example.org
         ({"Cargo.lock": '[[package]]\nname = "own"\n'}, False),
     ],
 )
-def test_a_build_by_cargo_and_whether_its_crates_are_there(tmp_path, files, missing):
+def test_a_cargo_build_and_its_missing_crates_are_found(tmp_path, files, missing):
     build = '["maturin>=1", "setuptools-rust"]'
     survey = survey_source(make_sdist(tmp_path, "crab", build=build, files=files))
     assert survey.built_by_cargo

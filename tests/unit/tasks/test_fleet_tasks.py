@@ -72,7 +72,7 @@ class Fleet:
         )
 
 
-def test_verifies_what_serves(tmp_path: Path) -> None:
+def test_verify_checks_the_serving_release(tmp_path: Path) -> None:
     fleet = Fleet(
         tmp_path,
         good={"ok": True, "release_id": "r1"},

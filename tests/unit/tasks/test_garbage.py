@@ -44,7 +44,7 @@ def test_releases_on_nodes_outside_the_last_plan_are_kept(state: StateDir) -> No
     assert not gone.exists()
 
 
-def test_published_wheels_of_the_plan_stay(state: StateDir) -> None:
+def test_published_wheels_of_the_plan_are_kept(state: StateDir) -> None:
     wheel = AVX.wheels[0]
     made = wheel.model_copy(update={"published": wheel.source, "source": None})
     other = with_digest(plan(AVX.model_copy(update={"wheels": (made,)})))
@@ -68,7 +68,7 @@ def test_unfinished_files_are_removed_after_a_day(state: StateDir) -> None:
     assert [path.name for path in home.iterdir()] == ["file"]
 
 
-def test_journals_logs_and_deliveries_go_after_a_month(state: StateDir) -> None:
+def test_journals_logs_and_deliveries_are_removed_after_a_month(state: StateDir) -> None:
     old = {there(folder / "old", 31) for folder in (state.journal, state.runs, state.incoming)}
     young = {there(folder / "new", 29) for folder in (state.journal, state.runs, state.incoming)}
     assert set(fleetbuild.Fleet(state_dir=state.root).store.gc()) == old

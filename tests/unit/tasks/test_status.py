@@ -37,7 +37,7 @@ def one(found: Facts | None, last: Result | None = LEFT) -> NodeStatus:
         ({"group": "h"}, "changed", "group h"),
     ],
 )
-def test_drift(changes: dict[str, Any], drift: str, word: str) -> None:
+def test_each_kind_of_drift_is_found(changes: dict[str, Any], drift: str, word: str) -> None:
     status = one(facts("avx", release={"default": MANIFEST.model_copy(update=changes)}))
     assert status.drift == drift
     assert word in status.sentence
@@ -90,7 +90,7 @@ def test_a_damaged_release_is_drift_whoever_installed_it() -> None:
         )  # fmt: skip
 
 
-def test_a_release_that_is_gone_is_missing() -> None:
+def test_a_removed_release_is_missing() -> None:
     status = one(facts("avx"))
     assert (status.drift, status.release_id) == ("missing", None)
 
@@ -102,7 +102,7 @@ def test_a_release_that_no_apply_installed_is_not_drift() -> None:
     assert one(facts("avx"), last=None).sentence == ""
 
 
-def test_a_node_out_of_reach_has_no_drift() -> None:
+def test_an_unreachable_node_has_no_drift() -> None:
     status = one(Facts(state="unreachable", reason="no route"))
     assert (status.state, status.reason, status.drift) == ("unreachable", "no route", None)
     assert one(None).state == "unknown"
@@ -124,7 +124,7 @@ def labelled(labels: dict[str, str] | None, current: Manifest | None = MANIFEST)
     return with_labels(status, labels, current, NAMES)
 
 
-def test_labels_that_say_what_serves_are_right() -> None:
+def test_labels_of_the_serving_release_are_right() -> None:
     status = labelled({**RIGHT, **OTHERS})
     assert (status.labels, status.labels_sentence) == ("right", "")
 
@@ -140,7 +140,7 @@ def test_labels_that_say_what_serves_are_right() -> None:
         (RIGHT, MANIFEST.model_copy(update={"verified": False}), "release is r1 but should n"),
     ],
 )
-def test_labels_that_say_something_else_are_wrong(
+def test_labels_of_another_release_are_wrong(
     labels: dict[str, str], current: Manifest | None, said: str
 ) -> None:
     status = labelled({**labels, **OTHERS}, current)
@@ -154,6 +154,6 @@ def test_nodes_without_a_cluster_node_or_without_facts_get_no_label_differences(
     assert away.labels is None
 
 
-def test_a_node_out_of_reach_keeps_what_to_do() -> None:
+def test_an_unreachable_node_keeps_its_fix() -> None:
     status = one(Facts(state="unreachable", reason="HOST KEY CHANGED", fix="ssh-keygen -R a"))
     assert (status.reason, status.fix) == ("HOST KEY CHANGED", "ssh-keygen -R a")

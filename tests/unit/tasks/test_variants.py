@@ -48,7 +48,7 @@ def test_each_built_wheel_has_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["pip", "uv"])
-def test_its_commands_install_the_wheel(tmp_path: Path, program: str) -> None:
+def test_the_commands_in_the_table_install_the_wheel(tmp_path: Path, program: str) -> None:
     folder = exported(tmp_path)
     text = (folder / "variants.md").read_text()
     (line,) = re.findall(rf"^{program} (.*install .*)$", text, re.MULTILINE)
@@ -78,7 +78,7 @@ def test_a_row_names_cuda_sms_and_ptx(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     text = write_variants(plan, store, ["sm89-avx512-cp311"], tmp_path / "out").read_text()
     assert "| hnswlib 0.8.0+cu130.sm89.ptx.avx512 | 13.0 |" in text
-    assert text.count("| SM 8.9 |") == 1
+    assert text.count("| SM 8.9, driver 580 or newer |") == 1
     (row,) = json.loads((tmp_path / "out" / "variants.json").read_text())["variants"]
     assert (row["target"]["ptx"], row["target"]["sms"]) == ("8.9", ["8.9"])
 
@@ -99,7 +99,7 @@ def test_a_second_export_keeps_the_rows_of_other_groups(tmp_path: Path) -> None:
     assert "cpu-avx2-cp311" not in text
 
 
-def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_table_is_not_overwritten(tmp_path: Path) -> None:
     plan = make_plan()
     store = stocked(tmp_path, plan)
     (tmp_path / "variants.json").write_text('{"mine": 1}')

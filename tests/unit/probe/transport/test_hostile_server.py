@@ -48,7 +48,7 @@ def port() -> Iterator[int]:
         server.shutdown()
 
 
-def test_names_that_are_no_text_cost_one_node(port: int) -> None:
+def test_an_undecodable_server_name_fails_only_its_node(port: int) -> None:
     login = Login(host="127.0.0.1", port=port, user="u", ssh_args=("-F", "none"))
     found = ask([Node(name="n", login=login)], b"", (), lambda *_: {}, timeout=10)
     assert isinstance(found["n"], Unreachable)
@@ -117,7 +117,7 @@ def probed(nodes: list[Node]) -> tuple[dict[str, Probed | Unreachable], float, f
         ("drops", ""),  # late
     ],
 )
-def test_a_node_that_sends_the_worst_delays_no_other(
+def test_a_node_with_worst_case_output_does_not_delay_others(
     good: list[Node], answer: str, reason: str | None
 ) -> None:
     usual = min(probed(good)[1] for _ in range(2))
@@ -155,7 +155,7 @@ def test_neither_agent_nor_display_is_forwarded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
 @pytest.mark.parametrize("user", ["u", "u" * 40])
 @pytest.mark.parametrize("alias", [(), ("-o", "HostKeyAlias=N1")])
-def test_ssh_is_given_the_password_when_it_asks_for_this_login(
+def test_the_password_answers_only_the_prompt_of_this_login(
     good: list[Node], method: str, user: str, alias: tuple[str, ...]
 ) -> None:
     preferred = ("-o", f"PreferredAuthentications={method}", "-o", "LogLevel=ERROR", *alias)

@@ -19,7 +19,7 @@ def login(**said: object) -> Login:
     return Login.model_validate({"host": "n1.example", **said})
 
 
-def test_options_come_in_the_order_in_which_ansible_gives_them() -> None:
+def test_options_have_ansibles_order() -> None:
     words = options(
         login(
             port=2200,
@@ -41,7 +41,7 @@ def test_options_come_in_the_order_in_which_ansible_gives_them() -> None:
     assert "PasswordAuthentication=no" not in options(login(password="x"))
 
 
-def test_settle_tells_what_openssh_makes_of_it(tmp_path: Path) -> None:
+def test_settle_returns_the_effective_openssh_settings(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("Host n1.example\n  HostName 10.0.0.1\n  Port 2022\n")
     settings = settle(login(ssh_common_args=("-F", str(config))), Deadline(5))
@@ -67,18 +67,18 @@ def test_settle_tells_what_openssh_makes_of_it(tmp_path: Path) -> None:
         ({"ssh_common_args": ("-o", "IdentityAgent=/x")}, ProgramTransport),
     ],
 )  # fmt: skip
-def test_paramiko_gets_what_it_honours_and_nothing_else(
+def test_only_settings_that_paramiko_supports_select_it(
     said: dict[str, object], kind: type
 ) -> None:
     assert isinstance(transport_for(login(ssh_args=("-F", "none"), **said) if "ssh_args" not in said
                              else login(**said))[0], kind)  # fmt: skip
 
 
-def test_the_bastion_is_the_gate() -> None:
+def test_connections_through_one_bastion_share_a_limit() -> None:
     assert transport_for(login(ssh_common_args=("-J", "gate")))[1] == "gate"
 
 
-def test_a_certificate_is_for_openssh(tmp_path: Path) -> None:
+def test_a_login_by_certificate_uses_openssh(tmp_path: Path) -> None:
     (tmp_path / "k-cert.pub").touch()
     one = login(ssh_args=("-F", "none"), key_file=str(tmp_path / "k"))
     assert beyond_paramiko(one, settle(one, Deadline(5))) == "a certificate"
@@ -99,7 +99,7 @@ def test_invalid_logins_are_errors(said: dict[str, object]) -> None:
         (b"ssh: connect to host h port 22: Connection refused\r\n", "connection refused"),
         (b"ssh: connect to host h port 22: No route to host", "no route"),
         (b"ssh: connect to host h port 22: Connection timed out", "timed out"),
-        (b"ssh: Could not resolve hostname h: Name or service not known", "is not known"),
+        (b"ssh: Could not resolve hostname h: Name or service not known", "no address is known"),
         (b"@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
          "HOST KEY CHANGED"),
         ((b"No ED25519 host key is known for h and you have requested strict checking.\n"
@@ -111,7 +111,7 @@ def test_invalid_logins_are_errors(said: dict[str, object]) -> None:
         (b"\x1b[31msomething else\x07", "ssh failed: ?[31msomething else?"),
     ],
 )  # fmt: skip
-def test_what_ssh_says_becomes_a_sentence(complaint: bytes, reason: str) -> None:
+def test_messages_of_ssh_become_sentences(complaint: bytes, reason: str) -> None:
     problem = ssh_problem(complaint, login(port=2200))
     assert problem is not None
     assert reason in problem.reason
@@ -163,7 +163,7 @@ def test_an_answer_without_sections_is_explained(answer: Answer, reason: str) ->
         ("Enter passphrase for key 'al@n1.example's password: ", False),
     ],
 )
-def test_the_password_goes_to_the_node_and_to_nobody_else(prompt: str, answered: bool) -> None:
+def test_the_password_is_sent_only_to_the_node(prompt: str, answered: bool) -> None:
     with _Askpass(login(password="s3cret").password, ("al", "n1.example")) as env:
         answer = Process([env["SSH_ASKPASS"], prompt], env).run(b"", Deadline(5))
         assert Path(env["SSH_ASKPASS"]).stat().st_mode & 0o077 == 0
@@ -173,7 +173,7 @@ def test_the_password_goes_to_the_node_and_to_nobody_else(prompt: str, answered:
     assert not Path(env["SSH_ASKPASS"]).exists()
 
 
-def test_a_pattern_in_a_name_is_no_pattern() -> None:
+def test_pattern_characters_in_a_name_are_literal() -> None:
     with _Askpass(login(password="s3cret").password, ("*", "*")) as env:
         for prompt in ("al@gate's password: ", "(al@gate) Password: "):
             assert Process([env["SSH_ASKPASS"], prompt], env).run(b"", Deadline(5)).code == 1
@@ -219,7 +219,7 @@ def test_nothing_is_forwarded_to_a_node(tmp_path: Path, args: tuple[str, ...]) -
         ("OpenSSH_for_Windows_9.5p1", True),
     ],
 )
-def test_questions_in_a_servers_own_words_need_an_openssh_that_says_who_asks(
+def test_keyboard_interactive_prompts_need_an_openssh_that_names_the_login(
     tmp_path: Path, version: str, allowed: bool
 ) -> None:
     program = ssh_that(tmp_path, f'[ "$1" = -V ] && echo "{version}" >&2 || printf "%s\\n" "$@"')

@@ -51,12 +51,12 @@ def go(jobs: list[Sleeper], *, at_once: int = 64, timeout: float = 5) -> dict[in
     return dict(run_all(jobs, at_once=at_once, timeout=timeout, late=lambda: "gone"))
 
 
-def test_all_end_and_no_more_than_asked_for_run_at_once() -> None:
+def test_all_jobs_end_and_the_number_at_once_is_limited() -> None:
     assert go([Sleeper(0.02) for _ in range(20)], at_once=4) == dict.fromkeys(range(20), "done")
     assert COUNT.most == 4
 
 
-def test_a_late_one_is_given_up_and_makes_room() -> None:
+def test_a_late_job_is_abandoned_and_frees_its_slot() -> None:
     jobs = [Sleeper(60), Sleeper(60), Sleeper(0.01)]
     assert go(jobs, at_once=2, timeout=0.2) == {0: "gone", 1: "gone", 2: "done"}
     assert all(job.given_up.is_set() and not job.slept_out for job in jobs[:2])
@@ -68,11 +68,11 @@ def test_a_gate_lets_eight_through_and_waiting_there_costs_no_deadline() -> None
     assert COUNT.most == PER_GATE
 
 
-def test_what_goes_wrong_in_a_job_is_handed_over() -> None:
+def test_an_exception_in_a_job_is_its_outcome() -> None:
     assert isinstance(go([Sleeper(-1)])[0], ValueError)
 
 
-def test_leaving_early_gives_up_the_rest() -> None:
+def test_leaving_the_loop_abandons_the_other_jobs() -> None:
     jobs = [Sleeper(0.01), Sleeper(60)]
     outcomes = run_all(jobs, at_once=2, timeout=60, late=lambda: "gone")
     assert next(outcomes) == (0, "done")

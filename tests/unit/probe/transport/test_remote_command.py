@@ -38,15 +38,13 @@ SUDO_STAND_IN=root exec "$@"
     return str(program)
 
 
-def test_without_become_the_script_comes_by_stdin() -> None:
+def test_without_become_the_script_is_sent_on_stdin() -> None:
     answer = run(None)
     assert (answer.code, answer.out) == (0, b"ran as me with a b'c and $HOME\n")
 
 
 @pytest.mark.parametrize("passwordless", [False, True])
-def test_sudo_gets_its_password_and_nothing_else(
-    sudo: str, passwordless: bool, tmp_path: Path
-) -> None:
+def test_sudo_reads_only_the_password(sudo: str, passwordless: bool, tmp_path: Path) -> None:
     if passwordless:
         (tmp_path / "nopasswd").touch()
     answer = run(Become(password='se"c$r et', exe=sudo))
@@ -68,7 +66,7 @@ def test_sudo_without_a_password_does_not_ask() -> None:
     assert remote_command(Become(flags="-E -S"), b"", ())[0].startswith("sudo -E -n -u root")
 
 
-def test_other_ways_to_become() -> None:
+def test_doas_is_supported_and_other_methods_are_refused() -> None:
     assert remote_command(Become(method="doas"), b"", ())[0] == "doas -n -u root -- sh -s --"
     for become in (Become(method="su"), Become(method="doas", password="x")):
         with pytest.raises(NoAnswer, match="is not supported"):
@@ -88,7 +86,7 @@ def test_a_process_that_prints_without_end_is_stopped() -> None:
     assert LARGEST == 16 * 2**20
 
 
-def test_a_process_that_does_not_read_is_no_problem() -> None:
+def test_a_process_that_does_not_read_its_input_does_not_block() -> None:
     assert Process(["true"]).run(b"x" * 2**20, Deadline(10)).code == 0
 
 

@@ -62,7 +62,7 @@ def config(tmp_path: Path) -> Path:
         "Include {folder}/common\n",
     ],
 )
-def test_hosts_that_are_all_alike_are_asked_for_once(
+def test_ssh_g_runs_once_for_hosts_with_equal_settings(
     text: str, config: Path, questions: list[list[str]]
 ) -> None:
     (config.parent / "common").write_text("host *\n  User included\n")
@@ -92,7 +92,7 @@ def test_hosts_that_are_all_alike_are_asked_for_once(
         "User fleetbuild-any-host\n",
     ],
 )
-def test_hosts_that_may_differ_are_asked_for_one_by_one(
+def test_ssh_g_runs_for_each_host_if_hosts_may_differ(
     text: str, config: Path, questions: list[list[str]]
 ) -> None:
     (config.parent / "common").write_text("Host n1\n  User included\n")
@@ -113,7 +113,7 @@ def test_hosts_that_may_differ_are_asked_for_one_by_one(
         ("-q",),  # tells nobody what it reads
     ],
 )
-def test_options_may_tell_hosts_apart_too(
+def test_options_may_make_hosts_differ(
     options: tuple[str, ...], questions: list[list[str]]
 ) -> None:
     logins = fleet(*options)
@@ -123,19 +123,19 @@ def test_options_may_tell_hosts_apart_too(
 
 
 @pytest.mark.parametrize("host", ["N1", "10.1", "0x7f.1", "fd00::1", "user@n1", "[fd00::1]"])
-def test_a_host_that_openssh_may_spell_otherwise_is_asked_for_itself(
+def test_ssh_g_runs_for_a_name_that_openssh_may_rewrite(
     host: str, questions: list[list[str]]
 ) -> None:
     settled(*fleet(hosts=(host, host)))
     assert [words[-1] for words in questions] == [host, host]
 
 
-def test_one_node_is_one_question(questions: list[list[str]]) -> None:
+def test_ssh_g_runs_once_for_one_node(questions: list[list[str]]) -> None:
     settled(*fleet(hosts=("n1",)), *fleet("-p", "23", hosts=("n2",)))
     assert [words[-1] for words in questions] == ["n1", "n2"]
 
 
-def test_another_ssh_program_may_do_as_it_likes(questions: list[list[str]]) -> None:
+def test_ssh_g_runs_for_each_host_of_another_ssh_program(questions: list[list[str]]) -> None:
     settled(*fleet(ssh_executable="/usr/bin/ssh"))
     assert [words[-1] for words in questions] == list(HOSTS)
 
@@ -153,7 +153,7 @@ def test_a_configuration_that_cannot_be_read_again_is_not_shared(
     assert len(questions) == 1 + len(HOSTS)
 
 
-def test_each_node_is_told_why_ssh_refuses(config: Path) -> None:
+def test_each_node_gets_the_reason_of_a_refused_configuration(config: Path) -> None:
     settling = SharedSettings(logins := fleet("-F", str(config)))
     for login in logins:
         with pytest.raises(NoAnswer, match="does not accept"):

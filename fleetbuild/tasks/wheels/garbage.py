@@ -18,7 +18,7 @@ def collect_garbage(plan: Plan, state: StateDir) -> tuple[Path, ...]:
     keys = {wheel.artifact_key for wheel in plan.wheels}
     keys |= {
         wheel.artifact_key
-        for node in _probed(state).values()
+        for node in probed_facts(state).values()
         for manifest in node.release.values()
         for wheel in manifest.wheels
     }
@@ -26,7 +26,7 @@ def collect_garbage(plan: Plan, state: StateDir) -> tuple[Path, ...]:
     return (*removed, *_outdated(state))
 
 
-def _probed(state: StateDir) -> dict[str, Facts]:
+def probed_facts(state: StateDir) -> dict[str, Facts]:
     """Return the last facts of every node that was ever probed.
 
     The last plan may cover a few nodes (--limit), but the releases of the others are still in use.
@@ -40,7 +40,8 @@ def _outdated(state: StateDir) -> Iterator[Path]:
     """Yield journals, logs and build deliveries older than any running build can be."""
     for folder in (state.journal, state.runs, state.incoming):
         if folder.is_dir():
-            yield from remove_old(folder.iterdir(), days=30)
+            old = (path for path in folder.iterdir() if path != state.revocations_journal)
+            yield from remove_old(old, days=30)
 
 
 def _files_of(plan: Plan) -> Iterator[str]:
@@ -49,4 +50,5 @@ def _files_of(plan: Plan) -> Iterator[str]:
         yield from (file.identity for file in group.dependencies or ())
         for wheel in group.wheels:
             yield from (file.identity for file in wheel.build_dependencies)
+            yield from (file.identity for file in wheel.toolkit_wheels)
             yield from (file.identity for file in (wheel.source, wheel.published) if file)

@@ -8,14 +8,25 @@ from pathlib import Path
 
 from fleetbuild.errors import UsageError
 from fleetbuild.models import Config, Plan, WheelResult
+from fleetbuild.models.revocation import Revocation
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store, StoredWheel
 from fleetbuild.tasks.cluster_builds import add_built_wheels
-from fleetbuild.tasks.garbage import collect_garbage
 from fleetbuild.tasks.publish.export import export_indexes
+from fleetbuild.tasks.publish.push import (
+    OnFile,
+    Pushed,
+    ignore_file,
+    is_address,
+    push_to_folder,
+    push_to_server,
+)
 from fleetbuild.tasks.publish.variants import write_variants
-from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
+from fleetbuild.tasks.wheels.garbage import collect_garbage
+from fleetbuild.tasks.wheels.provenance import ProvenanceReport, provenance_of
+from fleetbuild.tasks.wheels.revoke import Revoked, revoked_wheels, take_back
+from fleetbuild.tasks.wheels.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
 
 
 class FleetStore:
@@ -40,7 +51,10 @@ class FleetStore:
         """
         plan = self._last_plan()
         with hold_run_lock(self._state.create().lock_file):
-            return add_built_wheels(plan, Path(folder), self._store)
+            store = open_store(plan, self._state, self._config())
+            if store.signer:
+                store.signer.check()
+            return add_built_wheels(plan, Path(folder), store)
 
     def gc(self) -> tuple[Path, ...]:
         """Remove wheels that neither the last plan nor a release on a node needs, and files of runs
@@ -67,6 +81,24 @@ class FleetStore:
                 "See the names and keys with: fleetbuild store list",
             )
         return removed
+
+    def revocations(self) -> tuple[Revoked, ...]:
+        """Return what `Fleet.revoke` recalled, with the wheels and nodes that it concerns."""
+        return revoked_wheels(self._state)
+
+    def take_back(self, what: str) -> Revocation:
+        """Undo a revocation, by the sha256 or NAME==VERSION that was revoked."""
+        return take_back(what, self._state)
+
+    def provenance(
+        self, wheel: Path | str, *, allowed_signers: Path | str | None = None
+    ) -> ProvenanceReport:
+        """Return where a wheel comes from, checked; `wheel` is a file or a name in the store.
+
+        `allowed_signers` is a file as for ssh-keygen: then the statement must be signed by one.
+        """
+        signers = Path(allowed_signers) if allowed_signers is not None else None
+        return provenance_of(wheel, self._store, signers)
 
     def fetch(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Fetch the locked dependencies of the last plan's groups.
@@ -95,6 +127,35 @@ class FleetStore:
                 write_variants(plan, store, names, Path(folder))
         refuse_lacking(plan, store, written)
         return written
+
+    def push(
+        self,
+        destination: Path | str,
+        *,
+        index: str | None = None,
+        on_file: OnFile = ignore_file,
+    ) -> Pushed:
+        """Publish the last plan's wheels in a folder of static indexes or on an index server.
+
+        A folder gets the index of each group, as by `export`, and keeps the files that it has. To a
+        server, the built wheels are uploaded as twine does; `index` is the address that pip
+        installs from, and `on_file` hears of each file. The login comes from TWINE_USERNAME and
+        TWINE_PASSWORD, ~/.pypirc or ~/.netrc.
+        """
+        server = is_address(str(destination), index)
+        plan = self._last_plan()
+        store = open_store(plan, self._state, self._config())
+        if server:
+            table = self._state.create().root / "variants"
+            return push_to_server(
+                plan, store, str(destination), index=index, table=table, on_file=on_file
+            )
+        fetch_all(plan, store)
+        with _writing(Path(destination)):
+            pushed = push_to_folder(plan, store, Path(destination))
+        groups = {name.partition("/")[0] for name in (*pushed.new, *pushed.there)}
+        refuse_lacking(plan, store, [Path(destination, group) for group in sorted(groups)])
+        return pushed
 
 
 def export_plan(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:

@@ -26,9 +26,9 @@ def store_table(wheels: Sequence[StoredWheel]) -> Table:
     for heading in ("wheel", "for", "libc", "size", "built on", "built at", "key"):
         table.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
     for wheel in wheels:
-        known = wheel.provenance
+        known, mark = wheel.provenance, " (revoked)" if wheel.revoked else ""
         table.add_row(
-            f"{clean(known.package)}-{clean(known.wheel_version)}",
+            f"{clean(known.package)}-{clean(known.wheel_version)}{mark}",
             clean(known.group),
             f"{known.libc.family} {known.libc.floor}",
             size(known.size),

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetbuild.config import base_folder
-from fleetbuild.errors import BlockedError, FleetbuildError, InstallError
+from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError
 from fleetbuild.kubernetes.labels.node_labels import has_wheels
 from fleetbuild.models import Config, Inventory, LockedFile, Plan, PlannedGroup, PlannedWheel
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
+from fleetbuild.store.provenance.sign import signer_of
+from fleetbuild.store.provenance.statement import BuildContext
+from fleetbuild.tasks.publish.export import shared_in_cluster_release
 from fleetbuild.text import count, fold
 
 _CONNECTIONS = 8
@@ -44,7 +47,8 @@ def fetch_releases(plan: Plan, store: Store) -> Fetched:
     pairs = list(zip(wanted.values(), outcomes, strict=True))
     for wheel in _published(plan, store):
         if wheel.published and (path := store.path_of(wheel.published)).is_file():
-            store.add(path, wheel, built_on="published", seconds=0)
+            context = BuildContext(plan_digest=plan.digest)
+            store.add(path, wheel, built_on="published", seconds=0, context=context)
     return Fetched(
         files=tuple(file for file, problem in pairs if problem is None),
         problems=tuple(problem for _, problem in pairs if problem is not None),
@@ -63,7 +67,8 @@ def fetch_all(plan: Plan, store: Store) -> tuple[str, ...]:
     if fetched.problems:
         first, more = fetched.problems[0], len(fetched.problems) - 1
         rest = f" {count(more, 'more file')} could not be fetched." if more else ""
-        raise InstallError(first.message + rest, first.fix)
+        kind = AuditError if isinstance(first, AuditError) else InstallError
+        raise kind(first.message + rest, first.fix)
     return tuple(file.file for file in fetched.files)
 
 
@@ -82,22 +87,34 @@ def refuse_lacking(plan: Plan, store: Store, written: Sequence[Path]) -> None:
 def open_store(plan: Plan, state: StateDir, config: Config) -> Store:
     """Return the store of a state directory, with the indexes and logins of fleetbuild.yml."""
     folder = base_folder(config, Inventory(source=plan.inventory, nodes=()))
-    return Store(state.store, settings_of(config, folder))
+    return Store(state.store, settings_of(config, folder), signer_of(config, folder))
 
 
 def lacking(plan: Plan, store: Store) -> dict[str, str]:
     """Return a sentence for each group whose release is incomplete in the store, by group."""
     found = {}
+    revoked = store.revocations.in_plan(plan)
     for group in filter(has_wheels, plan.groups):
+        if why := revoked.get(group.name):
+            found[group.name] = f"{group.name}: {why.rstrip('.')}."
+            continue
         files = [file.file for file in group.dependencies or () if not _there(store, file)]
         built = [f"{w.package} {w.wheel_version}" for w in group.wheels if not store.find(w)]
         if files or built or not group.release_id:
             found[group.name] = _sentence(group, built, files)
+        elif shared := shared_in_cluster_release(plan, group, store):
+            more = f" and {len(shared) - 3} more" if len(shared) > 3 else ""
+            found[group.name] = (
+                f"{group.name}: wheels of this release share files: {'; '.join(shared[:3])}{more}."
+                " Leave out one of these packages, or take versions that do not share files."
+            )
     return found
 
 
 def way_on(plan: Plan, store: Store) -> str:
     """Return the commands that complete the store."""
+    if store.revocations.in_plan(plan):
+        return f"Plan again with: fleetbuild plan {plan.inventory}; then fleetbuild apply"
     unbuilt = any(
         not wheel.published and not store.find(wheel)
         for group in filter(has_wheels, plan.groups)

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_severe, role_result_of
 from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell_waiting
 from fleetbuild.ansible.steps import step_of
-from fleetbuild.apply.context import Progress, Run, results_by_node
+from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import key_of
+from fleetbuild.apply.waves.hooks import around_switch, has_hooks
 from fleetbuild.audit.downloads import installed_size
 from fleetbuild.models import (
     LockedFile,
@@ -46,39 +47,80 @@ def wave(
     names = [name for name in names if name not in progress.nodes]
     if not names:
         return progress
-    replies: dict[str, RoleResult] = {}
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
+    specs = {
+        name: install_spec(run, progress, group, name, pods.get(name, {})).model_dump(
+            mode="json", exclude_unset=True
+        )
+        for name in names
+    }
     run.state.mark_changing(names)
     details = {"group": group.name, "nodes": tuple(names)}
     with run.stage("install", count(len(names), who), **details) as outcome:
-        hosts = run.tools.playbook(
-            "install.yml",
-            limit=sorted(names),
-            extravars={
-                "fleetbuild_installs": {
-                    name: install_spec(run, progress, group, name, pods.get(name, {})).model_dump(
-                        mode="json", exclude_unset=True
-                    )
-                    for name in names
-                }
-            },
-            on_event=_listener(run, group, replies),
-        )
-        results = [
-            _result(group, name, replies.get(name), hosts.get(name), _serving(run, progress, name))
-            for name in names
-        ]
-        outcome.nodes = tuple(result.node for result in results if result.state == "installed")
+        work = _Install(run, progress, group, specs)
+        results = work.with_hooks(names) if has_hooks(run) else work.install(names)
+        outcome.nodes = tuple(name for name in names if results[name].state == "installed")
         outcome.failures = len(results) - len(outcome.nodes)
-    for result in results:
+    for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)
-        if result.state != "installed":
-            _tell_failure(run, result, hosts.get(result.node))
-    progress = replace(progress, nodes={**progress.nodes, **results_by_node(results)}, changed=True)
+        if result.state != "installed" or result.hook_failed:
+            _tell_failure(run, result, work.hosts.get(result.node))
+    progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
     return publish_labels(
         run, progress, {name: manifest(run, progress, group, name) for name in names}
     )
+
+
+class _Install:
+    """Runs playbooks/install.yml on nodes of one group, at once or with hooks around the switch."""
+
+    def __init__(
+        self, run: Run, progress: Progress, group: PlannedGroup, specs: Mapping[str, dict[str, Any]]
+    ) -> None:
+        self.hosts: dict[str, HostRun] = {}  # how the last playbook ended on each node
+        self._run, self._progress, self._group, self._specs = run, progress, group, specs
+
+    def with_hooks(self, names: Sequence[str]) -> dict[str, NodeResult]:
+        """Install and verify, then switch between `rollout.before` and `rollout.after`."""
+        replies = self._play(names, switch=False)
+        ready = [name for name in names if _is_verified(replies.get(name), self.hosts.get(name))]
+        released = set[str]()
+
+        def switch(some: Sequence[str]) -> dict[str, NodeResult]:
+            released.update(some)
+            return self.install(some, verify=False)
+
+        switched = around_switch(self._run, self._group, ready, switch)
+        if held := [name for name in ready if name not in released]:
+            # `before` failed there: without both steps, the playbook ends the node's lease.
+            self._play(held, verify=False, switch=False)
+        failed = {name: self._result(name, replies) for name in names if name not in ready}
+        return {name: (switched | failed)[name] for name in names}
+
+    def install(self, names: Sequence[str], **steps: bool) -> dict[str, NodeResult]:
+        """Install, verify and switch; `verify=False` leaves out the verification."""
+        replies = self._play(names, **steps) if names else {}
+        return {name: self._result(name, replies) for name in names}
+
+    def _play(self, names: Sequence[str], **steps: bool) -> dict[str, RoleResult]:
+        replies: dict[str, RoleResult] = {}
+        self.hosts |= self._run.tools.playbook(
+            "install.yml",
+            limit=sorted(names),
+            extravars={"fleetbuild_installs": {name: self._specs[name] | steps for name in names}},
+            on_event=_listener(self._run, self._group, replies),
+        )
+        return replies
+
+    def _result(self, name: str, replies: Mapping[str, RoleResult]) -> NodeResult:
+        before = _serving(self._run, self._progress, name)
+        return _result(self._group, name, replies.get(name), self.hosts.get(name), before)
+
+
+def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:
+    ended_well = host is not None and host.state == "ok"
+    return reply is not None and reply.of == "verify" and reply.ok and ended_well
 
 
 def install_spec(
@@ -200,6 +242,8 @@ def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
 
 def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:
     stage: Stage = "verify" if result.state == "verify_failed" else "install"
+    if result.hook_failed and result.state == "installed":
+        stage = "activate"
     run.tell(
         stage_of(host.task, stage) if host and result.state == "unreachable" else stage,
         "unreachable" if result.state == "unreachable" else "failed",

@@ -1,0 +1,110 @@
+"""Events of the build stage, and where a build's files arrive.
+
+In: builds that start, go on, fail over or end. Out: events; paths in the state directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetbuild.ansible.role_results import RoleResult, build_progress_of
+from fleetbuild.apply.context import Progress, Run
+from fleetbuild.apply.pending import BuildAssignment, key_of, pending_groups
+from fleetbuild.models import WheelResult
+from fleetbuild.models.result import FailedBuild
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import TaskEvent
+
+
+def incoming(run: Run, assignment: BuildAssignment) -> Path:
+    """Return the folder that holds a build's files until they are audited."""
+    second = "-confirm" if assignment.confirms else ""
+    return (run.state.incoming / f"{key_of(assignment.wheel)}{second}").resolve()
+
+
+def log_of(run: Run, assignment: BuildAssignment) -> str | None:
+    """Return the controller's copy of a build's log, if the log arrived."""
+    log = incoming(run, assignment) / "build.log"
+    return str(log) if log.is_file() else None
+
+
+def report_start(run: Run, assignment: BuildAssignment) -> None:
+    wheel, node = assignment.wheel, assignment.node
+    about = {"group": assignment.group, "node": node, "nodes": (node,), "package": wheel.package}
+    run.tell("build", "started", wheel.wheel_version, **about)
+
+
+def report_waiting_groups(run: Run, progress: Progress) -> None:
+    """Report the groups that wait for a wheel which is built with another group."""
+    building = {key_of(assignment.wheel): assignment for assignment in progress.assignments}
+    for group in pending_groups(run.plan, progress.nodes):
+        for wheel in group.wheels:
+            assignment = building.get(key_of(wheel))
+            if assignment and assignment.group != group.name:
+                message = f"waits for {wheel.package}, built on {assignment.node}"
+                run.tell("build", "progress", message, group=group.name)
+
+
+def report_new_builder(run: Run, moved: BuildAssignment, failure: FailedBuild) -> None:
+    wheel = moved.wheel
+    key, about = key_of(wheel), {"group": moved.group, "package": wheel.package}
+    run.journal.note("builder failed", key=key, node=failure.node, reason=failure.reason)
+    message = (
+        f"{wheel.package} was not built on {failure.node}: {failure.reason} {moved.node} builds it."
+    )
+    run.tell("build", "warning", message, node=failure.node, **about)
+
+
+def report_failure(run: Run, assignment: BuildAssignment, wheel: WheelResult) -> None:
+    """Report a build that ended without a reply."""
+    about = {"package": wheel.package, "node": assignment.node, "log": wheel.log}
+    reason, fix = wheel.reason or "", wheel.fix or ""
+    run.tell("build", "failed", reason, group=assignment.group, fix=fix, **about)
+
+
+def report_other_groups(run: Run, progress: Progress, built: Mapping[str, WheelResult]) -> None:
+    """Report the groups that lack a wheel whose build for another group failed."""
+    for group in pending_groups(run.plan, progress.nodes):
+        for key in map(key_of, group.wheels):
+            if key in built and built[key].state == "failed":
+                builder = _group_of(progress, key)
+                if builder != group.name:
+                    reason, package = f"Its build for {builder} failed.", built[key].package
+                    run.tell("build", "failed", reason, group=group.name, package=package)
+
+
+def _group_of(progress: Progress, key: str) -> str:
+    return next(each.group for each in progress.assignments if key_of(each.wheel) == key)
+
+
+def report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> None:
+    run.tell(
+        "build",
+        "ok" if reply.ok else "failed",
+        reply.reason if not reply.ok else "already built" if reply.cached else "built",
+        group=assignment.group,
+        node=assignment.node,
+        package=assignment.wheel.package,
+        fix="" if reply.ok else reply.fix,
+        log=None if reply.ok else log_of(run, assignment),
+        seconds=None if reply.cached else reply.seconds,
+    )
+
+
+def report_progress(run: Run, assignment: BuildAssignment, event: TaskEvent) -> None:
+    report = build_progress_of(event)
+    if report is None:
+        return
+    run.tell(
+        "build",
+        "progress",
+        report.last_line[:2000],
+        group=assignment.group,
+        node=assignment.node,
+        package=assignment.wheel.package,
+        done=report.done if report.total else report.steps,
+        total=report.total or None,
+    )

@@ -1,0 +1,157 @@
+"""The software bill of materials of a built wheel, in the wheel (PEP 770), as CycloneDX JSON.
+
+In: the planned wheel and the file that a node built. Out: the same wheel with the bill in its
+.dist-info/sboms folder. The controller adds it after the audit, so that no node writes its text.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import shutil
+import uuid
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from packaging.utils import canonicalize_name
+
+from fleetbuild.models import LockedFile, PlannedWheel
+
+NAME = "sboms/fleetbuild.cdx.json"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest date that a zip file knows
+_CHUNK = 1 << 20
+
+
+def add_sbom(source: Path, dest: Path, wheel: PlannedWheel) -> None:
+    """Write the wheel with its bill of materials to `dest`; everything else keeps its bytes."""
+    with zipfile.ZipFile(source) as archive:
+        record = next(
+            info
+            for info in archive.infolist()
+            if info.filename.endswith(".dist-info/RECORD") and info.filename.count("/") == 1
+        )
+        text = archive.read(record).decode("utf-8")
+        rows = [row for row in csv.reader(text.splitlines()) if row]
+        name = record.filename.removesuffix("RECORD") + NAME
+        last = max(archive.infolist(), key=lambda info: info.header_offset)
+        simple = last is record and name not in archive.NameToInfo
+    bill = json.dumps(sbom(wheel, bundled_libraries(rows)), indent=1, sort_keys=True).encode()
+    hashed = base64.urlsafe_b64encode(hashlib.sha256(bill).digest()).rstrip(b"=").decode()
+    kept = [row for row in rows if row[0] != name]
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows([*kept, [name, f"sha256={hashed}", len(bill)]])
+    if simple:
+        shutil.copyfile(source, dest)
+        result = zipfile.ZipFile(dest, "a")
+    else:
+        result = _rewritten(source, dest, {record.filename, name})
+    with result:
+        if simple:  # RECORD is the last member: the new members take its place
+            result.filelist.remove(result.NameToInfo.pop(record.filename))
+            result.start_dir = record.header_offset
+        for member, content in ((name, bill), (record.filename, lines.getvalue().encode())):
+            entry = zipfile.ZipInfo(member, _EPOCH)
+            entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
+            entry.external_attr = 0o100644 << 16
+            result.writestr(entry, content)
+
+
+def _rewritten(source: Path, dest: Path, left_out: Iterable[str]) -> zipfile.ZipFile:
+    """Return an open archive with the members of another, without some."""
+    result = zipfile.ZipFile(dest, "w")
+    with zipfile.ZipFile(source) as archive:
+        for info in archive.infolist():
+            if info.filename in left_out or info.filename.endswith("/"):
+                continue
+            entry = zipfile.ZipInfo(info.filename, info.date_time)
+            entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
+            entry.external_attr = info.external_attr
+            with archive.open(info) as old, result.open(entry, "w", force_zip64=True) as new:
+                shutil.copyfileobj(old, new, _CHUNK)
+    return result
+
+
+def bundled_libraries(record: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Return the shared libraries that were copied into a wheel, by its RECORD: path -> sha256."""
+    found = {}
+    for path, digest, *_ in (row for row in record if len(row) > 1):
+        if ".libs/" in path and digest.startswith("sha256="):
+            raw = digest.removeprefix("sha256=")
+            found[path] = base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)).hex()
+    return found
+
+
+def sbom(wheel: PlannedWheel, bundled: Mapping[str, str] = {}) -> dict[str, Any]:
+    """Return the bill of materials. The same wheel always gets the same one: it has no time."""
+    main = _purl(wheel.package, wheel.wheel_version)
+    parts = [
+        {
+            "type": "file",
+            "bom-ref": f"file:{path}",
+            "name": path,
+            "scope": "required",
+            "hashes": [{"alg": "SHA-256", "content": sha256}],
+        }
+        for path, sha256 in sorted(bundled.items())
+    ]
+    # What the build used: its headers and static libraries can be in the machine code.
+    tools = [_component(file) for file in sorted(wheel.build_dependencies, key=lambda f: f.name)]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{wheel.artifact_key}{main}')}",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "library",
+                "bom-ref": main,
+                "name": wheel.package,
+                "version": wheel.wheel_version,
+                "purl": main,
+                **_source(wheel),
+            },
+            "properties": [
+                {"name": "fleetbuild:artifact-key", "value": wheel.artifact_key or ""},
+                {"name": "fleetbuild:recipe", "value": wheel.recipe},
+                {"name": "fleetbuild:target", "value": wheel.target.name},
+                *(
+                    {"name": f"fleetbuild:environment:{name}", "value": value}
+                    for name, value in sorted(wheel.environment.items())
+                ),
+            ],
+        },
+        "components": [*parts, *tools],
+        "dependencies": [{"ref": main, "dependsOn": [part["bom-ref"] for part in parts]}],
+    }
+
+
+def _source(wheel: PlannedWheel) -> dict[str, Any]:
+    file = wheel.source
+    if file is None:
+        return {}
+    hashes = [{"alg": "SHA-256", "content": file.sha256}] if file.sha256 else []
+    url = file.url if "://" in file.url else f"file:{quote(file.file)}"
+    return {"externalReferences": [{"type": "source-distribution", "url": url, "hashes": hashes}]}
+
+
+def _component(file: LockedFile) -> dict[str, Any]:
+    purl = _purl(file.name, file.version)
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": file.name,
+        "version": file.version,
+        "purl": purl,
+        "scope": "excluded",
+        "hashes": [{"alg": "SHA-256", "content": file.sha256}] if file.sha256 else [],
+    }
+
+
+def _purl(name: str, version: str) -> str:
+    return f"pkg:pypi/{canonicalize_name(name)}@{quote(version, safe='')}"

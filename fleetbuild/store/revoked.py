@@ -1,0 +1,51 @@
+"""The revocations of a store: revoked.json beside the wheels.
+
+In: a store's folder. Out: `Revocations`, which every reader of the store honours.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fleetbuild.errors import UsageError
+from fleetbuild.models.revocation import Revocations
+
+_FILE = "revoked.json"
+_LARGEST = 64 * 1024 * 1024
+
+
+def read_revocations(store: Path) -> Revocations:
+    """Return the revocations. A damaged file is an error: recalled wheels would be used again."""
+    path = store / _FILE
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError("it is too large")
+        return Revocations.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return Revocations()
+    except (OSError, ValueError) as error:
+        why = "it is damaged" if isinstance(error, ValidationError) else str(error)
+        raise UsageError(
+            f"The list of revoked wheels {path} cannot be read: {why}.",
+            "Restore it from a backup. Without a backup, remove it and revoke the wheels again"
+            " (journal/revocations.jsonl beside the store names them).",
+        ) from None
+
+
+def write_revocations(store: Path, revocations: Revocations) -> None:
+    """Replace the list, in one atomic step."""
+    store.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=store, prefix=".part-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(revocations.model_dump_json(indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(store / _FILE)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,52 @@
+"""A wheel in the store, and the record beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleetbuild.models import LockedFile, TargetLibc
+from fleetbuild.models._base import Frozen
+from fleetbuild.planning import Floors
+
+
+class Provenance(Frozen):
+    """The provenance of a stored wheel."""
+
+    artifact_key: str
+    package: str
+    version: str
+    wheel_version: str
+    file: str
+    sha256: str
+    delivered_sha256: str | None = None  # before the bill of materials was added
+    size: int
+    group: str  # the name of its target
+    libc: TargetLibc
+    libstdcxx: str | None = None  # the oldest GLIBCXX that the audit checked
+    recipe: str
+    environment: dict[str, str]
+    compiler: str
+    built_on: str
+    built_at: str
+    seconds: float
+    source_sha256: str | None
+    build_lock: tuple[LockedFile, ...]
+    needs: tuple[str, ...] = ()  # linked libraries that it does not contain
+
+
+class StoredWheel(Frozen):
+    """A wheel in the store, with its provenance."""
+
+    path: Path
+    provenance: Provenance
+    revoked: str = ""  # why it must not be used, as a sentence
+
+    @property
+    def sha256(self) -> str:
+        """Return its hash."""
+        return self.provenance.sha256
+
+    @property
+    def floors(self) -> Floors:
+        """Return the oldest libraries that it runs with."""
+        return Floors(self.provenance.libc.floor, self.provenance.libstdcxx)

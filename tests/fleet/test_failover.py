@@ -1,0 +1,131 @@
+"""A builder whose machine fails during the build: the next fallback builds in the same apply."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import fleetbuild
+from fleetbuild import Config, Event, Plan, Result
+from tests.fleet.test_apply import source_tree
+from tests.lab import Lab
+
+NODES = ["one", "three", "two"]
+# The build folder is on a file system of 64 MB, which a test can fill.
+SETUP = (
+    "mkdir -p /dev/shm/builds ~fleet/.cache; ln -sfn /dev/shm/builds ~fleet/.cache/fleetbuild;"
+    " chown -hR fleet: /dev/shm/builds ~fleet/.cache"
+)
+
+
+class Fleet:
+    """Three nodes in one group, and an apply in which something happens at a given moment."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        self.inventory = fleetbuild.read_inventory(lab.inventory)
+        self.told: list[Event] = []
+
+    def plan(self, name: str) -> Plan:
+        tree = source_tree(self.folder / name, setup="time.sleep(6)")
+        options = {"config": Config(release=name), "state_dir": self.folder / "state"}
+        return fleetbuild.Fleet(self.inventory, **options).plan([f"{name} @ {tree}"])
+
+    def apply(self, plan: Plan, building: Callable[[str], object] = lambda _: None) -> Result:
+        """`building` is called once, with the representative, while it builds."""
+        self.told.clear()
+        builder, called = builder_of(plan), []
+
+        def listen(event: Event) -> None:
+            self.told.append(event)
+            at_work = (event.stage, event.state, event.node) == ("build", "progress", builder)
+            if at_work and not called:
+                called.append(builder)
+                building(builder)
+
+        options = {"state_dir": self.folder / "state", "timeout": 10, "on_event": listen}
+        return fleetbuild.Fleet(self.inventory, **options).apply(plan)
+
+    def moves(self) -> list[str]:
+        return [event.message for event in self.told if event.state == "warning"]
+
+
+@pytest.fixture(scope="module")
+def fleet(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    nodes = {name: {"hardware": "avx2", "setup": SETUP} for name in NODES}
+    return Fleet(make_lab({"nodes": nodes}), tmp_path_factory.mktemp("failover"))
+
+
+@pytest.fixture
+def later() -> Iterator[ExitStack]:
+    """What a test undoes at its end."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def builder_of(plan: Plan) -> str:
+    return str(plan.groups[0].wheels[0].built_on)
+
+
+def states(result: Result) -> dict[str, str]:
+    return {node.node: node.state for node in result.nodes}
+
+
+def served(fleet: Fleet, name: str) -> list[str]:
+    """The nodes on which the release works."""
+    python = f"/opt/fleetbuild/{name}/current/bin/python"
+    return [
+        node
+        for node in NODES
+        if fleet.lab.exec(node, f"{python} -c 'import {name}'", user="fleet").returncode == 0
+    ]
+
+
+def test_a_full_build_folder_lets_the_fallback_build(fleet: Fleet, later: ExitStack) -> None:
+    plan = fleet.plan("full")
+    builder, (fallback, _) = builder_of(plan), plan.groups[0].wheels[0].fallbacks
+    fleet.lab.exec(builder, "dd if=/dev/zero of=/dev/shm/fill bs=64k")
+    later.callback(fleet.lab.exec, builder, "rm /dev/shm/fill")
+    result = fleet.apply(plan)
+    (wheel,) = result.wheels
+    assert (wheel.state, wheel.built_on) == ("built", fallback), wheel
+    assert [each.node for each in wheel.failed_on] == [builder]
+    assert re.search(r"The disk is full|Its disk is full", wheel.failed_on[0].reason)
+    assert fleet.moves() == [
+        f"full was not built on {builder}: {wheel.failed_on[0].reason} {fallback} builds it."
+    ]
+    assert set(states(result).values()) == {"installed"}
+    assert (result.exit_code, served(fleet, "full")) == (0, NODES)
+
+
+def test_a_build_whose_processes_are_killed_is_built_by_the_fallback(fleet: Fleet) -> None:
+    plan = fleet.plan("killed")
+    result = fleet.apply(
+        plan, lambda builder: fleet.lab.exec(builder, "pkill -9 -u fleet -f python")
+    )
+    (wheel,) = result.wheels
+    assert (wheel.state, wheel.built_on) == ("built", plan.groups[0].wheels[0].fallbacks[0]), wheel
+    assert [each.node for each in wheel.failed_on] == [builder_of(plan)]
+    assert set(states(result).values()) == {"installed"}
+    assert (result.exit_code, served(fleet, "killed")) == (0, NODES)
+
+
+def test_a_builder_that_is_switched_off_is_unreachable_and_the_others_are_done(
+    fleet: Fleet,
+) -> None:
+    plan = fleet.plan("gone")
+    builder, (fallback, _) = builder_of(plan), plan.groups[0].wheels[0].fallbacks
+    result = fleet.apply(plan, fleet.lab.stop)
+    (wheel,) = result.wheels
+    assert (wheel.state, wheel.built_on) == ("built", fallback), wheel
+    assert re.match(r"(The connection was lost|No answer for \d+ s)", wheel.failed_on[0].reason)
+    assert states(result) == dict.fromkeys(NODES, "installed") | {builder: "unreachable"}
+    assert result.exit_code == 3
+    fleet.lab.start(builder)
+    again = fleet.apply(plan)
+    assert (again.exit_code, states(again)[builder]) == (0, "installed")
+    assert served(fleet, "gone") == NODES

@@ -1,0 +1,297 @@
+"""Builds that fail because of their machine go to the next fallback; other failures do not."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetbuild.ansible import HostRun
+from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.apply.failover import failure_before_reply, machine_failure
+from fleetbuild.apply.stages import carry_out
+from fleetbuild.errors import Interrupted
+from fleetbuild.models import Event, Plan, Result
+from fleetbuild.report.result import result_lines
+from tests.factories.fleets import facts
+from tests.factories.runs import (
+    PYTHON,
+    FakeFleet,
+    FakeStore,
+    ended,
+    event,
+    group,
+    plan,
+    wheel,
+)
+
+KILLED = "The compiler was killed for lack of memory, with 2 jobs and again with one job at a time."
+THREE = ["avx-1", "avx-2", "avx-3"]
+
+
+def three(isa: str = "avx", **changes: Any) -> Any:
+    """A wheel with two fallbacks."""
+    names = [f"{isa}-{number}" for number in (1, 2, 3)]
+    values = {"fallbacks": tuple(names[1:]), "build_pythons": dict.fromkeys(names, PYTHON)}
+    return wheel(isa, **{**values, **changes})
+
+
+AVX = group("avx", THREE, wheels=(three(),))
+AVX2 = group("avx2", ["avx2-1", "avx2-2"])
+PLAN = plan(AVX, AVX2)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FakeFleet:
+    (tmp_path / "store").mkdir()
+    nodes = {name: facts(each.target.isa) for each in (AVX, AVX2) for name in each.nodes}
+    made = FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
+    made.build_failures = {
+        "disk": "The build failed.\ncc1plus: error: /tmp/x.s: No space left on device",
+        "memory": KILLED,
+        "rebooted": "The build was killed, by a restart or for lack of memory.",
+    }
+    return made
+
+
+def apply(
+    fleet: FakeFleet, tmp_path: Path, the_plan: Plan = PLAN, told: list[Event] | None = None
+) -> Result:
+    return carry_out(fleet.run(the_plan, tmp_path / "state", told))
+
+
+def states(result: Result) -> dict[str, str]:
+    return {node.node: node.state for node in result.nodes}
+
+
+def builds(fleet: FakeFleet) -> list[list[str]]:
+    return [nodes for name, nodes in fleet.calls if name == "build.yml"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        ("lost", "No answer for 60 s while building."),
+        ("unreachable", "No answer for 60 s while installing."),
+        ("silent", "Ansible stopped there without giving a reason."),
+        ("toolchain", "There is no gcc."),
+        ("disk", "Its disk is full: cc1plus: error: /tmp/x.s: No space left on device"),
+        ("memory", KILLED),
+        ("rebooted", "The build was killed, by a restart or for lack of memory."),
+    ],
+)
+def test_a_build_that_fails_by_its_machine_is_built_by_the_next_fallback(
+    fleet: FakeFleet, tmp_path: Path, trouble: str, why: str
+) -> None:
+    fleet.trouble["build.yml", "avx-1"] = trouble
+    told: list[Event] = []
+    result = apply(fleet, tmp_path, told=told)
+    assert builds(fleet) == [["avx-1", "avx2-1"], ["avx-2"]]
+    assert set(states(result).values()) == {"installed"}
+    assert result.exit_code == 0
+    built = result.wheels[0]
+    assert (built.state, built.built_on) == ("built", "avx-2")
+    assert [(each.node, each.reason) for each in built.failed_on] == [("avx-1", why)]
+    (moved,) = [event for event in told if event.state == "warning"]
+    assert (moved.stage, moved.group, moved.node) == ("build", AVX.name, "avx-1")
+    assert moved.message == f"hnswlib was not built on avx-1: {why} avx-2 builds it."
+    assert not [event for event in told if event.state == "failed"]
+    assert f"  not on avx-1: {why}" in result_lines(result)
+
+
+def test_a_build_that_fails_by_its_code_is_not_repeated(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "failed"
+    result = apply(fleet, tmp_path)
+    assert builds(fleet) == [["avx-1", "avx2-1"]]
+    assert states(result)["avx-3"] == "build_failed"
+    assert (result.exit_code, result.wheels[0].failed_on) == (5, ())
+
+
+def test_fallbacks_build_in_the_plans_order_until_none_is_left(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    for name, trouble in zip(THREE, ("lost", "disk", "memory"), strict=True):
+        fleet.trouble["build.yml", name] = trouble
+    told: list[Event] = []
+    result = apply(fleet, tmp_path, told=told)
+    assert builds(fleet)[1:] == [["avx-2"], ["avx-3"]]
+    failed = result.wheels[0]
+    assert (failed.state, failed.built_on, failed.reason) == ("failed", "avx-3", KILLED)
+    assert [each.node for each in failed.failed_on] == ["avx-1", "avx-2"]
+    assert result.exit_code == 5
+    assert [(e.stage, e.node) for e in told if e.state == "failed" and e.package] == [
+        ("build", "avx-3")
+    ]
+
+
+def test_a_builder_that_does_not_answer_afterwards_is_unreachable_and_no_canary(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "lost"
+    gone = fleet.facts["avx-1"].model_copy(update={"state": "unreachable", "reason": "no route"})
+
+    def leave(name: str) -> None:
+        if name == "build.yml":
+            fleet.later = {"avx-1": gone}
+
+    fleet.during = leave
+    told: list[Event] = []
+    result = apply(fleet, tmp_path, told=told)
+    assert states(result) == {
+        "avx-1": "unreachable",
+        **dict.fromkeys(["avx-2", "avx-3", "avx2-1", "avx2-2"], "installed"),
+    }
+    assert result.exit_code == 3
+    assert result.nodes[0].reason == (
+        "No answer for 60 s while building; it does not answer now: no route"
+    )
+    assert result.nodes[0].fix
+    assert [event.node for event in told if event.state == "unreachable"] == ["avx-1"]
+    assert not [nodes for name, nodes in fleet.calls if name == "install.yml" and "avx-1" in nodes]
+
+
+def test_a_fallback_builds_while_the_other_builds_still_run(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    began = threading.Event()
+
+    def look(_: str) -> None:
+        if builds(fleet)[1:] == [["avx-2"]]:
+            began.set()
+
+    fleet.during = look
+    fleet.trouble["build.yml", "avx-1"] = "lost"
+    slow = fleet._build
+
+    def build(host: str, jobs: Any, trouble: str, on_event: Any) -> Any:
+        if host == "avx2-1":
+            assert began.wait(20), "the fallback waits for the other group"
+        return slow(host, jobs, trouble, on_event)
+
+    fleet._build = build
+    assert apply(fleet, tmp_path).exit_code == 0
+
+
+def test_a_fallback_that_builds_for_its_own_group_does_so_first(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    helper = three(fallbacks=("avx2-1",), build_pythons={"avx-1": PYTHON, "avx2-1": PYTHON})
+    fleet.trouble["build.yml", "avx-1"] = "lost"
+    at_work, most = [0], [0]
+    whole = fleet._build
+
+    def build(host: str, jobs: Any, trouble: str, on_event: Any) -> Any:
+        if host == "avx2-1":
+            at_work[0] += 1
+            most[0] = max(most[0], at_work[0])
+            threading.Event().wait(0.5)
+            at_work[0] -= 1
+        return whole(host, jobs, trouble, on_event)
+
+    fleet._build = build
+    result = apply(fleet, tmp_path, plan(group("avx", ["avx-1"], wheels=(helper,)), AVX2))
+    assert [each.built_on for each in result.wheels] == ["avx2-1", "avx2-1"]
+    assert most == [1]
+
+
+def test_wheels_that_wait_for_a_lost_machine_are_built_by_their_fallbacks(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    second = three(package="vision", wheel_version="1.0+cpu.avx", artifact_key="b" * 32)
+    upper = three(
+        package="upper",
+        wheel_version="2.0+cpu.avx",
+        artifact_key="c" * 32,
+        built_against=("b" * 32,),
+    )
+    fleet.trouble["build.yml", "avx-1"] = "disk"
+    result = apply(fleet, tmp_path, plan(group("avx", THREE, wheels=(three(), second, upper))))
+    assert {each.package: each.built_on for each in result.wheels} == {
+        "hnswlib": "avx-2",
+        "vision": "avx-2",
+        "upper": "avx-2",  # a node that failed builds nothing more in this run
+    }
+    assert result.exit_code == 0
+
+
+def test_a_build_uses_the_jobs_that_fit_its_node(fleet: FakeFleet, tmp_path: Path) -> None:
+    sized = three(jobs=8, build_jobs={"avx-1": 8, "avx-2": 2})
+    fleet.trouble["build.yml", "avx-1"] = "lost"
+    apply(fleet, tmp_path, plan(group("avx", THREE, wheels=(sized,))))
+    given = [each["fleetbuild_builds"] for each in fleet.extravars if "fleetbuild_builds" in each]
+    assert [next(iter(each.values()))[0]["jobs"] for each in given] == [8, 2]
+
+
+def test_the_next_apply_resumes_the_build_of_the_fallback(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "disk"
+    fleet.trouble["build.yml", "avx-2"] = "ctrl-c"
+    with pytest.raises(Interrupted):
+        apply(fleet, tmp_path)
+    fleet.trouble.clear()
+    fleet.calls.clear()
+    apply(fleet, tmp_path)
+    assert builds(fleet) == [["avx-2", "avx2-1"]] or builds(fleet) == [["avx-2"]]
+
+
+@pytest.mark.parametrize(
+    ("said", "by_machine"),
+    [
+        ("The build failed.\nx.cpp:1: error: expected ';'", False),
+        ("The build did not end within 14400 s.", False),
+        ("x.whl is not the planned file: its sha256 differs.", False),
+        ("The build failed.\ng++: fatal error: Killed signal terminated program cc1plus", True),
+        ("The build failed.\ninternal compiler error: Segmentation fault", False),
+        ("Failed.\nThe bug is not reproducible, so it is likely a hardware or OS problem.", True),
+        ("[Errno 28] No space left on device: 'x'", True),
+        ("[Errno 122] Disk quota exceeded", True),
+    ],
+)  # fmt: skip
+def test_which_failures_are_the_machines(said: str, by_machine: bool) -> None:
+    why = machine_failure(RoleResult(of="build", ok=False, reason=said))
+    assert (why is not None) == by_machine
+    assert "\n" not in (why or "")
+
+
+def test_the_log_can_name_the_machines_failure() -> None:
+    failed = RoleResult(of="build", ok=False, reason="The build failed.")
+    full = "ld: a.o: No space left on device"
+    assert machine_failure(failed, f"{full}\n") == f"Its disk is full: {full}"
+
+
+def test_a_node_that_ended_well_without_a_reply_has_not_failed_by_its_machine() -> None:
+    assert failure_before_reply(HostRun("ok"), None) is None
+    assert failure_before_reply(None, None) is None
+
+
+def test_a_full_disk_of_the_controller_is_not_the_builders(
+    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "state"))
+    seen = []
+
+    def check(folder: Path) -> None:
+        seen.append(folder)
+        raise full
+
+    whole = fleet._build
+
+    def build(host: str, jobs: Any, trouble: str, on_event: Any) -> Any:
+        if host != "avx-1":
+            return whole(host, jobs, trouble, on_event)
+        said = "[Errno 28] No space left on device: b'/state/incoming/x.whl'"
+        on_event(event(host, "build_wheel : Fetch the wheel and the log", {}, "failed", said))
+        return ended("failed")
+
+    fleet._build = build
+    monkeypatch.setattr("fleetbuild.apply.build.raise_if_folder_is_full", check)
+    with pytest.raises(OSError, match="No space left") as caught:
+        apply(fleet, tmp_path)
+    assert (caught.value, seen) == (full, [tmp_path / "state"])
+    assert builds(fleet) == [["avx-1", "avx2-1"]]
+    monkeypatch.setattr("fleetbuild.apply.build.raise_if_folder_is_full", lambda _: None)
+    fleet.calls.clear()
+    result = apply(fleet, tmp_path)
+    assert next(each for each in result.wheels if each.failed_on).built_on == "avx-2"
