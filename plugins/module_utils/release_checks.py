@@ -89,7 +89,7 @@ def run(python, steps, timeout):
             [python, "-I", "-c", DRIVER],
             cwd=home,
             env=clean,
-            preexec_fn=unprivileged(user),  # noqa: PLW1509 (there are no threads)
+            preexec_fn=unprivileged(user),  # noqa: PLW1509 (one thread)
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

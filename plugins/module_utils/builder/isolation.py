@@ -201,7 +201,7 @@ def show_only(view, alone):
     for inside in SCRATCH:
         os.makedirs("/new" + inside)
         _mount("tmpfs", "/new" + inside, "tmpfs", NOSUID | NODEV, SCRATCH_OPTIONS)
-    for inside in sorted(sources):  # a folder before what is in it
+    for inside in sorted(sources):  # a folder before its content
         if sources[inside]:
             _bind("/old" + sources[inside], "/new" + inside)
         elif os.path.isdir("/new" + inside):

@@ -378,7 +378,7 @@ def test_a_wheel_that_its_job_did_not_report_is_refused(buildable: Plan, tmp_pat
     assert stored.state == "built"
 
 
-def test_a_job_mounts_its_own_folder_and_reads_those_of_its_bases() -> None:
+def test_a_job_mounts_its_own_folder_and_reads_its_bases_folders() -> None:
     upper = wheel(package="upper", artifact_key=NEXT, built_against=(KEY,))
     files, _ = cluster_builds(plan_of(wheel(), upper))
     claims = []
@@ -531,7 +531,7 @@ def test_a_file_with_another_hash_is_not_built(buildable: Plan, tmp_path: Path) 
     ran = as_in_a_pod(files, tmp_path)
     assert ran.returncode == 1
     assert "is not what was planned: its sha256 is another" in ran.stderr
-    assert not (tmp_path / "wheels" / KEY).exists()
+    assert not list((tmp_path / "wheels" / KEY).iterdir())
 
 
 def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
@@ -562,6 +562,10 @@ def test_a_file_that_is_not_a_wheel_of_the_plan_is_refused(tmp_path: Path) -> No
     assert "contains 0 wheels" in str(empty.reason)
     (home / "helper-1-py3-none-any.whl").write_bytes(a_wheel("helper"))
     (home / "build.json").write_text("{")
+    (unreported,) = add_built_wheels(made, tmp_path, store)
+    assert "whose hash its Job reports in build.json" in str(unreported.reason)
+    sha256 = hashlib.sha256(a_wheel("helper")).hexdigest()
+    (home / "build.json").write_text(json.dumps({"sha256": sha256}))
     (refused,) = add_built_wheels(made, tmp_path, store)
     assert refused.state == "refused"
     assert "tiny" in str(refused.reason)
