@@ -80,7 +80,7 @@ def test_a_domain_that_cannot_be_one_never_gets_into_an_expression() -> None:
 
 @pytest.mark.parametrize("name", ["Team", "a.b", "a'b", "", "-a", "a" * 64])
 def test_a_namespace_that_cannot_be_one_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be the name of a namespace"):
+    with pytest.raises(UsageError, match="not a valid name of a namespace"):
         Delivery(namespace=name)
 
 
