@@ -17,7 +17,7 @@ from fleetbuild.audit.compare import differences
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
-from fleetbuild.store.statement import BuildContext
+from fleetbuild.store.provenance.statement import BuildContext
 from fleetbuild.text import count
 
 _MOST = 20  # files that are named one by one

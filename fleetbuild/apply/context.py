@@ -39,7 +39,7 @@ from fleetbuild.models.result import LabelResult
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
-from fleetbuild.store.statement import NO_CONTEXT, BuildContext
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 
 
 class StoredFile(Protocol):

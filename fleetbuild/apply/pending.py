@@ -143,6 +143,7 @@ class BuildPlace:
     node: str | None
     python: str
     cache: str
+    isolation: str
     source: str
     source_sha256: str
     requirements: tuple[Requirement, ...]
@@ -177,6 +178,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "toolkit_wheels": place.toolkit_wheels,
             "python": place.python,
             "cache": place.cache,
+            "isolation": place.isolation,
             "dest": place.dest,
         }
     )

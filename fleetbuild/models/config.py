@@ -93,6 +93,11 @@ class Build(Frozen):
     )
     builders: str = Field("representative", description="representative, or a host pattern")
     cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")
+    isolation: Literal["required", "preferred", "off"] = Field(
+        "preferred",
+        description="whether builds run in namespaces of their own, without network and other "
+        "folders; preferred: where the builder allows it; required: else the plan blocks",
+    )
     blas: Literal["mkl", "openblas"] | None = Field(
         None,
         description="the linear algebra of torch and numpy; default: the recipe's choice (torch: "

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from fleetbuild.audit import needed_libraries
 from fleetbuild.audit.downloads import RULES, audit_download
-from fleetbuild.errors import InstallError
+from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, now
 from fleetbuild.models.revocation import Revocations
@@ -27,11 +27,11 @@ from fleetbuild.planning import Floors
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
+from fleetbuild.store.provenance.sbom import add_sbom
+from fleetbuild.store.provenance.sign import Signer
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext, as_text, statement
 from fleetbuild.store.revoked import read_revocations, write_revocations
-from fleetbuild.store.sbom import add_sbom
-from fleetbuild.store.sign import Signer
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
-from fleetbuild.store.statement import NO_CONTEXT, BuildContext, as_text, statement
 from fleetbuild.store.stored import Provenance, StoredWheel
 
 _PROVENANCE = "provenance.json"
@@ -221,7 +221,7 @@ class Store:
         if note.is_file() and note.read_text("utf-8", "replace") == passed:
             return
         if problems := audit_download(path, file.name, file.version, allowed):
-            raise InstallError(
+            raise AuditError(
                 f"{file.file} is not used: {'; '.join(problems)}.",
                 "Look into it (fleetbuild audit WHEEL). If the files belong there, allow them in "
                 f"fleetbuild.yml: allow_files: {{{file.name}: [PATTERN]}}, and run this again.",

@@ -30,7 +30,7 @@ from fleetbuild.models import (
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
-from fleetbuild.store.statement import NO_CONTEXT, BuildContext
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 

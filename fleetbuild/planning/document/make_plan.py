@@ -49,6 +49,7 @@ from fleetbuild.planning.packages import Package
 from fleetbuild.planning.resolution import Locks, Resolution
 from fleetbuild.planning.wheels.build_requirements import build_problem
 from fleetbuild.planning.wheels.draft import DraftWheel
+from fleetbuild.planning.wheels.isolation import groups_without_isolation
 from fleetbuild.planning.wheels.keys import release_id
 from fleetbuild.planning.wheels.plan_wheel import StoreView, plan_wheel
 
@@ -131,6 +132,8 @@ def make_plan(
             revoked=revoked.by_key,
         )
         wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
+    if config.build.isolation == "required":
+        problems = {**groups_without_isolation(wheels, facts), **problems}
     problems |= _revoked_groups(inputs, wheels, revoked)
     problems |= _unconfirmed_groups(inputs, wheels)
     if named:
@@ -161,6 +164,7 @@ def make_plan(
         build_image=config.build.image,
         cache=config.build.cache,
         confirm=config.build.confirm,
+        isolation=config.build.isolation,
         fingerprint=_fingerprints(inputs),
         nodes=nodes,
         targets={each.name: planned_target(each, drafted, problems) for each in named},

@@ -21,7 +21,7 @@ from fleetbuild.state.journal import Journal
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store
 from fleetbuild.store.revoked import write_revocations
-from fleetbuild.tasks.garbage import probed_facts
+from fleetbuild.tasks.wheels.garbage import probed_facts
 
 _SHA256 = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
