@@ -89,8 +89,8 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     states = {node.state for node in result.nodes}
     planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
-    again = gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
-    again = again or any(node.hook_failed for node in result.nodes)
+    undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
+    again = gone or undone or any(node.hook_failed for node in result.nodes)
     command = f"{'apply' if again else f'plan {source}'}{state_option(state_dir)}"
     told = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
     word = "error" if len(told) == 1 else "errors"
