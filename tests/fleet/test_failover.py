@@ -17,7 +17,8 @@ from tests.lab import Lab
 NODES = ["one", "three", "two"]
 # Puts the build folder on a file system of 64 MB, and fills that.
 FULL = (
-    "mkdir -p ~fleet/.cache; cd ~fleet/.cache; rm -rf fleetbuild; mkdir -p /dev/shm/builds; ln -s /dev/shm/builds fleetbuild;"
+    "mkdir -p ~fleet/.cache /dev/shm/builds; cd ~fleet/.cache; rm -rf fleetbuild;"
+    " ln -s /dev/shm/builds fleetbuild; chown fleet: .;"
     " chown fleet: /dev/shm/builds; dd if=/dev/zero of=/dev/shm/fill bs=64k"
 )
 
