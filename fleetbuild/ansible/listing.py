@@ -82,7 +82,7 @@ def _run(
     source: str, limit: str | None, secrets: Secrets, on_start: Callable[[], None]
 ) -> Finished:
     with private_dir() as private:
-        arguments = ["-i", source, "--list", *vault_arguments(secrets, private)]
+        arguments = ["-i", source, "--list", *vault_arguments(secrets)]
         if limit is not None:
             arguments += ["--limit", limit]
         env = {"ANSIBLE_INVENTORY_UNPARSED_FAILED": "True"}

@@ -171,6 +171,7 @@ def _build(run: Run, progress: Progress, assignment: BuildAssignment) -> BuildSp
         node=assignment.node,
         python=wheel.build_pythons[assignment.node],
         cache=run.plan.cache,
+        isolation=run.plan.isolation,
         source=str(path),
         source_sha256=source.sha256 or sha256_of(path),
         requirements=(

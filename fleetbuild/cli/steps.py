@@ -154,7 +154,7 @@ def is_plan(what: str) -> bool:
     try:
         text = path.read_bytes()
     except OSError:
-        return path.suffix == ".json"  # reading it as a plan will say what is wrong
+        return path.suffix == ".json"  # reading it as a plan names the error
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

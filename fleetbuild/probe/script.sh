@@ -152,6 +152,11 @@ existing() {
 
 read_disk() {
   case $workspace in
+    '~/.cache/'*) # where a build as root has its folder: the module build moves it out of root's home
+      home=${HOME:-/}/.cache
+      [ "$(id -u)" = 0 ] && home=/var/cache
+      workspace=$home${workspace#'~/.cache'}
+      ;;
     '~'*) workspace=${HOME:-/}${workspace#'~'} ;;
     /*) ;;
     *) workspace=${HOME:-}/$workspace ;;
@@ -479,6 +484,31 @@ read_toolchain() {
   return 0
 }
 
+# --- Isolation of builds ---
+
+# setting NAME VALUE: whether the kernel has this setting, with this value.
+settings=/proc/sys
+setting() {
+  file=$settings/$(echo "$1" | tr . /)
+  [ -r "$file" ] && read -r value <"$file" && [ "$value" = "$2" ] && echo "none $1"
+}
+
+# What a build does: namespaces of its own, and a mount that only they see.
+trial='mount -t tmpfs none /tmp && mkdir /tmp/usr && mount --rbind /usr /tmp/usr'
+read_isolation() {
+  while read -r key capabilities _; do
+    [ "$key" = CapEff: ] && break
+  done </proc/self/status
+  # CAP_SYS_ADMIN is number 21.
+  [ $((0x${capabilities:-0} >> 21 & 1)) = 1 ] && echo namespaces && return
+  have unshare || return
+  within 5 unshare -U -r -m -n -i -u -p -f sh -c "$trial" >/dev/null && echo namespaces && return
+  setting user.max_user_namespaces 0 && return
+  setting kernel.unprivileged_userns_clone 0 && return
+  setting kernel.apparmor_restrict_unprivileged_userns 1 && return
+  echo none
+}
+
 # --- All sections ---
 
 # framed NAME: the output of that section's function, between its marks.
@@ -537,5 +567,5 @@ previous=
 for history in "$install_path"/history "$install_path"/*/history; do
   [ -r "$history" ] && previous=previous
 done
-together release release-files $previous disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
+together release release-files isolation $previous disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
 exit 0

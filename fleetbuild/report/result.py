@@ -121,7 +121,9 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
     if result.exit_code == 0 and not result.changed and not wheels:
         wheels = "nothing to do. " if "up_to_date" in states else ""
     if not nodes:
-        nodes = ["nothing installed"] if wheels else ["nothing to build or install"]
+        stored = result.wheels and result.exit_code == 0
+        without = "every wheel is in the store" if stored else "no nodes"
+        nodes = ["Nothing installed" if wheels else without]
     return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
 
 

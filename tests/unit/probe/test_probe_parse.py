@@ -254,6 +254,7 @@ GOOD = CPU | {
     "libstdcxx": "GLIBCXX_3.4.30\n",
     "meminfo": "MemTotal: 67108864 kB\n",
     "nproc": "16\n",
+    "isolation": "none user.max_user_namespaces\n",
     "disk": "Filesystem Type k k k c m\n/dev/sda1 ext4 1 1 1 1% /\n",
     "python": "/usr/bin/python3.11 3.11.2 cpython-311-x86_64-linux-gnu venv headers\n",
     "nvidia-smi": "name, compute_cap, memory.total [MiB]\nRTX 3060, 8.6, 12288 MiB\n",

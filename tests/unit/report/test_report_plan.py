@@ -266,7 +266,7 @@ def test_missing_supplies_are_named_before_the_apply_command() -> None:
     short = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
     groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
     line = report.next_line(plan(groups=groups), Path("p.json"), Path(".fleetbuild"))
-    assert line == "Saved p.json. Next: supply what is missing, then fleetbuild apply p.json"
+    assert line == "Saved p.json. Next: supply the missing tools, then fleetbuild apply p.json"
 
 
 def test_a_plan_from_captures_is_explained_with_them() -> None:
