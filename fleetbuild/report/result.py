@@ -122,7 +122,7 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
         wheels = "nothing to do. " if "up_to_date" in states else ""
     if not nodes:
         stored = result.wheels and result.exit_code == 0
-        without = "every wheel is in the store" if stored else "no nodes"
+        without = "every wheel is in the store" if stored else "nothing to build or install"
         nodes = ["Nothing installed" if wheels else without]
     return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
 
