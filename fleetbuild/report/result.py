@@ -89,8 +89,8 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     states = {node.state for node in result.nodes}
     planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
-    unfinished = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
-    again = gone or unfinished or any(node.hook_failed for node in result.nodes)
+    undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
+    again = gone or undone or any(node.hook_failed for node in result.nodes)
     command = f"{'apply' if again else f'plan {source}'}{state_option(state_dir)}"
     told = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
     word = "error" if len(told) == 1 else "errors"
@@ -122,7 +122,7 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
         wheels = "nothing to do. " if "up_to_date" in states else ""
     if not nodes:
         stored = result.wheels and result.exit_code == 0
-        without = "every wheel is in the store" if stored else "no nodes"
+        without = "every wheel is in the store" if stored else "nothing to build or install"
         nodes = ["Nothing installed" if wheels else without]
     return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
 
