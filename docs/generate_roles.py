@@ -29,6 +29,7 @@ from fleetbuild.models.role_parameters import (
 
 ROOT = Path(__file__).parents[1]
 Options = dict[str, dict[str, Any]]
+_LONGEST = 88  # of a line in a module, whose lines are indented by 12
 _ROLES = {"build_wheel": BuildRole, "install_wheel": InstallRole, "verify_wheel": VerifySpec}
 _MODULES = {"build": BuildSpec, "release": InstallRole, "verify": VerifySpec}
 _ENTRIES: dict[str, type[Frozen]] = {
@@ -227,7 +228,11 @@ def _arguments(spec: type[Frozen]) -> str:
     lines = []
     for name, option in _options(spec, module=True).items():
         about = {key: value for key, value in option.items() if key != "description"}
-        lines.append(f"{json.dumps(name)}: {_python(about)},")
+        line = f"{json.dumps(name)}: {_python(about)},"
+        if len(line) > _LONGEST:  # as ruff writes it
+            parts = (f"    {json.dumps(key)}: {_python(value)},\n" for key, value in about.items())
+            line = f"{json.dumps(name)}: {{\n{''.join(parts)}}},"
+        lines.append(line)
     return "\n".join(lines)
 
 

@@ -92,6 +92,12 @@ class InstallError(FleetbuildError):
     exit_code = 6
 
 
+class AuditError(InstallError):
+    """A fetched wheel holds what it may not."""
+
+    exit_code = 7
+
+
 class LockedError(FleetbuildError):
     """Another run holds the run lock."""
 

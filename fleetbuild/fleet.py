@@ -52,13 +52,13 @@ from fleetbuild.tasks.emit import (
     read_workload,
 )
 from fleetbuild.tasks.explain import Explanation, explain_name
-from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
-from fleetbuild.tasks.revoke import Revoked, revoke
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
-from fleetbuild.tasks.store_fetch import open_store
 from fleetbuild.tasks.verify import repair_damaged, verify_task
+from fleetbuild.tasks.wheels.fleet_store import FleetStore, export_plan
+from fleetbuild.tasks.wheels.revoke import Revoked, revoke
+from fleetbuild.tasks.wheels.store_fetch import open_store
 from fleetbuild.wiring import (
     FleetAccess,
     apply_tools,

@@ -25,9 +25,9 @@ from fleetbuild.apply.pending import (
     source_of,
     wheel_identity,
 )
-from fleetbuild.errors import FleetbuildError, InstallError
+from fleetbuild.errors import AuditError, FleetbuildError, InstallError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
-from fleetbuild.store.statement import BuildContext
+from fleetbuild.store.provenance.statement import BuildContext
 from fleetbuild.text import count
 
 Outcome = tuple[LockedFile, Path | FleetbuildError]
@@ -167,7 +167,11 @@ def _failed_result(
     wheel: PlannedWheel, error: FleetbuildError, node: str | None = None
 ) -> WheelResult:
     return WheelResult(
-        state="failed", **wheel_identity(wheel), built_on=node, reason=error.message, fix=error.fix
+        state="refused" if isinstance(error, AuditError) else "failed",
+        **wheel_identity(wheel),
+        built_on=node,
+        reason=error.message,
+        fix=error.fix,
     )
 
 
@@ -178,7 +182,7 @@ def _failed_nodes(
         yield NodeResult(
             node=name,
             group=group.name,
-            state="install_failed",
+            state="verify_failed" if isinstance(error, AuditError) else "install_failed",
             reason=error.message,
             fix=error.fix,
         )

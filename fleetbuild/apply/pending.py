@@ -42,6 +42,7 @@ class BuildAssignment:
     wheel: PlannedWheel
     group: str
     node: str
+    confirms: str | None = None  # the node that built it first, if this is the second build
 
 
 def initial_results(plan: Plan, facts: Mapping[str, Facts]) -> dict[str, NodeResult]:
@@ -142,6 +143,7 @@ class BuildPlace:
     node: str | None
     python: str
     cache: str
+    isolation: str
     source: str
     source_sha256: str
     requirements: tuple[Requirement, ...]
@@ -176,6 +178,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "toolkit_wheels": place.toolkit_wheels,
             "python": place.python,
             "cache": place.cache,
+            "isolation": place.isolation,
             "dest": place.dest,
         }
     )

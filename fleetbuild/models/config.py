@@ -93,10 +93,19 @@ class Build(Frozen):
     )
     builders: str = Field("representative", description="representative, or a host pattern")
     cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")
+    isolation: Literal["required", "preferred", "off"] = Field(
+        "preferred",
+        description="whether builds run in namespaces of their own, without network and other "
+        "folders; preferred: where the builder allows it; required: else the plan blocks",
+    )
     blas: Literal["mkl", "openblas"] | None = Field(
         None,
         description="the linear algebra of torch and numpy; default: the recipe's choice (torch: "
         "mkl on x86-64, openblas on Arm; numpy: openblas)",
+    )
+    confirm: Literal[1, 2] = Field(
+        1,
+        description="2: build each wheel on two nodes, and refuse it if their content differs",
     )
     image: str | None = Field(
         None,

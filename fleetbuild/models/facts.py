@@ -67,9 +67,13 @@ class Facts(Frozen):
     libc: Libc | None = None
     libstdcxx: str | None = None
     pythons: tuple[Python, ...] = ()
+    # Paths that the inventory sets as ansible_python_interpreter somewhere, and that are not there.
+    missing_interpreters: tuple[str, ...] = ()
     cpus: int | None = None
     memory_gb: float | None = None
     disk_gb: float | None = None
+    can_isolate: bool | None = None  # whether builds can have namespaces of their own
+    isolation_setting: str | None = None  # the kernel setting that forbids them
     install_filesystem: str | None = None  # type of the file system that holds the install path
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     # Release name -> its current manifest on the node. A damaged release is not `verified`.

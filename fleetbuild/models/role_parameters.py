@@ -56,8 +56,9 @@ class BuildSpec(Frozen):
     package: Annotated[
         str,
         Parameter(
-            "The name of the package, for messages and the result.",
+            "The name of the package, for messages, the result and its own compiler cache.",
             computed="{{ build_wheel_source | basename }}",
+            module=True,
         ),
     ]
     version: Annotated[
@@ -192,6 +193,14 @@ class BuildSpec(Frozen):
         Literal["ccache", "sccache", "none"],
         Parameter("The compiler cache. Used if it is installed.", module=True),
     ] = "ccache"
+    isolation: Annotated[
+        Literal["required", "preferred", "off"],
+        Parameter(
+            "Whether the build runs in namespaces of its own: no network, no home, no folder but"
+            " its own. C(preferred) builds without them on a node that has none.",
+            module=True,
+        ),
+    ] = "preferred"
     libraries: Annotated[
         tuple[str, ...],
         Parameter("Libraries of the system for the role toolchain to install.", role=False),

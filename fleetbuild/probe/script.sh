@@ -2,12 +2,13 @@
 # shellcheck disable=SC2329 # the read_ functions are called by name
 #
 # The probe: prints one node's hardware and software in one round trip. Needs only a POSIX sh.
-#   sh -s -- NONCE INSTALL_PATH WORKSPACE  < script.sh
+#   sh -s -- NONCE INSTALL_PATH WORKSPACE INTERPRETERS  < script.sh
+# INTERPRETERS are paths, apart by spaces, that the inventory sets for Ansible's modules.
 # Each section is printed between "NONCE begin NAME" and "NONCE end NAME STATUS". A section that does
 # not exist on the node prints nothing and ends with a status other than 0. The script writes nothing.
 
 exec 2>/dev/null
-nonce=$1 install_path=$2 workspace=$3
+nonce=$1 install_path=$2 workspace=$3 interpreters=$4
 deadline=10 # seconds a section; a wedged driver or file system must not take the others with it
 LC_ALL=C
 PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/usr/lib/wsl/lib
@@ -29,6 +30,14 @@ read_cpuinfo() { cat /proc/cpuinfo; }
 read_os_release() { cat /etc/os-release || cat /usr/lib/os-release; }
 
 read_meminfo() { cat /proc/meminfo; }
+
+# The paths in $interpreters that are not programs here.
+read_missing_interpreters() (
+  IFS=' '
+  for python in $interpreters; do
+    [ -f "$python" ] && [ -x "$python" ] || echo "$python"
+  done
+)
 
 # CPUs that this process may run on, from a list such as 0-3,8.
 allowed_cpus() {
@@ -143,6 +152,11 @@ existing() {
 
 read_disk() {
   case $workspace in
+    '~/.cache/'*) # where a build as root has its folder: the module build moves it out of root's home
+      home=${HOME:-/}/.cache
+      [ "$(id -u)" = 0 ] && home=/var/cache
+      workspace=$home${workspace#'~/.cache'}
+      ;;
     '~'*) workspace=${HOME:-/}${workspace#'~'} ;;
     /*) ;;
     *) workspace=${HOME:-}/$workspace ;;
@@ -470,6 +484,31 @@ read_toolchain() {
   return 0
 }
 
+# --- Isolation of builds ---
+
+# setting NAME VALUE: whether the kernel has this setting, with this value.
+settings=/proc/sys
+setting() {
+  file=$settings/$(echo "$1" | tr . /)
+  [ -r "$file" ] && read -r value <"$file" && [ "$value" = "$2" ] && echo "none $1"
+}
+
+# What a build does: namespaces of its own, and a mount that only they see.
+trial='mount -t tmpfs none /tmp && mkdir /tmp/usr && mount --rbind /usr /tmp/usr'
+read_isolation() {
+  while read -r key capabilities _; do
+    [ "$key" = CapEff: ] && break
+  done </proc/self/status
+  # CAP_SYS_ADMIN is number 21.
+  [ $((0x${capabilities:-0} >> 21 & 1)) = 1 ] && echo namespaces && return
+  have unshare || return
+  within 5 unshare -U -r -m -n -i -u -p -f sh -c "$trial" >/dev/null && echo namespaces && return
+  setting user.max_user_namespaces 0 && return
+  setting kernel.unprivileged_userns_clone 0 && return
+  setting kernel.apparmor_restrict_unprivileged_userns 1 && return
+  echo none
+}
+
 # --- All sections ---
 
 # framed NAME: the output of that section's function, between its marks.
@@ -510,6 +549,7 @@ relay() {
 together() {
   if [ $# -eq 0 ]; then
     for quick in uname cpuinfo os-release libc meminfo memory-limit nproc; do framed $quick; done
+    [ -n "$interpreters" ] && framed missing-interpreters
     [ -r "$sve" ] && framed sve
     [ -r "$tree/compatible" ] && framed device-tree
     return
@@ -527,5 +567,5 @@ previous=
 for history in "$install_path"/history "$install_path"/*/history; do
   [ -r "$history" ] && previous=previous
 done
-together release release-files $previous disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
+together release release-files isolation $previous disk libstdcxx lspci nvidia-smi $mig toolchain python </dev/null
 exit 0

@@ -112,10 +112,14 @@ def _stops(plan: Plan) -> Iterator[str]:
             sizes.setdefault(len(group.nodes), []).append(group.name)
     for size, groups in sizes.items():
         batches = [str(each) for each in islice(rollout.batches(size), len(rollout.steps))]
+        limits = (
+            (rollout.failures(size) + 1, "failed node"),
+            (rollout.losses(size) + 1, "unreachable node"),
+        )
+        stops = " or ".join(count(most, what) for most, what in limits if most <= size)
         yield (
-            f"  {fold(groups)} ({count(size, 'node')}): {', then '.join(batches)} at a time; stops"
-            f" after {count(rollout.failures(size) + 1, 'failed node')} or"
-            f" {count(rollout.losses(size) + 1, 'unreachable node')}."
+            f"  {fold(groups)} ({count(size, 'node')}): {', then '.join(batches)} at a time"
+            f"{'; stops after ' if stops else ''}{stops}."
         )
 
 

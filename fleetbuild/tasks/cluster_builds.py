@@ -18,19 +18,22 @@ from fleetbuild.ansible.role_results import Seconds
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.pending import BuildPlace, build_spec, key_of, source_of, wheel_identity
 from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.files import sha256_of
 from fleetbuild.kubernetes.builds.jobs import BuildOrder, bases_in_claim, build_jobs, builders
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.role_parameters import Requirement
 from fleetbuild.store import Store
-from fleetbuild.store.statement import BuildContext
+from fleetbuild.store.provenance.statement import BuildContext
 
 
 class BuildInputs(Frozen):
-    """The node and duration that a Job reports. For information only."""
+    """What a Job reports: its node and duration, for information, and the hash of its wheel."""
 
     node: str = ""
     seconds: Seconds = 0
+    file: str = ""
+    sha256: str = ""
 
 
 def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -82,7 +85,7 @@ def _unbuilt_bases(plan: Plan, orders: Sequence[BuildOrder]) -> Iterator[str]:
                 yield (
                     f"{order.wheel.package} is built against {base.package} {base.wheel_version},"
                     " which an earlier plan built. The claim fleetbuild-wheels must still have it"
-                    f" in its folder {base.artifact_key}, else copy it there from the store."
+                    f" in its folder {base.artifact_key}, with the build.json of its Job."
                 )
 
 
@@ -210,6 +213,7 @@ def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrd
         node=wheel.built_on,
         python=next(iter(wheel.build_pythons.values()), "python3"),
         cache="none",
+        isolation="preferred",  # a pod is kept apart by its cluster, which seldom allows it more
         source=source.file,
         source_sha256=source.sha256,
         requirements=tuple(Requirement(path=file.file, sha256=file.sha256) for file in required),
@@ -236,6 +240,15 @@ def _add_wheel(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> W
             fix="Copy the folder again.",
             **wheel_identity(wheel),
         )
+    inputs = _build_inputs(folder)
+    if inputs.sha256 != sha256_of(files[0]):
+        return WheelResult(
+            state="refused",
+            reason=f"{files[0].name} is not the wheel whose hash its Job reports in build.json.",
+            fix=f"Copy the folder again, with its build.json, or delete {wheel.artifact_key} from "
+            "the claim and run the Job again.",
+            **wheel_identity(wheel),
+        )
     if problems := audit_findings(files[0], plan, wheel, store.revocations):
         return WheelResult(
             state="refused",
@@ -243,7 +256,7 @@ def _add_wheel(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> W
             fix="Look in the Job's log for compiler flags that the package adds on its own.",
             **wheel_identity(wheel),
         )
-    return _stored(plan, wheel, files[0], _build_inputs(folder), store)
+    return _stored(plan, wheel, files[0], inputs, store)
 
 
 def _stored(

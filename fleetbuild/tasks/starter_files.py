@@ -36,6 +36,7 @@ packages:                       # the packages of the release, pinned; one envir
 #   policy: targeted            # targeted | auto (a published wheel if it fits) | published
 #   builders: representative    # or a host pattern: strong machines that build for others
 #   cache: ccache               # ccache | sccache | none
+#   isolation: preferred        # required | preferred | off: builds without network
 #   blas: null                  # mkl | openblas: for torch and numpy, in place of the recipe's
 #   image: null                 # for clusters without SSH: the image that builds run in
 #   libc: null                  # the image's C library, if its name does not show it: glibc 2.28

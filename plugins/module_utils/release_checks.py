@@ -4,6 +4,7 @@ Standard library only, Python 3.6 or newer: every release contains this module a
 bin/fleetbuild-sanity, which works without fleetbuild and Ansible.
 """
 
+import glob
 import json
 import os
 import re
@@ -14,6 +15,14 @@ import subprocess
 import sys
 import tempfile
 
+try:
+    import ctypes
+except ImportError:  # a Python that was built without it
+    ctypes = None
+
+NOBODY = 65534
+NO_NEW_PRIVS = 38  # of prctl: sudo and the like give nothing more
+GPU_DEVICES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/nvmap", "/dev/dri/*")
 # Runs the steps one by one and prints the number of each, so that a crash shows its step.
 DRIVER = """
 import json, sys
@@ -58,7 +67,8 @@ def manifest(release):
 def try_release(release, about, node):
     """{ok, reason, fix, output, at}: `about` has imports, checks, timeout and known_failures."""
     steps = ["import " + name for name in about["imports"]] + about["checks"]
-    text, code = run(os.path.join(release, "bin", "python"), steps, about["timeout"])
+    python = os.path.join(release, "bin", "python")
+    text, code = run(python, steps, about["timeout"])
     return judge(text, code, steps, about, names(node, manifest(release).get("group", "")))
 
 
@@ -71,11 +81,15 @@ def run(python, steps, timeout):
         "HOME": home,
         "TMPDIR": home,
     }
+    user = plain_user(python)
     try:
+        if user:
+            os.chown(home, *user)
         child = subprocess.Popen(
             [python, "-I", "-c", DRIVER],
             cwd=home,
             env=clean,
+            preexec_fn=unprivileged(user),  # noqa: PLW1509 (one thread)
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -93,6 +107,49 @@ def run(python, steps, timeout):
     finally:
         shutil.rmtree(home, ignore_errors=True)
     return raw.decode("utf-8", "replace"), code
+
+
+def plain_user(python):
+    """Return (uid, gid) to run a release's code as where this process is root, else None.
+
+    None too if only root can start this Python, such as one in root's home: then only root uses the
+    release.
+    """
+    if os.geteuid() != 0:
+        return None
+    nobody = NOBODY, NOBODY
+    try:
+        subprocess.call(
+            [python, "-I", "-S", "-c", ""],
+            cwd="/",
+            preexec_fn=unprivileged(nobody),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return None if isinstance(problem, PermissionError) else nobody  # the checks will say why
+    except subprocess.SubprocessError:  # a container whose root cannot become anybody
+        return None
+    return nobody
+
+
+def unprivileged(user):
+    """Return what a child calls before it runs a release's code: it becomes that user."""
+    libc = ctypes.CDLL(None) if ctypes else None
+    groups = sorted(
+        {os.stat(path).st_gid for each in GPU_DEVICES for path in glob.glob(each)} - {0}
+    )
+
+    def become():
+        if user:
+            os.setgroups(groups)  # some systems let only these use a GPU
+            os.setgid(user[1])
+            os.setuid(user[0])
+        if libc:
+            libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
+
+    return become
 
 
 def judge(text, code, steps, about, known):

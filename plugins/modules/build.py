@@ -7,8 +7,11 @@ short_description: Build a wheel from an sdist or a source tree, without an inde
 description:
   - Builds in a folder of its own, in a fresh virtual environment with exactly the build
     requirements, and writes the local version into the wheel.
-  - The folder contains C(in) (the inputs), C(src), C(venv), C(out), C(build.log) and
-    C(status.json).
+  - The folder contains C(in) (the inputs), C(work) (what the build writes), C(out), C(build.log)
+    and C(status.json). The build itself can write only C(work) and its compiler cache.
+  - If the module runs as root, the build runs as the system user C(fleetbuild-build), which
+    O(state=prepared) makes. A folder in root's home is then in C(/var/cache) instead, because that
+    user cannot enter root's home.
   - The role C(fleetbuild.core.build_wheel) copies the inputs, runs the build and fetches the wheel.
 options:
   state:
@@ -20,9 +23,15 @@ options:
     required: true
     choices: [prepared, built, waited]
   dir: {description: The build's folder., type: path, required: true}
-  cache_dir: {description: The folder of the compiler cache., type: path}
+  cache_dir:
+    description: The folder of compiler caches. Each package and level of isolation has its own.
+    type: path
   poll: {description: The most seconds that C(waited) waits., type: int, default: 5}
   # generated: documentation, by make docs
+  package:
+    description: The name of the package, for messages, the result
+      and its own compiler cache.
+    type: str
   wheel_version:
     description: The version that the wheel gets, with its local
       label, such as 0.8.0+cpu.avx2.
@@ -114,6 +123,16 @@ options:
       - sccache
       - none
     default: ccache
+  isolation:
+    description: 'Whether the build runs in namespaces of its own:
+      no network, no home, no folder but its own. C(preferred) builds
+      without them on a node that has none.'
+    type: str
+    choices:
+      - required
+      - preferred
+      - 'off'
+    default: preferred
   timeout:
     description: Seconds that the build may take.
     type: int
@@ -175,6 +194,17 @@ sha256:
   description: The wheel's hash. Empty until the build is done.
   returned: always
   type: str
+dir:
+  description: The build's folder.
+  returned: always
+  type: str
+isolation:
+  description:
+    - How the build was kept apart. C(namespaces), without network and other folders; C(user), as a
+      user of its own; C(none), as the user of the module. Empty until the build is done.
+  returned: always
+  type: str
+  sample: namespaces
 seconds:
   description: How long the build took.
   returned: always
@@ -215,6 +245,7 @@ progress:
       type: str
 """
 
+import os
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -229,6 +260,7 @@ def main():
             "cache_dir": {"type": "path"},
             "poll": {"type": "int", "default": 5},
             # generated: arguments, by make docs
+            "package": {"type": "str"},
             "wheel_version": {"type": "str"},
             "source": {"type": "str"},
             "source_sha256": {"type": "str", "default": ""},
@@ -245,14 +277,22 @@ def main():
             "bundle": {"type": "bool", "default": False},
             "jobs": {"type": "int", "default": 1},
             "cache": {"type": "str", "choices": ["ccache", "sccache", "none"], "default": "ccache"},
+            "isolation": {
+                "type": "str",
+                "choices": ["required", "preferred", "off"],
+                "default": "preferred",
+            },
             "timeout": {"type": "int", "default": 14400},
             # end of arguments
         },
         required_if=[
-            ("state", "built", ("wheel_version", "source", "python", "cache_dir")),
+            ("state", "built", ("package", "wheel_version", "source", "python", "cache_dir")),
         ],
         supports_check_mode=True,
     )
+    for name in ("dir", "cache_dir"):
+        if module.params[name]:
+            module.params[name] = outside_of_roots_home(module.params[name])
     build = Build(module.params)
     try:
         if module.params["state"] == "prepared":
@@ -267,6 +307,14 @@ def main():
         module.fail_json(msg=str(problem), fix=problem.fix)
     except OSError as error:
         module.fail_json(msg=f"{error.filename or build.dir}: {error.strerror or error}.")
+
+
+def outside_of_roots_home(path):
+    """Return a folder that the build's user can enter: /var/cache/x for /root/.cache/x."""
+    home = os.path.expanduser("~root") + os.sep
+    if os.geteuid() != 0 or not os.path.abspath(path).startswith(home):
+        return path
+    return os.path.join("/var/cache", os.path.relpath(path, home + ".cache").replace("../", ""))
 
 
 def wait(build, poll):

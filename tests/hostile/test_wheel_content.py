@@ -14,10 +14,12 @@ from fleetbuild.apply.stages import carry_out
 from fleetbuild.audit import audit_wheel, check_wheel
 from fleetbuild.audit.downloads import audit_download, installed_size, shared_files
 from fleetbuild.cli import app
-from fleetbuild.errors import InstallError
+from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.store import IndexSettings, Store
+from fleetbuild.tasks.publish.export import release_files
+from fleetbuild.tasks.wheels.store_fetch import lacking
 from tests.factories import runs
 from tests.factories.files import demo_wheel, make_wheel
 from tests.factories.fleets import facts, locked
@@ -215,12 +217,47 @@ def test_a_dependency_is_audited_once_and_remembered(tmp_path, monkeypatch):
         Store(tmp_path / "store").fetch(file)
 
 
+def test_a_refused_dependency_ends_an_apply_with_7(tmp_path):
+    class Auditing(FakeStore):
+        def fetch(self, file, check_cancelled):
+            if file.name == "one":
+                raise AuditError(f"{file.file} is not used: one.pth would run.", "Look into it.")
+            return super().fetch(file, check_cancelled)
+
+    (tmp_path / "store").mkdir()
+    store = Auditing(tmp_path / "store")
+    group = runs.group("avx2", ["avx2-1", "avx2-2"], dependencies=(locked("one"),))
+    fleet = FakeFleet(facts={name: facts("avx2") for name in group.nodes}, store=store)
+    result = carry_out(fleet.run(runs.plan(group), tmp_path / "state"))
+    assert {node.state for node in result.nodes} == {"verify_failed"}
+    assert result.exit_code == 7
+    assert "install.yml" not in [name for name, _ in fleet.calls]
+
+
+def test_a_release_of_cluster_builds_whose_wheels_share_files_is_not_delivered(tmp_path):
+    one, other = two(tmp_path, {"ns/__init__.py": b""}, {"ns/__init__.py": b"print('two')"})
+    files = tuple(
+        LockedFile(name=name, version="1.0", file=path.name, sha256=sha256_of(path),
+                   url=path.as_uri())
+        for name, path in (("one", one), ("two", other))
+    )  # fmt: skip
+    store = Store(tmp_path / "store")
+    for file in files:
+        store.fetch(file)
+    group = runs.group("avx2", ["avx2-1"], dependencies=files).model_copy(update={"wheels": ()})
+    plan = runs.plan(group)
+    assert release_files(plan, store)
+    in_cluster = plan.model_copy(update={"build_image": "python:3.12-bookworm"})
+    assert not release_files(in_cluster, store)
+    assert "ns/__init__.py belongs to one-1.0" in "".join(lacking(in_cluster, store).values())
+
+
 def test_a_dependency_that_is_another_package_is_refused(tmp_path):
     wheel = make_wheel(tmp_path, "other")
     assert "not dep 1.0" in audit_download(wheel, "dep", "1.0")[0]
 
 
-def test_a_wheels_size_is_that_of_its_unpacked_and_compiled_files(tmp_path):
+def test_a_wheels_size_counts_its_unpacked_and_compiled_files(tmp_path):
     path = tmp_path / "demo.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("demo/core.so", bytes(1 << 20))

@@ -45,6 +45,7 @@ class NodeSpec:
     memory: str | None = None
     idle: bool = False
     python: bool = True
+    namespaces: bool = True
     behind: str | None = None
     users: Sequence[User] = ()
     volumes: Sequence[str] = ()

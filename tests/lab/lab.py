@@ -242,6 +242,11 @@ class Lab:
             options += ["--cgroup-parent", idle_cgroup()]
         if spec.behind is not None:
             options += ["--cap-add", "NET_ADMIN"]
+        if not spec.namespaces:
+            options += [
+                "--security-opt",
+                f"seccomp={Path(__file__).parent}/programs/no-namespaces.json",
+            ]
         command = [tags[spec.arch]]
         if spec.cpu is not None:
             options += emulation.container_options(CPUS[spec.cpu], scratch)

@@ -19,13 +19,15 @@ from fleetbuild.models import Plan, PlannedWheel
 from fleetbuild.models._base import Frozen
 
 _PROGRAMS, _WHEELS = "fleetbuild-builder", "fleetbuild-wheels"
-_BUILDER, _JOB, _WORK, _SHELF = "/fleetbuild/builder", "/job", "/work", "/wheels"  # in the pod
+# In the pod.
+_BUILDER, _JOB, _WORK, _SHELF, _BASES = "/fleetbuild/builder", "/job", "/work", "/wheels", "/bases"
 
 _KUSTOMIZATION = """\
 The plan's builds: kubectl apply -k . -n NAMESPACE
 The namespace must let its pods reach the package index that the plan was locked with."""
 _CLAIM = """\
-The Jobs write their wheels here, each into a folder named after its artifact key. Jobs run on
+The Jobs write their wheels here, each into a folder named after its artifact key. A Job mounts its
+own folder, and read-only those of the wheels that it is built against. Jobs run on
 several nodes, so the storage class must support ReadWriteMany; otherwise all run on one node."""
 _PROGRAM_HEADER = """\
 The programs that build a wheel on a node over SSH, byte for byte."""
@@ -201,7 +203,7 @@ def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {**security.POD, "fsGroup": security.NOBODY},
-        "containers": [_container(plan, wheel)],
+        "containers": [_container(plan, order)],
         "volumes": list(_volumes(order, name)),
     }
 
@@ -238,13 +240,24 @@ def _one_of(nodes: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _container(plan: Plan, wheel: PlannedWheel) -> dict[str, Any]:
+def _container(plan: Plan, order: BuildOrder) -> dict[str, Any]:
+    wheel = order.wheel
+    bases = [
+        {
+            "name": "wheels",
+            "mountPath": f"{_BASES}/{base.artifact_key}",
+            "subPath": base.artifact_key,
+            "readOnly": True,
+        }
+        for base in bases_in_claim(plan, wheel)
+    ]
+    program = [f"{_BUILDER}/run.py", f"{_JOB}/job.json", _WORK, _SHELF, _BASES]
     python = next(iter(wheel.build_pythons.values()), "python3")
     one = wheel.requires.memory_gb
     return {
         "name": "build",
         "image": plan.build_image,
-        "command": [python, "-I", "-u", f"{_BUILDER}/run.py", f"{_JOB}/job.json", _WORK, _SHELF],
+        "command": [python, "-I", "-u", *program],
         "env": [
             {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         ],
@@ -258,7 +271,8 @@ def _container(plan: Plan, wheel: PlannedWheel) -> dict[str, Any]:
             {"name": "job", "mountPath": _JOB, "readOnly": True},
             {"name": "work", "mountPath": _WORK},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own /tmp
-            {"name": "wheels", "mountPath": _SHELF},
+            {"name": "wheels", "mountPath": _SHELF, "subPath": order.key},
+            *bases,
         ],
     }
 

@@ -18,21 +18,24 @@ sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
 builder: Any = import_module("builder.wheel_build")
 
 
-def main(job_file: str, work: str, wheels: str) -> int:
-    """Build the wheel, unless it is already in the claim; return 0 if it is there at the end."""
+def main(job_file: str, work: str, wheels: str, bases: str) -> int:
+    """Build the wheel, unless it is already in the claim; return 0 if it is there at the end.
+
+    `wheels` is this Job's own folder of the claim, `bases` has the folders of other Jobs.
+    """
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    home = Path(wheels, job["key"])
+    home = Path(wheels)
     if wheel := built(home):
-        print(f"{wheel} is there already.")
+        print(f"{wheel.name} is there already.")
         return 0
     inbox = Path(work, "in")
     inbox.mkdir(parents=True, exist_ok=True)
     for item in job["downloads"]:
         fetch(item, inbox / item["file"])
-    bases = [wait_for(Path(wheels, key), job["patience"]) for key in job["bases"]]
+    against = [wait_for(Path(bases, key), job["patience"]) for key in job["bases"]]
     params = dict(job["params"], dir=work, cache_dir=str(Path(work, "cache")))
     params["jobs"] = job["jobs"].get(os.environ.get("NODE"), params["jobs"])
-    params["requirements"] = [copied(base, inbox) for base in bases] + params["requirements"]
+    params["requirements"] = [copied(base, inbox) for base in against] + params["requirements"]
     print("Building. The log follows at its end.", flush=True)
     status = builder.Build(params).run()
     log = Path(work, "build.log")
@@ -62,9 +65,13 @@ def fetch(item: dict[str, str], path: Path) -> None:
 
 
 def built(home: Path) -> "Path | None":
-    """Return the one wheel in a finished folder, or None."""
-    found = list(home.glob("*.whl"))
-    return found[0] if len(found) == 1 else None
+    """Return the wheel in the folder of a Job that has ended, if it is the one that it reports."""
+    try:
+        about = json.loads((home / "build.json").read_text(encoding="utf-8"))
+        wheel = home / Path(about["file"]).name
+        return wheel if builder.sha256(str(wheel)) == about["sha256"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def wait_for(home: Path, patience: float) -> Path:
@@ -84,15 +91,20 @@ def copied(wheel: Path, inbox: Path) -> dict[str, str]:
 
 
 def hand_over(wheel: Path, home: Path, seconds: float) -> None:
-    """Move the wheel and the facts of its build into the claim in one step."""
-    part = home.with_name(f"{home.name}.{os.getpid()}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    """Copy the wheel into the claim, then the report with its hash, which makes it count."""
+    for old in (*home.glob("*.whl"), home / "build.json"):
+        old.unlink(missing_ok=True)
+    about = {
+        "node": os.environ.get("NODE", ""),
+        "seconds": seconds,
+        "file": wheel.name,
+        "sha256": builder.sha256(str(wheel)),
+    }
+    part = home / ".part"
     shutil.copy(wheel, part)
-    about = {"node": os.environ.get("NODE", ""), "seconds": seconds}
-    (part / "build.json").write_text(json.dumps(about), encoding="utf-8")
-    shutil.rmtree(home, ignore_errors=True)
-    part.rename(home)
+    part.rename(home / wheel.name)
+    part.write_text(json.dumps(about), encoding="utf-8")
+    part.rename(home / "build.json")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from fleetbuild.planning.compatibility.constraints import joined
 from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.planning.resolution import Source
 from fleetbuild.planning.wheels.draft import DraftWheel
+from fleetbuild.planning.wheels.isolation import isolation_warnings
 from fleetbuild.recipes.model import GENERIC
 
 
@@ -41,6 +42,9 @@ def plan_warnings(
     warnings += filter(
         None, (_cudnn_warning(wheel, group, facts) for group in groups for wheel in group.wheels)
     )
+    if config.build.isolation == "preferred":
+        own = (wheel for group in groups for wheel in group.wheels)
+        warnings += isolation_warnings(own, facts)
     torch = find_torch(versions_of(packages).get("torch", ""))
     if torch and not torch.known:
         warnings.append(

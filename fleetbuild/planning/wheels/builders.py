@@ -94,6 +94,7 @@ def choose_builders(
             key=lambda name: (
                 lacks_compiler(need, facts[name]),
                 toolkit is not None and name not in toolkit.installed_on,
+                facts[name].can_isolate is False,
             ),
         )
     )

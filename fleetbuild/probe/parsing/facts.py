@@ -32,6 +32,12 @@ _TOOL = re.compile(r"([A-Za-z][\w+.-]{0,30}) (\d[\w.+-]{0,30})", re.ASCII)
 _SIZE = re.compile(r"-?\d{1,18}", re.ASCII)
 _SHARE = re.compile(r"-?\d{1,5}%|-", re.ASCII)
 _FILE_SYSTEM = re.compile(r"[A-Za-z][\w.-]{0,30}", re.ASCII)
+# Kernel settings that forbid user namespaces, as script.sh names them.
+_SETTINGS = (
+    "user.max_user_namespaces",
+    "kernel.unprivileged_userns_clone",
+    "kernel.apparmor_restrict_unprivileged_userns",
+)
 # CPython as wheels are named for it: cpython-311-…, cpython-37m-…, cpython-313t-…
 _CPYTHON = re.compile(r"cpython-3\d{1,3}[mt]?(?:-.*)?", re.ASCII)
 # The architecture in an SOABI, and the 32-bit ones that the same kernel runs.
@@ -45,6 +51,7 @@ def facts_of(capture: Capture) -> Facts:
     releases = read_release(capture)
     pythons, foreign = _pythons(capture, cpu)
     free, file_system = _disk(capture)
+    can_isolate, setting = _isolation(capture)
     return Facts(
         state="unsupported" if cpu.unsupported else "ok",
         reason=cpu.unsupported,
@@ -65,10 +72,13 @@ def facts_of(capture: Capture) -> Facts:
         memory_gb=_memory_gb(capture),
         disk_gb=free,
         install_filesystem=file_system,
+        can_isolate=can_isolate,
+        isolation_setting=setting,
         toolchain=_toolchain(capture),
         release=releases.manifests,
         damaged=releases.damaged,
         previous=read_previous(capture),
+        missing_interpreters=tuple(filter(None, lines(capture, "missing-interpreters", 64))),
         warnings=(
             *too_long(capture),
             *cpu.warnings,
@@ -199,6 +209,19 @@ def _row_of_df(line: str) -> tuple[int, str | None] | None:
             kind = words[at - 1] if at > 1 and _FILE_SYSTEM.fullmatch(words[at - 1]) else None
             return int(free), kind
     return None
+
+
+def _isolation(capture: Capture) -> tuple[bool | None, str | None]:
+    """Return whether builds can be isolated there, and the setting that forbids it.
+
+    "namespaces", or "none" with the setting's name.
+    """
+    words = " ".join(lines(capture, "isolation", 2, 200)).split()
+    if words[:1] == ["namespaces"]:
+        return True, None
+    if words[:1] != ["none"]:
+        return None, None
+    return False, next((each for each in words[1:2] if each in _SETTINGS), None)
 
 
 def _toolchain(capture: Capture) -> dict[str, tuple[str, ...]]:

@@ -6,10 +6,12 @@ In: a plan and the store. Out: index folders; for `emit`, the files of each grou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from fleetbuild.audit import file_names
+from fleetbuild.audit.downloads import shared_files
 from fleetbuild.kubernetes import Wheel
 from fleetbuild.models import Plan, PlannedGroup
 from fleetbuild.store import IndexFile, Store, write_index
@@ -48,7 +50,23 @@ def release_files(plan: Plan, store: Store) -> dict[str, tuple[Wheel, ...]]:
         for group in plan.groups
         if group.name not in revoked
         and len(releases[group.name]) == len(group.wheels) + len(group.dependencies or ())
+        and not shared_in_cluster_release(plan, group, store)
     }
+
+
+def shared_in_cluster_release(plan: Plan, group: PlannedGroup, store: Store) -> tuple[str, ...]:
+    """Return a sentence for each file that two wheels of a release built in a cluster install.
+
+    An apply checks this before it installs anything; a cluster has no such step.
+    """
+    if plan.build_image is None:
+        return ()
+    return _shared_files(tuple(held.file.path for held in _held(group, store)))
+
+
+@cache
+def _shared_files(paths: tuple[Path, ...]) -> tuple[str, ...]:
+    return shared_files(paths)
 
 
 def _wheels(release: Sequence[_Held]) -> Iterator[Wheel]:

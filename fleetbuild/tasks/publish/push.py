@@ -19,7 +19,7 @@ from fleetbuild.tasks.publish.export import release_index_files
 from fleetbuild.tasks.publish.logins import find_login, refuse_login_in
 from fleetbuild.tasks.publish.upload import Upload, upload
 from fleetbuild.tasks.publish.variants import write_uploaded, write_variants
-from fleetbuild.tasks.store_fetch import way_on
+from fleetbuild.tasks.wheels.store_fetch import way_on
 
 
 class Pushed(NamedTuple):

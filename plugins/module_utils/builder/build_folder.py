@@ -59,8 +59,16 @@ class Folder:
                 }
         state = "running" if running else status.get("state", "absent")
         return dict(
-            {"reason": "", "fix": "", "file": "", "sha256": "", "seconds": 0, "errors": []},
-            **dict(status, state=state, progress=self.progress(status)),
+            {
+                "reason": "",
+                "fix": "",
+                "file": "",
+                "sha256": "",
+                "seconds": 0,
+                "errors": [],
+                "isolation": "",
+            },
+            **dict(status, state=state, progress=self.progress(status), dir=self.dir),
         )
 
     def is_locked(self):

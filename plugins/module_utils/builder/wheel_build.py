@@ -1,44 +1,57 @@
-"""Build one wheel: its environment, steps and result. Standard library only."""
+"""Build one wheel: its process, its isolation and its result. Standard library only.
+
+This process checks the inputs, starts the steps (build_steps.py) in a process of their own, and
+takes the wheel. Only this process writes the status and the finished wheel. It trusts nothing that
+the steps leave.
+"""
 
 import contextlib
 import fcntl
-import glob
-import hashlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
-import subprocess
+import stat
+import sys
 import time
 
-from .build_folder import ANOTHER_ATTEMPT, Folder, errors_in
-from .compilers import make_wrappers
-from .memory import kills, ran_out
-from .source_tree import lay_source, sha256, text_of, tree_hash
-from .stamp_wheel import StampError, stamp
-from .wheel_inputs import (
-    BuildFailed,
-    apply_patches,
-    filled,
-    find_toolkit,
-    lay_files,
-    lay_toolkit,
-)
+from . import isolation
+from .build_folder import errors_in
+from .build_steps import NATIVE, PATH, Steps
+from .isolation import NAMESPACES, NOTHING, OWN_USER, CannotIsolate, View
+from .source_tree import sha256
+from .stamp_wheel import StampError
+from .wheel_inputs import BuildFailed, toolkit_homes
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
+INPUTS, LOG = "/inputs", "/build.log"  # in namespaces
+WHEEL = re.compile(r"[A-Za-z0-9_.!+-]{1,200}\.whl")
+MOST_SAID = 1 << 16
+GRACE = 60  # seconds after its time limit that a build has to end by itself
+OF_EARLIER_VERSIONS = ("venv", "cuda", "bin", "files", "home", "tmp", "bundled")
 
 
-class Build(Folder):
+class Build(Steps):
     """A build with the module's parameters."""
 
-    def __init__(self, params):
-        super().__init__(params["dir"])
-        self.params = params
+    def prepare(self):
+        """Create the folder, and the user that builds; delete the status of a failed build."""
+        self.refuse_foreign()
+        super().prepare()
+        isolation.build_user(create=True)
+
+    def status(self):
+        """Return the status; if isolation is required, a wheel built without it does not count."""
+        status = super().status()
+        apart = status["isolation"] == NAMESPACES or self.params.get("isolation") != "required"
+        if status["state"] == "done" and not apart:
+            status.update(state="absent", file="", sha256="", seconds=0)
+        return status
 
     def run(self):
         """Build, unless another process builds here. The result is in status.json."""
+        self.refuse_foreign()
         os.makedirs(self.dir, exist_ok=True)
         with open(self.at("lock"), "ab") as lock:
             try:
@@ -47,10 +60,20 @@ class Build(Folder):
                 return {"attached": True}
             started, began = time.time(), time.monotonic()
             self.write_status(state="running", started=started)
-            open(self.log, "wb").close()  # an earlier build's output is not about this build
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.log)  # an earlier build's output is not about this build
             try:
-                wheel = self.build(started + self.params["timeout"])
-                ending = {"state": "done", "file": os.path.basename(wheel), "sha256": sha256(wheel)}
+                with open(self.log, "wb") as log:
+                    self.refuse_native()
+                    self.check_inputs()
+                    name, level = self.apart(log, started + self.params["timeout"])
+                wheel = self.take(name)
+                ending = {
+                    "state": "done",
+                    "file": name,
+                    "sha256": sha256(wheel),
+                    "isolation": level,
+                }
             except Exception as problem:
                 # Any exception: the code reads archives and wheels of others. Without a status,
                 # the build would look as if it had been killed.
@@ -62,28 +85,21 @@ class Build(Folder):
                 }
             return self.write_status(seconds=round(time.monotonic() - began, 1), **ending)
 
-    def build(self, deadline):
-        """Run all steps, from the copied inputs to the stamped wheel."""
-        self.refuse_native()
-        self.check_inputs()
-        with open(self.log, "wb") as log:
-            lay_files(self.params["files"], self.dir)
-            self.make_source()
-            python = self.make_venv(log, deadline)
-            environment = self.environment(python, self.toolkit(log, python, deadline))
-            make_wrappers(self.at("bin"), environment, self.params)
-            wheel = self.compile(log, python, environment, deadline)
-            if self.params["bundle"]:
-                wheel = self.bundle(log, python, environment, wheel, deadline)
-        self.refuse_native_in_log()
-        stamped = stamp(wheel, self.params["wheel_version"], self.at("out"), self.params["pins"])
-        if stamped != wheel:
-            os.unlink(wheel)
-        with open(stamped + ".sha256", "w", encoding="ascii") as file:
-            file.write(f"{sha256(stamped)}  {os.path.basename(stamped)}\n")
-        for name in ("in", "src", "files", "venv", "cuda", "bin", "home", "tmp", "bundled"):
-            shutil.rmtree(self.at(name), ignore_errors=True)  # large, and done with
-        return stamped
+    def refuse_foreign(self):
+        """Refuse a folder of another user, who could change the status and the wheel."""
+        for path in (self.dir, self.at("status.json"), self.at("out")):
+            with contextlib.suppress(FileNotFoundError):
+                found = os.lstat(path)
+                if found.st_uid not in (0, os.geteuid()) or stat.S_ISLNK(found.st_mode):
+                    raise BuildFailed(
+                        f"The build folder {path} belongs to another user or is a link.",
+                        f"Remove it: rm -rf {self.dir}",
+                    )
+                if not os.access(path, os.W_OK):
+                    raise BuildFailed(
+                        f"The build folder {path} belongs to root, of an earlier build as root.",
+                        f"Remove it: sudo rm -rf {self.dir}",
+                    )
 
     def refuse_native(self):
         """Refuse flags that build for the builder's CPU instead of the target's."""
@@ -95,19 +111,8 @@ class Build(Folder):
                     "Name the target's features in the recipe's environment.",
                 )
 
-    def refuse_native_in_log(self):
-        """Refuse such flags in the package's own build files too."""
-        with open(self.log, encoding="utf-8", errors="replace") as log:
-            for line in log:
-                native = NATIVE.search(line)
-                if native and " -c " in line and self.at("tmp") not in line:
-                    raise BuildFailed(
-                        f"The package's own build files compile with {native.group()}.",
-                        "Switch that off in the recipe: an environment variable or a patch.",
-                    )
-
     def check_inputs(self):
-        """Check the hash of every copied file."""
+        """Check the hash of every copied file, and let the build's user read them."""
         wheels = self.params["requirements"] + self.params["toolkit_wheels"]
         wanted = [(item["file"], item["sha256"]) for item in wheels]
         if self.params["source_sha256"]:
@@ -122,193 +127,176 @@ class Build(Folder):
                 f"{name} is not the planned file: its sha256 differs.",
                 "Run again; the file is copied again.",
             )
+        if os.geteuid() == 0:
+            for folder, _, files in os.walk(self.at("in")):
+                for path in (folder, *(os.path.join(folder, name) for name in files)):
+                    mode = os.lstat(path).st_mode
+                    if not stat.S_ISLNK(mode):
+                        more = 0o055 if mode & 0o100 else 0o044
+                        os.chmod(path, stat.S_IMODE(mode) | more)
 
-    def make_source(self):
-        """Unpack to `src`, always the same path; keep it if the same build continues."""
-        source = self.at("in", self.params["source"])
-        names = ("environment", "python", "config_settings", "files", "patches", "cuda")
-        inputs = [tree_hash(source), *(self.params[name] for name in names)]
-        mark = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
-        if text_of(self.at("src.mark")) == mark and os.path.isdir(self.at("src")):
-            return
-        lay_source(source, self.at("src"))
-        apply_patches(self.params["patches"], self.at("src"), PATH)
-        with open(self.at("src.mark"), "w", encoding="ascii") as file:
-            file.write(mark)
-
-    def make_venv(self, log, deadline):
-        """Create a fresh environment with exactly the planned build requirements."""
-        python = self.at("venv", "bin", "python")
-        shutil.rmtree(self.at("venv"), ignore_errors=True)
-        plain = {"PATH": PATH, "HOME": self.at("home"), "LANG": "C.UTF-8"}
-        code = self.call(
-            log, [self.params["python"], "-I", "-m", "venv", self.at("venv")], plain, deadline
-        )
-        if code != 0:
-            raise BuildFailed(
-                "{} cannot make a virtual environment.".format(self.params["python"]),
-                "Install its venv module (Debian and Ubuntu: its -venv package).",
-            )
-        files = [self.at("in", item["file"]) for item in self.params["requirements"]]
-        if files:
-            install = [*pip(python), "install", "--no-index", "--no-deps", "--no-cache-dir", *files]
-            if self.call(log, install, plain, deadline) != 0:
-                raise BuildFailed(
-                    "The build requirements cannot be installed.",
-                    "See the log; they must be wheels for this Python.",
+    def apart(self, log, deadline):
+        """Run the steps at the best level of isolation that this node allows."""
+        user = isolation.build_user(create=False)
+        asked, plain = self.params["isolation"], OWN_USER if user else NOTHING
+        levels = {"required": [NAMESPACES], "off": [plain]}.get(asked, [NAMESPACES, plain])
+        why = ""
+        for level in levels:
+            self.make_folders(level, user)
+            try:
+                pid, said = isolation.start(
+                    lambda told, level=level: self.work(told, log, level, deadline),
+                    level,
+                    self.view(level),
+                    user,
+                    log,
                 )
-        return python
+            except CannotIsolate as problem:
+                why = str(problem)
+                continue
+            return self.outcome(pid, said, deadline), level
+        raise BuildFailed(
+            "This build must be isolated (build.isolation: required), and this node cannot: "
+            f"{why}.",
+            "Allow user namespaces there, let Ansible become root there (ansible_become), or let "
+            "another node build (build.builders).",
+        )
 
-    def toolkit(self, log, python, deadline):
-        """Return the folder of the CUDA toolkit, made of wheels or found; None without CUDA."""
-        if not self.params["cuda"]:
-            return None
-        if not self.params["toolkit_wheels"]:
-            return find_toolkit(self.params["cuda"], self.params["environment"].get("PATH", PATH))
-        target = self.at("cuda")
-        shutil.rmtree(target, ignore_errors=True)
-        files = [self.at("in", item["file"]) for item in self.params["toolkit_wheels"]]
-        unpack = [*pip(python), "install", "--no-index", "--no-deps", "--no-cache-dir"]
-        plain = {"PATH": PATH, "HOME": self.at("home"), "LANG": "C.UTF-8"}
-        if self.call(log, [*unpack, "--target", target, *files], plain, deadline) != 0:
-            raise BuildFailed("The wheels of the CUDA toolkit cannot be unpacked.", "See the log.")
-        return lay_toolkit(self.params["cuda"], target)
+    def work(self, told, log, level, deadline):
+        """Run the steps in this process, and tell how they ended. Return the exit code."""
+        log.write(f"# Isolation: {level}, as user {os.geteuid()}\n".encode("ascii"))
+        log.flush()
+        os.umask(0o022)
+        self.params["cache_dir"] = self.cache_dir(level)
+        if level == NAMESPACES:
+            self.inputs, self.log = INPUTS, LOG
+        else:
+            self.dir = self.at("work")
+            self.elsewhere = (self.dir,)
+        try:
+            answer = {"wheel": self.build(log, deadline)}
+        except Exception as problem:  # any: see run()
+            answer = {"reason": in_words(problem), "fix": getattr(problem, "fix", "")}
+        os.write(told, json.dumps(answer).encode("ascii")[:MOST_SAID])
+        return 0
 
-    def environment(self, python, cuda_home=None):
-        """Return the build's whole environment: nothing is inherited."""
-        os.makedirs(self.at("tmp"), exist_ok=True)
-        given = filled(self.params["environment"], self.dir)
-        environment = {
-            "HOME": self.at("home"),
-            "TMPDIR": self.at("tmp"),
-            "LANG": "C.UTF-8",
-            "SOURCE_DATE_EPOCH": "315532800",  # 1980, the oldest date that a zip file knows
-            "VIRTUAL_ENV": self.at("venv"),
-        }
-        search = [given.get("PATH", PATH)]
-        if cuda_home:
-            search.insert(0, os.path.join(cuda_home, "bin"))
-            environment.update(CUDA_HOME=cuda_home, CUDACXX=os.path.join(cuda_home, "bin", "nvcc"))
-        environment.update(given)
-        environment["PATH"] = ":".join([self.at("bin"), os.path.dirname(python), *search])
-        cache_dir = self.params["cache_dir"]
-        if self.params["cache"] == "ccache":
-            environment.update(
-                CCACHE_DIR=cache_dir,
-                CCACHE_BASEDIR=self.dir,
-                CCACHE_NOHASHDIR="1",
-                CCACHE_COMPILERCHECK="content",
-            )
-        elif self.params["cache"] == "sccache":
-            environment["SCCACHE_DIR"] = cache_dir
-        return environment
+    def outcome(self, pid, said, deadline):
+        """Wait until the steps have ended; return the wheel's name, or raise what they say."""
+        text = b""
+        with os.fdopen(said, "rb", buffering=0) as pipe:
+            while len(text) < MOST_SAID:
+                left = max(0, deadline + GRACE - time.time())
+                part = pipe.read(MOST_SAID) if select.select([pipe], [], [], left)[0] else b""
+                if not part:
+                    break
+                text += part
+        if time.time() > deadline + GRACE or len(text) >= MOST_SAID:
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        try:
+            answer = json.loads(text.decode("utf-8", "replace"))
+            name, reason, fix = (str(answer.get(key, "")) for key in ("wheel", "reason", "fix"))
+        except (ValueError, AttributeError):
+            name, reason = "", "The build was killed, by a restart or for lack of memory."
+            fix = "Run again; the compiler cache keeps finished work."
+        if WHEEL.fullmatch(name):
+            return name
+        raise BuildFailed(reason[:2000] or "The build named no wheel.", fix[:2000])
 
-    def compile(self, log, python, environment, deadline):
-        """Run the package's build; if a compiler was killed, run it again with half the jobs."""
+    def take(self, name):
+        """Copy the wheel out of the working folder, without following a link; return its path."""
         shutil.rmtree(self.at("out"), ignore_errors=True)
         os.makedirs(self.at("out"))
-        command = [*pip(python), "wheel", "-v", "--no-index", "--no-deps", "--no-build-isolation"]
-        command += ["--no-cache-dir", "--wheel-dir", self.at("out")]
-        for name, value in filled(self.params["config_settings"], self.dir).items():
-            command += ["--config-settings", f"{name}={value}"]
-        command += ["./src"]
-        jobs = [self.params["jobs"]]
-        code, starved = self.attempt(log, command, environment, jobs[0], deadline)
-        if starved and jobs[0] > 1:
-            jobs.append(jobs[0] // 2)
-            say(log, f"{ANOTHER_ATTEMPT} with {count(jobs[1])}; finished work is kept.")
-            code, starved = self.attempt(log, command, environment, jobs[1], deadline)
-        if starved:
-            tried = " and again with ".join(count(number) for number in jobs)
-            raise BuildFailed(
-                f"The compiler was killed for lack of memory, with {tried}.",
-                "Build on a node with more memory, add swap, or raise job_memory_gb in the recipe.",
-            )
-        if code != 0:
-            raise BuildFailed("The build failed.")
-        wheels = glob.glob(self.at("out", "*.whl"))
-        if len(wheels) != 1:
-            raise BuildFailed(f"The build made {len(wheels)} wheels, not one.")
-        return wheels[0]
+        taken = self.at("out", name)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        folder = os.open(self.at("work", "out"), flags | os.O_DIRECTORY)
+        try:
+            with open(os.open(name, flags, dir_fd=folder), "rb") as found, open(
+                taken, "wb"
+            ) as file:
+                about = os.fstat(found.fileno())
+                owner = os.lstat(self.at("work")).st_uid
+                if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
+                    raise BuildFailed(f"{name} is not a file that the build made.")
+                shutil.copyfileobj(found, file, 1 << 20)
+        finally:
+            os.close(folder)
+        with open(taken + ".sha256", "w", encoding="ascii") as file:
+            file.write(f"{sha256(taken)}  {name}\n")
+        for folder in ("in", "work"):
+            shutil.rmtree(self.at(folder), ignore_errors=True)  # large, and done with
+        return taken
 
-    def bundle(self, log, python, environment, wheel, deadline):
-        """Copy the system libraries that the wheel is linked with into it."""
-        command = [python, "-I", "-m", "auditwheel", "repair", "--plat", "auto"]
-        # The audit on the controller checks the CPU features that their code uses.
-        command += ["--disable-isa-ext-check", "--wheel-dir", self.at("bundled")]
-        # Libraries in the environment come from other wheels, which the nodes install too.
-        installed = glob.glob(
-            self.at("venv", "lib*", "python*", "site-packages", "**", "*.so*"), recursive=True
-        )
-        for name in sorted({os.path.basename(path) for path in installed}):
-            command += ["--exclude", name]
-        command.append(wheel)
-        shutil.rmtree(self.at("bundled"), ignore_errors=True)
-        code = self.call(log, command, environment, deadline)
-        bundled = glob.glob(self.at("bundled", "*.whl"))
-        if code != 0 or len(bundled) != 1:
-            raise BuildFailed(
-                "The libraries that the wheel is linked with cannot be copied into it.",
-                "Read auditwheel's message in the log: a library is missing, or is newer than the "
-                "C library allows.",
-            )
-        os.unlink(wheel)
-        return shutil.move(bundled[0], self.at("out"))
+    # The folders of a build
 
-    def attempt(self, log, command, environment, jobs, deadline):
-        """Run the build with this number of jobs; return (exit code, whether memory ran out)."""
-        begins, killed = log.tell(), kills()
-        environment.update(
-            MAX_JOBS=str(jobs),
-            CMAKE_BUILD_PARALLEL_LEVEL=str(jobs),
-            MAKEFLAGS=f"-j{jobs}",
-        )
-        code = self.call(log, command, environment, deadline)
-        return code, code != 0 and ran_out(code, self.log, begins, killed)
+    def make_folders(self, level, user):
+        """Make the folders that the build may write to, and give them to its user."""
+        work, cache = self.at("work"), self.cache_dir(level)
+        if os.path.isdir(self.at("src")) and not os.path.lexists(work):  # by an earlier version
+            os.mkdir(work)
+            for name in ("src", "src.mark"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(self.at(name), os.path.join(work, name))
+        for name in OF_EARLIER_VERSIONS:
+            shutil.rmtree(self.at(name), ignore_errors=True)
+        for path in filter(None, (work, cache)):
+            os.makedirs(path, exist_ok=True)
+            if user is not None and os.lstat(path).st_uid != user[0]:
+                give(path, user)
+        if user is not None and level != NAMESPACES:  # which need no path to them from outside
+            for path in (self.dir, os.path.dirname(cache)):
+                os.chmod(path or self.dir, 0o755)
 
-    def call(self, log, command, environment, deadline):
-        """Run a command in the folder, with its output in the log; return its exit code."""
-        os.makedirs(self.at("home"), exist_ok=True)
-        say(log, "$ " + " ".join(command))
-        with subprocess.Popen(
-            command,
-            cwd=self.dir,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as child:
-            try:
-                code = child.wait(max(0, deadline - time.time()))
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, signal.SIGKILL)
-                raise BuildFailed(
-                    "The build did not end within {} s.".format(self.params["timeout"]),
-                    "Build again: the compiler cache keeps finished work. Or build on a stronger "
-                    "machine.",
-                ) from None
-        log.seek(0, os.SEEK_END)
-        return code
+    def cache_dir(self, level):
+        """Return the compiler cache of this package's builds at this level of isolation.
+
+        What one package's build writes there, another's never compiles with. Empty without a cache.
+        """
+        if self.params["cache"] == "none":
+            return ""
+        package = re.sub(r"[^a-z0-9]+", "-", self.params["package"].lower()).strip("-")
+        return os.path.join(os.path.abspath(self.params["cache_dir"]), level, package or "unnamed")
+
+    def view(self, level):
+        """Return what the build sees in namespaces, besides the system."""
+        cache = self.cache_dir(level)
+        readable = {INPUTS: self.at("in"), LOG: self.log}
+        readable.update({path: path for path in self.programs()})
+        writable = {self.dir: self.at("work"), **({cache: cache} if cache else {})}
+        around = [os.path.dirname(path) for path in (self.dir, os.path.dirname(cache)) if path]
+        return View(readable, writable, [path for path in around if in_system(path)])
+
+    def programs(self):
+        """Yield folders with programs outside of the system's: Pythons, toolkits, PATH."""
+        search = str(self.params["environment"].get("PATH", PATH))
+        files = [sys.executable or PATH, self.params["python"]]
+        bins = [os.path.dirname(each) for path in files for each in (path, os.path.realpath(path))]
+        prefixes = [sys.prefix, sys.base_prefix, *map(os.path.dirname, bins)]
+        bins += [os.path.abspath(path) for path in search.split(":") if os.path.isabs(path)]
+        prefixes += [os.path.dirname(path) for path in bins if os.path.basename(path) == "bin"]
+        if self.params["cuda"] and not self.params["toolkit_wheels"]:
+            prefixes += map(os.path.realpath, toolkit_homes(self.params["cuda"], search))
+        for path in dict.fromkeys((*prefixes, *bins)):
+            around = (self.dir, os.path.expanduser("~"), "/")
+            mine = any(each == path or each.startswith(path.rstrip("/") + "/") for each in around)
+            if not mine and os.path.isdir(path) and not in_system(path + "/"):
+                yield path
+
+
+def in_system(path):
+    """Return whether a path is in a folder of the system, which every build sees."""
+    return path.startswith(isolation.INSIDE_SYSTEM)
+
+
+def give(path, user):
+    """Give a folder with all that is in it to a user. No process of that user runs in there."""
+    os.chown(path, *user)
+    for _, folders, files, descriptor in os.fwalk(path):
+        for name in folders + files:
+            os.chown(name, *user, dir_fd=descriptor, follow_symlinks=False)
 
 
 def in_words(problem):
     """Return an exception's message, with the class of an unexpected one."""
     meant = isinstance(problem, (BuildFailed, StampError, OSError))
     return str(problem) if meant else f"{type(problem).__name__}: {problem}"
-
-
-def pip(python):
-    """Return a pip command without configuration, network and questions."""
-    return [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
-
-
-def count(jobs):
-    """Return a number of jobs in words."""
-    return "one job at a time" if jobs == 1 else f"{jobs} jobs"
-
-
-def say(log, line):
-    """Write a line of fleetbuild's own into the log."""
-    log.write(("# " + line + "\n").encode("utf-8"))
-    log.flush()

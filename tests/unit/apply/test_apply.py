@@ -113,6 +113,7 @@ def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -
     build = fleet.extravars[0]["fleetbuild_builds"]["avx-1"][0]
     key = wheel("avx").artifact_key
     assert build == {
+        "toolkit_wheels": [],
         "package": "hnswlib",
         "version": "0.8.0",
         "wheel_version": "0.8.0+cpu.avx",
@@ -137,6 +138,7 @@ def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -
         "timeout": 14400,
         "python": "/usr/bin/python3.11",
         "cache": "ccache",
+        "isolation": "preferred",
         "libraries": [],
         "tools": [],
         "dest": str(tmp_path / "state" / "incoming" / str(key)),
@@ -336,7 +338,7 @@ def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
     assert fleet.store.fetched == fleet.calls == []
 
 
-def test_a_node_is_told_who_changes_it_and_how_much_space_is_needed(
+def test_an_install_names_its_controller_its_plan_and_the_space_it_needs(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     apply(fleet, tmp_path)

@@ -298,7 +298,9 @@ def as_in_a_pod(files: dict[str, str], folder: Path, number: int = 0) -> Any:
     for mount in pod["containers"][0]["volumeMounts"]:
         volume = next(each for each in pod["volumes"] if each["name"] == mount["name"])
         shared = "persistentVolumeClaim" in volume
-        home = folder / "wheels" if shared else folder / str(number) / mount["name"]
+        home = folder / str(number) / mount["name"]
+        if shared:
+            home = folder / "wheels" / mount["subPath"]
         home.mkdir(parents=True, exist_ok=True)
         paths[mount["mountPath"]] = home
         if "configMap" in volume:
@@ -307,6 +309,7 @@ def as_in_a_pod(files: dict[str, str], folder: Path, number: int = 0) -> Any:
             for item in items:
                 (home / item["path"]).parent.mkdir(parents=True, exist_ok=True)
                 (home / item["path"]).write_text(data[item["key"]])
+    paths["/bases"] = folder / "wheels"
     python, *words = pod["containers"][0]["command"]
     command = [python]
     for word in words:
@@ -356,6 +359,38 @@ def test_a_job_builds_the_planned_wheel(buildable: Plan, tmp_path: Path) -> None
     stored = Store(state.store).find(buildable.groups[0].wheels[0])
     assert stored
     assert stored.provenance.built_on == "kube-n1"
+
+
+def test_a_wheel_that_its_job_did_not_report_is_refused(buildable: Plan, tmp_path: Path) -> None:
+    """A file that something else put into the claim is neither stored nor built against."""
+    files, _ = cluster_builds(buildable)
+    assert as_in_a_pod(files, tmp_path).returncode == 0
+    home, store = tmp_path / "wheels" / KEY, Store(tmp_path / "store")
+    (built,) = home.glob("*.whl")
+    forged = a_wheel("tiny")
+    built.write_bytes(forged)
+    (refused,) = add_built_wheels(buildable, tmp_path / "wheels", store)
+    assert (refused.state, store.list()) == ("refused", ())
+    assert "not the wheel whose hash its Job reports" in str(refused.reason)
+    assert as_in_a_pod(files, tmp_path).returncode == 0  # it is not taken for a finished build
+    assert next(home.glob("*.whl")).read_bytes() != forged
+    (stored,) = add_built_wheels(buildable, tmp_path / "wheels", store)
+    assert stored.state == "built"
+
+
+def test_a_job_mounts_its_own_folder_and_reads_its_bases_folders() -> None:
+    upper = wheel(package="upper", artifact_key=NEXT, built_against=(KEY,))
+    files, _ = cluster_builds(plan_of(wheel(), upper))
+    claims = []
+    for number in (0, 1):
+        (container,) = job_of(files, number)["spec"]["template"]["spec"]["containers"]
+        claims.append([each for each in container["volumeMounts"] if each["name"] == "wheels"])
+    own = {"name": "wheels", "mountPath": "/wheels"}
+    base = {"name": "wheels", "mountPath": f"/bases/{KEY}", "subPath": KEY, "readOnly": True}
+    assert sorted(claims, key=len) == [
+        [{**own, "subPath": KEY}],
+        [{**own, "subPath": NEXT}, base],
+    ]
 
 
 def test_a_jobs_deadline_includes_the_builds_that_it_waits_for() -> None:
@@ -496,7 +531,7 @@ def test_a_file_with_another_hash_is_not_built(buildable: Plan, tmp_path: Path) 
     ran = as_in_a_pod(files, tmp_path)
     assert ran.returncode == 1
     assert "is not what was planned: its sha256 is another" in ran.stderr
-    assert not (tmp_path / "wheels" / KEY).exists()
+    assert not list((tmp_path / "wheels" / KEY).iterdir())
 
 
 def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
@@ -527,6 +562,10 @@ def test_a_file_that_is_not_a_wheel_of_the_plan_is_refused(tmp_path: Path) -> No
     assert "contains 0 wheels" in str(empty.reason)
     (home / "helper-1-py3-none-any.whl").write_bytes(a_wheel("helper"))
     (home / "build.json").write_text("{")
+    (unreported,) = add_built_wheels(made, tmp_path, store)
+    assert "whose hash its Job reports in build.json" in str(unreported.reason)
+    sha256 = hashlib.sha256(a_wheel("helper")).hexdigest()
+    (home / "build.json").write_text(json.dumps({"sha256": sha256}))
     (refused,) = add_built_wheels(made, tmp_path, store)
     assert refused.state == "refused"
     assert "tiny" in str(refused.reason)

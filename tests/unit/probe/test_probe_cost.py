@@ -37,6 +37,7 @@ OF_SECTION = {
     "lspci": ["abcd: ", "0000:03:00.0 abcd: ", "0000:03:00.0 VGA [0302]: x [10de:2503]\n"],
     "nvidia-smi": ["name, compute_cap\n", "name, compute_cap\nx, 8.6\n", "name [", "a [,"],
     "python": ["/a 1.1 a ", "/a 3.11 cpython-311-i386-linux-gnu -\n", "/a 3.11.1 a a a "],
+    "isolation": ["namespaces ", "none ", "none user.max_user_namespaces\n"],
     "disk": ["1 1 1 - ", "ext4 1 1 1 1% /\n", "   1", "Filesystem Type\n/x ext4 1 1 1 1% /\n"],
     "libc": ["glibc ", "musl ", "glibc 1.", "glibc\n"],
     "libstdcxx": ["GLIBCXX_", "GLIBCXX_3.4.1 ", "GLIBCXX_3.4.", "GLIBCXX_3.4.1\n"],
@@ -48,6 +49,7 @@ OF_SECTION = {
     "device-tree": ["compatible: nvidia,", "compatible: a\n", "device: "],
     "sve": ["16", "16\n"],
     "memory-limit": ["1", "9\n"],
+    "missing-interpreters": ["/opt/python\n"],
     "release-files": [
         "release a\n",
         "release a\ndiffers 1 2 ./a\n",

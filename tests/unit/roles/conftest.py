@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,16 @@ def wheel_build() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def build_steps() -> ModuleType:
+    return plugin("module_utils.builder.build_steps")
+
+
+@pytest.fixture(scope="session")
+def isolation() -> ModuleType:
+    return plugin("module_utils.builder.isolation")
+
+
+@pytest.fixture(scope="session")
 def toolchain() -> ModuleType:
     return plugin("modules.toolchain")
 
@@ -52,3 +64,35 @@ def toolchain() -> ModuleType:
 @pytest.fixture(scope="session")
 def release() -> ModuleType:
     return plugin("modules.release")
+
+
+@pytest.fixture
+def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
+    """A build that nothing was done for yet."""
+    folder = tmp_path / "build"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "a-1.0.tar.gz").write_bytes(b"not unpacked here")
+    params = {
+        "dir": str(folder),
+        "package": "a",
+        "isolation": "preferred",
+        "wheel_version": "1.0+cpu",
+        "source": "a-1.0.tar.gz",
+        "source_sha256": "",
+        "requirements": [],
+        "toolkit_wheels": [],
+        "environment": {"CFLAGS": "-O2"},
+        "config_settings": {},
+        "files": {},
+        "patches": [],
+        "cuda": "",
+        "gcc": "",
+        "pins": [],
+        "bundle": False,
+        "jobs": 4,
+        "python": "/usr/bin/python3",
+        "cache": "none",
+        "cache_dir": str(tmp_path / "none"),
+        "timeout": 60,
+    }
+    return wheel_build.Build(params)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -300,3 +301,25 @@ def test_differing_cores_have_their_common_features(checks: ModuleType, tmp_path
 def test_the_program_starts_with_the_python_that_made_the_release(checks: ModuleType) -> None:
     assert checks.sanity_script("", {}, "/usr/bin/python3.9").startswith("#!/usr/bin/python3.9\n")
     assert checks.sanity_script("", {}, "/a b/python").startswith("#!/usr/bin/env python3\n")
+
+
+def test_checks_do_not_run_as_root(checks: ModuleType, release: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        shutil.copytree(release, folder, symlinks=True, dirs_exist_ok=True)
+        os.chmod(folder, 0o755)  # noqa: S103 (nobody reads it too)
+        python = Path(folder, "bin/python")
+        python.unlink()
+        python.symlink_to("/usr/bin/python3")
+        result = checks.try_release(
+            folder,
+            about(
+                "import os; print(os.geteuid(), os.getegid())",
+                "print('NoNewPrivs:\\t1' in open('/proc/self/status').read())",
+                "open('written', 'w')",
+            ),
+            "n1",
+        )
+    assert result["ok"], result
+    user, group, locked = result["output"].split()
+    assert "0" not in (user, group)
+    assert locked == "True"

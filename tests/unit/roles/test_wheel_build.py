@@ -15,36 +15,6 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture
-def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
-    """A build that nothing was done for yet."""
-    folder = tmp_path / "build"
-    (folder / "in").mkdir(parents=True)
-    (folder / "in" / "a-1.0.tar.gz").write_bytes(b"not unpacked here")
-    params = {
-        "dir": str(folder),
-        "wheel_version": "1.0+cpu",
-        "source": "a-1.0.tar.gz",
-        "source_sha256": "",
-        "requirements": [],
-        "toolkit_wheels": [],
-        "environment": {"CFLAGS": "-O2"},
-        "config_settings": {},
-        "files": {},
-        "patches": [],
-        "cuda": "",
-        "gcc": "",
-        "pins": [],
-        "bundle": False,
-        "jobs": 4,
-        "python": "/usr/bin/python3",
-        "cache": "none",
-        "cache_dir": str(tmp_path / "none"),
-        "timeout": 60,
-    }
-    return wheel_build.Build(params)
-
-
 @pytest.mark.parametrize("flag", ["-march=native", "-mtune=native", "-mcpu=native"])
 def test_building_for_the_builder_is_refused(
     wheel_build: ModuleType, build: Any, flag: str
@@ -165,11 +135,11 @@ def test_a_killed_compiler_gets_half_the_jobs(build: Any, said: bytes, code: int
 
 
 def test_a_kill_counted_by_the_kernel_halves_the_jobs(
-    wheel_build: ModuleType, build: Any, monkeypatch: pytest.MonkeyPatch
+    build_steps: ModuleType, build: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter([7, 8, 8])  # before the first attempt, after it, before the second
-    monkeypatch.setitem(wheel_build.ran_out.__globals__, "kills", lambda: next(counts))
-    monkeypatch.setattr(wheel_build, "kills", lambda: next(counts))
+    monkeypatch.setitem(build_steps.ran_out.__globals__, "kills", lambda: next(counts))
+    monkeypatch.setattr(build_steps, "kills", lambda: next(counts))
     jobs, _ = compile_with(build, (b"error: command 'g++' failed with exit code 1\n", 1), (b"", 0))
     assert jobs == ["4", "2"]
 
@@ -327,11 +297,11 @@ error: metadata-generation-failed
     ],
 )
 def test_the_compilers_first_errors_are_shown_without_pips_output(
-    wheel_build: ModuleType, tmp_path: Path, error: str
+    wheel_build: ModuleType, build_steps: ModuleType, tmp_path: Path, error: str
 ) -> None:
     log = tmp_path / "log"
     follows = "".join(f"b.cc:{number}: error: it follows from the first\n" for number in range(9))
-    log.write_text(f"z.c:1: error: before\n# {wheel_build.ANOTHER_ATTEMPT} with one job.\n")
+    log.write_text(f"z.c:1: error: before\n# {build_steps.ANOTHER_ATTEMPT} with one job.\n")
     with log.open("a") as file:
         file.write(f"[1/9] g++ -Werror -c a.c\n  {error}\n{follows}{follows}{PIPS_NOISE}")
     first, *rest = wheel_build.errors_in(str(log))
@@ -370,9 +340,9 @@ def test_a_changed_patch_starts_from_a_clean_source(build: Any) -> None:
 
 
 def test_the_toolkit_comes_first_in_path(
-    build: Any, wheel_build: ModuleType, monkeypatch: pytest.MonkeyPatch
+    build: Any, build_steps: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wheel_build, "find_toolkit", lambda version, _: f"/opt/cuda-{version}")
+    monkeypatch.setattr(build_steps, "find_toolkit", lambda version, _: f"/opt/cuda-{version}")
     build.params.update(cuda="13.0", environment={"PATH": "/bin", "X": "@files@/x"})
     with open(build.log, "wb") as log:
         home = build.toolkit(log, "python", 0)
@@ -462,7 +432,7 @@ def test_libraries_of_the_system_are_put_into_the_wheel(
             assert os.listdir(build.at("out")) == made
 
 
-def test_cuda_code_is_cached_as_well(wheel_build: ModuleType, build: Any, tmp_path: Path) -> None:
+def test_cuda_code_is_cached_as_well(build_steps: ModuleType, build: Any, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("ccache", "nvcc", "gcc", "g++"):
@@ -470,11 +440,11 @@ def test_cuda_code_is_cached_as_well(wheel_build: ModuleType, build: Any, tmp_pa
         (tools / name).chmod(0o755)
     build.params.update(cache="ccache", cuda="13.0")
     environment = {"PATH": f"{build.at('bin')}:{tools}"}
-    wheel_build.make_wrappers(build.at("bin"), environment, build.params)
+    build_steps.make_wrappers(build.at("bin"), environment, build.params)
     assert os.readlink(build.at("bin", "nvcc")) == str(tools / "ccache")
     assert environment["PYTORCH_NVCC"] == build.at("bin", "nvcc")
     assert environment["CMAKE_CUDA_COMPILER_LAUNCHER"] == str(tools / "ccache")
     build.params.update(cuda="")
     plain = {"PATH": f"{build.at('bin')}:{tools}"}
-    wheel_build.make_wrappers(build.at("bin"), plain, build.params)
+    build_steps.make_wrappers(build.at("bin"), plain, build.params)
     assert list(plain) == ["PATH"]

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetbuild.config import base_folder
-from fleetbuild.errors import BlockedError, FleetbuildError, InstallError
+from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError
 from fleetbuild.kubernetes.labels.node_labels import has_wheels
 from fleetbuild.models import Config, Inventory, LockedFile, Plan, PlannedGroup, PlannedWheel
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.store.sign import signer_of
-from fleetbuild.store.statement import BuildContext
+from fleetbuild.store.provenance.sign import signer_of
+from fleetbuild.store.provenance.statement import BuildContext
+from fleetbuild.tasks.publish.export import shared_in_cluster_release
 from fleetbuild.text import count, fold
 
 _CONNECTIONS = 8
@@ -66,7 +67,8 @@ def fetch_all(plan: Plan, store: Store) -> tuple[str, ...]:
     if fetched.problems:
         first, more = fetched.problems[0], len(fetched.problems) - 1
         rest = f" {count(more, 'more file')} could not be fetched." if more else ""
-        raise InstallError(first.message + rest, first.fix)
+        kind = AuditError if isinstance(first, AuditError) else InstallError
+        raise kind(first.message + rest, first.fix)
     return tuple(file.file for file in fetched.files)
 
 
@@ -100,6 +102,12 @@ def lacking(plan: Plan, store: Store) -> dict[str, str]:
         built = [f"{w.package} {w.wheel_version}" for w in group.wheels if not store.find(w)]
         if files or built or not group.release_id:
             found[group.name] = _sentence(group, built, files)
+        elif shared := shared_in_cluster_release(plan, group, store):
+            more = f" and {len(shared) - 3} more" if len(shared) > 3 else ""
+            found[group.name] = (
+                f"{group.name}: wheels of this release share files: {'; '.join(shared[:3])}{more}."
+                " Leave out one of these packages, or take versions that do not share files."
+            )
     return found
 
 

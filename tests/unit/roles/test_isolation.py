@@ -1,0 +1,124 @@
+"""A build's process: what it may leave, and what is made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def made(build: Any, work: Callable[[int], object]) -> str:
+    """Run this in place of the steps, in a process of its own; return the wheel that it names."""
+    build.work = lambda told, *_: (work(told), 0)[1]
+    os.makedirs(build.at("in"), exist_ok=True)
+    with open(build.log, "wb") as log:
+        return str(build.apart(log, time.time() + 60)[0])
+
+
+def test_a_wheel_that_is_a_link_is_not_taken(build: Any, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("of another user")
+    os.makedirs(build.at("work", "out"))
+    os.symlink(tmp_path / "secret", build.at("work", "out", "a.whl"))
+    with pytest.raises(OSError, match=r"a\.whl"):
+        build.take("a.whl")
+    assert not os.listdir(build.at("out"))
+
+
+def test_an_output_folder_that_is_a_link_is_not_followed(build: Any, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.whl").write_text("of another build")
+    os.makedirs(build.at("work"))
+    os.symlink(tmp_path / "elsewhere", build.at("work", "out"))
+    with pytest.raises(OSError, match="out"):
+        build.take("a.whl")
+
+
+def test_a_build_that_reports_nothing_or_too_much_has_failed(
+    wheel_build: ModuleType, build: Any
+) -> None:
+    with pytest.raises(wheel_build.BuildFailed, match="The build was killed"):
+        made(build, lambda _: os.kill(os.getpid(), 9))
+    with pytest.raises(wheel_build.BuildFailed, match="The build was killed"):
+        made(build, lambda told: os.write(told, b"x" * (1 << 16)))
+    with pytest.raises(wheel_build.BuildFailed, match="named no wheel"):
+        made(build, lambda told: os.write(told, b'{"wheel": "../../../etc/x.whl"}'))
+    assert made(build, lambda told: os.write(told, b'{"wheel": "a-1.whl"}')) == "a-1.whl"
+
+
+def test_a_build_holds_no_file_of_the_process_that_reports(build: Any) -> None:
+    """Neither its lock nor its output, through which a build could answer for it."""
+
+    with open(build.at("lock"), "w") as lock:
+        locked = os.fstat(lock.fileno()).st_ino
+
+        def look(told: int) -> None:
+            held = {}
+            for number in range(200):
+                with contextlib.suppress(OSError):
+                    held[number] = os.fstat(number)
+            null = os.stat(os.devnull).st_rdev
+            apart = all(held[number].st_rdev == null for number in (0, 1, 2))
+            apart = apart and locked not in {each.st_ino for each in held.values()}
+            os.write(told, b'{"wheel": "%s.whl"}' % str(apart).encode())
+
+        assert made(build, look) == "True.whl"
+
+
+def test_a_build_goes_on_with_the_objects_of_an_earlier_version(build: Any) -> None:
+    for name in ("src", "venv", "home"):
+        os.makedirs(build.at(name))
+    Path(build.at("src", "object.o")).touch()
+    Path(build.at("src.mark")).write_text("mark")
+    build.make_folders("namespaces", None)
+    assert os.listdir(build.at("work", "src")) == ["object.o"]
+    assert Path(build.at("work", "src.mark")).read_text() == "mark"
+    assert not os.path.exists(build.at("venv"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_built_before_goes_to_the_builds_user(build: Any, tmp_path: Path) -> None:
+    (tmp_path / "roots").write_text("")
+    os.makedirs(build.at("work", "src"))
+    os.symlink(tmp_path / "roots", build.at("work", "src", "link"))
+    build.make_folders("namespaces", (65534, 65534))
+    assert os.lstat(build.at("work", "src", "link")).st_uid == 65534
+    assert os.stat(tmp_path / "roots").st_uid == 0  # not through the link
+
+
+def test_a_folder_of_another_user_is_refused(
+    wheel_build: ModuleType, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build.prepare()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 4711)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(wheel_build.BuildFailed, match=r"build folder .* belongs to") as caught:
+        build.run()
+    assert "rm -rf" in caught.value.fix
+
+
+def test_each_package_and_level_has_a_cache_of_its_own(build: Any, tmp_path: Path) -> None:
+    build.params["cache"] = "ccache"
+    dirs = set()
+    for package in ("a", "b", "../../a", "A_b"):
+        build.params["package"] = package
+        dirs |= {build.cache_dir(level) for level in ("namespaces", "user", "none")}
+    assert len(dirs) == 9
+    assert {os.path.dirname(os.path.dirname(each)) for each in dirs} == {str(tmp_path / "none")}
+
+
+def test_a_wheel_built_without_isolation_does_not_count_where_it_is_required(build: Any) -> None:
+    os.makedirs(build.at("out"))
+    Path(build.at("out", "a.whl")).write_bytes(b"")
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    for level, state in (("none", "absent"), ("namespaces", "done")):
+        build.write_status(state="done", file="a.whl", sha256=empty, isolation=level)
+        build.params["isolation"] = "required"
+        assert build.status()["state"] == state
+        build.params["isolation"] = "preferred"
+        assert build.status()["state"] == "done"
