@@ -121,10 +121,15 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
     if result.exit_code == 0 and not result.changed and not wheels:
         wheels = "nothing to do. " if "up_to_date" in states else ""
     if not nodes:
-        stored = result.wheels and result.exit_code == 0
-        without = "every wheel is in the store" if stored else "no nodes"
-        nodes = ["Nothing installed" if wheels else without]
+        nodes = ["Nothing installed" if wheels else _without_nodes(result)]
     return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
+
+
+def _without_nodes(result: Result) -> str:
+    """Return what a run did that built nothing and installed nothing."""
+    if not result.wheels:
+        return "nothing to build or install"
+    return "every wheel is in the store" if result.exit_code == 0 else "nothing built"
 
 
 LABELS = {

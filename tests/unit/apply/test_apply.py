@@ -619,3 +619,5 @@ def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_p
     assert [wheel.state for wheel in result.wheels] == ["failed", "built"]
     assert "avx-1 is unreachable" in str(result.wheels[0].reason)
     assert result.exit_code == 5
+    nothing = result.model_copy(update={"wheels": result.wheels[:1]})
+    assert result_lines(nothing)[-1].endswith(": nothing built.")
