@@ -89,6 +89,7 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     states = {node.state for node in result.nodes}
     planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
+    gone = gone or bool(plan.targets)  # a build failed, and only builds were planned
     again = gone or states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
     again = again or any(node.hook_failed for node in result.nodes)
     command = f"{'apply' if again else f'plan {source}'}{state_option(state_dir)}"
