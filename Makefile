@@ -19,7 +19,7 @@ PURE := fleetbuild/hardware/*,fleetbuild/kubernetes/*,fleetbuild/models/*,fleetb
 # Where ansible-lint looks for collections; a link to this checkout makes it fleetbuild.core.
 COLLECTION := .ansible/collections/ansible_collections/fleetbuild
 
-.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest release-notes lint lab lab-down bench docs dist clean test-packages
+.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest release-notes fuzz lint lab lab-down bench docs dist clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,18 @@ test-lowest: setup ## unit tests with the lowest versions of the dependencies th
 test-fleet: test-packages ## tests over real SSH nodes
 	@echo "== fleet tests"
 	@$(PY) -m pytest tests/fleet $(PYTEST_ARGS)
+
+# FUZZ_RUNS=20000 make fuzz is a short one; READERS names some of them.
+FUZZ_RUNS ?= 1000000
+READERS ?= probe captures plan wheel manifest kubeconfig workload
+
+fuzz: setup ## coverage-guided fuzzing of each reader of hostile input: FUZZ_RUNS inputs, hours by default
+	@$(PY) -m pip install --quiet --disable-pip-version-check --group fuzz
+	@mkdir -p .cache/fuzz
+	@for reader in $(READERS); do \
+	  $(PY) -m tests.hostile.fuzz $$reader --runs $(FUZZ_RUNS) 2> .cache/fuzz/$$reader.log || \
+	    { tail -n 30 .cache/fuzz/$$reader.log >&2; exit 1; }; \
+	done
 
 test-molecule: test-packages ## every role's Molecule scenario
 	@echo "== Molecule: every role's scenario, one after the other"

@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from fleetbuild.tasks.doctor import Finding
     from fleetbuild.tasks.emit import EmittedFiles
     from fleetbuild.tasks.explain import Explanation
-    from fleetbuild.tasks.fleet_store import FleetStore
     from fleetbuild.tasks.recipe_draft import init_recipe
     from fleetbuild.tasks.starter_files import init
+    from fleetbuild.tasks.wheels.fleet_store import FleetStore
 
     __version__: str
 
@@ -85,7 +85,7 @@ _MODULES = {
     "Explanation": "tasks.explain",
     "Finding": "tasks.doctor",
     "Fleet": "fleet",
-    "FleetStore": "tasks.fleet_store",
+    "FleetStore": "tasks.wheels.fleet_store",
     "Secrets": "ansible",
     "WheelAudit": "audit",
     "audit_wheel": "audit",

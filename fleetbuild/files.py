@@ -1,9 +1,11 @@
-"""Hash files, and remove old ones."""
+"""Hash files, remove old ones, and tell a full disk from other failures."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +15,28 @@ def sha256_of(path: Path) -> str:
     """Return the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Return whether a disk or the user's quota on this machine is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def raise_if_full(error: BaseException) -> None:
+    """Raise this error again if a disk is full: another sentence about it would hide that."""
+    if is_disk_full(error):
+        raise error
+
+
+def raise_if_folder_is_full(folder: Path) -> None:
+    """Raise OSError if this folder does not take another megabyte."""
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        try:
+            file.write(bytes(1 << 20))
+            file.flush()
+        except OSError as error:
+            error.filename = str(folder)
+            raise
 
 
 def remove_old(paths: Iterable[Path], days: float) -> tuple[Path, ...]:

@@ -52,13 +52,13 @@ from fleetbuild.tasks.emit import (
     read_workload,
 )
 from fleetbuild.tasks.explain import Explanation, explain_name
-from fleetbuild.tasks.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.fleet_task import FleetTask
-from fleetbuild.tasks.revoke import Revoked, revoke
 from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
-from fleetbuild.tasks.store_fetch import open_store
 from fleetbuild.tasks.verify import repair_damaged, verify_task
+from fleetbuild.tasks.wheels.fleet_store import FleetStore, export_plan
+from fleetbuild.tasks.wheels.revoke import Revoked, revoke
+from fleetbuild.tasks.wheels.store_fetch import open_store
 from fleetbuild.wiring import (
     FleetAccess,
     apply_tools,
@@ -184,9 +184,8 @@ class Fleet:
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
-        `packages` and `targets` replace those of the configuration. With targets, nodes only build.
-        `facts` come from an earlier `probe`
-        with the same `captures`; without them, the nodes are probed.
+        `packages` and `targets` replace the configuration's. With targets, nodes only build.
+        `facts` come from an earlier `probe` with the same `captures`; else the nodes are probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
         config = self.config

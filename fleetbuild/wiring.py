@@ -47,7 +47,7 @@ from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.store.sign import signer_of
+from fleetbuild.store.provenance.sign import signer_of
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.publish.export import release_files
 from fleetbuild.tasks.verify import Checks

@@ -22,6 +22,8 @@ from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import InventoryError
 
 _YAML = (".yml", ".yaml", ".json")
+_SMALL = 4096  # bytes; only a small file can be a document without groups by mistake
+_KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a number", bool: "a value"}
 _FAILURE = re.compile(
     r"(?:Failed to parse inventory with '(?P<plugin>\w+)' plugin|"
     r"Failed to parse \S+ with (?P<older>\w+) plugin): (?P<reason>.*)"
@@ -53,6 +55,8 @@ def list_inventory(
         raise InventoryError(
             f"The inventory {source} does not exist.", "Name an inventory file or directory."
         )
+    if problem := _without_groups(Path(source)):
+        raise problem
     swept = _watch.sweep()
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
@@ -78,7 +82,7 @@ def _run(
     source: str, limit: str | None, secrets: Secrets, on_start: Callable[[], None]
 ) -> Finished:
     with private_dir() as private:
-        arguments = ["-i", source, "--list", *vault_arguments(secrets, private)]
+        arguments = ["-i", source, "--list", *vault_arguments(secrets)]
         if limit is not None:
             arguments += ["--limit", limit]
         env = {"ANSIBLE_INVENTORY_UNPARSED_FAILED": "True"}
@@ -185,6 +189,31 @@ def _file_problem(path: Path) -> InventoryError | None:
             f"{path} cannot be read: permission denied.", "Check its owner and permissions."
         )
     return _yaml_problem(path) if path.is_file() and path.suffix in _YAML else None
+
+
+def _without_groups(path: Path) -> InventoryError | None:
+    """Return the error for a document that holds no groups, such as {}.
+
+    Ansible's INI parser would take `{}` or `---` for the name of a host.
+    """
+    if not path.is_file() or os.access(path, os.X_OK) or path.stat().st_size > _SMALL:
+        return None
+    import yaml  # noqa: PLC0415 (only for small files)
+
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+        if path.suffix not in _YAML and not text.startswith(("{", "[{", "[]")):
+            return None
+        document = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None  # Ansible's answer decides
+    if (isinstance(document, dict) and document) or text.startswith("$ANSIBLE_VAULT"):
+        return None
+    what = "is empty" if not document else f"contains {_KINDS.get(type(document), 'a value')}"
+    return InventoryError(
+        f"The inventory {path} {what}, so it names no hosts.",
+        "Write groups of hosts: all: {hosts: {NAME: {}}}",
+    )
 
 
 def _yaml_problem(path: Path) -> InventoryError | None:

@@ -114,7 +114,7 @@ def run_playbook(
             *_interpreter_inventory(known, private),
             *_limit_and_variables(limit, extravars, private),
             *_prompt_options(secrets),
-            *vault_arguments(secrets, private),
+            *vault_arguments(secrets),
             str(_laid_out(private, name)),
         ]
         code = _interruptible(

@@ -118,7 +118,7 @@ def _arguments(
     names = write_private(private / "wanted.json", json.dumps({"fleetbuild_wanted": wanted}))
     limit = write_private(private / "limit", "\n".join(wanted))
     (private / "filter_plugins").symlink_to(_FILTERS)  # Ansible looks beside the playbook
-    vault = vault_arguments(secrets, private)
+    vault = vault_arguments(secrets)
     return ["-i", source, "--limit", f"@{limit}", "-e", f"@{names}", *vault, str(play)]
 
 

@@ -1,10 +1,12 @@
-"""Passwords for Ansible, and how they are passed: never in argv, a log or a plan.
+"""Passwords for Ansible, and how they are passed: never in argv, a log, a plan or a file.
 
 In: what the user typed or named. Out: arguments for Ansible's programs.
 """
 
 from __future__ import annotations
 
+import os
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,10 +23,24 @@ class Secrets:
     vault_password_files: tuple[str, ...] = ()
     vault_ids: tuple[str, ...] = ()  # as for Ansible: file, script, label@file
     vault_passwords: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # label, password
+    # A path for each typed vault password. It leads to memory of this process, which only this user
+    # can open and which ends with the process, however that ends.
+    vault_files: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        files = tuple(self._in_memory(password) for _, password in self.vault_passwords)
+        object.__setattr__(self, "vault_files", files)
+
+    def _in_memory(self, password: str) -> str:
+        handle = os.memfd_create("vault")
+        os.fchmod(handle, 0o600)  # Ansible would run an executable file
+        os.write(handle, password.encode())
+        weakref.finalize(self, os.close, handle)
+        return f"/proc/{os.getpid()}/fd/{handle}"
 
 
-def vault_arguments(secrets: Secrets, private: Path) -> list[str]:
-    """Return the vault options of an ansible program; typed passwords go into private files."""
+def vault_arguments(secrets: Secrets) -> list[str]:
+    """Return the vault options of an ansible program. `secrets` must outlive it."""
     arguments: list[str] = []
     for file in secrets.vault_password_files:
         arguments += ["--vault-password-file", file]
@@ -35,9 +51,8 @@ def vault_arguments(secrets: Secrets, private: Path) -> list[str]:
                 "Give the password in Secrets.vault_passwords, or name a file: LABEL@FILE",
             )
         arguments += ["--vault-id", vault_id]
-    for number, (label, password) in enumerate(secrets.vault_passwords):
-        file_name = write_private(private / f"vault-{number}", password)
-        arguments += ["--vault-id", f"{label or 'default'}@{file_name}"]
+    for (label, _), file in zip(secrets.vault_passwords, secrets.vault_files, strict=True):
+        arguments += ["--vault-id", f"{label or 'default'}@{file}"]
     return arguments
 
 

@@ -13,11 +13,14 @@ from fleetbuild.apply.build_events import incoming
 from fleetbuild.apply.context import Progress, Run, StoredFile
 from fleetbuild.apply.pending import BuildAssignment, key_of, pins_of, results_of_failed_wheels
 from fleetbuild.audit import check_wheel
+from fleetbuild.audit.compare import differences
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
-from fleetbuild.store.statement import BuildContext
+from fleetbuild.store.provenance.statement import BuildContext
 from fleetbuild.text import count
+
+_MOST = 20  # files that are named one by one
 
 
 def audit_wheels(run: Run, progress: Progress) -> Progress:
@@ -49,6 +52,9 @@ def _audit(
     problems = [problem] if problem else []
     if path is not None:
         problems += run.tools.findings(path, run.plan, assignment.wheel)
+    confirmed_on = None
+    if not problems and path is not None and run.plan.confirm > 1:
+        confirmed_on, problems = _compare_builds(run, progress, assignment, path)
     if problems or path is None:
         refused = _refuse(run, assignment, result, "; ".join(problems))
         return refused, None
@@ -59,12 +65,34 @@ def _audit(
         built_on=assignment.node,
         seconds=result.seconds or 0.0,
         context=BuildContext(
-            plan_digest=run.plan.digest, toolchain=builder.toolchain if builder else {}
+            plan_digest=run.plan.digest,
+            toolchain=builder.toolchain if builder else {},
+            confirmed_on=confirmed_on,
         ),
     )
     path.unlink()  # the store has it now
-    run.tell("audit", "ok", path.name, group=assignment.group, package=assignment.wheel.package)
+    said = f"{path.name}, the same content on {confirmed_on}" if confirmed_on else path.name
+    run.tell("audit", "ok", said, group=assignment.group, package=assignment.wheel.package)
     return result.model_copy(update={"file": str(stored.path), "sha256": stored.sha256}), stored
+
+
+def _compare_builds(
+    run: Run, progress: Progress, assignment: BuildAssignment, path: Path
+) -> tuple[str, list[str]]:
+    """Return the node that built the wheel too, and how its wheel differs."""
+    second, result = progress.confirmations[key_of(assignment.wheel)]
+    other, problem = _delivered_wheel(run, second, result)
+    if other is None:
+        return second.node, [problem]
+    found = differences(path, other)
+    if not found:
+        other.unlink()
+        return second.node, []
+    more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    said = f"the builds of {assignment.node} and {second.node} differ (build.confirm: 2): "
+    return second.node, [
+        f"{said}{'; '.join(found[:_MOST])}{more}. The wheels are {path} and {other}"
+    ]
 
 
 def audit_findings(

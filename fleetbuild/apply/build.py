@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible import HostRun
-from fleetbuild.ansible.role_results import RoleResult, role_result_of
+from fleetbuild.ansible.role_results import RoleResult, is_disk_full, role_result_of
 from fleetbuild.ansible.silent_nodes import AGAIN, describe_loss, tell_waiting
 from fleetbuild.apply.build_events import (
     incoming,
@@ -40,7 +40,7 @@ from fleetbuild.apply.pending import (
     source_of,
     wheel_identity,
 )
-from fleetbuild.files import sha256_of
+from fleetbuild.files import raise_if_folder_is_full, sha256_of
 from fleetbuild.models import LockedFile, NodeResult, WheelResult, ignore
 from fleetbuild.models.role_parameters import BuildSpec, Requirement
 from fleetbuild.text import count
@@ -136,6 +136,9 @@ def _attempt(
         extravars={"fleetbuild_builds": build_extravars(run, progress)},
         on_event=_listener(run, progress.assignments, replies),
     )
+    if any(is_disk_full(said.reason) for said in replies.failures.values()):
+        # A wheel that does not fit on this machine fails the task that fetches it from its node.
+        raise_if_folder_is_full(run.state.root)
     for assignment in progress.assignments:
         key, host = key_of(assignment.wheel), hosts.get(assignment.node)
         if key in replies.taken_over:

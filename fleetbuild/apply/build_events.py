@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def incoming(run: Run, assignment: BuildAssignment) -> Path:
     """Return the folder that holds a build's files until they are audited."""
-    return (run.state.incoming / key_of(assignment.wheel)).resolve()
+    second = "-confirm" if assignment.confirms else ""
+    return (run.state.incoming / f"{key_of(assignment.wheel)}{second}").resolve()
 
 
 def log_of(run: Run, assignment: BuildAssignment) -> str | None:

@@ -39,7 +39,7 @@ from fleetbuild.models.result import LabelResult
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
-from fleetbuild.store.statement import NO_CONTEXT, BuildContext
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 
 
 class StoredFile(Protocol):
@@ -156,6 +156,8 @@ class Progress:
     missing: Mapping[str, FleetbuildError] = field(
         default_factory=dict
     )  # could not be fetched, by identity
+    # By artifact key: the second build of a wheel, if the plan asks for one.
+    confirmations: Mapping[str, tuple[BuildAssignment, WheelResult]] = field(default_factory=dict)
     manifests: tuple[str, ...] = ()
     labels: Mapping[str, LabelResult] = field(default_factory=dict)  # by node
     changed: bool = False

@@ -42,6 +42,7 @@ class BuildAssignment:
     wheel: PlannedWheel
     group: str
     node: str
+    confirms: str | None = None  # the node that built it first, if this is the second build
 
 
 def initial_results(plan: Plan, facts: Mapping[str, Facts]) -> dict[str, NodeResult]:

@@ -12,6 +12,7 @@ from functools import reduce
 from fleetbuild.apply.audit import audit_wheels
 from fleetbuild.apply.build import build
 from fleetbuild.apply.check import check
+from fleetbuild.apply.confirm import confirm
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.fetch import fetch
 from fleetbuild.apply.pending import (
@@ -38,7 +39,8 @@ def build_and_audit(run: Run, progress: Progress) -> Progress:
     assignments = waiting = progress.assignments
     while ready := tuple(assignment for assignment in waiting if _can_begin(assignment, progress)):
         waiting = tuple(assignment for assignment in waiting if assignment not in ready)
-        progress = audit_wheels(run, build(run, replace(progress, assignments=ready)))
+        progress = build(run, replace(progress, assignments=ready))
+        progress = audit_wheels(run, confirm(run, progress))
     if not waiting:
         return replace(progress, assignments=assignments)
     wheels = {**progress.wheels, **{key_of(each.wheel): _skipped(run, each) for each in waiting}}

@@ -40,7 +40,9 @@ class Archive:
 
     def __init__(self, file: zipfile.ZipFile) -> None:
         self._file = file
-        self._members = {info.filename: info for info in file.infolist() if not info.is_dir()}
+        # Not info.is_dir(), which fails for a member without a name.
+        members = (info for info in file.infolist() if not info.filename.endswith("/"))
+        self._members = {info.filename: info for info in members}
         size = file.fp.seek(0, 2) if file.fp else 0
         self.problems = tuple(_problems(file.infolist(), size))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from types import FrameType
 
 import typer
 
@@ -76,11 +77,24 @@ def _fleetbuild(
     pass
 
 
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def _end(_: int, __: FrameType | None) -> None:
+    """End as Ctrl-C does; ignore repeated signals, which would cut that short.
+
+    If a terminal closes, both the kernel and the shell send SIGHUP.
+    """
+    for ending in _ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the program `fleetbuild`."""
-    for ending in (signal.SIGTERM, signal.SIGHUP):
+    for ending in _ENDINGS:
         if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup
             # As on Ctrl-C: Ansible runs in a session of its own and must end with this process.
-            signal.signal(ending, signal.default_int_handler)
+            signal.signal(ending, _end)
     # Not `app()`: Typer would install its own hook for unexpected errors.
     sys.exit(typer.main.get_command(app)(prog_name="fleetbuild"))

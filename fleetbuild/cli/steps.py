@@ -154,7 +154,7 @@ def is_plan(what: str) -> bool:
     try:
         text = path.read_bytes()
     except OSError:
-        return path.suffix == ".json"  # reading it as a plan will say what is wrong
+        return path.suffix == ".json"  # reading it as a plan names the error
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -172,9 +172,14 @@ def is_plan(what: str) -> bool:
 def _is_inventory(document: object) -> bool:
     """Whether Ansible can read this: groups of hosts, or the settings of a plugin."""
     groups = document.values() if isinstance(document, dict) else [()]
-    return (isinstance(document, dict) and "plugin" in document) or all(
-        group is None or (isinstance(group, dict) and group.keys() <= {"hosts", "children", "vars"})
-        for group in groups
+    return (isinstance(document, dict) and "plugin" in document) or (
+        any(groups) and all(_is_group(group) for group in groups)
+    )
+
+
+def _is_group(group: object) -> bool:
+    return group is None or (
+        isinstance(group, dict) and group.keys() <= {"hosts", "children", "vars"}
     )
 
 

@@ -67,6 +67,8 @@ class Facts(Frozen):
     libc: Libc | None = None
     libstdcxx: str | None = None
     pythons: tuple[Python, ...] = ()
+    # Paths that the inventory sets as ansible_python_interpreter somewhere, and that are not there.
+    missing_interpreters: tuple[str, ...] = ()
     cpus: int | None = None
     memory_gb: float | None = None
     disk_gb: float | None = None

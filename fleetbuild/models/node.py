@@ -56,6 +56,12 @@ class Node(Frozen):
     # All of the host's variables, for templates such as kubernetes.node_name. May hold secrets.
     variables: dict[str, Any] = Field(default_factory=dict, repr=False, exclude=True)
 
+    @property
+    def interpreter(self) -> str | None:
+        """The Python for Ansible's modules, if the inventory sets one."""
+        path = self.variables.get("ansible_python_interpreter")
+        return str(path) if path else None
+
 
 class Inventory(Frozen):
     """The nodes of an inventory that match the limit."""

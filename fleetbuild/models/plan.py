@@ -231,6 +231,7 @@ class Plan(Frozen):
     labels: LabelsBy = "files"
     build_image: str | None = None  # the image for builds in a cluster
     cache: Literal["ccache", "sccache", "none"] = "ccache"
+    confirm: Literal[1, 2] = 1  # how many nodes build each wheel
     isolation: Literal["required", "preferred", "off"] = "preferred"  # of builds
     fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
     nodes: dict[str, PlannedNode]

@@ -21,12 +21,15 @@ class Revocation(Frozen):
     # Of a wheel that is recalled by its hash and that the store or a node has. Its next build gets
     # another key, so that neither store nor builder answers with the old bytes.
     artifact_key: str | None = None
+    # Its hash as the builder delivered it, before the controller added the bill of materials: the
+    # same build again is refused, whatever bill it would get.
+    delivered: str | None = None
 
     def covers(self, package: str, version: str, sha256: str = "") -> bool:
         """Return whether it recalls this file. A public version covers its local versions too."""
         name, given, wanted = self.what.partition("==")
         if not given:
-            return sha256 == self.what
+            return bool(sha256) and sha256 in (self.what, self.delivered)
         versions = (version, version.partition("+")[0])
         return canonicalize_name(package) == name and wanted in versions
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleetbuild.errors import Interrupted, PlanFileError
+from fleetbuild.files import raise_if_full
 from fleetbuild.models import Config, Install, Plan
 from fleetbuild.models.config import Kubernetes
 from fleetbuild.planning import dump_plan
@@ -34,6 +35,7 @@ def save_plan(plan: Plan, path: Path | str) -> None:
     try:
         write_atomically(Path(path), dump_plan(plan), mode=0o644)
     except OSError as error:
+        raise_if_full(error)
         raise PlanFileError(
             f"The plan cannot be saved as {path}: {error.strerror}", "Name another file."
         ) from None

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from fleetbuild.planning import LockRequest, Package, Resolution, Source
 from fleetbuild.planning.resolution import StaticMetadata
 from fleetbuild.store import Store
-from fleetbuild.store.backend import ask_backend
+from fleetbuild.store.metadata.backend import ask_backend
+from fleetbuild.store.metadata.sandbox import SandboxError
+from fleetbuild.store.metadata.wheel_metadata import metadata_of_wheel
 from fleetbuild.store.resolve import find_wheels
-from fleetbuild.store.sandbox import SandboxError
 from fleetbuild.store.sources import read_source
-from fleetbuild.store.wheel_metadata import metadata_of_wheel
 
 
 def find_requirements(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleetbuild.errors import CaptureError
+from fleetbuild.files import is_disk_full
 from fleetbuild.models import Capture, Unreachable
 from fleetbuild.probe.parsing.framing import SECTIONS
 from fleetbuild.probe.parsing.text import MAX_SECTION
@@ -113,6 +113,6 @@ def _report_os_errors(directory: Path, done: str) -> Iterator[None]:
         raise CaptureError(
             f"The captures in {directory} cannot be {done}: {where}: {error.strerror}.",
             f"Free space on the disk of {where}."
-            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if is_disk_full(error)
             else f"Check the owner and permissions of {where}.",
         ) from error

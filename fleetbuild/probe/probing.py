@@ -6,6 +6,7 @@ In: nodes. Out: captures and facts, or why a node is unreachable.
 from __future__ import annotations
 
 import functools
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from fleetbuild.probe.transport.local import LocalTransport
 from fleetbuild.probe.transport.shared_settings import SharedSettings
 
 WORKSPACE = "~/.cache/fleetbuild"
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9._+/-]{1,1000}")
 T = TypeVar("T")
 
 
@@ -50,13 +52,19 @@ def probe(
     answers = ask(
         nodes,
         script(),
-        (nonce, install_path, workspace),
+        (nonce, install_path, workspace, _interpreters(nodes)),
         functools.partial(_read, nonce=nonce),
         timeout=timeout,
         forks=forks,
         on_event=on_event,
     )
     return {node.name: answers[node.name] for node in nodes}
+
+
+def _interpreters(nodes: Sequence[Node]) -> str:
+    """Return the paths that the inventory sets for Ansible's modules, for all nodes alike."""
+    paths = {path for node in nodes if (path := node.interpreter) and _PLAIN_PATH.fullmatch(path)}
+    return " ".join(sorted(paths)[:64])
 
 
 def script() -> bytes:

@@ -2,12 +2,13 @@
 # shellcheck disable=SC2329 # the read_ functions are called by name
 #
 # The probe: prints one node's hardware and software in one round trip. Needs only a POSIX sh.
-#   sh -s -- NONCE INSTALL_PATH WORKSPACE  < script.sh
+#   sh -s -- NONCE INSTALL_PATH WORKSPACE INTERPRETERS  < script.sh
+# INTERPRETERS are paths, apart by spaces, that the inventory sets for Ansible's modules.
 # Each section is printed between "NONCE begin NAME" and "NONCE end NAME STATUS". A section that does
 # not exist on the node prints nothing and ends with a status other than 0. The script writes nothing.
 
 exec 2>/dev/null
-nonce=$1 install_path=$2 workspace=$3
+nonce=$1 install_path=$2 workspace=$3 interpreters=$4
 deadline=10 # seconds a section; a wedged driver or file system must not take the others with it
 LC_ALL=C
 PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/usr/lib/wsl/lib
@@ -29,6 +30,14 @@ read_cpuinfo() { cat /proc/cpuinfo; }
 read_os_release() { cat /etc/os-release || cat /usr/lib/os-release; }
 
 read_meminfo() { cat /proc/meminfo; }
+
+# The paths in $interpreters that are not programs here.
+read_missing_interpreters() (
+  IFS=' '
+  for python in $interpreters; do
+    [ -f "$python" ] && [ -x "$python" ] || echo "$python"
+  done
+)
 
 # CPUs that this process may run on, from a list such as 0-3,8.
 allowed_cpus() {
@@ -540,6 +549,7 @@ relay() {
 together() {
   if [ $# -eq 0 ]; then
     for quick in uname cpuinfo os-release libc meminfo memory-limit nproc; do framed $quick; done
+    [ -n "$interpreters" ] && framed missing-interpreters
     [ -r "$sve" ] && framed sve
     [ -r "$tree/compatible" ] && framed device-tree
     return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -90,11 +91,21 @@ class Output:
         stream = Unbreakable(self._people)
         stream.write(f"{question} [y/N] ")
         stream.flush()
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        try:
+            return sys.stdin.readline().strip().lower() in ("y", "yes")
+        except OSError:  # the terminal is closed
+            return False
+
+
+# The reader of a pipe is gone; the terminal is closed.
+_NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 class Unbreakable:
-    """A stream that drops its output once the reader closes it: `| head` must not stop a run."""
+    """A stream that drops its output once nobody reads it.
+
+    `| head`, or a terminal that closes, must not stop a run or hide how it ends.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -103,15 +114,15 @@ class Unbreakable:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(_encodable(text, self.encoding))
-        except BrokenPipeError:
-            self._to_nowhere()
+        except OSError as error:
+            self._to_nowhere(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except BrokenPipeError:
-            self._to_nowhere()
+        except OSError as error:
+            self._to_nowhere(error)
 
     def isatty(self) -> bool:
         return self._stream.isatty()
@@ -119,7 +130,9 @@ class Unbreakable:
     def fileno(self) -> int:
         return self._stream.fileno()
 
-    def _to_nowhere(self) -> None:
+    def _to_nowhere(self, error: OSError) -> None:
+        if error.errno not in _NOBODY_READS:
+            raise error
         # The descriptor itself, so that the interpreter's own flush at exit is quiet too.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())

@@ -8,6 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedTarget, PlannedWheel
+from fleetbuild.report.targets import (
+    members,
+    narrowed_targets,
+    next_for_targets,
+    supply_first,
+    targets_line,
+    to_supply,
+    why_for_target,
+)
 from fleetbuild.report.text import clean, duration, fold, state_option, troubles
 from fleetbuild.state.directory import StateDir
 from fleetbuild.text import count
@@ -41,7 +50,7 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
     """Return the groups as a table, or as a few lines each on a narrow terminal."""
     from rich.text import Text
 
-    if not plan.groups and not plan.summary.nodes_blocked:
+    if not plan.groups and not plan.summary.nodes_blocked and not plan.targets:
         return Text("No node can be planned for.")
     if width >= WIDE:
         return _table(plan)
@@ -59,8 +68,8 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
             for warning in node.warnings
         ]
     lines += _not_planned_for(plan)
-    lines += _narrowed_targets(plan)
-    lines += _to_supply(plan)
+    lines += narrowed_targets(plan)
+    lines += to_supply(plan)
     lines += _in_image(plan)
     if plan.lock == "missing":
         why = clean(plan.lock_problem or "no index could be reached")
@@ -103,10 +112,14 @@ def _stops(plan: Plan) -> Iterator[str]:
             sizes.setdefault(len(group.nodes), []).append(group.name)
     for size, groups in sizes.items():
         batches = [str(each) for each in islice(rollout.batches(size), len(rollout.steps))]
+        limits = (
+            (rollout.failures(size) + 1, "failed node"),
+            (rollout.losses(size) + 1, "unreachable node"),
+        )
+        stops = " or ".join(count(most, what) for most, what in limits if most <= size)
         yield (
-            f"  {fold(groups)} ({count(size, 'node')}): {', then '.join(batches)} at a time; stops"
-            f" after {count(rollout.failures(size) + 1, 'failed node')} or"
-            f" {count(rollout.losses(size) + 1, 'unreachable node')}."
+            f"  {fold(groups)} ({count(size, 'node')}): {', then '.join(batches)} at a time"
+            f"{'; stops after ' if stops else ''}{stops}."
         )
 
 
@@ -118,7 +131,7 @@ def summary_line(plan: Plan) -> str:
     """Return the count: Plan: 2 wheels to build, 1 reused. 7 nodes to change, 2 up to date."""
     summary = plan.summary
     if plan.targets:
-        return _targets_line(plan)
+        return targets_line(plan)
     wheels = [f"{count(summary.wheels_to_build, 'wheel')} to build"]
     if summary.wheels_reused:
         wheels.append(f"{summary.wheels_reused} reused")
@@ -134,27 +147,6 @@ def summary_line(plan: Plan) -> str:
     return f"Plan: {', '.join(wheels)}. {', '.join(nodes)}."
 
 
-def _targets_line(plan: Plan) -> str:
-    """Return the count of a plan for named targets: 12 wheels to build for 12 targets."""
-    summary, states = plan.summary, [target.state for target in plan.targets.values()]
-    wheels = [f"{count(summary.wheels_to_build, 'wheel')} to build"]
-    if summary.wheels_reused:
-        wheels.append(f"{summary.wheels_reused} reused")
-    targets = count(len(states), "target")
-    if blocked := states.count("blocked"):
-        targets += f", {blocked} of them blocked"
-    return f"Plan: {', '.join(wheels)} for {targets}. Nothing is installed."
-
-
-def _narrowed_targets(plan: Plan) -> list[str]:
-    """Return which targets get the wheels of another group: no package makes a difference."""
-    return [
-        f"{clean(name)} gets the wheels of {clean(target.group)}: no package has code for more."
-        for name, target in plan.targets.items()
-        if target.group and target.group != name
-    ]
-
-
 def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = None) -> str:
     """Return where the plan is and the command to run next."""
     elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {saved}"
@@ -163,11 +155,10 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
     if plan.lock == "missing":
         words.append("Next: make the index or source reachable, then plan again.")
     elif plan.targets:
-        words.append(_next_for_targets(plan, f"apply{elsewhere}{state}", state))
+        words.append(next_for_targets(plan, f"apply{elsewhere}{state}", state))
     elif plan.summary.nodes_to_change:
         step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
-        first = "supply what is missing, then " if _to_supply(plan) else ""
-        words.append(f"Next: {first}fleetbuild {step}{state}")
+        words.append(f"Next: {supply_first(plan)}fleetbuild {step}{state}")
     elif plan.summary.nodes_up_to_date:
         words.append("Nothing to do.")
     elif plan.summary.nodes_unreachable:
@@ -182,15 +173,6 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
         facts = f" --facts {captures or 'DIR'}" if plan.facts_source == "captures" else ""
         words.append(f"     More: fleetbuild explain {clean(odd)}{facts}{state}")
     return " ".join(words)
-
-
-def _next_for_targets(plan: Plan, apply: str, state: str) -> str:
-    if plan.summary.wheels_to_build or any(wheel.action == "published" for wheel in plan.wheels):
-        first = "supply what is missing, then " if _to_supply(plan) else ""
-        return f"Next: {first}fleetbuild {apply}"
-    if plan.summary.wheels_reused:
-        return f"Every wheel is in the store. Next: fleetbuild store export DIR{state}"
-    return "Nothing to do: every target is blocked."
 
 
 def _table(plan: Plan) -> Table:
@@ -213,8 +195,8 @@ def _table(plan: Plan) -> Table:
         table.add_row(
             symbol,
             clean(group.name),
-            str(len(members := _members(plan, group))),
-            fold(members),
+            str(len(shared := members(plan, group))),
+            fold(shared),
             _builder(group),
             "\n".join((_why(plan, group, lead), *_fixes(plan, group))),
             "\n".join(line for wheel in group.wheels for line in (_file(wheel), *_rests_on(wheel))),
@@ -229,18 +211,12 @@ def _table(plan: Plan) -> Table:
     return table
 
 
-def _members(plan: Plan, group: PlannedGroup) -> tuple[str, ...]:
-    """Return the nodes of a group, or the named targets that get its wheels."""
-    of_targets = (name for name, each in plan.targets.items() if each.group == group.name)
-    return group.nodes or tuple(of_targets)
-
-
 def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
     for group in plan.groups:
         symbol = _symbol(group)
         yield symbol, f" {symbol} {clean(group.name)}"
-        what, members = "target" if plan.targets else "node", _members(plan, group)
-        yield symbol, f"     {count(len(members), what)}: {fold(members)}"
+        what, shared = "target" if plan.targets else "node", members(plan, group)
+        yield symbol, f"     {count(len(shared), what)}: {fold(shared)}"
         for wheel in group.wheels:
             where = f" on {_place(wheel, group)}" if wheel.action == "build" else ""
             yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {_why(plan, group, wheel)}"
@@ -295,7 +271,7 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
     if wheel.action != "build":
         return clean(wheel.reason)
     if plan.targets:
-        return _why_for_target(plan, group)
+        return why_for_target(plan, group)
     if wheel.built_on not in (None, *group.nodes):
         return "named in build.builders"
     if len(group.nodes) == 1:
@@ -304,16 +280,6 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
     if len(libcs) > 1:
         return f"oldest libc {group.target.libc.floor}"
     return "compiler, memory, cores"
-
-
-def _why_for_target(plan: Plan, group: PlannedGroup) -> str:
-    """Return why this node builds for a named target."""
-    able = {name for each in plan.targets.values() if each.group == group.name
-            for name in each.builders}  # fmt: skip
-    refused = {name for each in plan.targets.values() for name in each.refused}
-    if len(able) == 1:
-        return "the only node that can" if refused or len(plan.nodes) > 1 else "the only node"
-    return f"compiler, cores, memory, of {len(able)} that can"
 
 
 def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:
@@ -379,14 +345,3 @@ def _in_image(plan: Plan) -> list[str]:
         for sentence in wheel.requires.in_image
     )
     return [clean(sentence) for sentence in dict.fromkeys(told)]
-
-
-def _to_supply(plan: Plan) -> list[str]:
-    missing = {
-        sentence: group.name
-        for group in plan.groups
-        for wheel in group.wheels
-        if wheel.action == "build"
-        for sentence in wheel.requires.to_supply
-    }
-    return [f"to be supplied for {clean(name)}: {clean(text)}" for text, name in missing.items()]

@@ -108,7 +108,8 @@ def _untold(result: Result) -> Iterator[NodeResult]:
 
 def result_summary(result: Result, words: Mapping[str, str]) -> str:
     """Return the count: Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
-    built = sum(wheel.state == "built" for wheel in result.wheels)
+    built = sum(wheel.state == "built" and not wheel.cached for wheel in result.wheels)
+    cached = sum(wheel.state == "built" and wheel.cached for wheel in result.wheels)
     states = [node.state for node in result.nodes]
     nodes = [f"{states.count(state)} {word}" for state, word in words.items() if state in states]
     if nodes:
@@ -116,10 +117,13 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
         nodes[0] = f"{count(int(number), 'node')} {word}"
     word = "Done" if result.exit_code == 0 else "Ended"
     wheels = f"{count(built, 'wheel')} built. " if built else ""
-    if result.exit_code == 0 and not result.changed and not built:
+    wheels += f"{count(cached, 'wheel')} already built. " if cached else ""
+    if result.exit_code == 0 and not result.changed and not wheels:
         wheels = "nothing to do. " if "up_to_date" in states else ""
     if not nodes:
-        nodes = ["nothing installed"] if wheels else ["nothing to build or install"]
+        stored = result.wheels and result.exit_code == 0
+        without = "every wheel is in the store" if stored else "no nodes"
+        nodes = ["Nothing installed" if wheels else without]
     return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
 
 
@@ -178,7 +182,7 @@ def _wheel(wheel: WheelResult) -> list[str]:
         return [*lines, *_failed_builders(wheel)]
     where = f" on {clean(wheel.built_on)}" if wheel.built_on else ""
     if wheel.cached:
-        return [f"built: {name}{where}, by an earlier run", *_failed_builders(wheel)]
+        return [f"already built: {name}{where}", *_failed_builders(wheel)]
     took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
     return [f"built: {name}{where}{took}", *_failed_builders(wheel)]
 

@@ -14,6 +14,7 @@ import secrets
 import socket
 import stat
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,7 @@ from fleetbuild.models._base import Frozen
 
 _LEFT_THERE = ("installed", "up_to_date", "rolled_back")
 _CHANGING = ".changing"  # beside a node's stored facts
+_NAMING = threading.Lock()  # groups of an apply ask side by side
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -153,13 +155,14 @@ class StateDir:
         A random part keeps apart directories that have the same path on machines of the same name.
         """
         file = self.root / "controller"
-        try:
-            name = file.read_text(encoding="ascii").strip()
-        except (FileNotFoundError, UnicodeDecodeError):
-            name = ""
-        if not re.fullmatch(r"[0-9a-f]{8}", name):
-            name = secrets.token_hex(4)
-            write_atomically(file, name + "\n")
+        with _NAMING:
+            try:
+                name = file.read_text(encoding="ascii").strip()
+            except (FileNotFoundError, UnicodeDecodeError):
+                name = ""
+            if not re.fullmatch(r"[0-9a-f]{8}", name):
+                name = secrets.token_hex(4)
+                write_atomically(file, name + "\n")
         return f"{_user(os.geteuid())}@{socket.gethostname()}:{self.root} ({name})"[:300]
 
     def _not_writable(self, why: str | None, number: int | None = None) -> UsageError:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleetbuild.errors import LockedError, UsageError
+from fleetbuild.files import raise_if_full
 from fleetbuild.models import now
 from fleetbuild.state.directory import one_line
 
@@ -25,6 +26,7 @@ def hold_run_lock(path: Path) -> Iterator[None]:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
+        raise_if_full(error)
         raise UsageError(
             f"The lock {path} cannot be opened: {error.strerror}.",
             "If it is a link or belongs to another user, remove it.",

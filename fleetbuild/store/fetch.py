@@ -161,7 +161,7 @@ def _netrc_login(host: str) -> str | None:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return the certificates to trust: the system's, and those that pip is told of."""
+    """Return the certificates to trust: the system's, and PIP_CERT."""
     context = ssl.create_default_context()  # honours SSL_CERT_FILE and SSL_CERT_DIR
     if extra := os.environ.get("PIP_CERT"):
         context.load_verify_locations(cafile=extra)

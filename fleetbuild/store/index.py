@@ -56,21 +56,20 @@ def _link(file: IndexFile, folder: Path, home: Path, copy: bool) -> str:
     if copy:
         path = folder / "files" / file.path.name
         path.parent.mkdir(exist_ok=True)
-        _copy(file, path)
+        if not (path.is_file() and sha256_of(path) == file.sha256):
+            _copy(file.path, path)
         for suffix in (".intoto.json", ".intoto.json.sig"):  # its provenance, signed or not
             beside = file.path.with_name(file.path.name + suffix)
-            if beside.is_file():
-                shutil.copyfile(beside, path.with_name(beside.name))
+            if beside.is_file() and beside.parent != path.parent:
+                _copy(beside, path.with_name(beside.name))
     return quote(os.path.relpath(path, home))
 
 
-def _copy(file: IndexFile, dest: Path) -> None:
+def _copy(source: Path, dest: Path) -> None:
     """Copy a file so that a reader of the index never sees a part of it."""
-    if dest.is_file() and sha256_of(dest) == file.sha256:
-        return
     with tempfile.TemporaryDirectory(dir=dest.parent, prefix=".part-") as temporary:
         part = Path(temporary) / dest.name
-        shutil.copyfile(file.path, part)
+        shutil.copyfile(source, part)
         part.replace(dest)
 
 

@@ -18,6 +18,7 @@ class Provenance(Frozen):
     wheel_version: str
     file: str
     sha256: str
+    delivered_sha256: str | None = None  # before the bill of materials was added
     size: int
     group: str  # the name of its target
     libc: TargetLibc

@@ -27,11 +27,11 @@ from fleetbuild.planning import Floors
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
+from fleetbuild.store.provenance.sbom import add_sbom
+from fleetbuild.store.provenance.sign import Signer
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext, as_text, statement
 from fleetbuild.store.revoked import read_revocations, write_revocations
-from fleetbuild.store.sbom import add_sbom
-from fleetbuild.store.sign import Signer
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
-from fleetbuild.store.statement import NO_CONTEXT, BuildContext, as_text, statement
 from fleetbuild.store.stored import Provenance, StoredWheel
 
 _PROVENANCE = "provenance.json"
@@ -76,29 +76,25 @@ class Store:
         """Store a wheel that was built for this target, with its bill of materials in it and its
         provenance beside it. A published wheel keeps its bytes."""
         self.root.mkdir(parents=True, exist_ok=True)
+        delivered = sha256_of(path)
         with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as folder:
             if not wheel.published:
                 add_sbom(path, Path(folder) / path.name, wheel)
                 path = Path(folder) / path.name
-            return self._add(path, wheel, built_on, seconds, context)
+            known = self._record(path, wheel, delivered, built_on=built_on, seconds=seconds)
+            return self._add(path, wheel, known, context)
 
-    def _add(
-        self,
-        path: Path,
-        wheel: PlannedWheel,
-        built_on: str,
-        seconds: float,
-        context: BuildContext,
-    ) -> StoredWheel:
-        key = wheel.artifact_key or ""
-        sha256 = sha256_of(path)
-        provenance = Provenance(
-            artifact_key=key,
+    def _record(
+        self, path: Path, wheel: PlannedWheel, delivered: str, *, built_on: str, seconds: float
+    ) -> Provenance:
+        return Provenance(
+            artifact_key=wheel.artifact_key or "",
             package=wheel.package,
             version=wheel.version,
             wheel_version=wheel.wheel_version,
             file=path.name,
-            sha256=sha256,
+            sha256=sha256_of(path),
+            delivered_sha256=delivered,
             size=path.stat().st_size,
             group=wheel.target.name,
             libc=wheel.target.libc,
@@ -113,12 +109,16 @@ class Store:
             build_lock=(*wheel.build_dependencies, *wheel.toolkit_wheels),
             needs=needed_libraries(path),
         )
-        home = self.root / "wheels" / key / sha256
+
+    def _add(
+        self, path: Path, wheel: PlannedWheel, known: Provenance, context: BuildContext
+    ) -> StoredWheel:
+        home = self.root / "wheels" / known.artifact_key / known.sha256
         with self._whole(home) as part:
             shutil.copyfile(path, part / path.name)
-            self._state_origin(part / f"{path.name}{STATEMENT_SUFFIX}", wheel, provenance, context)
-            (part / _PROVENANCE).write_text(provenance.model_dump_json(indent=2) + "\n")
-        return StoredWheel(path=home / path.name, provenance=provenance)
+            self._state_origin(part / f"{path.name}{STATEMENT_SUFFIX}", wheel, known, context)
+            (part / _PROVENANCE).write_text(known.model_dump_json(indent=2) + "\n")
+        return StoredWheel(path=home / path.name, provenance=known)
 
     def _state_origin(
         self, file: Path, wheel: PlannedWheel, known: Provenance, context: BuildContext

@@ -24,7 +24,7 @@ from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.role_parameters import Requirement
 from fleetbuild.store import Store
-from fleetbuild.store.statement import BuildContext
+from fleetbuild.store.provenance.statement import BuildContext
 
 
 class BuildInputs(Frozen):

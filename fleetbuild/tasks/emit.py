@@ -44,7 +44,7 @@ from fleetbuild.planner.plan_files import config_of
 from fleetbuild.store import Store
 from fleetbuild.tasks.cluster_builds import cluster_builds
 from fleetbuild.tasks.publish.export import release_files
-from fleetbuild.tasks.store_fetch import fetch_releases, lacking, way_on
+from fleetbuild.tasks.wheels.store_fetch import fetch_releases, lacking, way_on
 from fleetbuild.text import fold
 
 What = Literal[

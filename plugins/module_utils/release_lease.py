@@ -10,6 +10,7 @@ Standard library only, Python 3.6 or newer.
 
 import json
 import os
+import random
 import time
 
 from . import release_files
@@ -34,7 +35,8 @@ class Lease:
         """Take the lease; return its counter, and a sentence if it was taken from a dead run."""
         self.refuse_other(controller)
         before = self._read()
-        counter = before["counter"] + 1
+        # Someone may have removed the file: a run from before that must not find its counter again.
+        counter = 1 + (before["counter"] or random.SystemRandom().randrange(1 << 30))
         self._write(counter, controller, plan, release_id)
         if not before["release_id"] or before["controller"] == controller:
             return counter, ""

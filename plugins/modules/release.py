@@ -197,6 +197,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
+BROKEN = (errno.EROFS, errno.EIO)  # an error of the disk often makes its file system read-only
 
 
 def writable(*paths):
@@ -596,6 +597,11 @@ def way_out(root, error):
     """Return the fix for an error of the system."""
     if error.errno in FULL:
         return f"Free space there (df -h {root.path}) or set another install path; then run again."
+    if error.errno in BROKEN:
+        return (
+            f"Find out why (dmesg, findmnt -T {root.path}), and mount it writable or set another"
+            " install path; then run again."
+        )
     return "Let the user write there, let Ansible become root, or set another install path."
 
 

@@ -105,8 +105,9 @@ class RealApi:
             spec = crd["spec"]
             for version in spec["versions"]:
                 if version["served"]:
-                    kind = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
-                    eventually(lambda kind=kind: self.ask("GET", kind))
+                    group, names = f"/apis/{spec['group']}/{version['name']}", spec["names"]
+                    eventually(lambda path=f"{group}/{names['plural']}": self.ask("GET", path))
+                    eventually(lambda path=group: self.ask("GET", path))
 
     def ask(self, verb: str, path: str, body: Any = None, token: str = ADMIN) -> Any:
         text = json.dumps(body).encode() if body is not None else None

@@ -30,7 +30,7 @@ from fleetbuild.models import (
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
-from fleetbuild.store.statement import NO_CONTEXT, BuildContext
+from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
@@ -137,6 +137,7 @@ class FakeFleet:
     differences: list[str] = field(default_factory=list)
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
     extravars: list[dict[str, Any]] = field(default_factory=list)
+    built: dict[str, bytes] = field(default_factory=dict)  # by node: what its build makes
     during: Callable[[str], None] = lambda _: None
     later: dict[str, Facts] = field(default_factory=dict)  # facts in place of `facts`
     verified: set[str] = field(default_factory=set)  # nodes with a release that awaits its switch
@@ -201,7 +202,7 @@ class FakeFleet:
                 Path(build["dest"]) / f"{build['package']}-{version}-cp311-cp311-linux_x86_64.whl"
             )
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(version)
+            path.write_bytes(self.built.get(host, version.encode()))
             sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
             if trouble == "changed":
                 sha256 = "0" * 64

@@ -74,7 +74,7 @@ def _check(scene: Scene, node: str, new: str, runs: list[Ended]) -> None:
 
 def _has_sentence(ended: Ended) -> bool:
     """Whether something says what happened and what to do."""
-    told = [e for e in ended.events if e["state"] in ("failed", "unreachable") and e["message"]]
+    told = [e for e in ended.events if e["state"] in ("failed", "unreachable") and e.get("message")]
     return bool(told or ended.said.strip())
 
 

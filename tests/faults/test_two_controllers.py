@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.scene import Controller, Ended, Moment, Scene
+from tests.faults.scene import INSTALL_PATH, Controller, Ended, Moment, Scene
 
 pytestmark = pytest.mark.soak
 INSTALLING = [Moment(task="Make the release")]
@@ -25,7 +25,7 @@ def release(scene: Scene, node: str, package: str) -> str:
 
 
 def failures(ended: Ended) -> list[dict[str, Any]]:
-    return [event for event in ended.events if event["state"] == "failed" and event["node"]]
+    return [event for event in ended.events if event["state"] == "failed" and event.get("node")]
 
 
 def test_the_second_is_refused_while_the_first_installs(scene: Scene, node: str) -> None:
@@ -59,7 +59,7 @@ def test_the_lease_of_a_dead_run_is_taken_over_and_said(scene: Scene, node: str)
     scene.lab.exec(node, _EXPIRE, check=True)
     taken = other.run()
     assert taken.code == 0, taken.story()
-    (warning,) = [event for event in taken.events if "Took over" in event["message"]]
+    (warning,) = [event for event in taken.events if "Took over" in event.get("message", "")]
     assert f":{first.state} (" in warning["message"]
     third = release(scene, node, "third")
     assert scene.check(node, [third])
@@ -103,8 +103,9 @@ def _held_up(scene: Scene, node: str, controller: Controller, overtake: Any) -> 
 
 def _wait_for_the_module(scene: Scene, node: str) -> None:
     """Wait until the step that the dead run had started on the node has ended."""
-    until = time.monotonic() + 60
-    while scene.lab.exec(node, "pgrep -f AnsiballZ\\|ensurepip\\|'pip --isolated'").returncode == 0:
+    until = time.monotonic() + 120
+    free = f"flock --nonblock {INSTALL_PATH}/.lock true"
+    while scene.lab.exec(node, free).returncode != 0:
         assert time.monotonic() < until
         time.sleep(0.5)
 

@@ -67,7 +67,7 @@ def catalogue(
     }
     assert all(file["sha256"] for wheel in ours for file in wheel["toolkit_wheels"])
     assert not any(wheel["requires"]["to_supply"] for wheel in ours)
-    said = run("apply", "--config", config, here=here)
+    said = run("apply", here=here)
     assert "Next: fleetbuild store export DIR" in said
     assert lab.exec("builder", "ls", "/opt/fleetbuild").returncode != 0
     assert "Every wheel is in the store." in run(

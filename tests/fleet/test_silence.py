@@ -87,20 +87,24 @@ def states(result: Result) -> dict[str, str]:
     return {node.node: node.state for node in result.nodes}
 
 
-def test_a_builder_that_stops_answering_stops_only_its_group(fleet: Fleet) -> None:
+def test_a_builder_that_stops_answering_is_replaced_by_its_fallback(fleet: Fleet) -> None:
     plan = fleet.plan("default")
-    builder = str(plan.groups[0].wheels[0].built_on)
+    first = plan.groups[0]
+    builder = str(first.wheels[0].built_on)
 
     def building(event: Event) -> str | None:
         on_start = (event.stage, event.state, event.node) == ("build", "progress", builder)
         return builder if on_start else None
 
     result = fleet.apply(plan, building)
-    others = {name for group in plan.groups[1:] for name in group.nodes}
-    assert {states(result)[name] for name in others} == {"installed"}
-    assert {states(result)[name] for name in plan.groups[0].nodes} == {"build_failed"}
-    (lost,) = [wheel for wheel in result.wheels if wheel.state == "failed"]
-    assert re.match(rf"{builder}: No answer for \d+ s (while|at the step)", str(lost.reason))
+    assert states(result) == {
+        **{name: "installed" for group in plan.groups for name in group.nodes},
+        builder: "unreachable",
+    }
+    assert result.exit_code == 3
+    wheel = next(each for each in result.wheels if each.failed_on)
+    assert (wheel.state, wheel.built_on) == ("built", first.wheels[0].fallbacks[0])
+    assert re.match(r"No answer for \d+ s (while|at the step)", wheel.failed_on[0].reason)
     assert fleet.apply(plan).exit_code == 0
 
 

@@ -8,36 +8,39 @@ from __future__ import annotations
 import json
 import resource
 import time
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetbuild.audit import audit_wheel
-from fleetbuild.audit.downloads import audit_download
 from fleetbuild.audit.elf import BrokenElf
 from fleetbuild.audit.fatbin import BrokenFatbin
 from fleetbuild.audit.wheel import audit_elf
 from fleetbuild.cluster.kubeconfig_schema import parse as parse_kubeconfig
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.kubernetes.yaml_edit.edit import EditableWorkload, workloads
+from fleetbuild.kubernetes.yaml_edit.edit import workloads
 from fleetbuild.models import Facts
-from fleetbuild.planning import dump_plan, read_plan
-from fleetbuild.planning.document.serialize import _digest, with_digest
+from fleetbuild.planning import read_plan
+from fleetbuild.planning.document.serialize import _digest
 from fleetbuild.probe.parsing.facts import facts_of
-from fleetbuild.probe.parsing.framing import split
 from fleetbuild.store.sources import read_texts
-from tests.factories.data import DATA
-from tests.factories.delivery import OWN, six_nodes
 from tests.factories.elf import make_elf, make_fatbin
-from tests.factories.files import make_wheel
+from tests.hostile.readers import (
+    LONGEST_TEXT,
+    LONGEST_WHEEL,
+    MEMORY_MB,
+    PLAN,
+    SECONDS,
+    SECTIONS,
+    TEXT_READERS,
+    USUAL,
+    WHEEL_NAME,
+    read_wheel,
+    wheel_seeds,
+)
 
-SECONDS, MEMORY_MB = 1.0, 200  # for inputs of at most 20 kB, or wheels of 500 kB
 EXAMPLES = 60
 ODD_TEXT = ["\x00", "\x1b[31m", "\u202e", "\ud7ff", "9" * 400, "-1", "1e999", "NaN", "../" * 50,
             "[" * 2000, "{" * 2000, "a" * 5000, "\n" * 1000, ": ", "&a [*a]", "!!python/object:os",
@@ -55,7 +58,7 @@ def bounded() -> Iterator[None]:
     assert took < SECONDS, f"{took:.2f} s"
 
 
-def damaged_text(seeds: list[str]) -> st.SearchStrategy[str]:
+def damaged_text(seeds: Sequence[str]) -> st.SearchStrategy[str]:
     """One of these texts with up to six pieces changed."""
 
     def change(text: str, edits: list[tuple[float, float, str, int]]) -> str:
@@ -63,7 +66,7 @@ def damaged_text(seeds: list[str]) -> st.SearchStrategy[str]:
             at = int(start * len(text))
             end = at + int(length * 200)
             text = text[:at] + (new or text[at:end] * times) + text[end:]
-        return text[:20_000]
+        return text[:LONGEST_TEXT]
 
     edits = st.tuples(
         st.floats(0, 1), st.floats(0, 1),
@@ -80,7 +83,7 @@ def damaged_bytes(seeds: list[bytes]) -> st.SearchStrategy[bytes]:
             at = int(start * len(data))
             end = at + (len(new) if over else int(length * 200))
             data = data[:at] + new + data[end:]
-        return data[:500_000]
+        return data[:LONGEST_WHEEL]
 
     edits = st.tuples(
         st.floats(0, 1), st.floats(0, 1),
@@ -90,64 +93,37 @@ def damaged_bytes(seeds: list[bytes]) -> st.SearchStrategy[bytes]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def memory() -> Iterator[None]:
+def memory(seeds: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The whole module stays within the memory that one input may take."""
+    for reader in TEXT_READERS.values():  # what a reader loads once is not an input's
+        reader.read(reader.seeds[0])
+    path = tmp_path_factory.getbasetemp() / WHEEL_NAME
+    path.write_bytes(seeds[0])
+    read_wheel(path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
     assert grown < MEMORY_MB, f"{grown} MB"
 
 
-def sections() -> dict[str, list[str]]:
-    """The texts of each section, as real nodes printed them."""
-    found: dict[str, list[str]] = {}
-    for path in sorted((DATA / "seed-fleet").glob("*/*")):
-        if path.is_file():
-            found.setdefault(path.name, []).append(path.read_text(errors="replace")[:30_000])
-    return found
-
-
-SECTIONS = sections()
-FRAMED = "".join(f"begin n0nce {name}\n{texts[0]}\nend n0nce {name}\n"
-                 for name, texts in SECTIONS.items())  # fmt: skip
-MANIFEST = json.dumps({"release": "default", "id": "r1", "group": "cpu-avx-cp311", "verified": True,
-                       "python": "/usr/bin/python3", "wheels": [
-                           {"package": "x", "version": "1", "artifact_key": "k", "sha256": "0"}],
-                       "dependencies": ["numpy==2.0"]})  # fmt: skip
-
-
 @settings(max_examples=EXAMPLES)
 @given(st.data())
 def test_damaged_captures_are_read_as_facts(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(SECTIONS)), min_size=1, max_size=4))
-    capture = {name: texts[0] for name, texts in SECTIONS.items()}
-    capture |= {name: data.draw(damaged_text(SECTIONS[name])) for name in names}
+    changed = {name: data.draw(damaged_text(SECTIONS[name])) for name in names}
     with bounded():
-        assert isinstance(facts_of(capture), Facts)
+        assert isinstance(facts_of({**USUAL, **changed}), Facts)
 
 
+@pytest.mark.parametrize("name", TEXT_READERS)
 @settings(max_examples=EXAMPLES)
-@given(damaged_text([FRAMED]))
-def test_damaged_probe_output_is_split(text: str) -> None:
+@given(data=st.data())
+def test_damaged_texts_are_read_or_refused(name: str, data: st.DataObject) -> None:
+    """Whole answers of probes, single sections, plans, manifests, kubeconfigs, workloads."""
+    reader = TEXT_READERS[name]
+    text = data.draw(damaged_text(reader.seeds))
     with bounded():
-        split(text, "n0nce")
-
-
-@settings(max_examples=EXAMPLES)
-@given(damaged_text([f"{MANIFEST}\n", f"{MANIFEST}\n{MANIFEST}\n"]))
-def test_damaged_manifests_are_read_as_facts(text: str) -> None:
-    with bounded():
-        facts_of({"uname": "Linux 6.1.0 x86_64\n", "release": text})
-
-
-PLAN = dump_plan(with_digest(six_nodes()))
-
-
-@settings(max_examples=EXAMPLES)
-@given(damaged_text([PLAN]))
-def test_damaged_plans_are_read_or_refused(text: str) -> None:
-    with bounded():
-        read_plan(text)
+        reader.read(text)
 
 
 def anywhere(value: object, place: list[float], new: object) -> object:
@@ -184,19 +160,6 @@ def test_plans_with_a_valid_digest_and_wrong_values_are_refused(
         read_plan(json.dumps(data))
 
 
-def wheel_seeds(folder: Path) -> list[bytes]:
-    """A wheel with machine code, and one whose members are stored."""
-    files = {"demo/_c.so": make_elf(b"\xc5\xf4\x58\xc2", versions=("GLIBC_2.34",)),
-             "demo/__init__.py": b"", "demo-1.0.dist-info/entry_points.txt":
-             b"[console_scripts]\ndemo = demo:main\n"}  # fmt: skip
-    packed = make_wheel(folder, files=files)
-    stored = folder / "stored.whl"
-    with zipfile.ZipFile(packed) as source, zipfile.ZipFile(stored, "w") as target:
-        for name in source.namelist():
-            target.writestr(name, source.read(name))
-    return [packed.read_bytes(), stored.read_bytes()]
-
-
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     return wheel_seeds(tmp_path_factory.mktemp("seeds"))
@@ -207,11 +170,10 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 def test_damaged_wheels_are_audited(
     seeds: list[bytes], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / "demo-1.0-py3-none-any.whl"
+    path = tmp_path_factory.getbasetemp() / WHEEL_NAME
     path.write_bytes(data.draw(damaged_bytes(seeds)))
     with bounded():
-        audit_wheel(path)
-        audit_download(path, "demo", "1.0")
+        read_wheel(path)
 
 
 @settings(max_examples=EXAMPLES)
@@ -222,32 +184,6 @@ def test_damaged_wheels_are_audited(
 def test_machine_code(data: bytes) -> None:
     with bounded(), suppress(BrokenElf, BrokenFatbin):
         audit_elf("x.so", data)
-
-
-KUBECONFIG = yaml.safe_dump({
-    "apiVersion": "v1", "kind": "Config", "current-context": "a",
-    "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:6443",
-                                           "certificate-authority-data": "QQ=="}}],
-    "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-    "users": [{"name": "a", "user": {"token": "t", "exec": {
-        "command": "x", "args": ["y"], "env": [{"name": "A", "value": "b"}]}}}],
-})  # fmt: skip
-
-
-@settings(max_examples=EXAMPLES)
-@given(damaged_text([KUBECONFIG]))
-def test_damaged_kubeconfigs_are_read_or_refused(text: str) -> None:
-    with bounded():
-        parse_kubeconfig(text, "config")
-
-
-@settings(max_examples=EXAMPLES)
-@given(damaged_text([OWN, f"{OWN}---\n{OWN}"]))
-def test_damaged_workloads_are_changed_or_refused(text: str) -> None:
-    plan = six_nodes()
-    with bounded():
-        for index in workloads("web.yaml", text):
-            EditableWorkload("web.yaml", text, index, plan.groups[0])
 
 
 PYPROJECT = """\

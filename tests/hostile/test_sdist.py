@@ -12,9 +12,10 @@ import pytest
 
 from fleetbuild.models import LockedFile
 from fleetbuild.planner.plan_fleet import plan_fleet
-from fleetbuild.store import Store, sandbox
-from fleetbuild.store.backend import ask_backend
-from fleetbuild.store.sandbox import SandboxError, why_unavailable
+from fleetbuild.store import Store
+from fleetbuild.store.metadata import sandbox
+from fleetbuild.store.metadata.backend import ask_backend
+from fleetbuild.store.metadata.sandbox import SandboxError, why_unavailable
 from tests.factories.files import make_wheel, only
 from tests.factories.fleets import facts, inventory
 
@@ -144,7 +145,7 @@ def test_nothing_of_a_hostile_setup_py_happens_on_the_controller(site, listener)
 @pytest.mark.usefixtures("site")
 def test_the_backend_is_asked_once(monkeypatch):
     plan("evil==1.0")
-    monkeypatch.setattr("fleetbuild.store.backend.run_confined", None)
+    monkeypatch.setattr("fleetbuild.store.metadata.backend.run_confined", None)
     assert plan("evil==1.0").lock == "complete"
 
 

@@ -19,7 +19,7 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.store import IndexSettings, Store
 from fleetbuild.tasks.publish.export import release_files
-from fleetbuild.tasks.store_fetch import lacking
+from fleetbuild.tasks.wheels.store_fetch import lacking
 from tests.factories import runs
 from tests.factories.files import demo_wheel, make_wheel
 from tests.factories.fleets import facts, locked
@@ -257,7 +257,7 @@ def test_a_dependency_that_is_another_package_is_refused(tmp_path):
     assert "not dep 1.0" in audit_download(wheel, "dep", "1.0")[0]
 
 
-def test_a_wheels_size_is_that_of_its_unpacked_and_compiled_files(tmp_path):
+def test_a_wheels_size_counts_its_unpacked_and_compiled_files(tmp_path):
     path = tmp_path / "demo.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("demo/core.so", bytes(1 << 20))

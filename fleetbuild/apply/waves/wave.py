@@ -85,9 +85,16 @@ class _Install:
         """Install and verify, then switch between `rollout.before` and `rollout.after`."""
         replies = self._play(names, switch=False)
         ready = [name for name in names if _is_verified(replies.get(name), self.hosts.get(name))]
-        switched = around_switch(
-            self._run, self._group, ready, lambda some: self.install(some, verify=False)
-        )
+        released = set[str]()
+
+        def switch(some: Sequence[str]) -> dict[str, NodeResult]:
+            released.update(some)
+            return self.install(some, verify=False)
+
+        switched = around_switch(self._run, self._group, ready, switch)
+        if held := [name for name in ready if name not in released]:
+            # `before` failed there: without both steps, the playbook ends the node's lease.
+            self._play(held, verify=False, switch=False)
         failed = {name: self._result(name, replies) for name in names if name not in ready}
         return {name: (switched | failed)[name] for name in names}
 
@@ -235,6 +242,8 @@ def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
 
 def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:
     stage: Stage = "verify" if result.state == "verify_failed" else "install"
+    if result.hook_failed and result.state == "installed":
+        stage = "activate"
     run.tell(
         stage_of(host.task, stage) if host and result.state == "unreachable" else stage,
         "unreachable" if result.state == "unreachable" else "failed",

@@ -22,7 +22,7 @@ def audit(
     """Show which CPU features, SMs and libc a wheel needs."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
-        from fleetbuild.report import audit as report
+        from fleetbuild.report.wheels import audit as report
 
         found = fleetbuild.audit_wheel(wheel)
         if json:

@@ -37,7 +37,7 @@ def provenance(
     """Show where a wheel comes from, and check it (exit code 7 if a check fails)."""
     with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
         import fleetbuild
-        from fleetbuild.report import provenance as report
+        from fleetbuild.report.wheels import provenance as report
 
         store = fleetbuild.Fleet(state_dir=state_dir).store
         found = store.provenance(wheel, allowed_signers=allowed_signers)

@@ -35,7 +35,7 @@ def revoke(
     """Recall a wheel: it is not used any more, and the next apply replaces it on nodes."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
-        from fleetbuild.report import revoke as report
+        from fleetbuild.report.wheels import revoke as report
 
         fleet = fleetbuild.Fleet(state_dir=state_dir)
         if list_:
@@ -50,7 +50,7 @@ def revoke(
             return
         if what is None:
             raise UsageError(
-                "revoke needs a wheel.",
+                "No wheel is named.",
                 "Name one: fleetbuild revoke SHA256|NAME==VERSION --reason TEXT; or list them:"
                 " fleetbuild revoke --list",
             )

@@ -61,7 +61,7 @@ def list_wheels(
     """List the stored wheels."""
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         import fleetbuild
-        from fleetbuild.report import store as report
+        from fleetbuild.report.wheels import store as report
 
         wheels = fleetbuild.Fleet(state_dir=state_dir).store.list()
         if json:

@@ -135,6 +135,7 @@ def make_plan(
     if config.build.isolation == "required":
         problems = {**groups_without_isolation(wheels, facts), **problems}
     problems |= _revoked_groups(inputs, wheels, revoked)
+    problems |= _unconfirmed_groups(inputs, wheels)
     if named:
         groups = tuple(
             group_of_targets(_group(inputs, each, wheels, problems), named)
@@ -162,6 +163,7 @@ def make_plan(
         labels=config.kubernetes.labels,
         build_image=config.build.image,
         cache=config.build.cache,
+        confirm=config.build.confirm,
         isolation=config.build.isolation,
         fingerprint=_fingerprints(inputs),
         nodes=nodes,
@@ -187,6 +189,25 @@ def _fingerprints(inputs: _PlanInputs) -> dict[str, dict[str, Any]]:
         name: fingerprint(inputs.facts[name], assessed.python)
         for name, assessed in inputs.drafted.eligibility.items()
         if assessed.state == "ok"
+    }
+
+
+def _unconfirmed_groups(
+    inputs: _PlanInputs, wheels: Mapping[tuple[str, str], PlannedWheel]
+) -> dict[str, tuple[str, str]]:
+    """Return the groups with a wheel that one node alone can build: name -> reason, fix."""
+    alone = {
+        name: wheel
+        for (_, name), wheel in wheels.items()
+        if inputs.config.build.confirm > 1 and wheel.action == "build" and not wheel.fallbacks
+    }
+    fix = (
+        "Add another node of this group, name more builders in build.builders, or set"
+        " build.confirm: 1."
+    )
+    return {
+        name: (f"build.confirm is 2, but only {wheel.built_on} can build {wheel.package}.", fix)
+        for name, wheel in alone.items()
     }
 
 

@@ -104,6 +104,7 @@ def _assess(node: Node, facts: Facts, packages: Sequence[Package], config: Confi
     features = _usable_features(node, facts)
     rung = _rung(facts, features, recipes, config)
     sms = _sms(node, facts, recipes)
+    _refuse_missing_interpreter(node, facts)
     python = choose_interpreter(node, facts, config)
     _refuse_old_gpus(sms, packages)
     _refuse_without_toolkit(facts.model_copy(update={"sms": sms}), python, packages, config)
@@ -117,6 +118,15 @@ def _assess(node: Node, facts: Facts, packages: Sequence[Package], config: Confi
         python=python,
         stand_in=node.stand_in,
     )
+
+
+def _refuse_missing_interpreter(node: Node, facts: Facts) -> None:
+    """Refuse a node on which Ansible could run no module."""
+    if node.interpreter in facts.missing_interpreters:
+        raise Blocked(
+            f"ansible_python_interpreter is {node.interpreter}, which does not exist there.",
+            "Correct it in the inventory, or remove it: fleetbuild then uses a Python that exists.",
+        )
 
 
 def _refuse_unsupported(facts: Facts, recipes: Sequence[Recipe]) -> None:

@@ -78,6 +78,7 @@ def facts_of(capture: Capture) -> Facts:
         release=releases.manifests,
         damaged=releases.damaged,
         previous=read_previous(capture),
+        missing_interpreters=tuple(filter(None, lines(capture, "missing-interpreters", 64))),
         warnings=(
             *too_long(capture),
             *cpu.warnings,

@@ -10,6 +10,7 @@ SECTIONS = (
     "uname", "cpuinfo", "os-release", "libc", "libstdcxx", "meminfo", "nproc", "disk", "python",
     "nvidia-smi", "lspci", "toolchain", "release", "release-files",
     "memory-limit",  # where a cgroup has one
+    "missing-interpreters",  # where an inventory sets interpreters for Ansible's modules
     "sve", "device-tree", "mig",  # only on nodes with such hardware
     "isolation",  # where the node has a program to try it with
     "previous",  # only on nodes that had a release before

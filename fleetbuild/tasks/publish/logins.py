@@ -32,7 +32,7 @@ class Login(NamedTuple):
 def find_login(
     url: str, environ: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> Login | None:
-    """Return the login for this address; None if there is none, which some servers accept."""
+    """Return the login for this address; None if it has no entry: some servers need no login."""
     home = home or Path.home()
     if password := environ.get("TWINE_PASSWORD"):
         return Login(environ.get("TWINE_USERNAME") or _TOKEN, password)

@@ -19,7 +19,7 @@ from fleetbuild.tasks.publish.export import release_index_files
 from fleetbuild.tasks.publish.logins import find_login, refuse_login_in
 from fleetbuild.tasks.publish.upload import Upload, upload
 from fleetbuild.tasks.publish.variants import write_uploaded, write_variants
-from fleetbuild.tasks.store_fetch import way_on
+from fleetbuild.tasks.wheels.store_fetch import way_on
 
 
 class Pushed(NamedTuple):
@@ -144,5 +144,5 @@ def _refuse_change(known: IndexFile | None, file: IndexFile, folder: Path) -> No
     raise UsageError(
         f"{folder} has a {file.path.name} already, with the sha256 {known.sha256}; this one has "
         f"{file.sha256}. Installers that locked the other file would refuse this one.",
-        "Remove the folder to publish anew, or push to another one.",
+        "Remove the folder and push again, or push to another one.",
     )

@@ -198,7 +198,7 @@ def _request(url: str, login: Login | None, data: Any = None) -> urllib.request.
 
 
 def _listed(wheel: Upload, index: str, login: Login | None) -> str | None:
-    """Return the sha256 of the index's file of this name: "" if unknown, None if there is none."""
+    """Return the sha256 that the index lists for this file: "" without one, None for no file."""
     page = urljoin(f"{index.rstrip('/')}/", f"{canonicalize_name(wheel.name)}/")
     request = _request(page, login)
     request.add_header(
@@ -209,7 +209,7 @@ def _listed(wheel: Upload, index: str, login: Login | None) -> str | None:
         with urllib.request.urlopen(request, timeout=60, context=tls_context()) as answer:  # noqa: S310
             text = answer.read(_PAGE).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException, ValueError):
-        return None  # the upload itself says what is wrong
+        return None  # the upload itself reports the error
     return _files_of(text).get(wheel.path.name)
 
 

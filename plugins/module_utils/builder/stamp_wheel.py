@@ -53,7 +53,7 @@ def stamp(wheel, version, dest, pins=()):
 
 def restamp(source, result, stem, version, pins):
     """Copy a wheel entry by entry: sorted, .dist-info last, RECORD at the very end."""
-    entries = {info.filename: info for info in source.infolist() if not info.is_dir()}
+    entries = {info.filename: info for info in source.infolist() if not info.filename.endswith("/")}
     old = dist_info(entries)
     record = old + ".dist-info/RECORD"
     left_out = (record, record + ".jws", record + ".p7s")  # the signatures were for the old RECORD

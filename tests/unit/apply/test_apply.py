@@ -113,6 +113,7 @@ def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -
     build = fleet.extravars[0]["fleetbuild_builds"]["avx-1"][0]
     key = wheel("avx").artifact_key
     assert build == {
+        "toolkit_wheels": [],
         "package": "hnswlib",
         "version": "0.8.0",
         "wheel_version": "0.8.0+cpu.avx",
@@ -337,7 +338,7 @@ def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
     assert fleet.store.fetched == fleet.calls == []
 
 
-def test_a_node_is_told_who_changes_it_and_how_much_space_is_needed(
+def test_an_install_names_its_controller_its_plan_and_the_space_it_needs(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     apply(fleet, tmp_path)
@@ -603,12 +604,12 @@ def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
     assert len(fleet.store.shelf) == 2
     assert (result.nodes, result.manifests, result.exit_code) == ((), (), 0)
     assert sorted(fleet.store.fetched) == ["hnswlib", "setuptools"]  # no dependency of a release
-    assert "2 wheels built. nothing installed." in result_lines(result)[-1]
+    assert "2 wheels built. Nothing installed." in result_lines(result)[-1]
     assert next_command(made, result, Path(".fleetbuild")) == "Next: fleetbuild store export DIR"
     again = carry_out(fleet.run(made, tmp_path / "state", told))
     assert len(fleet.calls) == 1
     assert [wheel.state for wheel in again.wheels] == ["reused", "reused"]
-    assert "nothing to build or install." in result_lines(again)[-1]
+    assert "every wheel is in the store." in result_lines(again)[-1]
 
 
 def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_fetch_reports_the_file_that_it_waits_for(fleet: FakeFleet, tmp_path: 
     assert all(event.message.endswith((".whl", ".tar.gz")) for event in going)
 
 
-def test_a_lease_that_was_taken_over_is_told(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_lease_that_was_taken_over_is_an_event(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-2"] = "expired lease"
     told: list[Event] = []
     carry_out(fleet.run(PLAN, tmp_path, told))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,16 @@ from fleetbuild.errors import Interrupted
 from fleetbuild.models import Event, Plan, Result
 from fleetbuild.report.result import result_lines
 from tests.factories.fleets import facts
-from tests.factories.runs import PYTHON, FakeFleet, FakeStore, group, plan, wheel
+from tests.factories.runs import (
+    PYTHON,
+    FakeFleet,
+    FakeStore,
+    ended,
+    event,
+    group,
+    plan,
+    wheel,
+)
 
 KILLED = "The compiler was killed for lack of memory, with 2 jobs and again with one job at a time."
 THREE = ["avx-1", "avx-2", "avx-3"]
@@ -254,3 +264,34 @@ def test_the_log_can_name_the_machines_failure() -> None:
 def test_a_node_that_ended_well_without_a_reply_has_not_failed_by_its_machine() -> None:
     assert failure_before_reply(HostRun("ok"), None) is None
     assert failure_before_reply(None, None) is None
+
+
+def test_a_full_disk_of_the_controller_is_not_the_builders(
+    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "state"))
+    seen = []
+
+    def check(folder: Path) -> None:
+        seen.append(folder)
+        raise full
+
+    whole = fleet._build
+
+    def build(host: str, jobs: Any, trouble: str, on_event: Any) -> Any:
+        if host != "avx-1":
+            return whole(host, jobs, trouble, on_event)
+        said = "[Errno 28] No space left on device: b'/state/incoming/x.whl'"
+        on_event(event(host, "build_wheel : Fetch the wheel and the log", {}, "failed", said))
+        return ended("failed")
+
+    fleet._build = build
+    monkeypatch.setattr("fleetbuild.apply.build.raise_if_folder_is_full", check)
+    with pytest.raises(OSError, match="No space left") as caught:
+        apply(fleet, tmp_path)
+    assert (caught.value, seen) == (full, [tmp_path / "state"])
+    assert builds(fleet) == [["avx-1", "avx2-1"]]
+    monkeypatch.setattr("fleetbuild.apply.build.raise_if_folder_is_full", lambda _: None)
+    fleet.calls.clear()
+    result = apply(fleet, tmp_path)
+    assert next(each for each in result.wheels if each.failed_on).built_on == "avx-2"

@@ -96,7 +96,13 @@ def test_a_node_whose_before_fails_does_not_switch_and_is_undrained(
     assert of(result, "avx-2").reason == (
         "Not switched, because rollout.before failed: no end within 300 s."
     )
-    assert calls(fleet)[-2:] == [("install.yml", ["avx-3"]), ("rollout.after", ["avx-2", "avx-3"])]
+    assert calls(fleet)[-3:] == [
+        ("install.yml", ["avx-3"]),
+        ("rollout.after", ["avx-2", "avx-3"]),
+        ("install.yml", ["avx-2"]),  # ends the lease
+    ]
+    lease = fleet.extravars[-1]["fleetbuild_installs"]["avx-2"]
+    assert (lease["verify"], lease["switch"]) == (False, False)
     assert "default" not in fleet.facts["avx-2"].release
     assert result.exit_code == 6
     assert [e.node for e in told if e.state == "failed" and e.node] == ["avx-2"]

@@ -9,7 +9,7 @@ from fleetbuild.errors import UsageError
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target, TargetLibc
 from tests.factories.elf import make_elf, make_fatbin
-from tests.factories.files import demo_wheel
+from tests.factories.files import demo_wheel, make_wheel
 from tests.factories.plans import make_target
 
 VADDPS_YMM, VADDPS_ZMM = bytes.fromhex("c5f458c2"), bytes.fromhex("62f1744858c2")
@@ -321,3 +321,9 @@ def test_a_binary_that_does_not_unpack_is_a_finding(tmp_path):
     data[middle : middle + 64] = bytes(64)
     path.write_bytes(data)
     assert any("'a.so' cannot be unpacked" in problem for problem in audit_wheel(path).problems)
+
+
+def test_a_member_without_a_name_is_a_problem(tmp_path):
+    wheel = make_wheel(tmp_path, files={"x.py": b""})
+    wheel.write_bytes(wheel.read_bytes().replace(b"x.py", b"\0.py"))
+    assert any("would be unpacked outside" in each for each in audit_wheel(wheel).problems)

@@ -152,8 +152,8 @@ def test_an_export_to_an_unwritable_folder_is_an_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetbuild.fleet.read_plan", lambda _: SimpleNamespace(inventory="i.yml"))
-    monkeypatch.setattr("fleetbuild.tasks.fleet_store.fetch_all", lambda *_: ())
-    monkeypatch.setattr("fleetbuild.tasks.fleet_store.export_indexes", denied)
+    monkeypatch.setattr("fleetbuild.tasks.wheels.fleet_store.fetch_all", lambda *_: ())
+    monkeypatch.setattr("fleetbuild.tasks.wheels.fleet_store.export_indexes", denied)
     refused(run("store", "export", "there"), 2, "there", "Permission denied")
 
 

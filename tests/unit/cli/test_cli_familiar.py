@@ -71,7 +71,9 @@ def test_apply_offers_the_packages_of_the_last_plan(run: Run, here: Path) -> Non
     assert (here / ".fleetbuild" / "plan.json").read_text() == before
 
 
-@pytest.mark.parametrize("document", [[], {"nodes": {"a": {"state": "ok"}}}, {"a": 1}, "text"])
+@pytest.mark.parametrize(
+    "document", [[], {"nodes": {"a": {"state": "ok"}}}, {"a": 1}, "text", {}, {"a": None}]
+)
 def test_json_that_is_neither_plan_nor_inventory_is_refused(
     run: Run, here: Path, document: object
 ) -> None:
@@ -80,6 +82,25 @@ def test_json_that_is_neither_plan_nor_inventory_is_refused(
     assert result.exit_code == 2
     assert "neither a plan nor an Ansible inventory" in result.stderr
     assert not (here / ".fleetbuild").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("empty.json", "{}"), ("empty", "{}"), ("null.json", "null"), ("dashes.yml", "---\n# none\n"),
+     ("list.yml", "- a\n- b\n"), ("group.json", '{"a": null}')],
+)  # fmt: skip
+def test_an_inventory_without_hosts_is_refused_and_nothing_is_overwritten(
+    run: Run, here: Path, name: str, text: str
+) -> None:
+    (here / name).write_text(text)
+    plan = here / ".fleetbuild" / "plan.json"
+    plan.parent.mkdir()
+    plan.write_text("the last plan")
+    result = run("plan", name, "--package", "hnswlib==0.8.0")
+    assert result.exit_code == 2
+    assert f"error: The inventory {name} " in result.stderr or name == "group.json"
+    assert "names no hosts" in result.stderr
+    assert (plan.read_text(), (here / name).read_text()) == ("the last plan", text)
 
 
 def test_the_become_password_comes_from_a_file_or_a_program(here: Path) -> None:

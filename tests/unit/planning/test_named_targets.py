@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Libc, TargetLibc
 from fleetbuild.planner.plan_fleet import plan_fleet
 from fleetbuild.planning import changes_since_plan, explain_group, explain_node, name_targets
 from fleetbuild.planning.named_targets import parse_target
-from fleetbuild.report.plan import next_line, plan_ending
+from fleetbuild.report.plan import next_line, plan_body, plan_ending
 from tests.factories.files import make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory, node, python
 
@@ -130,6 +133,15 @@ def test_a_target_that_no_node_can_build_is_blocked_with_what_a_builder_needs(pl
     assert "  cannot build: other has no interpreter for cp311" in said
 
 
+@pytest.mark.parametrize("width", [90, 140])
+def test_a_plan_with_nothing_but_blocked_targets_says_why(plan, width):
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(plan_body(plan({"a": facts("avx")}, "cpu-avx2-cp311"), width))
+    said = " ".join(console.export_text().split())
+    assert "cpu-avx2-cp311" in said
+    assert "a lacks" in said
+
+
 def test_named_builders_alone_build(plan):
     fleet = {"a": facts("avx512", cpus=64), "b": facts("avx2"), "c": facts("avx2")}
     made = plan(fleet, "cpu-avx2-cp311", builders=["b"])
@@ -179,7 +191,7 @@ def test_the_x86_64_baseline_can_be_named(plan):
     assert plan({"a": facts("avx2")}, "cpu-x86-64-cp311").groups[0].target.isa == "x86-64"
 
 
-def test_targets_of_the_configuration_are_replaced_by_those_of_the_command(plan):
+def test_targets_of_the_command_replace_the_configurations(plan):
     fleet = {"a": facts("avx2")}
     assert list(plan(fleet, targets=["cpu-avx-cp311"]).targets) == ["cpu-avx-cp311"]
     assert list(plan(fleet, "cpu-avx2-cp311", targets=["cpu-avx-cp311"]).targets) == [

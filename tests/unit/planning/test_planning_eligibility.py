@@ -35,6 +35,19 @@ def test_skipped_and_unreachable_nodes_have_their_state():
     assert fate.fix == "Write one; then plan again"
 
 
+def test_an_interpreter_that_the_node_does_not_have_blocks_it():
+    wrong = {"ansible_python_interpreter": "/opt/py/bin/python"}
+    known = facts().model_copy(update={"missing_interpreters": ("/opt/py/bin/python", "/other")})
+    fate = fate_of(known, variables=wrong)
+    assert fate.state == "blocked"
+    assert fate.reason == (
+        "ansible_python_interpreter is /opt/py/bin/python, which does not exist there."
+    )
+    assert "remove it" in fate.fix
+    assert fate_of(facts(), variables=wrong).state == "ok"  # such as in captures: unknown
+    assert fate_of(known).state == "ok"
+
+
 def test_a_node_that_was_not_probed_is_unreachable():
     plan = planned({"a": facts()}, nodes=["a", "b"])
     assert plan.nodes["b"].state == "unreachable"

@@ -27,11 +27,12 @@ def run(
     shell: str = "sh",
     script: str = SCRIPT,
     workspace: str = "/",
+    interpreters: str = "",
     **environment: str,
 ) -> Capture:
     program, *options = shell.split()
     command = [shutil.which(program) or program, *options, "-s", "--", "N0nce"]
-    command += [str(install), workspace]
+    command += [str(install), workspace, interpreters]
     done = subprocess.run(
         command, input=script.encode(), env=environment, capture_output=True, timeout=60, check=True
     )
@@ -414,3 +415,17 @@ def test_the_release_that_a_rollback_would_switch_to_is_printed(shell: str, tmp_
         (root / "history").write_text("".join(f"{name}\n" for name in ids))
     (tmp_path / "side" / "history").write_text("r4\n")
     assert run(tmp_path, shell)["previous"] == "default r1\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_interpreters_of_the_inventory_that_are_not_programs_are_named(
+    shell: str, tmp_path: Path
+) -> None:
+    if not shutil.which(shell.split(maxsplit=1)[0]):
+        pytest.skip(f"no {shell} here")
+    (tmp_path / "text").touch(mode=0o644)
+    program(tmp_path / "bin", "python", "true")
+    paths = [str(tmp_path / name) for name in ("absent", "bin/python", "text", "bin")]
+    capture = run(tmp_path, shell, interpreters=" ".join(paths))
+    assert facts_of(capture).missing_interpreters == (paths[0], paths[2], paths[3])
+    assert "missing-interpreters" not in run(tmp_path, shell)

@@ -111,8 +111,9 @@ def test_torchs_libraries_are_chosen_by_the_cpus_features() -> None:
 
 
 # Options of torch's CMakeLists.txt (2.0, 2.6, 2.8 and main of 2026) that are on by default and are
-# turned off where a library is not found on the machine that builds: what a node would lack.
-ASKS_THE_BUILDER = "USE_MPI USE_NUMA USE_ROCM USE_XPU"
+# turned off where a library is not found on the machine that builds: what a node would lack. And
+# USE_CCACHE, which takes whichever ccache that machine has.
+ASKS_THE_BUILDER = "USE_CCACHE USE_MPI USE_NUMA USE_ROCM USE_XPU"
 FOR_CUDA = "USE_CUDNN USE_CUSPARSELT USE_CUDSS USE_CUFILE USE_MAGMA USE_NCCL USE_NVSHMEM"
 
 

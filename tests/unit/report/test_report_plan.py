@@ -197,6 +197,9 @@ def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
         "  before each switch: kubectl cordon (at most 60 s)",
         "  after each switch: playbook /etc/undrain.yml (at most 300 s)",
     ]
+    alone = (group("avx2", ["n"], wheel("build", "avx2"), Installs(install=("n",))),)
+    shares = report.rollout_lines(plan(groups=alone))
+    assert shares[1] == "  cpu-avx2-cp311 (1 node): 1 at a time; stops after 1 failed node."
     exact = report.rollout_lines(plan(rollout={"serial": 2, "max_fail": 0, "max_unreachable": 1}))
     assert len(exact) == 1  # numbers need no further line
 
@@ -263,7 +266,7 @@ def test_missing_supplies_are_named_before_the_apply_command() -> None:
     short = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
     groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
     line = report.next_line(plan(groups=groups), Path("p.json"), Path(".fleetbuild"))
-    assert line == "Saved p.json. Next: supply what is missing, then fleetbuild apply p.json"
+    assert line == "Saved p.json. Next: supply the missing tools, then fleetbuild apply p.json"
 
 
 def test_a_plan_from_captures_is_explained_with_them() -> None:

@@ -29,7 +29,14 @@ def test_a_successful_apply_ends_with_wheels_and_counts() -> None:
 def test_a_wheel_built_by_an_earlier_run_is_marked() -> None:
     found = BUILT.model_copy(update={"cached": True})
     lines = result_lines(Result(plan_digest="d", wheels=(found,), changed=True, seconds=2))
-    assert lines[0] == "built: hnswlib-0.8.0+cpu.avx2 on n1, by an earlier run"
+    assert lines == [
+        "already built: hnswlib-0.8.0+cpu.avx2 on n1",
+        "Done in 2.0 s: 1 wheel already built. no nodes.",
+    ]
+    both = (BUILT, found.model_copy(update={"artifact_key": "b"}))
+    nodes = (NodeResult(node="n1", state="installed"),)
+    last = result_lines(Result(plan_digest="d", wheels=both, nodes=nodes, changed=True))[-1]
+    assert "1 wheel built. 1 wheel already built. 1 node installed." in last
 
 
 def test_names_in_a_shared_reason_are_a_list_in_order() -> None:
@@ -63,8 +70,8 @@ def test_the_worst_is_read_last() -> None:
     ]
 
 
-def test_an_apply_without_nodes_says_so() -> None:
-    assert result_lines(Result(plan_digest="d")) == ["Done in 0.0 s: no nodes."]
+def test_an_apply_without_work_says_so() -> None:
+    assert result_lines(Result(plan_digest="d")) == ["Done in 0.0 s: nothing to build or install."]
 
 
 def test_the_end_names_places_and_the_next_command() -> None:

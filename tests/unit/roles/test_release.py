@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -167,3 +168,15 @@ def test_a_lock_that_stays_held_is_an_error(
         raise AssertionError("It was held.")
     with release.locked(root):
         pass
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO])
+def test_a_broken_disk_is_not_taken_for_a_missing_permission(
+    release: ModuleType, root: Any, number: int
+) -> None:
+    error = OSError(number, os.strerror(number), f"{root.path}/.lock")
+    assert release.failure(root, error) == f"{root.path}/.lock: {os.strerror(number)}."
+    assert f"dmesg, findmnt -T {root.path}" in release.way_out(root, error)
+    assert "become root" not in release.way_out(root, error)
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    assert "become root" in release.way_out(root, denied)

@@ -97,6 +97,16 @@ def test_an_expired_lease_that_nobody_took_is_still_good(
     assert root.serving() == "a"
 
 
+def test_a_run_whose_lease_was_removed_by_hand_cannot_switch(
+    release: ModuleType, root: Any, begin: Callable[..., dict[str, Any]]
+) -> None:
+    lost = begin(HERS, "a")["counter"]
+    Path(root.path, ".lease").unlink()
+    assert begin(HIS, "b")["counter"] != lost
+    with pytest.raises(release.Problem, match=r"Another run, of bob@two.* has changed"):
+        release.activate(root, params(HERS, lost, "a"), False)
+
+
 def test_the_next_run_of_the_same_controller_goes_on_at_once(
     begin: Callable[..., dict[str, Any]],
 ) -> None:
@@ -117,7 +127,7 @@ def test_a_restart_of_the_machine_ends_a_lease_and_its_wall_clock_does_not(
     assert leases.Lease(root.path).leased() == ""
 
 
-def test_a_failed_run_ends_its_lease_and_a_damaged_file_is_no_lease(
+def test_a_failed_run_ends_its_lease_and_a_damaged_file_is_ignored(
     release: ModuleType, leases: ModuleType, root: Any, begin: Callable[..., dict[str, Any]]
 ) -> None:
     counter = begin(HERS, "a")["counter"]

@@ -207,7 +207,7 @@ def test_an_invalid_key_has_no_wheels(tmp_path: Path, key: str) -> None:
     assert Store(tmp_path).of_key(key) == ()
 
 
-def test_what_is_missing_is_known_before_it_is_fetched(store):
+def test_missing_files_are_known_before_they_are_fetched(store):
     files = [
         LockedFile(name=n, version="1", file=f"{n}.whl", sha256=n * 64, url="http://x/", size=size)
         for n, size in (("a", 10), ("b", 200), ("c", None))

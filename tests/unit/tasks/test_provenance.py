@@ -19,11 +19,11 @@ from fleetbuild.cli import app
 from fleetbuild.errors import ConfigError, UsageError
 from fleetbuild.models.config import Signing
 from fleetbuild.store import IndexFile, Store, StoredWheel, write_index
-from fleetbuild.store.sbom import NAME as SBOM
-from fleetbuild.store.sbom import add_sbom
-from fleetbuild.store.sign import NAMESPACE, Signer, signer_of
-from fleetbuild.store.statement import BuildContext
-from fleetbuild.tasks.provenance import provenance_of
+from fleetbuild.store.provenance.sbom import NAME as SBOM
+from fleetbuild.store.provenance.sbom import add_sbom
+from fleetbuild.store.provenance.sign import NAMESPACE, Signer, signer_of
+from fleetbuild.store.provenance.statement import BuildContext
+from fleetbuild.tasks.wheels.provenance import provenance_of
 from tests.factories import plans
 from tests.factories.elf import make_elf
 from tests.factories.files import make_wheel

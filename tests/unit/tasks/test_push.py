@@ -325,7 +325,7 @@ def test_an_empty_store_uploads_nothing(tmp_path: Path, server: Server) -> None:
     assert server.uploads == []
 
 
-def test_a_folder_keeps_what_was_published_before(tmp_path: Path) -> None:
+def test_a_folder_keeps_earlier_wheels(tmp_path: Path) -> None:
     folder = tmp_path / "www"
     pushed = fleet_with(tmp_path).store.push(folder)
     assert pushed.new == (f"cpu-avx2-cp311/{FILE}",)

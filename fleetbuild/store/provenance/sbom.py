@@ -67,7 +67,7 @@ def _rewritten(source: Path, dest: Path, left_out: Iterable[str]) -> zipfile.Zip
     result = zipfile.ZipFile(dest, "w")
     with zipfile.ZipFile(source) as archive:
         for info in archive.infolist():
-            if info.filename in left_out or info.is_dir():
+            if info.filename in left_out or info.filename.endswith("/"):
                 continue
             entry = zipfile.ZipInfo(info.filename, info.date_time)
             entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3

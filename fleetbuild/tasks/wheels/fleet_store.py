@@ -13,8 +13,6 @@ from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store, StoredWheel
 from fleetbuild.tasks.cluster_builds import add_built_wheels
-from fleetbuild.tasks.garbage import collect_garbage
-from fleetbuild.tasks.provenance import ProvenanceReport, provenance_of
 from fleetbuild.tasks.publish.export import export_indexes
 from fleetbuild.tasks.publish.push import (
     OnFile,
@@ -25,8 +23,10 @@ from fleetbuild.tasks.publish.push import (
     push_to_server,
 )
 from fleetbuild.tasks.publish.variants import write_variants
-from fleetbuild.tasks.revoke import Revoked, revoked_wheels, take_back
-from fleetbuild.tasks.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
+from fleetbuild.tasks.wheels.garbage import collect_garbage
+from fleetbuild.tasks.wheels.provenance import ProvenanceReport, provenance_of
+from fleetbuild.tasks.wheels.revoke import Revoked, revoked_wheels, take_back
+from fleetbuild.tasks.wheels.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
 
 
 class FleetStore:

@@ -24,8 +24,8 @@ from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import LockedFile, TargetLibc
 from fleetbuild.planning import LockRequest
 from fleetbuild.planning.resolution import StaticMetadata
+from fleetbuild.store.metadata.sandbox import PYTHON, SandboxError, run_confined, why_unavailable
 from fleetbuild.store.resolve import resolve, uv_binary
-from fleetbuild.store.sandbox import PYTHON, SandboxError, run_confined, why_unavailable
 from fleetbuild.store.sources import read_source, requirements_of_metadata
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import clean

@@ -21,7 +21,7 @@ from fleetbuild.state.journal import Journal
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store
 from fleetbuild.store.revoked import write_revocations
-from fleetbuild.tasks.garbage import probed_facts
+from fleetbuild.tasks.wheels.garbage import probed_facts
 
 _SHA256 = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
@@ -45,8 +45,16 @@ def revoke(what: str, reason: str, state: StateDir) -> Revoked:
     with hold_run_lock(state.root / "revoke.lock"):
         facts = probed_facts(state)
         known = _known_wheels(store, facts)
-        entry = Revocation(what=_normal(what, store, known), reason=reason[:_LONGEST], time=now())
-        kept = tuple(each for each in store.revocations.entries if each.what != entry.what)
+        named, entries = _normal(what, store, known), store.revocations.entries
+        before = next((each for each in entries if each.what == named), None)
+        entry = Revocation(
+            what=named,
+            reason=reason[:_LONGEST],
+            time=now(),
+            artifact_key=before.artifact_key if before else None,
+            delivered=_delivered(store, named) or (before.delivered if before else None),
+        )
+        kept = tuple(each for each in entries if each.what != named)
         revocations = Revocations(entries=(*kept, entry)).with_keys(known.items())
         write_revocations(store.root, revocations)
         _journal(state).note("revoked", revoked=entry.what, reason=entry.reason)
@@ -99,6 +107,12 @@ def concerned(entry: Revocation, store: Store, facts: Mapping[str, Facts]) -> Re
             if any(only.of_manifest(manifest) for manifest in known.release.values())
         ),
     )
+
+
+def _delivered(store: Store, sha256: str) -> str | None:
+    """Return the hash of a stored wheel as its builder delivered it."""
+    found = (each.provenance for each in store.list() if each.sha256 == sha256)
+    return next((each.delivered_sha256 for each in found), None)
 
 
 def _journal(state: StateDir) -> Journal:

@@ -16,9 +16,9 @@ from fleetbuild.errors import UsageError
 from fleetbuild.files import sha256_of
 from fleetbuild.models._base import Frozen
 from fleetbuild.store import Store
-from fleetbuild.store.sbom import NAME as SBOM
-from fleetbuild.store.sign import BadSignature, check_signature
-from fleetbuild.store.statement import PREDICATE, STATEMENT
+from fleetbuild.store.provenance.sbom import NAME as SBOM
+from fleetbuild.store.provenance.sign import BadSignature, check_signature
+from fleetbuild.store.provenance.statement import PREDICATE, STATEMENT
 from fleetbuild.store.wheels import STATEMENT_SUFFIX
 
 _LARGEST = 16 * 1024 * 1024

@@ -18,8 +18,8 @@ from fleetbuild.models import Config, Inventory, LockedFile, Plan, PlannedGroup,
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.store.sign import signer_of
-from fleetbuild.store.statement import BuildContext
+from fleetbuild.store.provenance.sign import signer_of
+from fleetbuild.store.provenance.statement import BuildContext
 from fleetbuild.tasks.publish.export import shared_in_cluster_release
 from fleetbuild.text import count, fold
 

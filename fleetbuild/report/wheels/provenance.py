@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetbuild.report.text import clean
-from fleetbuild.tasks.provenance import ProvenanceReport
+from fleetbuild.tasks.wheels.provenance import ProvenanceReport
 from fleetbuild.text import count
 
 _MARKS = {"ok": "ok", "failed": "FAILED", "unknown": "-"}

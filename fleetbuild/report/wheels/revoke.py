@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetbuild.models.revocation import Revocation
 from fleetbuild.report.text import clean, fold
-from fleetbuild.tasks.revoke import Revoked
+from fleetbuild.tasks.wheels.revoke import Revoked
 from fleetbuild.text import count
 
 if TYPE_CHECKING:

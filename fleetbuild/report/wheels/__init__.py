@@ -1,0 +1,1 @@
+"""How wheels are shown: audits, provenance, revocations, the store."""

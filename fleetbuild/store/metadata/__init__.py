@@ -1,0 +1,1 @@
+"""The requirements of sdists and wheels, read or asked without running code as the user."""

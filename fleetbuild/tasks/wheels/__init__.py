@@ -1,0 +1,1 @@
+"""Tasks on stored wheels: list, fetch, revoke, show their provenance, remove."""

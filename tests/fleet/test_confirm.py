@@ -1,0 +1,81 @@
+"""build.confirm: 2 on real nodes: two members build each wheel, and their content is compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fleetbuild
+from fleetbuild import Config, Plan, Result
+from fleetbuild.models.config import Build
+from tests.lab import Lab
+
+pytestmark = pytest.mark.long
+
+# Compilers of one node write the node's name into the machine code.
+LYING = """
+for name in g++ c++ x86_64-linux-gnu-g++; do
+  printf '#!/bin/sh\\nexec /usr/bin/g++-12 -include /tmp/here.h "$@"\\n' > /usr/local/bin/$name
+  chmod 755 /usr/local/bin/$name
+done
+echo 'static const char *here __attribute__((used)) = "planted";' > /tmp/here.h
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    node = {"hardware": "avx", "gpu": False}
+    return make_lab({"nodes": {"one": node, "two": node}})
+
+
+def apply(lab: Lab, state: Path, package: str) -> tuple[Plan, Result]:
+    config = Config(
+        packages=(package,), build=Build(confirm=2), release=package.split("=", maxsplit=1)[0]
+    )
+    inventory = fleetbuild.read_inventory(lab.inventory)
+    fleet = fleetbuild.Fleet(inventory, config=config, state_dir=state)
+    plan = fleet.plan()
+    return plan, fleet.apply(plan)
+
+
+def test_hnswlib_has_the_same_content_on_both(lab: Lab, tmp_path: Path) -> None:
+    plan, result = apply(lab, tmp_path / "state", "hnswlib==0.8.0")
+    assert plan.confirm == 2
+    reasons = [wheel.reason for wheel in result.wheels] + [node.reason for node in result.nodes]
+    assert result.exit_code == 0, reasons
+    file = Path(str(result.wheels[0].file))
+    statement = json.loads(file.with_name(f"{file.name}.intoto.json").read_text())
+    internal = statement["predicate"]["buildDefinition"]["internalParameters"]
+    builder = result.wheels[0].built_on
+    assert {builder, internal["confirmedOn"]} == {"one", "two"}
+
+
+def test_a_node_that_builds_something_else_is_found(lab: Lab, tmp_path: Path) -> None:
+    lab.exec("two", LYING, check=True)
+    for node in lab.nodes:  # built again, not taken from the build folder or the compiler cache
+        lab.exec(node, "rm -rf ~/.cache/fleetbuild", user="fleet", check=True)
+        lab.exec(node, "rm -rf /opt/fleetbuild", check=True)
+    shutil.rmtree(tmp_path / "state", ignore_errors=True)
+    _, result = apply(lab, tmp_path / "state", "hnswlib==0.8.0")
+    (wheel,) = result.wheels
+    assert wheel.state == "refused", wheel.reason
+    assert "hnswlib" in str(wheel.reason)
+    assert ".so differs" in str(wheel.reason)
+    assert result.exit_code == 7
+    assert not fleetbuild.Fleet(state_dir=tmp_path / "state").store.list()
+    for node in lab.nodes:
+        assert lab.exec(node, "test -e /opt/fleetbuild/hnswlib/current").returncode != 0
+
+
+@pytest.mark.network
+def test_numpy_is_compared(lab: Lab, tmp_path: Path) -> None:
+    lab.exec("two", "rm -f /usr/local/bin/*g++ /usr/local/bin/c++", check=True)
+    _, result = apply(lab, tmp_path / "state", "numpy==2.3.5")
+    (wheel,) = result.wheels
+    print(f"\nnumpy: {wheel.state}: {wheel.reason}")  # noqa: T201 (docs/verified.md)
+    assert wheel.state in ("built", "refused"), wheel.reason
+    assert wheel.state == "built" or "differs" in str(wheel.reason)

@@ -1,0 +1,148 @@
+"""Hooks around the switch, and a group that goes back to what it served before, on real nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fleetbuild
+from fleetbuild import Config, Event, Plan, Result
+from tests.fleet.test_apply import source_tree
+from tests.lab import Lab
+
+NODES = ["one", "three", "two"]
+DRAIN = """
+- hosts: all
+  gather_facts: false
+  vars: {log: /tmp/drained, hook: "{{ fleetbuild_hook }}"}
+  tasks:
+    - name: Drain
+      ansible.builtin.shell: echo {{ hook.name }} {{ hook.release }} >> {{ log }}
+      no_log: true
+    - name: Look at the release that serves meanwhile
+      ansible.builtin.shell: (readlink /opt/fleetbuild/current || echo none) >> {{ log }}
+"""
+# A release that works unless its node says otherwise.
+CODE = (
+    "#include <unistd.h>\n"
+    "__attribute__((constructor)) static void check(void) {"
+    ' if (access("/etc/breaks-VERSION", F_OK) == 0) _exit(9); }'
+)
+
+
+class Fleet:
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        self.inventory = fleetbuild.read_inventory(lab.inventory)
+        self.told: list[Event] = []
+
+    def plan(self, version: str, **rollout: Any) -> Plan:
+        """A plan for another version of the package, and so another release."""
+        tree = self.folder / version / "tiny"
+        if not tree.exists():
+            tree.parent.mkdir()
+            source_tree(tree, code=CODE.replace("VERSION", version))
+        config = Config.model_validate({"rollout": {"serial": 1, "max_fail": 0, **rollout}})
+        options = {"config": config.within(str(self.folder)), "state_dir": self.folder / "state"}
+        return fleetbuild.Fleet(self.inventory, **options).plan([f"tiny @ {tree}"])
+
+    def apply(self, plan: Plan, **options: bool) -> Result:
+        self.told.clear()
+        fleet = fleetbuild.Fleet(
+            self.inventory, state_dir=self.folder / "state", on_event=self.told.append, timeout=15
+        )
+        return fleet.apply(plan, **options)
+
+    def serving(self) -> list[str]:
+        """What each node serves: the end of its `current`, or an empty text."""
+        link = "readlink /opt/fleetbuild/current"
+        return [self.lab.exec(n, link).stdout.strip().rpartition("/")[2] for n in NODES]
+
+    def drained(self, node: str) -> list[str]:
+        return self.lab.exec(node, "cat /tmp/drained; rm -f /tmp/drained").stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def fleet(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    lab = make_lab({"nodes": {name: {"hardware": "avx2"} for name in NODES}})
+    folder = tmp_path_factory.mktemp("rollout")
+    (folder / "drain.yml").write_text(DRAIN)
+    return Fleet(lab, folder)
+
+
+def states(result: Result) -> dict[str, str]:
+    return {node.node: node.state for node in result.nodes}
+
+
+def last_of(plan: Plan) -> str:
+    """The node that comes last: the canary is the first by name, as all are equal."""
+    return plan.groups[0].nodes[-1]
+
+
+def test_a_first_install_that_stops_leaves_no_release_behind(fleet: Fleet) -> None:
+    plan = fleet.plan("v1")
+    broken = last_of(plan)
+    fleet.lab.exec(broken, "touch /etc/breaks-v1", check=True)
+    result = fleet.apply(plan, rollback_on_failure=True)
+    fleet.lab.exec(broken, "rm /etc/breaks-v1", check=True)
+    assert states(result) == {**dict.fromkeys(NODES, "rolled_back"), broken: "verify_failed"}
+    assert (fleet.serving(), result.exit_code) == (["", "", ""], 7)
+    status = fleetbuild.Fleet(fleet.inventory, state_dir=fleet.folder / "state").status()
+    assert not [name for name, said in status.items() if said.drift not in (None, "none")], status
+
+
+def test_hooks_run_around_each_switch_and_nowhere_else(fleet: Fleet) -> None:
+    log = fleet.folder / "after"
+    plan = fleet.plan(
+        "v1",
+        before={"playbook": "drain.yml", "timeout": 60},
+        after={"command": f'echo "$FLEETBUILD_HOOK $FLEETBUILD_NODE" >> {log}'},
+    )
+    result = fleet.apply(plan)
+    assert (set(states(result).values()), result.exit_code) == ({"installed"}, 0)
+    assert fleet.serving() == [plan.groups[0].release_id] * 3
+    assert log.read_text().split("\n") == [*(f"after {name}" for name in NODES), ""]
+    for name in NODES:  # drained once, while nothing served yet
+        assert fleet.drained(name) == ["before default", "none"]
+    assert fleet.apply(plan).exit_code == 0
+    assert len(log.read_text().splitlines()) == 3
+    assert fleet.drained("one") == []
+
+
+def test_a_group_that_stops_serves_again_what_it_served_before(fleet: Fleet) -> None:
+    before = fleet.serving()
+    plan = fleet.plan("v2", before={"playbook": "drain.yml"})
+    broken = last_of(plan)
+    fleet.lab.exec(broken, "touch /etc/breaks-v2", check=True)
+    result = fleet.apply(plan, rollback_on_failure=True)
+    assert states(result) == {**dict.fromkeys(NODES, "rolled_back"), broken: "verify_failed"}
+    assert (fleet.serving(), result.exit_code) == (before, 7)
+    assert fleet.drained(broken) == []
+    switched = next(name for name in NODES if name != broken)
+    drained = fleet.drained(switched)
+    assert [line.rpartition("/")[2] for line in drained] == [
+        *("before default", before[0]),  # around the switch
+        *("before default", plan.groups[0].release_id),  # and around the way back
+    ]
+    python = "/opt/fleetbuild/current/bin/python"
+    for name in NODES:
+        fleet.lab.exec(name, f"{python} -c 'import tiny'", user="fleet", check=True)
+
+
+def test_a_node_whose_before_exceeds_its_time_limit_does_not_switch(fleet: Fleet) -> None:
+    before = fleet.serving()
+    slow = 'test "$FLEETBUILD_NODE" != three || { echo pods stay; sleep 100; }'
+    rollout = {"before": {"command": slow, "timeout": 3}, "max_fail": 1, "canary": 0}
+    result = fleet.apply(fleet.plan("v3", **rollout))
+    assert states(result) == {"one": "installed", "three": "install_failed", "two": "installed"}
+    three = next(node for node in result.nodes if node.node == "three")
+    assert three.reason == (
+        "Not switched, because rollout.before failed: no end within 3 s: pods stay."
+    )
+    assert fleet.serving()[1] == before[1]
+    again = fleet.apply(fleet.plan("v3", max_fail=1))
+    assert (again.exit_code, states(again)["three"]) == (0, "installed")
+    assert len(set(fleet.serving())) == 1
