@@ -108,7 +108,9 @@ def configure(
         read[group] = read_graph(lab, nodes[group], wheel.artifact_key, wheel.log)
         # The control: CMake finds these libraries on this builder.
         project = f"~/finds && cd ~/finds && cat > CMakeLists.txt <<'END'\n{FINDS}\nEND\n"
-        cmake = f"~/.cache/fleetbuild/builds/{wheel.artifact_key}/venv/bin/cmake ."
+        # Its scripts name the path that the environment has inside of the build.
+        programs = f"~/.cache/fleetbuild/builds/{wheel.artifact_key}/work/venv/bin"
+        cmake = f"{programs}/python {programs}/cmake ."
         found = lab.exec(nodes[group], f"mkdir -p {project}{cmake}", user="fleet")
         assert found.returncode == 0, found.stderr
     return read
@@ -169,7 +171,7 @@ def test_nothing_that_the_builder_happens_to_have_is_used(
 def test_nothing_is_downloaded(graphs: dict[str, Graph], lab: Lab, rung: str) -> None:
     node = f"on-{rung}"
     assert lab.exec(node, "ip route get 192.0.2.1").returncode != 0  # a route would hide a download
-    search = "find ~/.cache/fleetbuild/builds/*/src/build -name '*-download' -o -name _deps"
+    search = "find ~/.cache/fleetbuild/builds/*/work/src/build -name '*-download' -o -name _deps"
     assert lab.exec(node, search, user="fleet", check=True).stdout == ""
     assert "Downloading" not in graphs[rung].log
 

@@ -84,7 +84,7 @@ def configured(
         assert wheel.log
         log = Path(wheel.log).read_text()
         assert "Finished running cmake" in log, log[-3000:]
-        build = f".cache/fleetbuild/builds/{group.wheels[0].artifact_key}/src/build"
+        build = f".cache/fleetbuild/builds/{group.wheels[0].artifact_key}/work/src/build"
         return Graph(
             commands=json.loads(_read(lab, f"{build}/compile_commands.json")),
             cache=_read(lab, f"{build}/CMakeCache.txt"),

@@ -75,7 +75,7 @@ def read_graph(lab: Lab, node: str, key: str, log: str | None) -> Graph:
     """The graph in this artifact's build folder."""
     assert log
     said = Path(log).read_text()
-    build = f".cache/fleetbuild/builds/{key}/src/build"
+    build = f".cache/fleetbuild/builds/{key}/work/src/build"
     assert lab.exec(node, f"test -f ~/{build}/build.ninja", user="fleet").returncode == 0, said[
         -3000:
     ]
