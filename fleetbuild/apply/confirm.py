@@ -36,16 +36,17 @@ def confirm(run: Run, progress: Progress) -> Progress:
         for each in progress.assignments
         if progress.wheels[key_of(each.wheel)].state == "built"
     }
-    again = tuple(pair.second for pair in pairs.values() if _is_assigned(pair.second))
+    seconds = [pair.second for pair in pairs.values()]
+    again = tuple(each for each in seconds if isinstance(each, BuildAssignment))
     for each in again:
         run.tell("build", "progress", f"built again on {each.node}, to compare", group=each.group)
     done = build(run, replace(progress, assignments=again))
     ended = {key_of(each.wheel): each for each in done.assignments} if again else {}
-    wheels, seconds = dict(progress.wheels), dict(progress.confirmations)
+    wheels, confirmations = dict(progress.wheels), dict(progress.confirmations)
     for key, pair in pairs.items():
         result = done.wheels[key] if key in ended else None
         if result and result.state == "built":
-            seconds[key] = ended[key], result
+            confirmations[key] = ended[key], result
         else:
             wheels[key] = _not_confirmed(run, wheels[key], pair, result)
     nodes = {**progress.nodes, **results_of_failed_wheels(run.plan, progress.nodes, wheels)}
@@ -53,14 +54,10 @@ def confirm(run: Run, progress: Progress) -> Progress:
         progress,
         wheels=wheels,
         nodes=nodes,
-        confirmations=seconds,
+        confirmations=confirmations,
         facts=done.facts,
         failed_builders=done.failed_builders,
     )
-
-
-def _is_assigned(second: BuildAssignment | NoBuilder) -> bool:
-    return isinstance(second, BuildAssignment)
 
 
 def _second(progress: Progress, first: BuildAssignment) -> BuildAssignment | NoBuilder:

@@ -53,6 +53,7 @@ from fleetbuild.planning import (
     toolkit_request,
     with_stand_ins,
 )
+from fleetbuild.planning.named_targets import NamedTarget
 from fleetbuild.planning.wheels.published import PublishedChoice
 from fleetbuild.recipes import Recipe, known_recipes
 from fleetbuild.store import Store
@@ -103,7 +104,8 @@ def plan_fleet(
     _refuse_revoked(wanted, revoked)
     resolver = _PlanResolver(wanted, local, recipes, store, on_event)
 
-    fleet, named = inventory, ()
+    fleet = inventory
+    named: tuple[NamedTarget, ...] = ()
     if names := targets or config.targets:
         _refuse_in_cluster(facts_source)
         named = name_targets(names, inventory, facts, config, builders)

@@ -167,7 +167,7 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
         words.append("Nothing to do: every node is blocked.")
     else:
         words.append("Nothing to do.")
-    blocked = {**plan.nodes, **plan.targets}
+    blocked: dict[str, PlannedNode | PlannedTarget] = {**plan.nodes, **plan.targets}
     odd = next((name for name, each in blocked.items() if each.state == "blocked"), None)
     if odd and not elsewhere:  # explain reads the plan in the state directory
         facts = f" --facts {captures or 'DIR'}" if plan.facts_source == "captures" else ""
@@ -317,7 +317,7 @@ def _changes(group: PlannedGroup) -> str:
 def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode | PlannedTarget]]:
     """Return the blocked nodes and targets without a group, by reason and fix."""
     alike: dict[tuple[str | None, ...], list[str]] = {}
-    known = {**plan.nodes, **plan.targets}
+    known: dict[str, PlannedNode | PlannedTarget] = {**plan.nodes, **plan.targets}
     for name, each in known.items():
         if each.state == "blocked" and each.group is None:
             alike.setdefault((each.reason, each.fix), []).append(name)

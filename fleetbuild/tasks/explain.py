@@ -31,7 +31,7 @@ def explain_name(
 ) -> Explanation:
     """Explain a node or group from captures, or else from the last probe."""
     group = plan.group_named(name)
-    names = (name,)
+    names: tuple[str, ...] = (name,)
     if group:
         names = group.nodes or (group.representative, *group.fallbacks)
     folder = Path(captures) if captures else state.facts

@@ -203,5 +203,6 @@ def test_for_a_gpu_the_code_is_for_its_sm_and_cudnn_and_nccl_are_those_of_the_wh
         assert graph.says(option) in ("1", "ON"), option
     assert re.search(r"site-packages/nvidia/cudnn/lib/libcudnn\.so\.\d+", graph.ninja)
     assert "site-packages/nvidia/nccl/lib/libnccl.so.2" in graph.ninja
-    for found in ("libmpi", "openmpi", "libnuma", "/opt/rocm", "magma"):
+    for found in ("libmpi", "openmpi", "libnuma", "/opt/rocm"):
         assert found not in graph.ninja, found
+    assert graph.says("USE_MAGMA") in ("0", "OFF")

@@ -57,7 +57,9 @@ def is_address(destination: str, index: str | None = None) -> bool:
 
 def push_to_folder(plan: Plan, store: Store, folder: Path) -> Pushed:
     """Add each complete group to its index in this folder; files that are there stay."""
-    new, there, groups = [], [], []
+    new: list[str] = []
+    there: list[str] = []
+    groups: list[str] = []
     for group, files in release_index_files(plan, store).items():
         known = {file.path.name: file for file in _published(folder / group)}
         for file in files:
@@ -96,7 +98,8 @@ def push_to_server(
     login = find_login(url)
     if login:
         _refuse_unencrypted(url)
-    new, there = [], []
+    new: list[str] = []
+    there: list[str] = []
     for wheel in wheels:
         arrived = upload(wheel, url, simple, login)
         (new if arrived else there).append(wheel.path.name)
