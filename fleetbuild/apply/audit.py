@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fleetbuild.apply.build_events import incoming
+from fleetbuild.apply.builds.build_events import incoming
 from fleetbuild.apply.context import Progress, Run, StoredFile
 from fleetbuild.apply.pending import BuildAssignment, key_of, pins_of, results_of_failed_wheels
 from fleetbuild.audit import check_wheel

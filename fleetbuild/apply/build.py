@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.role_results import RoleResult, is_disk_full, role_result_of
 from fleetbuild.ansible.silent_nodes import AGAIN, describe_loss, tell_waiting
-from fleetbuild.apply.build_events import (
+from fleetbuild.apply.builds.build_events import (
     incoming,
     log_of,
     report_end,
@@ -27,8 +27,8 @@ from fleetbuild.apply.build_events import (
     report_start,
     report_waiting_groups,
 )
+from fleetbuild.apply.builds.failover import Builders, failure_before_reply, machine_failure
 from fleetbuild.apply.context import Progress, Run
-from fleetbuild.apply.failover import Builders, failure_before_reply, machine_failure
 from fleetbuild.apply.known_failures import explain_failure
 from fleetbuild.apply.pending import (
     BuildAssignment,

@@ -11,7 +11,7 @@ import pytest
 
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.role_results import RoleResult
-from fleetbuild.apply.failover import failure_before_reply, machine_failure
+from fleetbuild.apply.builds.failover import failure_before_reply, machine_failure
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import Event, Plan, Result
