@@ -263,12 +263,15 @@ class _Run:
         host = str(data.get("host", ""))
         if kind == "runner_item_on_failed" and host in self._awaited:
             # If the connection was lost, this event is the loss and not a sign of life.
-            self._awaited[host].item_failure = task_event("runner_on_failed", data).message
+            self._awaited[host].item_failure = (
+                self._awaited[host].item_failure or task_event("runner_on_failed", data).message
+            )
             return
         awaited = self._awaited.pop(host, None)
         if kind in _UNDER_WAY:
             task = str(data.get("task") or (awaited.task if awaited else ""))
-            self._awaited[host] = _Awaited(task, time.monotonic())
+            failure = awaited.item_failure if awaited and awaited.task == task else ""
+            self._awaited[host] = _Awaited(task, time.monotonic(), item_failure=failure)
         if kind == "playbook_on_stats":
             self._take_stats(data)
         if kind not in _STATES:
@@ -276,6 +279,9 @@ class _Run:
             return
         self.played = True
         ended = task_event(kind, data)
+        if ended.state == "failed" and awaited and awaited.item_failure:
+            # Of a loop, Ansible says only: One or more items failed.
+            ended = replace(ended, message=awaited.item_failure)
         if ended.state in {"ok", "changed"}:
             self._reached.add(ended.host)
         elif ended.state == "unreachable":

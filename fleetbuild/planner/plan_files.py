@@ -12,6 +12,7 @@ from fleetbuild.models import Config, Install, Plan
 from fleetbuild.models.config import Kubernetes
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning import read_plan as plan_of_text
+from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.state.directory import StateDir, write_atomically, write_if_changed
 
 
@@ -53,12 +54,14 @@ def keep_applied(plan: Plan, state: StateDir) -> Iterator[None]:
     Nodes may serve its release then, so that `status` and `rollback` must know it, and another plan
     that was saved there is stale. A refused plan is not saved.
     """
+    # A plan of an older version gets the defaults of newer fields, so its digest is another one.
+    text = dump_plan(with_digest(plan))
     try:
         yield
     except Interrupted:
-        write_if_changed(state.plan_file, dump_plan(plan))
+        write_if_changed(state.plan_file, text)
         raise
-    write_if_changed(state.plan_file, dump_plan(plan))
+    write_if_changed(state.plan_file, text)
 
 
 def config_of(plan: Plan) -> Config:

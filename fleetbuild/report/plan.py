@@ -167,8 +167,8 @@ def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = 
         words.append("Nothing to do: every node is blocked.")
     else:
         words.append("Nothing to do.")
-    known: dict[str, PlannedNode | PlannedTarget] = {**plan.nodes, **plan.targets}
-    odd = next((name for name, each in known.items() if each.state == "blocked"), None)
+    blocked: dict[str, PlannedNode | PlannedTarget] = {**plan.nodes, **plan.targets}
+    odd = next((name for name, each in blocked.items() if each.state == "blocked"), None)
     if odd and not elsewhere:  # explain reads the plan in the state directory
         facts = f" --facts {captures or 'DIR'}" if plan.facts_source == "captures" else ""
         words.append(f"     More: fleetbuild explain {clean(odd)}{facts}{state}")

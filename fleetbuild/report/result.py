@@ -89,8 +89,9 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     states = {node.state for node in result.nodes}
     planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
-    unfinished = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
-    again = gone or unfinished or any(node.hook_failed for node in result.nodes)
+    gone = gone or bool(plan.targets)  # a build failed, and only builds were planned
+    undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
+    again = gone or undone or any(node.hook_failed for node in result.nodes)
     command = f"{'apply' if again else f'plan {source}'}{state_option(state_dir)}"
     told = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
     word = "error" if len(told) == 1 else "errors"
@@ -121,10 +122,15 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
     if result.exit_code == 0 and not result.changed and not wheels:
         wheels = "nothing to do. " if "up_to_date" in states else ""
     if not nodes:
-        stored = result.wheels and result.exit_code == 0
-        without = "every wheel is in the store" if stored else "no nodes"
-        nodes = ["Nothing installed" if wheels else without]
+        nodes = ["Nothing installed" if wheels else _without_nodes(result)]
     return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
+
+
+def _without_nodes(result: Result) -> str:
+    """Return what a run did that built nothing and installed nothing."""
+    if not result.wheels:
+        return "nothing to build or install"
+    return "every wheel is in the store" if result.exit_code == 0 else "nothing built"
 
 
 LABELS = {

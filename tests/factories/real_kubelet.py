@@ -174,6 +174,7 @@ address = "{folder}/t.sock"
 sandbox = "{PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{ASSETS}/cni"]
 conf_dir = "{folder}/net"

@@ -88,8 +88,8 @@ def test_a_run_that_lost_its_lease_does_not_switch(scene: Scene, node: str) -> N
 
 def _held_up(scene: Scene, node: str, controller: Controller, overtake: Any) -> Ended:
     """Run a controller whose node stands still at the verification while `overtake` runs."""
-    stopped = "pkill -STOP -f 'sshd: fleet@notty'"
-    going = "pkill -CONT -f 'sshd: fleet@notty'"
+    stopped = "pkill -STOP -f '^sshd: fleet'"
+    going = "pkill -CONT -f '^sshd: fleet'"
 
     def strike(process: object) -> None:
         scene.lab.exec(node, stopped)

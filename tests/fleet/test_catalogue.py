@@ -69,7 +69,7 @@ def catalogue(
     assert not any(wheel["requires"]["to_supply"] for wheel in ours)
     said = run("apply", here=here)
     assert "Next: fleetbuild store export DIR" in said
-    assert lab.exec("builder", "ls", "/opt/fleetbuild").returncode != 0
+    assert lab.exec("builder", "ls /opt/fleetbuild").returncode != 0
     assert "Every wheel is in the store." in run(
         "plan", lab.inventory, "--config", config, here=here
     )

@@ -15,10 +15,11 @@ from tests.fleet.test_apply import source_tree
 from tests.lab import Lab
 
 NODES = ["one", "three", "two"]
-# The build folder is on a file system of 64 MB, which a test can fill.
-SETUP = (
-    "mkdir -p /dev/shm/builds ~fleet/.cache; ln -sfn /dev/shm/builds ~fleet/.cache/fleetbuild;"
-    " chown -hR fleet: /dev/shm/builds ~fleet/.cache"
+# Puts the build folder on a file system of 64 MB, and fills that.
+FULL = (
+    "mkdir -p ~fleet/.cache /dev/shm/builds; cd ~fleet/.cache; rm -rf fleetbuild;"
+    " ln -s /dev/shm/builds fleetbuild; chown fleet: .;"
+    " chown fleet: /dev/shm/builds; dd if=/dev/zero of=/dev/shm/fill bs=64k"
 )
 
 
@@ -35,14 +36,20 @@ class Fleet:
         options = {"config": Config(release=name), "state_dir": self.folder / "state"}
         return fleetbuild.Fleet(self.inventory, **options).plan([f"{name} @ {tree}"])
 
-    def apply(self, plan: Plan, building: Callable[[str], object] = lambda _: None) -> Result:
-        """`building` is called once, with the representative, while it builds."""
+    def apply(
+        self,
+        plan: Plan,
+        building: Callable[[str], object] = lambda _: None,
+        *,
+        at: str = "progress",
+    ) -> Result:
+        """`building` is called once, with the representative, when its build is `at` this state."""
         self.told.clear()
-        builder, called = builder_of(plan), []
+        builder, called = builder_of(plan), list[str]()
 
         def listen(event: Event) -> None:
             self.told.append(event)
-            at_work = (event.stage, event.state, event.node) == ("build", "progress", builder)
+            at_work = (event.stage, event.state, event.node) == ("build", at, builder)
             if at_work and not called:
                 called.append(builder)
                 building(builder)
@@ -56,7 +63,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Fleet:
-    nodes = {name: {"hardware": "avx2", "setup": SETUP} for name in NODES}
+    nodes = {name: {"hardware": "avx2"} for name in NODES}
     return Fleet(make_lab({"nodes": nodes}), tmp_path_factory.mktemp("failover"))
 
 
@@ -88,9 +95,9 @@ def served(fleet: Fleet, name: str) -> list[str]:
 def test_a_full_build_folder_lets_the_fallback_build(fleet: Fleet, later: ExitStack) -> None:
     plan = fleet.plan("full")
     builder, (fallback, _) = builder_of(plan), plan.groups[0].wheels[0].fallbacks
-    fleet.lab.exec(builder, "dd if=/dev/zero of=/dev/shm/fill bs=64k")
-    later.callback(fleet.lab.exec, builder, "rm /dev/shm/fill")
-    result = fleet.apply(plan)
+    later.callback(fleet.lab.exec, builder, "rm -r ~fleet/.cache/fleetbuild /dev/shm/fill")
+    # After the check, which would not choose a builder that lacks space.
+    result = fleet.apply(plan, lambda node: fleet.lab.exec(node, FULL), at="started")
     (wheel,) = result.wheels
     assert (wheel.state, wheel.built_on) == ("built", fallback), wheel
     assert [each.node for each in wheel.failed_on] == [builder]

@@ -94,6 +94,7 @@ def api(base: str, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield running
         # Pods end before their kubelet does.
         running.ask("DELETE", "/api/v1/namespaces/default/pods?gracePeriodSeconds=0")
+    podman("rmi", "--force", *images, check=False)
 
 
 def label(api: RealApi, folder: Path, plan: Plan, *, released: bool = True) -> None:

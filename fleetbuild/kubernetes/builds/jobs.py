@@ -27,8 +27,8 @@ The plan's builds: kubectl apply -k . -n NAMESPACE
 The namespace must let its pods reach the package index that the plan was locked with."""
 _CLAIM = """\
 The Jobs write their wheels here, each into a folder named after its artifact key. A Job mounts its
-own folder, and read-only those of the wheels that it is built against. Jobs run on
-several nodes, so the storage class must support ReadWriteMany; otherwise all run on one node."""
+own folder, and read-only the folders of the wheels that it is built against. Jobs run on several
+nodes, so the storage class must support ReadWriteMany; otherwise all run on one node."""
 _PROGRAM_HEADER = """\
 The programs that build a wheel on a node over SSH, byte for byte."""
 _JOB_HEADER = """\

@@ -64,8 +64,8 @@ class Delivery:
             )
         if not is_dns_label(self.namespace):
             raise UsageError(
-                f"{self.namespace!r} cannot be the name of a namespace",
-                "use lower case letters, digits and dashes, such as fleetbuild",
+                f"{self.namespace!r} is not a valid name of a namespace.",
+                "Use lower case letters, digits and dashes, such as fleetbuild.",
             )
 
     @property

@@ -74,7 +74,7 @@ def planned_target(
     name = named.stand_in_name
     group = next((group.name for group in drafted.groups if name in group.nodes), None)
     reason, fix = named.reason, named.fix
-    if group and group in problems:
+    if group is not None and group in problems:
         reason, fix = problems[group]
     elif group is None and named.stand_in:
         reason, fix = drafted.eligibility[name].reason, drafted.eligibility[name].fix

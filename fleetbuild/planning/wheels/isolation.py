@@ -19,7 +19,10 @@ def why_not_isolated(node: str, facts: Facts | None) -> tuple[str, str] | None:
     setting = facts.isolation_setting
     reason = f"{node} cannot isolate builds: its kernel or container allows no user namespaces"
     if setting is None:
-        return f"{reason}.", f"Allow them on {node}, or let another node build (build.builders)."
+        return (
+            f"{reason}.",
+            f"Allow user namespaces on {node}, or let another node build (build.builders).",
+        )
     value = "0" if setting.startswith("kernel.apparmor") else "1"
     value = "10000" if setting == "user.max_user_namespaces" else value
     fix = (

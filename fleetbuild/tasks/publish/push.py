@@ -59,7 +59,7 @@ def push_to_folder(plan: Plan, store: Store, folder: Path) -> Pushed:
     """Add each complete group to its index in this folder; files that are there stay."""
     new: list[str] = []
     there: list[str] = []
-    groups = []
+    groups: list[str] = []
     for group, files in release_index_files(plan, store).items():
         known = {file.path.name: file for file in _published(folder / group)}
         for file in files:

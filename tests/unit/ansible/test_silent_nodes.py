@@ -73,6 +73,27 @@ def test_a_host_lost_in_a_loop_was_silent_since_its_last_item(clock: list[float]
     assert (lost.silent, lost.message) == (61, "gone")
 
 
+def test_a_failed_loop_says_why_its_first_failed_item_failed() -> None:
+    told: list[TaskEvent] = []
+    run = edge._Run(told.append)
+    run.take(event("runner_on_start"))
+    run.take(event("runner_item_on_ok"))
+    for kind, said in (
+        ("runner_item_on_failed", "No space left on device"),
+        ("runner_item_on_failed", "a later failure"),
+        ("runner_item_on_ok", ""),
+        ("runner_on_failed", "One or more items failed"),
+    ):
+        each = event(kind)
+        each["event_data"]["res"]["msg"] = said
+        run.take(each)
+    assert told[-1].message == "No space left on device"
+    assert run.hosts(["a"])["a"].message.endswith(": No space left on device")
+    run.take(event("runner_on_start", task="another"))
+    run.take(event("runner_on_failed", task="another"))
+    assert told[-1].message == "gone"
+
+
 def test_a_step_that_took_too_long_is_named() -> None:
     data = {"task": "install_wheel : Copy wheels", "res": {"timedout": {"period": 900}}}
     told = edge.task_event("runner_on_failed", data)

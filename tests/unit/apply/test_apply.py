@@ -615,7 +615,11 @@ def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
 def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.facts["avx-1"] = fleet.facts["avx-1"].model_copy(update=lost())
     fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update=lost())
-    result = apply(fleet, tmp_path, targets_plan())
+    made = targets_plan()
+    result = apply(fleet, tmp_path, made)
+    assert next_command(made, result, Path(".fleetbuild")).endswith("again: fleetbuild apply")
     assert [wheel.state for wheel in result.wheels] == ["failed", "built"]
     assert "avx-1 is unreachable" in str(result.wheels[0].reason)
     assert result.exit_code == 5
+    nothing = result.model_copy(update={"wheels": result.wheels[:1]})
+    assert result_lines(nothing)[-1].endswith(": nothing built.")

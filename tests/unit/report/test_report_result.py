@@ -31,7 +31,7 @@ def test_a_wheel_built_by_an_earlier_run_is_marked() -> None:
     lines = result_lines(Result(plan_digest="d", wheels=(found,), changed=True, seconds=2))
     assert lines == [
         "already built: hnswlib-0.8.0+cpu.avx2 on n1",
-        "Done in 2.0 s: 1 wheel already built. no nodes.",
+        "Done in 2.0 s: 1 wheel already built. Nothing installed.",
     ]
     both = (BUILT, found.model_copy(update={"artifact_key": "b"}))
     nodes = (NodeResult(node="n1", state="installed"),)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
 from tests.factories.role_modules import CHECKOUT
 
 PLAYBOOK = CHECKOUT / "playbooks" / "build.yml"
@@ -58,3 +60,12 @@ def test_a_builder_has_a_toolchain_for_each_python_that_it_builds_for(tmp_path: 
         "build_wheel: b /usr/bin/python3.11",
         "build_wheel: c /usr/bin/python3.12",
     ]
+
+
+def test_files_travel_to_and_from_the_folder_that_the_module_names() -> None:
+    """Ansible expands ~ as the login's home, and a module expands it as HOME; they can differ."""
+    tasks = CHECKOUT / "roles" / "build_wheel" / "tasks"
+    copied = yaml.safe_load((tasks / "build.yml").read_text())[0]["ansible.legacy.copy"]
+    fetched = yaml.safe_load((tasks / "fetch.yml").read_text())[0]["ansible.legacy.fetch"]
+    assert copied["dest"] == "{{ build_wheel_found.dir }}/in/"
+    assert fetched["src"] == "{{ build_wheel_found.dir }}/{{ build_wheel_file }}"
