@@ -177,7 +177,7 @@ def test_nothing_is_downloaded(graphs: dict[str, Graph], lab: Lab, rung: str) ->
 
 
 @pytest.mark.skipif(not (COMPLETE and TOOLKIT), reason="FLEETBUILD_TORCH_CUDA names no toolkit")
-def test_for_a_gpu_the_code_is_for_its_sm_and_cudnn_and_nccl_come_from_wheels(
+def test_for_a_gpu_the_code_is_for_its_sm_with_cudnn_and_nccl_from_wheels(
     make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
 ) -> None:
     nvcc = [f"{TOOLKIT}/bin/nvcc", "--version"]
