@@ -55,7 +55,7 @@ test-packages: setup
 	@.ci/packages $$($(PY) -c 'from tests.lab.podman import PACKAGES; print(*PACKAGES)')
 
 test: test-packages ## all tests: unit, contract, fleet (real SSH nodes) and Molecule
-	@echo "== tests: unit and contract, beside them fleet and Molecule in the lab (under 15 minutes on 2 cores)"
+	@echo "== tests: unit and contract; beside them fleet, and faults and Molecule, in the lab"
 	@$(PY) -m tests $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 PARTS = {
     "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov=fleetbuild", "--cov-report="),
-    "fleet": ("tests/fleet", "tests/faults"),
-    "molecule": ("tests/molecule",),
+    "fleet": ("tests/fleet",),
+    "faults": ("tests/faults", "tests/molecule"),
 }
 LOGS = Path(".pytest_cache") / "parts"
 COUNTED = ("passed", "failed", "skipped")
