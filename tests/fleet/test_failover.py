@@ -50,7 +50,8 @@ class Fleet:
         def listen(event: Event) -> None:
             self.told.append(event)
             at_work = (event.stage, event.state, event.node) == ("build", at, builder)
-            if at_work and not called:
+            # The look for an earlier build reports progress too, without a line of a log.
+            if at_work and not called and (event.message or at != "progress"):
                 called.append(builder)
                 building(builder)
 
