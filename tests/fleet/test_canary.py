@@ -198,7 +198,8 @@ def run(place: Path, told: list[str], kill_at: str | None) -> dict[str, object] 
 
 
 def test_no_secret_is_left_and_five_nodes_are_served(lab: Lab, place: Path) -> None:
-    since, told, result = time.time() - 5, [], None
+    since, result = time.time() - 5, None
+    told: list[str] = []
     stop, shown = threading.Event(), set[str]()
     watcher = threading.Thread(target=seen_in_arguments, args=(stop, shown))
     watcher.start()
@@ -212,7 +213,7 @@ def test_no_secret_is_left_and_five_nodes_are_served(lab: Lab, place: Path) -> N
         stop.set()
         watcher.join()
     assert result
-    states = {node["node"]: node for node in result["nodes"]}  # type: ignore[index,attr-defined]
+    states = {node["node"]: node for node in result["nodes"]}  # type: ignore[attr-defined]
     assert {name: states[name]["state"] for name in GOOD} == dict.fromkeys(GOOD, "installed"), (
         states
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,10 @@ class Fleet:
 
     def plan(self, name: str) -> Plan:
         tree = source_tree(self.folder / name, setup="time.sleep(6)")
-        options = {"config": Config(release=name), "state_dir": self.folder / "state"}
+        options: dict[str, Any] = {
+            "config": Config(release=name),
+            "state_dir": self.folder / "state",
+        }
         return fleetbuild.Fleet(self.inventory, **options).plan([f"{name} @ {tree}"])
 
     def apply(
@@ -55,7 +59,11 @@ class Fleet:
                 called.append(builder)
                 building(builder)
 
-        options = {"state_dir": self.folder / "state", "timeout": 10, "on_event": listen}
+        options: dict[str, Any] = {
+            "state_dir": self.folder / "state",
+            "timeout": 10,
+            "on_event": listen,
+        }
         return fleetbuild.Fleet(self.inventory, **options).apply(plan)
 
     def moves(self) -> list[str]:

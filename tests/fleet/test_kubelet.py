@@ -137,7 +137,7 @@ def delivery(way: Any, kind: Any, index: str) -> Delivery:
         "volume": {"image_prefix": REPOSITORY, "image": IMAGE},
         "init": {"index_url": index, "image": IMAGE},
     }[way]
-    return Delivery(way=way, kind=kind, **more)  # type: ignore[arg-type]
+    return Delivery(way=way, kind=kind, **more)
 
 
 def workload(plan: Plan, made: Delivery, store: Store) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def test_every_kind_runs(api: RealApi, root: Path, store: Store, index: str, way
         api.create(document)
     try:
         for document in made:
-            eventually(lambda document=document: is_done(api, document))
+            eventually(partial(is_done, api, document))
         if way == "hostpath":
             in_use(api, root, api.folder)
     finally:

@@ -46,7 +46,10 @@ class Fleet:
             tree.parent.mkdir()
             source_tree(tree, code=CODE.replace("VERSION", version))
         config = Config.model_validate({"rollout": {"serial": 1, "max_fail": 0, **rollout}})
-        options = {"config": config.within(str(self.folder)), "state_dir": self.folder / "state"}
+        options: dict[str, Any] = {
+            "config": config.within(str(self.folder)),
+            "state_dir": self.folder / "state",
+        }
         return fleetbuild.Fleet(self.inventory, **options).plan([f"tiny @ {tree}"])
 
     def apply(self, plan: Plan, **options: bool) -> Result:
