@@ -246,6 +246,7 @@ progress:
 """
 
 import os
+import pwd
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -311,7 +312,7 @@ def main():
 
 def outside_of_roots_home(path):
     """Return a folder that the build's user can enter: /var/cache/x for /root/.cache/x."""
-    home = os.path.expanduser("~root") + os.sep
+    home = pwd.getpwuid(0).pw_dir + os.sep
     if os.geteuid() != 0 or not os.path.abspath(path).startswith(home):
         return path
     return os.path.join("/var/cache", os.path.relpath(path, home + ".cache").replace("../", ""))

@@ -451,10 +451,10 @@ def activate(root, params, check):
             if switched:
                 served = [line for line in root.history() if line != release_id]
                 root.switch(release_id, [*served, release_id])
+            if params["counter"]:  # its own lease keeps nothing any more
+                lease.end(params["counter"])
             outdated = root.outdated(params["keep"], lease.leased())
             pruned, kept = remove_unused(root, outdated, params["in_use"])
-            if params["counter"]:
-                lease.end(params["counter"])
     changed = switched or bool(pruned)
     return {"changed": changed, "previous": previous, "pruned": pruned, "kept": kept}
 
@@ -478,7 +478,7 @@ def go_back(root, params, check):
         if not check:
             lease = changing(root, params, stack)
             # A run that lost this lease, although it lives, must not switch afterwards.
-            counter, _ = lease.take(params["controller"], "", root.serving())
+            counter = lease.take(params["controller"], "", root.serving())[0]
             stack.callback(lease.end, counter)
         return switch_back(root, check, params["revoked"])
 

@@ -128,7 +128,7 @@ class Build(Steps):
                 "Run again; the file is copied again.",
             )
         if os.geteuid() == 0:
-            for folder, _, files in os.walk(self.at("in")):
+            for folder, _folders, files in os.walk(self.at("in")):
                 for path in (folder, *(os.path.join(folder, name) for name in files)):
                     mode = os.lstat(path).st_mode
                     if not stat.S_ISLNK(mode):
@@ -291,7 +291,7 @@ def in_system(path):
 def give(path, user):
     """Give a folder with all that is in it to a user. No process of that user runs in there."""
     os.chown(path, *user)
-    for _, folders, files, descriptor in os.fwalk(path):
+    for _path, folders, files, descriptor in os.fwalk(path):
         for name in folders + files:
             os.chown(name, *user, dir_fd=descriptor, follow_symlinks=False)
 

@@ -265,7 +265,7 @@ def test_explain_names_the_baseline():
 
 
 def test_explain_refuses_unknown_names():
-    with pytest.raises(UsageError, match="no node or group 'zzz'") as caught:
+    with pytest.raises(UsageError, match="no node, target or group 'zzz'") as caught:
         explain_node(PLAN, None, "zzz")
     assert "cpu-avx2-cp311" in caught.value.fix
     with pytest.raises(UsageError, match="no group 'zzz'"):

@@ -70,8 +70,8 @@ def test_the_worst_is_read_last() -> None:
     ]
 
 
-def test_an_apply_without_nodes_says_so() -> None:
-    assert result_lines(Result(plan_digest="d")) == ["Done in 0.0 s: no nodes."]
+def test_an_apply_without_work_says_so() -> None:
+    assert result_lines(Result(plan_digest="d")) == ["Done in 0.0 s: nothing to build or install."]
 
 
 def test_the_end_names_places_and_the_next_command() -> None:

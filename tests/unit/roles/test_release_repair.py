@@ -100,6 +100,16 @@ def test_a_damaged_release_is_repaired_beside_the_serving_one(node: Node, kind: 
     assert node.root.history() == ["old", "new"]
 
 
+def test_a_repair_under_its_own_lease_leaves_nothing_aside(node: Node) -> None:
+    damage(node, "flipped byte")
+    known = {**node.params("new"), "controller": "me"}
+    lease = node.release.begin(node.root, known, False)
+    known["counter"] = lease["counter"]
+    assert node.release.make(node.root, known, False)
+    node.release.activate(node.root, known, False)
+    assert sorted(os.listdir(node.root.releases)) == ["new", "old"]
+
+
 def test_a_failed_repair_leaves_the_serving_release(node: Node) -> None:
     damage(node, "file deleted")
     node.python.write_text("#!/bin/sh\nexit 1\n")
