@@ -55,12 +55,12 @@ def list_inventory(
         raise InventoryError(
             f"The inventory {source} does not exist.", "Name an inventory file or directory."
         )
-    if problem := _without_groups(Path(source)):
-        raise problem
     swept = _watch.sweep()
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
         ended = _run(source, limit, secrets or Secrets(), on_start)
+        if problem := _without_groups(Path(source)):
+            raise problem
         if ended.code != 0:
             raise _problem(source, ended)
         listing = _listing(json.loads(ended.out), settings.result(), ended.err)
