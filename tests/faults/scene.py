@@ -109,6 +109,7 @@ class Controller:
             errors = process.stderr
             reader = threading.Thread(target=lambda: said.extend(errors))
             watchdog = threading.Timer(_LONGEST, process.kill)
+            reader.daemon = watchdog.daemon = True  # an interrupted test ends at once
             reader.start()
             watchdog.start()
             for text in process.stdout:
