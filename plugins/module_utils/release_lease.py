@@ -3,7 +3,8 @@
 The file `.lease` beside the releases holds a counter and, while a run changes them, its controller,
 plan and release. Each lease increments the counter. A step of a run whose lease another run has
 taken over finds another counter, and is refused. A lease lasts as long as the node's own monotonic
-clock says, within one boot, so no change of a wall clock ends or prolongs it.
+clock says, within one boot, so no change of a wall clock ends or prolongs it. Each step renews it for
+the time that its run has asked for, because the longest step, the copy, depends on the release.
 
 Standard library only, Python 3.6 or newer.
 """
@@ -17,9 +18,8 @@ from . import release_files
 from .release_root import Problem
 
 NAME = ".lease"
-SECONDS = (
-    1800  # each step renews it; only the copy of one file and the verification may last longer
-)
+SECONDS = 1800
+LONGEST = 86400
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _TEXTS = ("controller", "plan", "release_id", "boot")
 
@@ -31,13 +31,13 @@ class Lease:
         self.path = os.path.join(folder, NAME)
         self._clock = clock
 
-    def take(self, controller, plan, release_id):
-        """Take the lease; return its counter, and a sentence if it was taken from a dead run."""
+    def take(self, controller, plan, release_id, seconds=SECONDS):
+        """Take the lease for this time; return its counter, and a sentence if it was taken from a dead run."""
         self.refuse_other(controller)
         before = self._read()
         # Someone may have removed the file: a run from before that must not find its counter again.
         counter = 1 + (before["counter"] or random.SystemRandom().randrange(1 << 30))
-        self._write(counter, controller, plan, release_id)
+        self._write(counter, controller, plan, release_id, min(seconds, LONGEST))
         if not before["release_id"] or before["controller"] == controller:
             return counter, ""
         return counter, f"Took over the expired lease of a run of {_who(before)}."
@@ -56,7 +56,8 @@ class Lease:
     def renew(self, counter):
         """Let the lease last from now on; raise if another run has taken it."""
         found = self._own(counter)
-        self._write(counter, found["controller"], found["plan"], found["release_id"])
+        names = ("controller", "plan", "release_id", "seconds")
+        self._write(counter, *(found[name] for name in names))
 
     def end(self, counter):
         """End the lease if it is still this one."""
@@ -85,16 +86,17 @@ class Lease:
     def _left(self, found):
         """Return the seconds that a lease still lasts; 0 if no run holds it."""
         left = found["until"] - self._clock()
-        return left if found["boot"] == _boot() and 0 < left <= SECONDS else 0
+        return left if found["boot"] == _boot() and 0 < left <= found["seconds"] else 0
 
-    def _write(self, counter, controller, plan, release_id):
+    def _write(self, counter, controller, plan, release_id, seconds):
         found = {
             "counter": counter,
             "controller": controller,
             "plan": plan,
             "release_id": release_id,
             "boot": _boot(),
-            "until": self._clock() + SECONDS,
+            "seconds": seconds,
+            "until": self._clock() + seconds,
         }
         release_files.write(self.path, json.dumps(found, sort_keys=True) + "\n")
 
@@ -106,9 +108,11 @@ class Lease:
             found = {}
         found = found if isinstance(found, dict) else {}
         clean = {name: str(found.get(name, ""))[:300] for name in _TEXTS}
-        counter, until = found.get("counter"), found.get("until")
+        counter, until, seconds = (found.get(name) for name in ("counter", "until", "seconds"))
         clean["counter"] = counter if isinstance(counter, int) else 0
         clean["until"] = until if isinstance(until, (int, float)) else 0
+        usable = isinstance(seconds, (int, float)) and 0 < seconds <= LONGEST
+        clean["seconds"] = seconds if usable else SECONDS
         return clean
 
 

@@ -114,6 +114,29 @@ def test_the_next_run_of_the_same_controller_goes_on_at_once(
     assert begin(HERS, "a") == {"changed": True, "counter": first + 1, "took_over": ""}
 
 
+def test_a_lease_lasts_as_long_as_its_run_asked_for_after_each_step(
+    leases: ModuleType, root: Any
+) -> None:
+    now = [1000.0]
+    lease = leases.Lease(root.path, clock=lambda: now[0])
+    counter, _ = lease.take(HERS, "0f3c", "a", 6000)
+    now[0] += 5999
+    assert lease.leased() == "a"
+    lease.renew(counter)
+    now[0] += 5999
+    assert lease.leased() == "a"
+    now[0] += 2
+    assert lease.leased() == ""
+
+
+def test_no_lease_lasts_longer_than_a_day(leases: ModuleType, root: Any) -> None:
+    now = [1000.0]
+    lease = leases.Lease(root.path, clock=lambda: now[0])
+    lease.take(HERS, "0f3c", "a", 10**9)
+    now[0] += leases.LONGEST + 1
+    assert lease.leased() == ""
+
+
 def test_a_restart_of_the_machine_ends_a_lease_and_its_wall_clock_does_not(
     leases: ModuleType,
     root: Any,
