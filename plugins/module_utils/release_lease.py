@@ -3,8 +3,8 @@
 The file `.lease` beside the releases holds a counter and, while a run changes them, its controller,
 plan and release. Each lease increments the counter. A step of a run whose lease another run has
 taken over finds another counter, and is refused. A lease lasts as long as the node's own monotonic
-clock says, within one boot, so no change of a wall clock ends or prolongs it. Each step renews it for
-the time that its run has asked for, because the longest step, the copy, depends on the release.
+clock says, within one boot, so no change of a wall clock ends or prolongs it. Each step renews it
+for the time that the run has asked for: the copy of a large release takes longer.
 
 Standard library only, Python 3.6 or newer.
 """
@@ -32,7 +32,7 @@ class Lease:
         self._clock = clock
 
     def take(self, controller, plan, release_id, seconds=SECONDS):
-        """Take the lease for this time; return its counter, and a sentence if it was taken from a dead run."""
+        """Take the lease; return its counter, and a sentence if it was taken from a dead run."""
         self.refuse_other(controller)
         before = self._read()
         # Someone may have removed the file: a run from before that must not find its counter again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,9 +27,11 @@ def scene(
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note how a case ended as soon as it has ended: a run of hours may be cut short."""
-    report: pytest.TestReport = yield  # type: ignore[misc]
+    report = yield
     path: Path | None = item.config.getoption("--record")
     if path and (report.when == "call" or report.failed):
         minute = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
@@ -39,7 +41,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         if report.failed:
             with path.with_suffix(".failures").open("a", encoding="utf-8") as file:
                 file.write(f"== {item.name}\n{report.longreprtext}\n")
-    return report  # type: ignore[return-value]
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
