@@ -288,9 +288,13 @@ def begin(root, params, check):
         return {"changed": False, "counter": 0, "took_over": ""}
     with locked(root):
         refuse_small_disk(root, params["space"])
+        left = lease.copied() if params["staging"] else []
+        wheels = [wheel["sha256"] for wheel in params["wheels"]] if params["staging"] else None
         counter, took_over = lease.take(
-            params["controller"], params["plan"], params["release_id"], params["lease"]
+            *(params[name] for name in ("controller", "plan", "release_id", "lease")), wheels
         )
+        for sha256 in set(left).difference(wheels or ()):
+            shutil.rmtree(os.path.join(params["staging"], sha256), ignore_errors=True)
     return {"changed": True, "counter": counter, "took_over": took_over}
 
 
