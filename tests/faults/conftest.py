@@ -1,29 +1,25 @@
-"""The scene of the faults, one lab for each module, and the record of the cases that were run."""
+"""The scene of the faults, one lab for the session, and the record of the cases that were run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.faults.scene import Scene, make_scene
-from tests.fleet.conftest import make_lab  # noqa: F401 (a fixture)
-from tests.lab import Lab
+from tests.fleet.conftest import make_labs
 
 
-@pytest.fixture(scope="module")
-def scene(
-    make_lab: Callable[..., Lab],  # noqa: F811
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Scene]:
-    folder = tmp_path_factory.mktemp("faults")
-    made = make_scene(make_lab, folder, ["one"])
-    yield made
-    made.lab.down()
-    for disk in made.disks.values():
-        disk.drop()
+@pytest.fixture(scope="session")
+def scene(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    for make in make_labs(pytestconfig):
+        made = make_scene(make, tmp_path_factory.mktemp("faults"), ["one"])
+        yield made
+        made.lab.down()
+        for disk in made.disks.values():
+            disk.drop()
 
 
 @pytest.hookimpl(wrapper=True)
