@@ -5,7 +5,7 @@ plan and release. Each lease increments the counter. A step of a run whose lease
 taken over finds another counter, and is refused. A lease lasts as long as the node's own monotonic
 clock says, within one boot, so no change of a wall clock ends or prolongs it. Each step renews it
 for the time that the run has asked for: the copy of a large release takes longer. The file also
-names the wheels that the run copies, so that the next run removes those that a dead run left.
+names the wheels that the run copies, so that the next run removes what a dead run copied.
 
 Standard library only, Python 3.6 or newer.
 """
