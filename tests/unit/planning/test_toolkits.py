@@ -552,6 +552,8 @@ def allowed(
             return False
         if version_key(toolkit) < version_key(torch.cuda_from):
             return False
+        if torch.broken and version_key(toolkit) >= version_key(torch.broken.cuda):
+            return False
         if torch.known and not {sm for each in members for sm in each.sms} <= torch.sms:
             return False
     if any(SMS[sm].jetson for each in members for sm in each.sms):
