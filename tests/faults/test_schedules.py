@@ -32,7 +32,8 @@ KINDS = (
     ),
     *("read-only", "clock-node", "power-loss", "slow-link"),
 )
-STAGES = ("probe", "transfer", "install", "verify", "switch", "label")
+STAGES = ("probe", "transfer", "install", "verify", "switch")
+IN_A_ROLLBACK = [Moment(task="Switch to the previous release")]
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ def _perform(scene: Scene, node: str, controllers: list[Controller], step: Step)
         return [one.run(command=command)]
     fault = Fault(scene, node, one)
     moment = [Moment(**each) for each in MATRIX["stages"][step.stage]["at"]]
+    if step.action == "rollback":
+        moment = IN_A_ROLLBACK
     try:
         return [one.run(
             timeout=10, at=moment, command=command,
