@@ -30,13 +30,13 @@ from fleetbuild.models import (
     Stage,
     release_root,
 )
+from fleetbuild.models.release import ENVIRONMENT_BYTES
 from fleetbuild.models.role_parameters import InstalledWheel, InstallSpec
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
-_ENVIRONMENT = 40_000_000  # bytes of an empty virtual environment with pip, compiled
 _LEASE = 1800  # seconds; a dead run blocks other controllers for as long
 _SLOWEST = 500_000  # bytes a second; a copy over a slower link may lose its lease
 
@@ -163,7 +163,7 @@ def needed_space(wheels: Sequence[InstalledWheel]) -> int:
     """Return the bytes that a release needs on a node: copied wheels, their files, the
     environment."""
     unpacked = sum(installed_size(Path(wheel.path)) for wheel in wheels)
-    return _ENVIRONMENT + unpacked + sum(map(_copied, wheels))
+    return ENVIRONMENT_BYTES + unpacked + sum(map(_copied, wheels))
 
 
 def _copied(wheel: InstalledWheel) -> int:
