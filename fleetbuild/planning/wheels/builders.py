@@ -98,7 +98,9 @@ def choose_builders(
         images = [image for name in candidates if (image := _image_of(facts.get(name)))]
         problem = no_image_suits(target, tuple(refusals), images)
         return Builders(order=(), able=(), pythons={}, version="", problem=problem)
-    if for_targets or (in_containers and not preferred):  # the plan has the reasons with each target
+    if for_targets or (
+        in_containers and not preferred
+    ):  # the plan has the reasons with each target
         refusals = []
     elif fit:  # a builder of another architecture serves other groups: no warning
         refusals = [refusal for refusal in refusals if not refusal.endswith(_ARCHS)]
@@ -122,9 +124,7 @@ def choose_builders(
         pythons={name: pythons[name].path for name in order},
         version=pythons[order[0]].version,
         gccs={
-            name: major
-            for name in order
-            if (major := additional_gcc(need, facts[name].for_builds))
+            name: major for name in order if (major := additional_gcc(need, facts[name].for_builds))
         },
         images={name: image.id for name in order if (image := _image_of(facts[name]))},
         warnings=_refusal_warnings(target, refusals, "" if fit else f" {oldest} builds it."),

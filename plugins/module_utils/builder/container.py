@@ -4,6 +4,7 @@ In: an image that is on this node, and the folders that the steps may reach. Out
 engine, which ends when the steps end. Nothing is pulled, and the container has no network.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -74,21 +75,21 @@ def start(engine, params, folder, mounts, user, deadline, log):
         command += ["--userns", "keep-id"]
     for inside, (path, writable) in mounts.items():
         command.append("--volume={}:{}:{}".format(path, inside, "rw" if writable else "ro"))
-    boot = f"import sys; sys.path.insert(0, {STEPS!r}); from builder.in_container import main; main()"
+    boot = (
+        f"import sys; sys.path.insert(0, {STEPS!r}); from builder.in_container import main; main()"
+    )
     with open(log, "ab") as errors:  # both write to its end
         child = subprocess.Popen(
             [*command, params["container"], "-I", "-B", "-c", boot],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
+            bufsize=0,
             start_new_session=True,
         )
     request = json.dumps({"params": params, "deadline": deadline})
-    try:
+    with contextlib.suppress(BrokenPipeError):  # it ended: its exit code and the log say why
         child.stdin.write(request.encode("ascii") + b"\n")
-        child.stdin.flush()
-    except BrokenPipeError:
-        pass  # it ended at once: its exit code and the log say why
     return child
 
 

@@ -184,10 +184,9 @@ class Build(Steps):
             **({cache: (cache, True)} if cache else {}),
         }
         try:
-            child = container.start(
+            with container.start(
                 engine, self.params, self.dir, mounts, user, deadline, self.log
-            )
-            with child.stdin:
+            ) as child:
                 return self.outcome(child.pid, os.dup(child.stdout.fileno()), deadline), CONTAINER
         finally:
             container.remove(engine, self.dir)
@@ -232,7 +231,9 @@ class Build(Steps):
             name, reason = "", "The build was killed, by a restart or for lack of memory."
             fix = "Run again; the compiler cache keeps finished work."
             if self.params["container"] and os.WEXITSTATUS(status) in container.NOT_STARTED:
-                reason = "The container did not start: {}".format(" ".join(errors_in(self.log)[-1:]))
+                reason = "The container did not start: {}".format(
+                    " ".join(errors_in(self.log)[-1:])
+                )
                 fix = "Try the image there, and see whether it has {}; then plan again.".format(
                     self.params["python"]
                 )
@@ -280,7 +281,10 @@ class Build(Steps):
             os.makedirs(path, exist_ok=True)
             if user is not None and os.lstat(path).st_uid != user[0]:
                 give(path, user)
-        if user is not None and level not in (NAMESPACES, CONTAINER):  # which need no path to them from outside
+        if user is not None and level not in (
+            NAMESPACES,
+            CONTAINER,
+        ):  # which need no path to them from outside
             for path in (self.dir, os.path.dirname(cache)):
                 os.chmod(path or self.dir, 0o755)
 
