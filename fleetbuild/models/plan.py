@@ -85,7 +85,7 @@ class PlannedWheel(Frozen):
     fallbacks: tuple[str, ...] = ()  # nodes that build if built_on cannot, in order
     build_pythons: dict[str, str] = {}  # built_on and fallbacks -> path of their interpreter
     build_gccs: dict[str, str] = {}  # nodes that need another gcc than their default -> its major
-    # built_on and fallbacks -> id of the image that they build in (build.container); {}: on the node itself.
+    # built_on and fallbacks -> id of the image that they build in; {}: on the nodes themselves.
     build_images: dict[str, str] = {}
     jobs: int = 1
     build_jobs: dict[str, int] = {}  # built_on and fallbacks -> number of jobs that fit

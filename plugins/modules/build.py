@@ -215,7 +215,7 @@ isolation:
   type: str
   sample: namespaces
 container:
-  description: The image that the wheel was built in. Empty without one, and until the build is done.
+  description: The image that the wheel was built in. Empty until the build is done, or without one.
   returned: always
   type: str
 seconds:

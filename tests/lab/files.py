@@ -11,7 +11,6 @@ import yaml
 
 from tests.lab.fleet import Fleet, NodeSpec
 
-
 # As tests/lab/podman.py calls podman on this machine, and for the same reasons.
 _CONTAINERS = """[engine]
 cgroup_manager = "cgroupfs"

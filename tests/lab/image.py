@@ -51,7 +51,10 @@ class System(NamedTuple):
         return "" if self.arch == platform.machine() else self.arch
 
 
-def tag(system: System = System()) -> str:
+NATIVE = System()
+
+
+def tag(system: System = NATIVE) -> str:
     """The image's name."""
     foreign = [system.foreign] if system.foreign else []
     words = [system.suite, *INCLUDE, *system.packages, _FINISH, *foreign]
@@ -61,7 +64,7 @@ def tag(system: System = System()) -> str:
     return f"localhost/fleetbuild-lab:{recipe.hexdigest()[:12]}"
 
 
-def ensure(say: Callable[[str], None], system: System = System()) -> str:
+def ensure(say: Callable[[str], None], system: System = NATIVE) -> str:
     """The image's tag; builds it where this machine has none yet."""
     image = tag(system)
     if _exists(image):

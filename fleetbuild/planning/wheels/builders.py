@@ -157,16 +157,20 @@ def fit_to_build(name: str, target: Target, facts: Mapping[str, Facts]) -> Pytho
     known = facts.get(name)
     if known is None or known.state != "ok" or known.libc is None:
         return f"{name} {_why_unknown(known)}"
-    software, has = known.for_builds, f"{name} has"
-    if known.container:
-        if known.container.problem:
-            return f"{name} {known.container.problem}"
-        has = f"{known.container.image} on {name} has"
+    if known.container and known.container.problem:
+        return f"{name} {known.container.problem}"
     if known.arch != target.arch:
         return f"{name} is {known.arch}"
     if not set(target.features) <= set(known.features):
         return f"{name} lacks {', '.join(sorted(set(target.features) - set(known.features)))}"
-    libc = software.libc or known.libc
+    where = f"{known.container.image} on {name}" if known.container else name
+    return _software_fits(f"{where} has", target, known.for_builds)
+
+
+def _software_fits(has: str, target: Target, software: Facts) -> Python | str:
+    libc = software.libc
+    if libc is None:
+        return f"{has} an unknown C library"
     if libc.family != target.libc.family:
         return f"{has} {libc.family}"
     if version_key(libc.version) > version_key(target.libc.floor):

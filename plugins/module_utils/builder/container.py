@@ -12,7 +12,6 @@ import pkgutil
 import shutil
 import subprocess
 
-from . import in_container
 from .wheel_inputs import BuildFailed
 
 CONTAINER = "container"  # a level of isolation, beside those in isolation.py
@@ -42,9 +41,8 @@ def find_engine(image):
         )
     raise BuildFailed(
         f"The image {image[:100]} is not on this node.",
-        "Pull it with {} as this user, or plan again if it was replaced by a newer one.".format(
-            os.path.basename(found[0])
-        ),
+        f"Pull it with {os.path.basename(found[0])} as this user, or plan again if it was replaced "
+        "by a newer one.",
     )
 
 
@@ -53,7 +51,7 @@ def name_of(folder):
     return "fleetbuild-" + hashlib.sha256(folder.encode("utf-8")).hexdigest()[:16]
 
 
-def start(engine, params, folder, mounts, user, deadline, log):
+def start(engine, params, folder, mounts, user, deadline, log):  # noqa: PLR0917 (all needed)
     """Start the steps in their container; return the engine's process.
 
     `mounts` is {path inside: (path here, whether it is writable)}; `user` is (uid, gid) of the
@@ -104,7 +102,7 @@ def lay_steps(folder):
     package = os.path.join(folder, "builder")
     os.makedirs(package)
     for name in ("__init__", *SHIPPED):
-        text = pkgutil.get_data(in_container.__name__.rpartition(".")[0], name + ".py")
+        text = pkgutil.get_data(__package__, name + ".py")
         with open(os.path.join(package, name + ".py"), "wb") as file:
             file.write(text)
     for path in (folder, package):

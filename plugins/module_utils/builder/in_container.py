@@ -7,15 +7,15 @@ import json
 import os
 import threading
 
+from .container import CONTAINER
+from .wheel_build import LOG, Build
+
 # What an image may need so that its compilers are found and run, as manylinux's do.
 KEPT = ("PATH", "LD_LIBRARY_PATH")
 
 
 def main():
     """Run the steps of the build that standard input describes."""
-    from .container import CONTAINER
-    from .wheel_build import LOG, Build
-
     request = json.loads(first_line(0).decode("ascii"))
     threading.Thread(target=end_with_the_module, daemon=True).start()
     params = request["params"]

@@ -106,8 +106,10 @@ def test_what_the_image_lacks_is_to_be_supplied() -> None:
         f"The image {IMAGE} has no gcc and g++: name an image with compilers in build.container.",
         f"The image {IMAGE} has no headers of Python 3.11 (Python.h): install them in it.",
         f"The image {IMAGE} has no cargo, which the recipe made needs: install it in the image.",
-        f"The image {IMAGE} has cmake 3.10, but the recipe made needs 3.20 or newer: install that"
-        " in the image.",
+        (
+            f"The image {IMAGE} has cmake 3.10, but the recipe made needs 3.20 or newer: install"
+            " that in the image."
+        ),
     )
 
 

@@ -77,7 +77,8 @@ def test_docker_is_asked_if_podman_lacks_the_image(engine) -> None:
     assert len(log.read_text().splitlines()) == 2
 
 
-def test_a_node_without_an_engine_is_told_what_to_install(engine) -> None:
+@pytest.mark.usefixtures("engine")
+def test_a_node_without_an_engine_is_told_what_to_install() -> None:
     found = look()
     assert found.problem == "has no podman and no docker, which build.container needs"
     assert "apt-get install podman" in (found.fix or "")
