@@ -20,7 +20,34 @@ from tests.lab.image import ensure
 from tests.lab.podman import podman
 
 IMAGE = "localhost/old-system:1"
-BUILDER, OLD = "glibc 2.36", "glibc 2.31"
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "threaded"
+version = "1.0"
+"""
+# What the build sees of its surroundings is printed into its log.
+SETUP = """
+import os, socket
+from setuptools import Extension, setup
+print("interfaces:", [name for _, name in socket.if_nameindex()])
+print("builds:", len(os.listdir(os.path.dirname(os.environ["HOME"].rpartition("/")[0]))))
+setup(ext_modules=[Extension("threaded", ["threaded.c"], libraries=["pthread"])])
+"""
+# Since glibc 2.34, a program that is linked with pthread_create needs glibc 2.34.
+CODE = """
+#include <Python.h>
+#include <pthread.h>
+static void *nothing(void *argument) { return argument; }
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "threaded", 0, -1, 0};
+PyMODINIT_FUNC PyInit_threaded(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, 0, nothing, 0) || pthread_join(thread, 0)) return 0;
+  return PyModule_Create(&definition);
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +91,11 @@ def fleetbuild(*words: str | Path, here: Path, code: int = 0) -> str:
 
 def configure(here: Path, **build: str) -> Path:
     config = here / "fleetbuild.yml"
-    settings = {"packages": ["hnswlib==0.8.0"], "build": {"builders": "builder", **build}}
+    tree = here / "threaded"
+    tree.mkdir(exist_ok=True)
+    for name, text in (("pyproject.toml", PROJECT), ("setup.py", SETUP), ("threaded.c", CODE)):
+        (tree / name).write_text(text)
+    settings = {"packages": [f"threaded @ {tree}"], "build": {"builders": "builder", **build}}
     config.write_text(json.dumps(settings))
     return config
 
@@ -96,8 +127,22 @@ def test_an_older_node_gets_a_wheel_that_a_newer_one_built_in_a_container(
     assert manifest["verified"]
     log = next((tmp_path / ".fleetbuild").rglob("build.log")).read_text()
     assert "# Isolation: container, as user" in log
-    (path,) = (tmp_path / ".fleetbuild/store").rglob("hnswlib-*.whl")
+    assert "interfaces: ['lo']" in log
+    assert "builds: 1" in log
+    (path,) = (tmp_path / ".fleetbuild/store").rglob("threaded-*.whl")
     floor = audit_wheel(path).glibc
     assert floor is not None
     assert tuple(map(int, floor.split("."))) <= (2, 31)
-    assert "ps: 0" in lab.exec("builder", "echo ps: $(podman ps --all --quiet | wc -l)").stdout
+    assert not lab.exec("builder", "podman ps --all --quiet", check=True).stdout
+    shown = json.loads(next((tmp_path / ".fleetbuild/store").rglob("*provenance*")).read_text())
+    assert identity in json.dumps(shown)
+
+    # Without the image, the next plan says what to do.
+    lab.exec("builder", "podman rmi --all --force", check=True)
+    said = fleetbuild(
+        *("plan", lab.inventory, "--config", config, "--state-dir", tmp_path / "second"),
+        here=tmp_path,
+        code=4,
+    )  # fmt: skip
+    assert f"builder has no image {IMAGE}" in said
+    assert f"podman pull {IMAGE}" in said
