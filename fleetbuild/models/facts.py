@@ -52,7 +52,7 @@ class Container(Frozen):
     """The image of build.container on a node: what builds find in it, or why it cannot be used."""
 
     image: str
-    id: str = ""  # 64 hex digits: what a build is told to run
+    id: str = ""  # 64 hex digits; builds run the image with this id
     problem: str | None = None  # continues "NODE ...", such as "has no podman and no docker"
     fix: str | None = None
     libc: Libc | None = None

@@ -28,7 +28,7 @@ NOT_STARTED = (125, 126, 127)  # exit codes of both engines if the first program
 
 
 def find_engine(image):
-    """Return the path of the engine that has this image; raise BuildFailed if there is none."""
+    """Return the path of the engine that has this image; raise BuildFailed if no engine has it."""
     found = [path for path in map(shutil.which, ENGINES) if path]
     for engine in found:
         if call(engine, "image", "inspect", "--format", "{{.Id}}", image) == 0:

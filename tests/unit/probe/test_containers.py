@@ -78,7 +78,7 @@ def test_docker_is_asked_if_podman_lacks_the_image(engine) -> None:
 
 
 @pytest.mark.usefixtures("engine")
-def test_a_node_without_an_engine_is_told_what_to_install() -> None:
+def test_a_node_without_an_engine_should_install_podman() -> None:
     found = look()
     assert found.problem == "has no podman and no docker, which build.container needs"
     assert "apt-get install podman" in (found.fix or "")
@@ -114,7 +114,7 @@ def test_an_image_that_does_not_start_is_quoted(engine) -> None:
         "n engine podman\nn id " + "0" * 64 + "\n" + "x" * 100_000,
     ],
 )
-def test_what_is_not_an_answer_is_a_problem(output: str) -> None:
+def test_a_malformed_answer_is_a_problem(output: str) -> None:
     found = read_container(output, "n", IMAGE)
     assert found.problem
     assert found.id == ""

@@ -98,7 +98,7 @@ def test_a_container_that_does_not_start_is_quoted(boxed: Any, engine: Any, code
     assert "/usr/bin/python3" in said["fix"]
 
 
-def test_a_container_that_is_killed_is_no_start_problem(boxed: Any, engine: Any) -> None:
+def test_a_killed_container_counts_as_a_killed_build(boxed: Any, engine: Any) -> None:
     engine(run="exit 137")
     assert boxed.run()["reason"].startswith("The build was killed")
 
