@@ -261,7 +261,7 @@ class Build(Steps):
             os.close(folder)
         with open(taken + ".sha256", "w", encoding="ascii") as file:
             file.write(f"{sha256(taken)}  {name}\n")
-        for folder in ("in", "work"):
+        for folder in ("in", "work", "steps"):
             shutil.rmtree(self.at(folder), ignore_errors=True)  # large, and done with
         return taken
 
