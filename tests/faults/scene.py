@@ -36,6 +36,7 @@ HERE = Path(__file__).parent / "programs"
 RELEASE_FILES = Path(__file__).parents[2] / "plugins/module_utils/release_files.py"
 CODES = {0, 3, 5, 6, 7, 8, 9, 130, -signal.SIGKILL}
 INSTALL_PATH = "/opt/fleetbuild"
+_SAVED = "/var/lib/first"  # on a disk of the node that no fault reaches
 _DISK_MB = 3200  # the recipe of a package without one of its own asks for 2 GB; the file is sparse
 _LONGEST = 280  # seconds of a run
 # The build needs 300 MB of memory, and takes some seconds.
@@ -189,6 +190,8 @@ class Scene:
         result = self._fleet(None).apply(plan)
         assert result.exit_code == 0, result
         self.first = str(plan.groups[0].release_id)
+        for node in lab.nodes:  # applies remove the oldest release: reset brings this one back
+            lab.exec(node, f"cp -a {INSTALL_PATH}/releases/{self.first} {_SAVED}", check=True)
 
     def _fleet(self, limit: str | None) -> fleetbuild.Fleet:
         return fleetbuild.Fleet(
@@ -252,9 +255,9 @@ class Scene:
         kept = self.first
         self.lab.exec(
             node,
-            f"cd {INSTALL_PATH} && ln -sfn releases/{kept} current && echo {kept} > history &&"
-            f" find releases -mindepth 1 -maxdepth 1 ! -name {kept} -exec rm -rf {{}} + &&"
-            " rm -rf wheels .lease current.new;"
+            f"cd {INSTALL_PATH} && rm -rf releases/* releases/.[!.]* wheels .lease current.new &&"
+            f" cp -a {_SAVED} releases/{kept} && ln -sfn releases/{kept} current &&"
+            f" echo {kept} > history || exit;"
             " rm -rf /home/fleet/.cache/* /home/fleet/.ansible/*;"
             " rm -rf /etc/kubernetes",
             check=True,
