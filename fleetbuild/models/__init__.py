@@ -25,9 +25,17 @@ from fleetbuild.models.release import Manifest, ManifestWheel, release_root
 from fleetbuild.models.result import Labelled, LabelResult, NodeResult, Result, WheelResult
 from fleetbuild.models.status import NodeStatus
 from fleetbuild.models.target import Target, TargetLibc
+from fleetbuild.models.windows import (
+    PLANNED_ONLY,
+    WindowsGroup,
+    WindowsSource,
+    WindowsTarget,
+    WindowsWheel,
+)
 
 __all__ = [
     "FORMAT_VERSION",
+    "PLANNED_ONLY",
     "PYTORCH",
     "Become",
     "Capture",
@@ -68,6 +76,10 @@ __all__ = [
     "Tradeoff",
     "Unreachable",
     "WheelResult",
+    "WindowsGroup",
+    "WindowsSource",
+    "WindowsTarget",
+    "WindowsWheel",
     "ignore",
     "now",
     "release_root",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr
 
@@ -37,6 +37,7 @@ class Login(Frozen):
     ssh_executable: str = "ssh"
     host_key_checking: bool = True
     become: Become | None = None
+    shell: Literal["sh", "powershell"] = "sh"  # what runs the probe; powershell: a Windows node
 
 
 class Node(Frozen):

@@ -22,7 +22,7 @@ from fleetbuild.planning.compatibility.compilers import (
     required_compiler,
 )
 from fleetbuild.planning.compatibility.toolkits import Toolkit
-from fleetbuild.planning.eligibility.assess import Eligibility
+from fleetbuild.planning.eligibility.assess import Eligibility, is_windows
 from fleetbuild.planning.groups import DraftGroup, builder_rank, libc_of
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
@@ -144,6 +144,8 @@ def fit_to_build(name: str, target: Target, facts: Mapping[str, Facts]) -> Pytho
 
 
 def _why_unknown(facts: Facts | None) -> str:
+    if facts is not None and is_windows(facts):
+        return "is a Windows node, where fleetbuild does not build"
     if facts is None:
         return "was not probed: it is not among the nodes of this run"
     return "has fleetbuild_skip" if facts.state == "skipped" else "was not reached"
