@@ -65,12 +65,16 @@ def _saved(feature: str, xstate: int) -> bool:
     return xstate & int(needed) == needed
 
 
-def features_of_numbers(numbers: Collection[int], model: Rung | None) -> WindowsFeatures:
+def features_of_numbers(
+    numbers: Collection[int], model: Rung | None, version: str
+) -> WindowsFeatures:
     """Return the features that Windows confirms by number, and those that the CPU's model adds."""
     if not numbers:  # Windows was not asked
         return WindowsFeatures(frozenset({"lm", "sse2"}))
     known = {name for number, name in _DATA["processor_features"].items() if number in numbers}
-    known |= set(_DATA["required"])
+    known |= {"lm"}
+    if version_key(version) >= version_key(_DATA["required"]["from"]):
+        known |= set(_DATA["required"]["features"])
     expected = model.features if model else frozenset()
     added = {
         feature

@@ -77,7 +77,7 @@ def _login(variables: _Variables, secrets: Secrets) -> Login:
         ssh_executable=variables.text(*_EXECUTABLE, setting="ssh.ssh_executable") or "ssh",
         host_key_checking=checking is not False,
         become=_become(variables, secrets, password),
-        shell="powershell" if _is_windows(variables) else "sh",
+        shell_type="powershell" if _is_windows(variables) else "sh",
     )
 
 

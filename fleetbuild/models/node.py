@@ -37,7 +37,9 @@ class Login(Frozen):
     ssh_executable: str = "ssh"
     host_key_checking: bool = True
     become: Become | None = None
-    shell: Literal["sh", "powershell"] = "sh"  # what runs the probe; powershell: a Windows node
+    shell_type: Literal["sh", "powershell"] = (
+        "sh"  # what runs the probe; powershell: a Windows node
+    )
 
 
 class Node(Frozen):

@@ -179,14 +179,17 @@ def _to_supply(
 ) -> Iterator[str]:
     """Yield a sentence for each thing that a build needs and a member lacks."""
     first = refused_toolset(cuda)
-    wanted = f"MSVC older than {first} (CUDA {cuda} refuses newer ones)" if first else "MSVC"
+    wanted, such = "MSVC", ""
+    if first:
+        wanted = f"MSVC older than {first}, and CUDA {cuda} refuses newer ones"
+        such = ", with such a toolset"
     for name, known in members.items():
         tools = known.toolchain
         if not any(fits_toolset(version, cuda) for version in tools.get("msvc", ())):
             has = f" It has {', '.join(tools['msvc'])}." if "msvc" in tools else ""
             yield (
-                f"{name} has no {wanted}: install Visual Studio 2019 or newer, or its Build Tools, "
-                f"with such a toolset.{has}"
+                f"{name} has no {wanted}: install Visual Studio 2019 or newer, or its Build Tools"
+                f"{such}.{has}"
             )
         nvcc = [".".join(version.split(".")[:2]) for version in tools.get("nvcc", ())]
         if cuda and cuda not in nvcc:

@@ -120,7 +120,7 @@ def ask(
 def _script_for(
     login: Login, sh: tuple[bytes, Sequence[str]], windows: tuple[bytes, Sequence[str]] | None
 ) -> tuple[bytes, Sequence[str]]:
-    return windows if windows and login.shell == "powershell" else sh
+    return windows if windows and login.shell_type == "powershell" else sh
 
 
 class _NodeProbe(Generic[T]):

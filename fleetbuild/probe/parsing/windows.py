@@ -50,7 +50,7 @@ def read_windows_cpu(capture: Capture) -> Cpu:
         return Cpu(version, machine, unsupported=f"{which} is not supported: only on AMD64.")
     processor = _processor(capture)
     model = expected_rung(processor)
-    reading = _features(capture, model)
+    reading = _features(capture, model, version or "")
     rung = best(reading.features, "x86_64")
     return Cpu(
         kernel=version,
@@ -98,7 +98,7 @@ def _processor(capture: Capture) -> dict[str, str]:
     return known
 
 
-def _features(capture: Capture, model: Rung | None) -> _Reading:
+def _features(capture: Capture, model: Rung | None, version: str) -> _Reading:
     said = lines(capture, "cpu-features", 300, 120)
     leaves = {
         (int(match[1], 16), int(match[2], 16)): (
@@ -114,7 +114,7 @@ def _features(capture: Capture, model: Rung | None) -> _Reading:
     if leaves:
         features = features_of_cpuid(leaves, state, numbers)
         return _Reading(features, frozenset(), exact=True)
-    found = features_of_numbers(numbers, model)
+    found = features_of_numbers(numbers, model, version)
     return _Reading(found.features, found.by_model, exact=False)
 
 
@@ -125,7 +125,7 @@ def _warnings(reading: _Reading, model: Rung | None) -> tuple[str, ...]:
     said = f"shows only some features of the CPU{missing}: the others count as missing"
     if reading.by_model:
         taken = ", ".join(sorted(reading.by_model))
-        said = f"does not show {taken}: the CPU's model has them, but a hypervisor may hide them"
+        said = f"does not show {taken}, which the CPU's model has and a hypervisor may hide"
     return (f"Windows {said}. Install PowerShell 7, with which the probe reads CPUID itself.",)
 
 

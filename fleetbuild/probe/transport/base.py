@@ -65,7 +65,7 @@ def command_for(login: Login, script: bytes, arguments: Sequence[str]) -> tuple[
 
     On Windows the script runs as the login user: the probe needs no elevation.
     """
-    if login.shell == "powershell":
+    if login.shell_type == "powershell":
         return powershell_command(arguments), script
     return remote_command(login.become, script, arguments)
 

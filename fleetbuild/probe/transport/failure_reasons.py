@@ -30,7 +30,7 @@ def ssh_problem(complaint: bytes, login: Login) -> NoAnswer | None:
 def unusable_answer(answer: Answer, login: Login) -> NoAnswer:
     """Return the error for an answer without any section."""
     said = _plain(answer.err[-_MOST:] + b"\n" + answer.out[:_MOST])
-    if login.shell == "powershell":
+    if login.shell_type == "powershell":
         return _without_powershell(answer, said, login)
     for pattern, reason, fix in _NODE:
         if re.search(pattern, said):
