@@ -37,9 +37,7 @@ class Login(Frozen):
     ssh_executable: str = "ssh"
     host_key_checking: bool = True
     become: Become | None = None
-    shell_type: Literal["sh", "powershell"] = (
-        "sh"  # what runs the probe; powershell: a Windows node
-    )
+    shell_type: Literal["sh", "powershell"] = "sh"  # runs the probe; powershell: on Windows
 
 
 class Node(Frozen):

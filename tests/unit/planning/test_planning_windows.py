@@ -106,7 +106,7 @@ def test_nodes_of_the_same_target_share_a_group() -> None:
     assert group.nodes == ("snb-k40c", "twin")
 
 
-def test_the_inventory_overrides_what_was_read() -> None:
+def test_the_inventory_overrides_the_probe() -> None:
     plan = planned(
         {"w": windows_nodes()["snb-k40c"]},
         nodes=[node("w", isa="x86-64-v2", sms=())],
@@ -132,7 +132,7 @@ def test_a_recipe_that_says_nothing_about_windows_gives_no_script() -> None:
     )
 
 
-def test_a_windows_node_without_python_is_told_how_to_install_it() -> None:
+def test_the_fix_for_a_missing_python_is_a_command_of_windows() -> None:
     known = windows_nodes()["skl-6700hq"].model_copy(update={"pythons": ()})
     assigned = plan_of(w=known).nodes["w"]
     assert assigned.reason == "The node has no CPython."

@@ -48,7 +48,7 @@ def errors(text: bytes) -> list[bytes]:
     return wrong
 
 
-def test_the_grammar_refuses_what_is_not_powershell() -> None:
+def test_the_grammar_refuses_other_text() -> None:
     assert errors(b"if ($a { 1 }")
 
 
