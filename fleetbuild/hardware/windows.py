@@ -21,7 +21,7 @@ _MINIMUM = "14.20"  # Visual Studio 2019
 
 @dataclass(frozen=True)
 class WindowsFeatures:
-    """CPU features, with those that were not read but follow from the CPU's model."""
+    """CPU features; `by_model` are not read but follow from the CPU's model."""
 
     features: frozenset[str]
     by_model: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ def _saved(feature: str, xstate: int) -> bool:
 def features_of_numbers(
     numbers: Collection[int], model: Rung | None, version: str
 ) -> WindowsFeatures:
-    """Return the features that Windows confirms by number, and those that the CPU's model adds."""
+    """Return the features that Windows confirms by number, and what the CPU's model adds."""
     if not numbers:  # Windows was not asked
         return WindowsFeatures(frozenset({"lm", "sse2"}))
     known = {name for number, name in _DATA["processor_features"].items() if number in numbers}

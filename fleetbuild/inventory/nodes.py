@@ -82,7 +82,7 @@ def _login(variables: _Variables, secrets: Secrets) -> Login:
 
 
 def _is_windows(variables: _Variables) -> bool:
-    """Return whether Ansible is told that the node's shell is one of Windows."""
+    """Return whether the inventory names a shell of Windows."""
     shell = variables.text("ansible_shell_type") or ""
     return shell.removeprefix("ansible.builtin.") in _WINDOWS_SHELLS
 

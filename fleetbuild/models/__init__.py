@@ -24,9 +24,10 @@ from fleetbuild.models.plan import (
 from fleetbuild.models.release import Manifest, ManifestWheel, release_root
 from fleetbuild.models.result import Labelled, LabelResult, NodeResult, Result, WheelResult
 from fleetbuild.models.status import NodeStatus
-from fleetbuild.models.target import Target, TargetLibc
-from fleetbuild.models.windows import (
+from fleetbuild.models.target import (
     PLANNED_ONLY,
+    Target,
+    TargetLibc,
     WindowsGroup,
     WindowsSource,
     WindowsTarget,

@@ -9,8 +9,7 @@ from pydantic import Field
 from fleetbuild.errors import BlockedError, worst
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.config import LabelsBy, Rollout
-from fleetbuild.models.target import Target
-from fleetbuild.models.windows import WindowsGroup
+from fleetbuild.models.target import Target, WindowsGroup
 
 FactsSource = Literal["probe", "captures", "cluster"]
 FORMAT_VERSION = "1.0"  # minor: fields added; major: older readers must refuse

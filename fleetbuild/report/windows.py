@@ -7,7 +7,7 @@ from fleetbuild.report.text import clean
 
 
 def windows_why(group: WindowsGroup) -> list[str]:
-    """Return why nothing is built there, and the next command, or why there is no script."""
+    """Return why nothing is built there, and the next command, or why no script is written."""
     problems = [clean(wheel.problem) for wheel in group.wheels if wheel.problem]
     if problems:
         return [PLANNED_ONLY, *problems]

@@ -29,7 +29,7 @@ _MAX_SOCKETS = 64
 
 @dataclass(frozen=True)
 class _Reading:
-    """The features, those that follow from the model alone, and whether CPUID was read."""
+    """The features, which of them follow from the model alone, and whether CPUID was read."""
 
     features: frozenset[str]
     by_model: frozenset[str]
