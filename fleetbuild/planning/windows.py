@@ -24,7 +24,7 @@ from fleetbuild.planning.packages import Package, cuda_floors, versions_of
 from fleetbuild.planning.wheels.draft import building_order
 from fleetbuild.planning.wheels.keys import wheel_version
 from fleetbuild.recipes import (
-    Job,
+    RecipeInput,
     patches_for,
     render_checks,
     render_requirements,
@@ -140,7 +140,7 @@ def _wheel(
     if "@" in package.requirement:
         problem = f"The source of {package.name} is a local one, which a script cannot fetch."
         return wheel.model_copy(update={"problem": problem})
-    job = Job(
+    given = RecipeInput(
         package=package.name,
         version=package.version,
         wheel_version=wheel.wheel_version,
@@ -148,18 +148,18 @@ def _wheel(
         cuda=cuda,
         flags=arch_option(rung),
     )
-    values = render_windows(recipe, recipe.windows, job)
+    values = render_windows(recipe, recipe.windows, given)
     system |= values.system
     return wheel.model_copy(
         update={
             "source": _source(package),
             "environment": values.environment,
             "config_settings": values.config_settings,
-            "build_requirements": render_requirements(recipe, job),
+            "build_requirements": render_requirements(recipe, given),
             "files": values.files,
-            "patches": {patch.file: patch.text for patch in patches_for(recipe, job)},
+            "patches": {patch.file: patch.text for patch in patches_for(recipe, given)},
             "bundled": values.bundled,
-            "checks": render_checks(recipe, job),
+            "checks": render_checks(recipe, given),
             "import_names": recipe.import_names,
             "disk_gb": recipe.disk_gb,
             "job_memory_gb": recipe.job_memory_gb + recipe.sm_job_memory_gb * len(sms),
