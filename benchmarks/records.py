@@ -40,8 +40,9 @@ def main() -> None:
         digest = files.digest(record)
         if damage := files.damage(str(folder), digest, True):
             raise SystemExit(damage)
-        for what, whole in (("sizes and times", False), ("every byte", True)):
-            measure(f"compare {what}", lambda whole=whole: files.damage(str(folder), digest, whole))
+        root = str(folder)
+        measure("compare sizes and times", lambda: files.damage(root, digest, False))
+        measure("compare every byte", lambda: files.damage(root, digest, True))
 
 
 def write(folder: Path, count: int, megabytes: int) -> None:
