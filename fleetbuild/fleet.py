@@ -28,7 +28,7 @@ from fleetbuild.models.config import LabelsBy
 from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
-from fleetbuild.planner.facts import last_facts, stored_facts
+from fleetbuild.planner.facts import last_facts, stored_facts, with_containers
 from fleetbuild.planner.plan_files import (
     config_of,
     keep_applied,
@@ -57,7 +57,6 @@ from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.verify import repair_damaged, verify_task
 from fleetbuild.tasks.wheels.fleet_store import FleetStore, export_plan
-from fleetbuild.tasks.wheels.revoke import Revoked, revoke
 from fleetbuild.tasks.wheels.store_fetch import open_store
 from fleetbuild.wiring import (
     FleetAccess,
@@ -195,13 +194,20 @@ class Fleet:
                 update={"node_name": "{{ inventory_hostname }}"}
             )
             config = config.model_copy(update={"kubernetes": kubernetes})
+        known = self.probe(captures=captures) if facts is None else facts
+        builders = named_builders(self.inventory, config, self._secrets)
+        image = config.build.container
+        if image and source != "cluster" and config.build.policy != "published":
+            asking = source == "probe"
+            look = self._access(config.install.path).look_into_image if asking else None
+            known = with_containers(self.inventory, known, image, builders, look)
         return plan_fleet(
             self.inventory,
-            self.probe(captures=captures) if facts is None else facts,
+            known,
             config,
             packages,
             state_dir=self._state.create().root,
-            builders=named_builders(self.inventory, config, self._secrets),
+            builders=builders,
             targets=targets,
             facts_source=source,
             on_event=self.on_event,
@@ -268,14 +274,6 @@ class Fleet:
         controller = self._state.create().controller()
         task = rollback_task(config.install.path, config.release, controller, revoked)
         return self._run_task(task, plan, config)
-
-    def revoke(self, what: str, reason: str) -> Revoked:
-        """Recall a wheel by sha256, or all wheels of NAME==VERSION, from everywhere.
-
-        No plan, store, index, manifest or rollback uses them any more; the next plan and apply
-        replace them on the nodes. `store.take_back` undoes it.
-        """
-        return revoke(what, reason, self._state)
 
     def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
         """Return the release that serves on each node, and how it differs from the last apply's.

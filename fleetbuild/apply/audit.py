@@ -59,6 +59,7 @@ def _audit(
         refused = _refuse(run, assignment, result, "; ".join(problems))
         return refused, None
     builder = progress.facts.get(assignment.node)
+    image = assignment.wheel.build_images.get(assignment.node)
     stored = run.tools.wheels.add(
         path,
         assignment.wheel,
@@ -66,7 +67,8 @@ def _audit(
         seconds=result.seconds or 0.0,
         context=BuildContext(
             plan_digest=run.plan.digest,
-            toolchain=builder.toolchain if builder else {},
+            # In a container, the plan's compiler with its image is all that counts.
+            toolchain=builder.toolchain if builder and not image else {},
             confirmed_on=confirmed_on,
         ),
     )
@@ -99,7 +101,9 @@ def audit_findings(
     path: Path, plan: Plan, wheel: PlannedWheel, revoked: Revocations = NOTHING_REVOKED
 ) -> tuple[str, ...]:
     """Return the problems of a file that should be this wheel of the plan."""
-    recalled = revoked.of(wheel.package, wheel.wheel_version, sha256_of(path))
+    recalled = ""
+    if revoked.entries:
+        recalled = revoked.of(wheel.package, wheel.wheel_version, sha256_of(path))
     problems = check_wheel(
         path,
         target=wheel.target,

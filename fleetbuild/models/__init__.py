@@ -3,7 +3,7 @@
 from fleetbuild.models.capture import Capture, Unreachable
 from fleetbuild.models.config import PYTORCH, Config, Install
 from fleetbuild.models.event import Event, OnEvent, Stage, ignore, now
-from fleetbuild.models.facts import Facts, Gpu, Libc, Os, Python
+from fleetbuild.models.facts import Container, Facts, Gpu, Libc, Os, Python
 from fleetbuild.models.node import Become, Inventory, Login, Node
 from fleetbuild.models.plan import (
     FORMAT_VERSION,
@@ -24,15 +24,25 @@ from fleetbuild.models.plan import (
 from fleetbuild.models.release import Manifest, ManifestWheel, release_root
 from fleetbuild.models.result import Labelled, LabelResult, NodeResult, Result, WheelResult
 from fleetbuild.models.status import NodeStatus
-from fleetbuild.models.target import Target, TargetLibc
+from fleetbuild.models.target import (
+    PLANNED_ONLY,
+    Target,
+    TargetLibc,
+    WindowsGroup,
+    WindowsSource,
+    WindowsTarget,
+    WindowsWheel,
+)
 
 __all__ = [
     "FORMAT_VERSION",
+    "PLANNED_ONLY",
     "PYTORCH",
     "Become",
     "Capture",
     "Commit",
     "Config",
+    "Container",
     "Event",
     "Facts",
     "Gpu",
@@ -68,6 +78,10 @@ __all__ = [
     "Tradeoff",
     "Unreachable",
     "WheelResult",
+    "WindowsGroup",
+    "WindowsSource",
+    "WindowsTarget",
+    "WindowsWheel",
     "ignore",
     "now",
     "release_root",

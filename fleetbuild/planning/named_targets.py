@@ -137,19 +137,20 @@ def _named_target(
     target: Target, candidates: Collection[str], facts: Mapping[str, Facts], *, chosen: bool
 ) -> NamedTarget:
     pythons: dict[str, Python] = {}
+    libcs: dict[str, str] = {}
     refused: dict[str, str] = {}
     for name in candidates:
         known = facts.get(name)
         # With the node's own libc as the floor, only the libc family can be wrong.
-        own = known.libc.version if known and known.libc else ""
+        libc = known.for_builds.libc if known else None
+        own = libc.version if libc else ""
         answer = fit_to_build(name, _with_floor(target, own), facts)
         if isinstance(answer, Python):
-            pythons[name] = answer
+            pythons[name], libcs[name] = answer, own
         else:
             refused[name] = answer
     if not pythons:
         return NamedTarget(target=target, refused=refused, **_no_builder(target, refused, chosen))
-    libcs = {name: str(facts[name].libc.version) for name in pythons}  # type: ignore[union-attr]
     floor = min(libcs.values(), key=version_key)
     able = [name for name in pythons if libcs[name] == floor]
     family = target.libc.family
@@ -159,7 +160,7 @@ def _named_target(
         if name not in able
     }
     target = _with_floor(target, floor)
-    oldest = facts[able[0]]
+    oldest = facts[able[0]].for_builds
     known = Facts(
         arch=target.arch,
         isa=target.isa,

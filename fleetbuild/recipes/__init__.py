@@ -9,9 +9,10 @@ from fleetbuild.recipes.find import (
 )
 from fleetbuild.recipes.model import GENERIC, Patch, Recipe, RecipeSource
 from fleetbuild.recipes.render import (
+    CUDA_HOME,
     FILES,
     VENV,
-    Job,
+    RecipeInput,
     patches_for,
     render_checks,
     render_environment,
@@ -22,15 +23,17 @@ from fleetbuild.recipes.render import (
     render_requires,
     render_settings,
     render_source,
+    render_windows,
 )
 
 __all__ = [
+    "CUDA_HOME",
     "FILES",
     "GENERIC",
     "VENV",
-    "Job",
     "Patch",
     "Recipe",
+    "RecipeInput",
     "RecipeSource",
     "builtin_recipes",
     "choose_recipe",
@@ -47,4 +50,5 @@ __all__ = [
     "render_requires",
     "render_settings",
     "render_source",
+    "render_windows",
 ]

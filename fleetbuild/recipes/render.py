@@ -1,6 +1,7 @@
-"""Render a recipe for one job: a version of a package for a target.
+"""Render a recipe for a version of a package and a target.
 
-In: a `Recipe` and a `Job`. Out: environment, settings, files, checks and requirements as text.
+In: a `Recipe` and a `RecipeInput`. Out: environment, settings, files, checks and requirements, as
+text.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ from fleetbuild.errors import RecipeError
 from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.flags import rust_flags
 from fleetbuild.hardware.gpus import SMS
-from fleetbuild.hardware.nvidia import wheels_for
+from fleetbuild.hardware.nvidia import NvidiaWheels, wheels_for
 from fleetbuild.hardware.pytorch import find_torch
-from fleetbuild.models import Target
+from fleetbuild.models import Target, WindowsTarget
 from fleetbuild.models._base import Frozen
-from fleetbuild.recipes.model import Patch, Recipe, RecipeSource
+from fleetbuild.recipes.model import Patch, Recipe, RecipeSource, WindowsBuild
 from fleetbuild.recipes.templates import compiled
 
 # Placeholders for folders; the builder replaces them with its paths.
 FILES = "@files@"  # folder of the recipe's files
 VENV = "@venv@"  # the build environment
+CUDA_HOME = "@cuda@"  # the CUDA toolkit, on Windows
 
 _ALWAYS = {"CFLAGS": "-O3 {{ flags }}", "CXXFLAGS": "-O3 {{ flags }}"}
 
 
-class Job(Frozen):
+class RecipeInput(Frozen):
     """One wheel to build: the values that its recipe's templates may use."""
 
     package: str = ""
     version: str
     wheel_version: str = ""  # with its local label
-    target: Target
+    target: Target | WindowsTarget
     cuda: str | None = None  # the toolkit; None for a CPU wheel
     flags: str = ""  # the compiler's, for exactly the target's features
     against: dict[str, str] = {}  # what it is built against: package -> version
@@ -52,6 +54,7 @@ class Job(Frozen):
             "version": self.version,
             "wheel_version": self.wheel_version,
             "target": target.model_dump(),
+            "os": target.os,
             "arch": target.arch,
             "isa": target.isa,
             "features": target.features,
@@ -60,59 +63,67 @@ class Job(Frozen):
             "blas": target.blas,
             "served": [sm for sm in SMS if any(runs_on(built, sm) for built in target.sms)],
             "cuda": self.cuda,
-            "cuda_wheels": wheels_for(self.cuda, target.arch, target.sms, find_torch(self.version)),
+            "cuda_wheels": self._nvidia_wheels(),
             "python": target.python,
             "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),
-            "libc": target.libc.family,
+            "libc": target.libc.family if isinstance(target, Target) else "ucrt",
             "flags": self.flags,
             "rust_flags": rust_flags(target.features),
             "against": self.against,
             "files": FILES,
             "venv": VENV,
+            "cuda_home": CUDA_HOME,
         }
 
+    def _nvidia_wheels(self) -> NvidiaWheels:
+        """Return NVIDIA's wheels for the target; on Windows a wheel brings the libraries itself."""
+        target = self.target
+        if isinstance(target, WindowsTarget):
+            return NvidiaWheels()
+        return wheels_for(self.cuda, target.arch, target.sms, find_torch(self.version))
 
-def render_environment(recipe: Recipe, job: Job) -> dict[str, str]:
+
+def render_environment(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
     """Return the environment of a build, without empty values."""
-    return _render_all(recipe, "environment", {**_ALWAYS, **recipe.environment}, job)
+    return _render_all(recipe, "environment", {**_ALWAYS, **recipe.environment}, given)
 
 
-def render_settings(recipe: Recipe, job: Job) -> dict[str, str]:
+def render_settings(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
     """Return the settings for the build backend (PEP 517)."""
-    return _render_all(recipe, "config_settings", recipe.config_settings, job)
+    return _render_all(recipe, "config_settings", recipe.config_settings, given)
 
 
-def render_files(recipe: Recipe, job: Job) -> dict[str, str]:
+def render_files(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
     """Return the files to write next to the source."""
-    return _render_all(recipe, "files", recipe.files, job)
+    return _render_all(recipe, "files", recipe.files, given)
 
 
-def render_checks(recipe: Recipe, job: Job) -> tuple[str, ...]:
+def render_checks(recipe: Recipe, given: RecipeInput) -> tuple[str, ...]:
     """Return the snippets that must run on every node, without empty ones."""
-    rendered = (_render(recipe, "checks", snippet, job) for snippet in recipe.checks)
+    rendered = (_render(recipe, "checks", snippet, given) for snippet in recipe.checks)
     return tuple(filter(None, rendered))
 
 
-def render_requirements(recipe: Recipe, job: Job) -> tuple[str, ...]:
+def render_requirements(recipe: Recipe, given: RecipeInput) -> tuple[str, ...]:
     """Return the build requirements that the source does not declare itself."""
-    return _render_list(recipe, "build_requirements", recipe.build_requirements, job)
+    return _render_list(recipe, "build_requirements", recipe.build_requirements, given)
 
 
-def render_requires(recipe: Recipe, job: Job) -> tuple[str, ...] | None:
+def render_requires(recipe: Recipe, given: RecipeInput) -> tuple[str, ...] | None:
     """Return the run-time requirements; None if the recipe does not state them."""
     if recipe.requires is None:
         return None
-    return _render_list(recipe, "requires", recipe.requires, job)
+    return _render_list(recipe, "requires", recipe.requires, given)
 
 
-def render_not_buildable(recipe: Recipe, job: Job) -> str:
+def render_not_buildable(recipe: Recipe, given: RecipeInput) -> str:
     """Return why this wheel cannot be built, as a clause; "" if it can."""
-    return _render(recipe, "not_buildable", recipe.not_buildable, job)
+    return _render(recipe, "not_buildable", recipe.not_buildable, given)
 
 
-def render_libraries(recipe: Recipe, job: Job) -> dict[str, str]:
+def render_libraries(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
     """Return name -> description of the system libraries that builder and nodes must have."""
-    return _render_all(recipe, "system_libraries", recipe.system_libraries, job)
+    return _render_all(recipe, "system_libraries", recipe.system_libraries, given)
 
 
 def render_source(recipe: Recipe, package: str, version: str) -> RecipeSource | None:
@@ -128,13 +139,42 @@ def render_source(recipe: Recipe, package: str, version: str) -> RecipeSource | 
     return recipe.source.model_copy(update=places)
 
 
-def patches_for(recipe: Recipe, job: Job) -> tuple[Patch, ...]:
+class WindowsValues(Frozen):
+    """The parts of a recipe that differ on Windows, as text."""
+
+    environment: dict[str, str]
+    config_settings: dict[str, str]
+    files: dict[str, str]
+    bundled: dict[str, tuple[str, ...]]
+    system: dict[str, str]
+
+
+def render_windows(recipe: Recipe, build: WindowsBuild, given: RecipeInput) -> WindowsValues:
+    """Return the values of a build on Windows, without empty ones."""
+    return WindowsValues(
+        environment=_render_all(recipe, "windows.environment", build.environment, given),
+        config_settings=_render_all(
+            recipe, "windows.config_settings", build.config_settings, given
+        ),
+        files=_render_all(recipe, "windows.files", build.files, given),
+        bundled={
+            folder: tuple(
+                filter(None, (_render(recipe, "windows.bundled", each, given) for each in patterns))
+            )
+            for folder, patterns in build.bundled.items()
+        },
+        system=_render_all(recipe, "windows.system", build.system, given),
+    )
+
+
+def patches_for(recipe: Recipe, given: RecipeInput) -> tuple[Patch, ...]:
     """Return the patches for this version and target, in the recipe's order."""
+    windows = recipe.windows if given.target.os == "windows" else None
     return tuple(
         patch
-        for patch in recipe.patches
-        if SpecifierSet(patch.versions).contains(job.version, prereleases=True)
-        and _render(recipe, f"patches.{patch.file}", _if(patch.when), job)
+        for patch in (*recipe.patches, *(windows.patches if windows else ()))
+        if SpecifierSet(patch.versions).contains(given.version, prereleases=True)
+        and _render(recipe, f"patches.{patch.file}", _if(patch.when), given)
     )
 
 
@@ -142,15 +182,19 @@ def _if(expression: str) -> str:
     return "{{ 1 if (" + expression + ") }}"
 
 
-def _render_all(recipe: Recipe, field: str, values: dict[str, str], job: Job) -> dict[str, str]:
+def _render_all(
+    recipe: Recipe, field: str, values: dict[str, str], given: RecipeInput
+) -> dict[str, str]:
     rendered = {
-        name: _render(recipe, f"{field}.{name}", values[name], job) for name in sorted(values)
+        name: _render(recipe, f"{field}.{name}", values[name], given) for name in sorted(values)
     }
     return {name: value for name, value in rendered.items() if value}
 
 
-def _render_list(recipe: Recipe, field: str, values: tuple[str, ...], job: Job) -> tuple[str, ...]:
-    lines = (line for value in values for line in _render(recipe, field, value, job).splitlines())
+def _render_list(
+    recipe: Recipe, field: str, values: tuple[str, ...], given: RecipeInput
+) -> tuple[str, ...]:
+    lines = (line for value in values for line in _render(recipe, field, value, given).splitlines())
     return tuple(_requirement(recipe, field, line) for line in lines if line.strip())
 
 
@@ -164,8 +208,8 @@ def _requirement(recipe: Recipe, field: str, text: str) -> str:
         ) from None
 
 
-def _render(recipe: Recipe, field: str, template: str, job: Job) -> str:
-    return _text(recipe, field, template, job.variables, recipe.variables)
+def _render(recipe: Recipe, field: str, template: str, given: RecipeInput) -> str:
+    return _text(recipe, field, template, given.variables, recipe.variables)
 
 
 def _text(
