@@ -216,6 +216,7 @@ def _apiserver(etcd: int, port: int) -> list[str]:
         "--service-account-key-file=sa.key",
         "--service-account-signing-key-file=sa.key",
         "--service-cluster-ip-range=10.0.0.0/24",
+        "--kubelet-preferred-address-types=InternalIP",
         "--disable-admission-plugins=ServiceAccount",
     ]
 

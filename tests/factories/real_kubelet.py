@@ -209,8 +209,10 @@ runtime_type = "io.containerd.runc.v2"
 
 def _cni(folder: Path) -> None:
     folder.mkdir()
-    ranges = {"type": "host-local", "subnet": SUBNET, "dataDir": str(folder / "leases")}
-    network = {"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "ptp", "ipam": ranges}]}
+    routes = [{"dst": f"{ADDRESS}/32"}]
+    leases = {"type": "host-local", "subnet": SUBNET, "dataDir": str(folder / "leases")}
+    plugins = [{"type": "ptp", "ipam": {**leases, "routes": routes}}]
+    network = {"cniVersion": "1.0.0", "name": "test", "plugins": plugins}
     (folder / "10-test.conflist").write_text(json.dumps(network))
 
 

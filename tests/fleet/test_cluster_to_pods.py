@@ -37,7 +37,6 @@ from tests.unit.cluster.test_cluster_builds import commands_of_the_guide
 
 MISSING = real_kubelet.missing("nfd-master", "nfd-worker") or ("" if KUBECTL else "no kubectl")
 pytestmark = [
-    pytest.mark.long,
     pytest.mark.network,
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
@@ -104,14 +103,15 @@ class Release:
 
 
 RELEASES = [
+    Release("against a build", ("fb-upper==2.0", "fb-base==1.0"), (), ("setuptools", "wheel")),
     Release(
         "dependencies",
-        ("hnswlib==0.8.0", "fb-upper==2.0", "fb-base==1.0"),
+        ("hnswlib==0.8.0",),
         ("hnswlib==0.8.0",),
         ("numpy<3", "pybind11", "setuptools", "wheel"),
     ),
     Release(
-        "published",
+        "against a published wheel",
         ("torch==2.13.0", "torch-scatter==2.1.2"),
         ("torch-scatter==2.1.2",),
         ("torch==2.13.0+cpu", "numpy<3", "setuptools", "wheel", "ninja", "packaging"),
@@ -227,7 +227,15 @@ class Shell:
         return said
 
 
-@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)
+@pytest.mark.parametrize(
+    "release",
+    [
+        pytest.param(
+            each, id=each.name.replace(" ", "-"), marks=[pytest.mark.long] * bool(each.sdists)
+        )
+        for each in RELEASES
+    ],
+)
 def test_the_guides_commands_lead_from_a_cluster_alone_to_a_running_pod(
     cluster: RealApi, served: Path, tmp_path: Path, release: Release
 ) -> None:
@@ -245,7 +253,7 @@ def test_the_guides_commands_lead_from_a_cluster_alone_to_a_running_pod(
         (tmp_path / "recipes" / name).write_text(text)
     (tmp_path / "disk").mkdir(mode=0o755)
     volume = VOLUME.replace("PATH", str(tmp_path / "disk")).replace("NODE", NODE)
-    (tmp_path / "volume.yaml").write_text(volume.replace("NAME", release.name))
+    (tmp_path / "volume.yaml").write_text(volume.replace("NAME", release.name.replace(" ", "-")))
     shell.run("kubectl apply -f volume.yaml")
     shell.run("fleetbuild plan --from-cluster")
     for words in commands_of_the_guide():
