@@ -131,7 +131,11 @@ function Copy-Libraries($Wheel, [string]$Source, [hashtable]$Places) {
         $target = Join-Path $Source $folder
         $null = New-Item -ItemType Directory -Force -Path $target
         foreach ($pattern in $Wheel.Bundled[$folder]) {
-            foreach ($library in @(Get-ChildItem -Path (Expand-Placeholders $pattern $Places) -ErrorAction SilentlyContinue)) {
+            $found = @(Get-ChildItem -Path (Expand-Placeholders $pattern $Places) -ErrorAction SilentlyContinue)
+            if ($found.Count -eq 0) {
+                Write-Host "warning: no file matches $pattern, so the wheel does not bring it." -ForegroundColor Yellow
+            }
+            foreach ($library in $found) {
                 Copy-Item -LiteralPath $library.FullName -Destination $target -Force
             }
         }

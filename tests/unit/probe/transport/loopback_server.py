@@ -8,6 +8,8 @@ does, the others as one that wants to harm.
 # ruff: noqa: ARG002, T201
 from __future__ import annotations
 
+import base64
+import re
 import socket
 import sys
 import threading
@@ -27,6 +29,16 @@ def section(nonce: str, name: str, text: str) -> str:
 def good(nonce: str) -> Iterator[bytes]:
     known = section(nonce, "uname", "Linux 6.1 x86_64") + section(nonce, "cpuinfo", CPUINFO)
     yield known.encode()
+
+
+def windows(nonce: str) -> Iterator[bytes]:
+    """As script.ps1 does; programs of Windows end their lines with CR LF."""
+    parts = {
+        "uname": "Windows 10.0.19045 AMD64",
+        "processors": "Manufacturer : GenuineIntel\r\nDescription : Family 6 Model 42 Stepping 7\r",
+        "cpu-features": "feature 36\nfeature 37\nfeature 38\nfeature 39\nfeature 13",
+    }
+    yield ("\n" + "".join(section(nonce, name, text) for name, text in parts.items())).encode()
 
 
 def marks(nonce: str) -> Iterator[bytes]:
@@ -92,14 +104,32 @@ class Everybody(paramiko.ServerInterface):
         return True
 
     def _answer(self, channel: paramiko.Channel, command: str) -> None:
-        nonce = next(word for word in command.split() if word.startswith("fleetbuild-"))
+        shell, *_, last = command.split()
+        if shell == "powershell.exe":
+            command = base64.b64decode(last).decode("utf-16-le")
+        nonce = re.findall(r"fleetbuild-\w+", command)[0]
         try:
+            if self.answer == "windows":
+                self._answer_as_windows(channel, shell)
             for piece in globals()[self.answer](nonce):
                 channel.sendall(piece)
             channel.send_exit_status(0)
         except OSError:
             pass
         channel.close()
+
+    @staticmethod
+    def _answer_as_windows(channel: paramiko.Channel, shell: str) -> None:
+        """Refuse another shell as cmd.exe does, and read the whole script as PowerShell does."""
+        if shell != "powershell.exe":
+            channel.sendall_stderr(
+                f"'{shell}' is not recognized as an internal or external command,\r\n".encode()
+            )
+            channel.send_exit_status(1)
+            raise OSError
+        with channel.makefile("rb") as stdin:
+            if b"param([string]$Nonce)" not in stdin.read():
+                raise OSError
 
 
 def serve(listening: socket.socket, answer: str) -> None:

@@ -8,10 +8,12 @@ import re
 import pytest
 
 from fleetbuild.inventory.nodes import node_of
-from fleetbuild.models import Become, Login
-from fleetbuild.probe.probing import _script_for, script, transport_for, windows_script
+from fleetbuild.models import Become, Login, Unreachable
+from fleetbuild.probe import probe
+from fleetbuild.probe.probing import Probed, _script_for, script, transport_for, windows_script
 from fleetbuild.probe.transport.base import Answer, NoAnswer, command_for
 from fleetbuild.probe.transport.failure_reasons import unusable_answer
+from tests.unit.probe.transport.test_hostile_server import servers
 
 WINDOWS = Login(host="w", shell_type="powershell")
 
@@ -78,3 +80,16 @@ def test_a_windows_probe_on_linux_names_the_setting() -> None:
     problem = unusable_answer(answer, WINDOWS)
     assert problem.reason == "it has no powershell.exe"
     assert "remove ansible_shell_type" in problem.fix
+
+
+def test_one_probe_reads_linux_and_windows_over_ssh_each_by_its_script() -> None:
+    with servers("windows", "good", "windows") as nodes:
+        login = nodes[0].login.model_copy(update={"shell_type": "powershell"})
+        found = probe([nodes[0].model_copy(update={"login": login}), *nodes[1:]], timeout=60)
+    windows, linux, unnamed = found.values()
+    assert isinstance(windows, Probed)
+    assert (windows.facts.os.id, windows.facts.isa) == ("windows", "avx")
+    assert isinstance(linux, Probed)
+    assert linux.facts.os.id is None
+    assert isinstance(unnamed, Unreachable)
+    assert unnamed.fix == "set ansible_shell_type: powershell (or cmd) for this host"
