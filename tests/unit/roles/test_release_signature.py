@@ -70,8 +70,7 @@ class Node:
         }  # fmt: skip
 
     def install(self, params: dict[str, Any]) -> None:
-        self.release.begin(self.root, {**params, "controller": "me"}, False)
-        params = {**params, "controller": "me"}
+        params = {**params, "counter": self.release.begin(self.root, params, False)["counter"]}
         if not self.release.look(self.root, params)["complete"]:
             self.release.make(self.root, params, False)
         path = Path(self.root[params["release_id"]], "manifest.json")
