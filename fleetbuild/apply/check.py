@@ -99,8 +99,8 @@ def _refuse_unsigned(run: Run, progress: Progress) -> None:
     ]
     if names and run.tools.sign is None:
         raise BlockedError(
-            f"{fold(names)} accept only signed releases (/etc/fleetbuild/allowed_signers), and"
-            " signing.key is not set. Nothing was changed.",
+            f"Only signed releases are accepted by {fold(names)}"
+            " (/etc/fleetbuild/allowed_signers), and signing.key is not set.",
             "Set signing.key in fleetbuild.yml to the SSH key of an allowed signer; then apply"
             " again.",
         )
