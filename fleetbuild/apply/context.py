@@ -95,7 +95,7 @@ class Tools:
     findings: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
-    # Signs what is stated about a release; None if signing.key is not set.
+    # Signs the statement about a release; None if signing.key is not set.
     sign: Callable[[Mapping[str, Any]], SignedRelease] | None = None
     labels: Labeller = field(default_factory=ManualLabels)
     # Groups of a plan that need a recalled wheel or file, with the reason.

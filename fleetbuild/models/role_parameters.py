@@ -389,7 +389,7 @@ class ReleaseContents(ChangedRelease):
     statement: Annotated[
         dict[str, Any],
         Parameter(
-            "What is signed about the release: C(root), C(manifest) without the values of one"
+            "The signed statement about the release: C(root), C(manifest) without the values of one"
             " node, C(wheels) (hashes by file name), C(plan) and C(counter). Needed by nodes with"
             " a file C(/etc/fleetbuild/allowed_signers).",
             module=True,

@@ -80,7 +80,7 @@ class Signatures:
             raise Problem(
                 f"This signature of release {release_id} is too old: its counter is"
                 f" {statement.get('counter')}, and this node has seen {highest}.",
-                "Apply again: that signs the release anew. To return to the release before, use:"
+                "Apply again: that signs the release again. To return to the release before, use:"
                 " fleetbuild rollback INVENTORY. The counter is the time in seconds, so compare the"
                 " clocks of the controllers too.",
             )
@@ -137,12 +137,12 @@ class Signatures:
         if path != self._root.path or not isinstance(manifest, dict):
             raise Problem(
                 f"This signature is for the releases in {path}, and not in {self._root.path}.",
-                "Apply again: that signs the release anew.",
+                "Apply again: that signs the release again.",
             )
         if manifest.get("id") != release_id:
             raise Problem(
                 f"This signature is for release {manifest.get('id')}, and not for {release_id}.",
-                "Apply again: that signs the release anew.",
+                "Apply again: that signs the release again.",
             )
 
     def _highest(self):

@@ -80,10 +80,10 @@ options:
     type: dict
     default: {}
   statement:
-    description: 'What is signed about the release: C(root), C(manifest)
-      without the values of one node, C(wheels) (hashes by file
-      name), C(plan) and C(counter). Needed by nodes with a file
-      C(/etc/fleetbuild/allowed_signers).'
+    description: 'The signed statement about the release: C(root),
+      C(manifest) without the values of one node, C(wheels) (hashes
+      by file name), C(plan) and C(counter). Needed by nodes with
+      a file C(/etc/fleetbuild/allowed_signers).'
     type: dict
     default: {}
   signature:

@@ -1,4 +1,4 @@
-"""Sign what is stated about a release, for nodes that accept only signed ones.
+"""Sign the statement about a release, for nodes that accept only signed releases.
 
 In: the statement (root, manifest, wheels, plan). Out: the same with a counter, and its signature.
 The nodes check it: plugins/module_utils/release_signature.py.

@@ -432,7 +432,7 @@ def test_interpreters_of_the_inventory_that_are_not_programs_are_named(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_file_of_allowed_signers_is_told(shell: str, tmp_path: Path) -> None:
+def test_the_probe_finds_a_file_of_allowed_signers(shell: str, tmp_path: Path) -> None:
     if not shutil.which(shell.split(maxsplit=1)[0]):
         pytest.skip(f"no {shell} here")
     script = SCRIPT.replace("/etc/fleetbuild/allowed_signers", f"{tmp_path}/allowed")
