@@ -1,9 +1,10 @@
-"""Hash files, remove old ones, and tell a full disk from other failures."""
+"""Hash files, write them atomically, remove old ones, and tell a full disk from other failures."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import shutil
 import tempfile
 import time
@@ -15,6 +16,22 @@ def sha256_of(path: Path) -> str:
     """Return the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
+    """Write a file so that a reader or a crash sees either the old or the new content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def is_disk_full(error: BaseException) -> bool:

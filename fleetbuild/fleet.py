@@ -57,7 +57,6 @@ from fleetbuild.tasks.rollback import rollback_task
 from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.verify import repair_damaged, verify_task
 from fleetbuild.tasks.wheels.fleet_store import FleetStore, export_plan
-from fleetbuild.tasks.wheels.revoke import Revoked, revoke
 from fleetbuild.tasks.wheels.store_fetch import open_store
 from fleetbuild.wiring import (
     FleetAccess,
@@ -268,14 +267,6 @@ class Fleet:
         controller = self._state.create().controller()
         task = rollback_task(config.install.path, config.release, controller, revoked)
         return self._run_task(task, plan, config)
-
-    def revoke(self, what: str, reason: str) -> Revoked:
-        """Recall a wheel by sha256, or all wheels of NAME==VERSION, from everywhere.
-
-        No plan, store, index, manifest or rollback uses them any more; the next plan and apply
-        replace them on the nodes. `store.take_back` undoes it.
-        """
-        return revoke(what, reason, self._state)
 
     def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
         """Return the release that serves on each node, and how it differs from the last apply's.

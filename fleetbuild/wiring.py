@@ -105,7 +105,7 @@ class FleetAccess:
         except KeyboardInterrupt:
             if self.stopping.is_set() or time.monotonic() <= until:
                 raise
-            late = HookFailure(reason=f"no end within {call.hook.timeout} s.")
+            late = HookFailure(reason=f"{call.too_late}.")
             return dict.fromkeys(call.nodes, late)
         return {
             name: HookFailure(reason=host.message or "unreachable", log=host.log or None)

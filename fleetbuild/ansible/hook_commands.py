@@ -62,7 +62,7 @@ def _run(call: HookCall, logs: Path, stopping: Callable[[], bool], node: str) ->
         log.unlink()
         return None
     last = _last_line(log)
-    reason = f"no end within {call.hook.timeout} s" if code is None else f"exit code {code}"
+    reason = call.too_late if code is None else f"exit code {code}"
     return HookFailure(
         reason=f"{reason}{': ' if last else ''}{last}".rstrip(".") + ".", log=str(log)
     )

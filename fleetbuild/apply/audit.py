@@ -99,7 +99,9 @@ def audit_findings(
     path: Path, plan: Plan, wheel: PlannedWheel, revoked: Revocations = NOTHING_REVOKED
 ) -> tuple[str, ...]:
     """Return the problems of a file that should be this wheel of the plan."""
-    recalled = revoked.of(wheel.package, wheel.wheel_version, sha256_of(path))
+    recalled = ""
+    if revoked.entries:
+        recalled = revoked.of(wheel.package, wheel.wheel_version, sha256_of(path))
     problems = check_wheel(
         path,
         target=wheel.target,

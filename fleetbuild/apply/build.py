@@ -27,7 +27,7 @@ from fleetbuild.apply.builds.build_events import (
     report_start,
     report_waiting_groups,
 )
-from fleetbuild.apply.builds.failover import Builders, failure_before_reply, machine_failure
+from fleetbuild.apply.builds.failover import BuilderPool, failure_before_reply, machine_failure
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.known_failures import explain_failure
 from fleetbuild.apply.pending import (
@@ -58,7 +58,7 @@ def build(run: Run, progress: Progress) -> Progress:
         return progress
     run = replace(run, on_event=one_by_one(run.on_event))
     report = partial(report_new_builder, run)
-    builders = Builders(progress.facts, progress.failed_builders, report)
+    builders = BuilderPool(progress.facts, progress.failed_builders, report)
     built: dict[str, WheelResult] = {}
 
     def attempt(some: tuple[BuildAssignment, ...], release: Callable[[str], None]) -> None:
@@ -106,7 +106,7 @@ def _look_again(run: Run, progress: Progress) -> Progress:
 
 @dataclass
 class _Replies:
-    builders: Builders
+    builders: BuilderPool
     release: Callable[[str], None]  # called with a node that has ended all of its builds
     built: dict[str, RoleResult] = field(default_factory=dict)  # by artifact key
     failures: dict[str, RoleResult] = field(default_factory=dict)  # by node
@@ -123,7 +123,7 @@ class _Replies:
 
 
 def _attempt(
-    run: Run, progress: Progress, builders: Builders, release: Callable[[str], None]
+    run: Run, progress: Progress, builders: BuilderPool, release: Callable[[str], None]
 ) -> dict[str, WheelResult]:
     """Run the playbook for these assignments; return the results that no other node takes over."""
     for assignment in progress.assignments:

@@ -46,8 +46,8 @@ class BrokenElf(ValueError):
 
 
 @dataclass(frozen=True)
-class Code:
-    """Machine code and its load address."""
+class CodeSection:
+    """A piece of machine code and its load address."""
 
     address: int
     data: bytes
@@ -70,7 +70,7 @@ class Elf:
     arch: str
     needed: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()  # GLIBC_2.34, GLIBCXX_3.4.29, …
-    code: tuple[Code, ...] = ()
+    code: tuple[CodeSection, ...] = ()
     fatbins: tuple[bytes, ...] = ()
     functions: tuple[tuple[int, int, str], ...] = ()  # address, size, name; sorted
 
@@ -211,14 +211,14 @@ class _Reader:
                 return
             at += following
 
-    def _code(self) -> Iterator[Code]:
+    def _code(self) -> Iterator[CodeSection]:
         marked = [section for section in self._sections if section.flags & _SHF_EXECINSTR]
         for section in marked:
-            yield Code(section.address, self._bytes(section.offset, section.size))
+            yield CodeSection(section.address, self._bytes(section.offset, section.size))
         # Without sections, every executable segment is code.
         for kind, flags, offset, address, _, size, *_ in () if marked else self._segments:
             if kind == _PT_LOAD and flags & _PF_X:
-                yield Code(address, self._bytes(offset, size))
+                yield CodeSection(address, self._bytes(offset, size))
 
     def _functions(self) -> Iterator[tuple[int, int, str]]:
         for section in self._sections:

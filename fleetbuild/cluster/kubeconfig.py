@@ -18,8 +18,8 @@ from fleetbuild.cluster.kubeconfig_schema import (
     Context,
     Exec,
     Kubeconfig,
-    Login,
     Server,
+    UserEntry,
     parse,
 )
 from fleetbuild.errors import KubeconfigError
@@ -106,7 +106,7 @@ class _Known:
 
     current: str = ""
     servers: dict[str, tuple[Server, Path]] = field(default_factory=dict)
-    logins: dict[str, tuple[Login, Path]] = field(default_factory=dict)
+    logins: dict[str, tuple[UserEntry, Path]] = field(default_factory=dict)
     contexts: dict[str, Context] = field(default_factory=dict)
 
 
@@ -191,7 +191,7 @@ def _server_name(text: str, files: str) -> str | None:
     return text or None
 
 
-def _user(name: str, login: Login, folder: Path) -> User:
+def _user(name: str, login: UserEntry, folder: Path) -> User:
     if login.auth_provider:
         raise KubeconfigError(
             f"The user {name} logs in with an auth-provider, which kubectl no longer supports.",

@@ -54,7 +54,7 @@ class Exec(_Written):
     interactive: Annotated[str, Field(alias="interactiveMode")] = ""
 
 
-class Login(_Written):
+class UserEntry(_Written):
     """How a user logs in, and which user they impersonate."""
 
     token: str = ""
@@ -98,7 +98,7 @@ class _NamedServer(_Written):
 
 class _NamedLogin(_Written):
     name: str = ""
-    user: Login = Login()
+    user: UserEntry = UserEntry()
 
 
 class _NamedContext(_Written):

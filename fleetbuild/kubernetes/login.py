@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fleetbuild.kubernetes.labels.node_labels import check_domain
 from fleetbuild.kubernetes.names import dns_label
-from fleetbuild.kubernetes.yaml_edit.dump import Note, Row, dump
+from fleetbuild.kubernetes.yaml_edit.dump import FlowStyle, Note, dump
 
 ROLES, POLICY = "rbac.yaml", "admission-policy.yaml"
 NAME = "fleetbuild"
@@ -67,7 +67,7 @@ def _roles(account: dict[str, str], name: str) -> list[dict[str, object]]:
     ]
     binding = {
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": NAME},
-        "subjects": [Row({"kind": "ServiceAccount", **account})],
+        "subjects": [FlowStyle({"kind": "ServiceAccount", **account})],
     }
     return [
         _head("v1", "ServiceAccount", **account),
@@ -76,8 +76,8 @@ def _roles(account: dict[str, str], name: str) -> list[dict[str, object]]:
     ]
 
 
-def _rule(group: str, resource: str, *verbs: str) -> Row:
-    return Row({"apiGroups": [group], "resources": [resource], "verbs": list(verbs)})
+def _rule(group: str, resource: str, *verbs: str) -> FlowStyle:
+    return FlowStyle({"apiGroups": [group], "resources": [resource], "verbs": list(verbs)})
 
 
 def _policy(domain: str, user: str, name: str) -> list[dict[str, object]]:
@@ -89,7 +89,9 @@ def _policy(domain: str, user: str, name: str) -> list[dict[str, object]]:
     }
     spec = {
         "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [{key: Row(each) for key, each in nodes.items()}]},
+        "matchConstraints": {
+            "resourceRules": [{key: FlowStyle(each) for key, each in nodes.items()}]
+        },
         "matchConditions": [
             {"name": "this-login", "expression": f"request.userInfo.username == '{user}'"}
         ],
@@ -100,7 +102,7 @@ def _policy(domain: str, user: str, name: str) -> list[dict[str, object]]:
         ],
         "validations": list(_validations(domain)),
     }
-    binding = {"policyName": name, "validationActions": Row(["Deny"])}
+    binding = {"policyName": name, "validationActions": FlowStyle(["Deny"])}
     return [
         {**_head(_ADMISSION, "ValidatingAdmissionPolicy", name=name), "spec": spec},
         {**_head(_ADMISSION, "ValidatingAdmissionPolicyBinding", name=name), "spec": binding},

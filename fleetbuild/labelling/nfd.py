@@ -12,12 +12,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.errors import BlockedError
+from fleetbuild.files import write_atomically
 from fleetbuild.kubernetes.labels.feature_files import feature_path, needs_permission
 from fleetbuild.kubernetes.labels.release_labels import served_labels
 from fleetbuild.labelling.labeller import InUse, Labels, LabelTargets, Results
 from fleetbuild.models import Manifest
 from fleetbuild.models.result import LabelResult
-from fleetbuild.state.directory import StateDir, one_line, write_atomically
+from fleetbuild.state.directory import StateDir, one_line
 from fleetbuild.text import fold
 
 if TYPE_CHECKING:

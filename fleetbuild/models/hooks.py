@@ -20,6 +20,11 @@ class HookCall(Frozen):
     release_id: str
     nodes: dict[str, str]  # node -> its name in Kubernetes
 
+    @property
+    def too_late(self) -> str:
+        """Why it failed, if it did not end in time."""
+        return f"it did not end within {self.hook.timeout} s"
+
 
 class HookFailure(Frozen):
     """Why a hook failed for a node."""

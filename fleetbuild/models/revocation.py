@@ -53,7 +53,8 @@ class Revocations(Frozen):
     def of_manifest(self, manifest: Manifest) -> str:
         """Return why a release on a node holds something recalled; empty if it does not."""
         wheels = [(each.package, each.version, each.sha256) for each in manifest.wheels]
-        wheels += [(*each.split("==", 1), "") for each in manifest.dependencies]  # type: ignore[misc]
+        pinned = [each.partition("==") for each in manifest.dependencies]
+        wheels += [(name, version, "") for name, _, version in pinned]
         return next(filter(None, (self.of(*wheel) for wheel in wheels)), "")
 
     def of_files(
@@ -104,9 +105,6 @@ class Revocations(Frozen):
     def exclusions(self) -> tuple[str, ...]:
         """Return the recalled versions as constraints for a resolver: name!=version."""
         return tuple(entry.what.replace("==", "!=") for entry in self.entries if "==" in entry.what)
-
-
-NOTHING_REVOKED = Revocations()
 
 
 NOTHING_REVOKED = Revocations()

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleetbuild.errors import Interrupted, PlanFileError
-from fleetbuild.files import raise_if_full
+from fleetbuild.files import raise_if_full, write_atomically
 from fleetbuild.models import Config, Install, Plan
 from fleetbuild.models.config import Kubernetes
 from fleetbuild.planning import dump_plan
 from fleetbuild.planning import read_plan as plan_of_text
 from fleetbuild.planning.document.serialize import with_digest
-from fleetbuild.state.directory import StateDir, write_atomically, write_if_changed
+from fleetbuild.state.directory import StateDir, write_if_changed
 
 
 def read_plan(path: Path | str) -> Plan:

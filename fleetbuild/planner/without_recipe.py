@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from fleetbuild.models import Facts, Inventory
 from fleetbuild.planning import PlanDraft, Source
-from fleetbuild.planning.wheels.draft import DraftWheel, job_of
+from fleetbuild.planning.wheels.draft import DraftWheel, recipe_input
 from fleetbuild.recipes import GENERIC, Recipe, render_not_buildable
 from fleetbuild.store.survey import SourceSurvey
 
@@ -83,7 +83,7 @@ def _published_instead(wheel: DraftWheel) -> str:
 
 def why_not_buildable(wheel: DraftWheel) -> str:
     """Return why the recipe says that this wheel cannot be built, as a clause; "" if it can."""
-    return render_not_buildable(wheel.package.recipe, job_of(wheel))
+    return render_not_buildable(wheel.package.recipe, recipe_input(wheel))
 
 
 def _not_buildable(wheel: DraftWheel, why: str) -> tuple[str, str]:

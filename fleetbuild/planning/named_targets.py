@@ -137,6 +137,7 @@ def _named_target(
     target: Target, candidates: Collection[str], facts: Mapping[str, Facts], *, chosen: bool
 ) -> NamedTarget:
     pythons: dict[str, Python] = {}
+    libcs: dict[str, str] = {}
     refused: dict[str, str] = {}
     for name in candidates:
         known = facts.get(name)
@@ -144,12 +145,11 @@ def _named_target(
         own = known.libc.version if known and known.libc else ""
         answer = fit_to_build(name, _with_floor(target, own), facts)
         if isinstance(answer, Python):
-            pythons[name] = answer
+            pythons[name], libcs[name] = answer, own
         else:
             refused[name] = answer
     if not pythons:
         return NamedTarget(target=target, refused=refused, **_no_builder(target, refused, chosen))
-    libcs = {name: str(facts[name].libc.version) for name in pythons}  # type: ignore[union-attr]
     floor = min(libcs.values(), key=version_key)
     able = [name for name in pythons if libcs[name] == floor]
     family = target.libc.family

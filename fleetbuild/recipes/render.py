@@ -1,6 +1,7 @@
-"""Render a recipe for one job: a version of a package for a target.
+"""Render a recipe for a version of a package and a target.
 
-In: a `Recipe` and a `Job`. Out: environment, settings, files, checks and requirements as text.
+In: a `Recipe` and a `RecipeInput`. Out: environment, settings, files, checks and requirements, as
+text.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ VENV = "@venv@"  # the build environment
 _ALWAYS = {"CFLAGS": "-O3 {{ flags }}", "CXXFLAGS": "-O3 {{ flags }}"}
 
 
-class Job(Frozen):
+class RecipeInput(Frozen):
     """One wheel to build: the values that its recipe's templates may use."""
 
     package: str = ""
@@ -72,47 +73,47 @@ class Job(Frozen):
         }
 
 
-def render_environment(recipe: Recipe, job: Job) -> dict[str, str]:
+def render_environment(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
     """Return the environment of a build, without empty values."""
-    return _render_all(recipe, "environment", {**_ALWAYS, **recipe.environment}, job)
+    return _render_all(recipe, "environment", {**_ALWAYS, **recipe.environment}, given)
 
 
-def render_settings(recipe: Recipe, job: Job) -> dict[str, str]:
+def render_settings(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
     """Return the settings for the build backend (PEP 517)."""
-    return _render_all(recipe, "config_settings", recipe.config_settings, job)
+    return _render_all(recipe, "config_settings", recipe.config_settings, given)
 
 
-def render_files(recipe: Recipe, job: Job) -> dict[str, str]:
+def render_files(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
     """Return the files to write next to the source."""
-    return _render_all(recipe, "files", recipe.files, job)
+    return _render_all(recipe, "files", recipe.files, given)
 
 
-def render_checks(recipe: Recipe, job: Job) -> tuple[str, ...]:
+def render_checks(recipe: Recipe, given: RecipeInput) -> tuple[str, ...]:
     """Return the snippets that must run on every node, without empty ones."""
-    rendered = (_render(recipe, "checks", snippet, job) for snippet in recipe.checks)
+    rendered = (_render(recipe, "checks", snippet, given) for snippet in recipe.checks)
     return tuple(filter(None, rendered))
 
 
-def render_requirements(recipe: Recipe, job: Job) -> tuple[str, ...]:
+def render_requirements(recipe: Recipe, given: RecipeInput) -> tuple[str, ...]:
     """Return the build requirements that the source does not declare itself."""
-    return _render_list(recipe, "build_requirements", recipe.build_requirements, job)
+    return _render_list(recipe, "build_requirements", recipe.build_requirements, given)
 
 
-def render_requires(recipe: Recipe, job: Job) -> tuple[str, ...] | None:
+def render_requires(recipe: Recipe, given: RecipeInput) -> tuple[str, ...] | None:
     """Return the run-time requirements; None if the recipe does not state them."""
     if recipe.requires is None:
         return None
-    return _render_list(recipe, "requires", recipe.requires, job)
+    return _render_list(recipe, "requires", recipe.requires, given)
 
 
-def render_not_buildable(recipe: Recipe, job: Job) -> str:
+def render_not_buildable(recipe: Recipe, given: RecipeInput) -> str:
     """Return why this wheel cannot be built, as a clause; "" if it can."""
-    return _render(recipe, "not_buildable", recipe.not_buildable, job)
+    return _render(recipe, "not_buildable", recipe.not_buildable, given)
 
 
-def render_libraries(recipe: Recipe, job: Job) -> dict[str, str]:
+def render_libraries(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
     """Return name -> description of the system libraries that builder and nodes must have."""
-    return _render_all(recipe, "system_libraries", recipe.system_libraries, job)
+    return _render_all(recipe, "system_libraries", recipe.system_libraries, given)
 
 
 def render_source(recipe: Recipe, package: str, version: str) -> RecipeSource | None:
@@ -128,13 +129,13 @@ def render_source(recipe: Recipe, package: str, version: str) -> RecipeSource | 
     return recipe.source.model_copy(update=places)
 
 
-def patches_for(recipe: Recipe, job: Job) -> tuple[Patch, ...]:
+def patches_for(recipe: Recipe, given: RecipeInput) -> tuple[Patch, ...]:
     """Return the patches for this version and target, in the recipe's order."""
     return tuple(
         patch
         for patch in recipe.patches
-        if SpecifierSet(patch.versions).contains(job.version, prereleases=True)
-        and _render(recipe, f"patches.{patch.file}", _if(patch.when), job)
+        if SpecifierSet(patch.versions).contains(given.version, prereleases=True)
+        and _render(recipe, f"patches.{patch.file}", _if(patch.when), given)
     )
 
 
@@ -142,15 +143,19 @@ def _if(expression: str) -> str:
     return "{{ 1 if (" + expression + ") }}"
 
 
-def _render_all(recipe: Recipe, field: str, values: dict[str, str], job: Job) -> dict[str, str]:
+def _render_all(
+    recipe: Recipe, field: str, values: dict[str, str], given: RecipeInput
+) -> dict[str, str]:
     rendered = {
-        name: _render(recipe, f"{field}.{name}", values[name], job) for name in sorted(values)
+        name: _render(recipe, f"{field}.{name}", values[name], given) for name in sorted(values)
     }
     return {name: value for name, value in rendered.items() if value}
 
 
-def _render_list(recipe: Recipe, field: str, values: tuple[str, ...], job: Job) -> tuple[str, ...]:
-    lines = (line for value in values for line in _render(recipe, field, value, job).splitlines())
+def _render_list(
+    recipe: Recipe, field: str, values: tuple[str, ...], given: RecipeInput
+) -> tuple[str, ...]:
+    lines = (line for value in values for line in _render(recipe, field, value, given).splitlines())
     return tuple(_requirement(recipe, field, line) for line in lines if line.strip())
 
 
@@ -164,8 +169,8 @@ def _requirement(recipe: Recipe, field: str, text: str) -> str:
         ) from None
 
 
-def _render(recipe: Recipe, field: str, template: str, job: Job) -> str:
-    return _text(recipe, field, template, job.variables, recipe.variables)
+def _render(recipe: Recipe, field: str, template: str, given: RecipeInput) -> str:
+    return _text(recipe, field, template, given.variables, recipe.variables)
 
 
 def _text(

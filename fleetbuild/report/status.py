@@ -88,11 +88,17 @@ def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
 
 
 def status_ending(
-    nodes: Mapping[str, NodeStatus], source: str, *, by: str = "files", cluster: str = ""
+    nodes: Mapping[str, NodeStatus],
+    source: str,
+    *,
+    by: str = "files",
+    cluster: str = "",
+    state: str = "",
 ) -> list[str]:
     """Return the counts, the age of the facts, and what to do about drift.
 
-    `by` is kubernetes.labels; `cluster` holds the options that name the cluster.
+    `by` is kubernetes.labels; `cluster` and `state` hold the options that name the cluster
+    and the state directory.
     """
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
     silent = [name for name, node in nodes.items() if node.state == "unreachable"]
@@ -111,12 +117,12 @@ def status_ending(
     if mislabelled:
         command = f"verify {clean(source)}" if by == "nfd" else f"emit labels --apply{cluster}"
         lines.append(f"wrong labels: {fold(mislabelled)}")
-        lines.append(f"  fix: fleetbuild {command}")
+        lines.append(f"  fix: fleetbuild {command}{state}")
     if without_host:
         lines.append(f"labelled with this release, but not in the inventory: {fold(without_host)}")
     lines += troubles(
         {name: ("unreachable", nodes[name].reason, nodes[name].fix) for name in silent}
     )
     if drifted:
-        lines.append(f"Next: fleetbuild plan {clean(source)}")
+        lines.append(f"Next: fleetbuild plan {clean(source)}{state}")
     return lines

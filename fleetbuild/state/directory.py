@@ -13,7 +13,6 @@ import re
 import secrets
 import socket
 import stat
-import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fleetbuild.errors import UsageError
+from fleetbuild.files import write_atomically
 from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
 
@@ -253,22 +253,6 @@ def _user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
-
-
-def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Write a file so that a reader or a crash sees either the old or the new content."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> bool:

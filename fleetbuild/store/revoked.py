@@ -5,13 +5,12 @@ In: a store's folder. Out: `Revocations`, which every reader of the store honour
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fleetbuild.errors import UsageError
+from fleetbuild.files import write_atomically
 from fleetbuild.models.revocation import Revocations
 
 _FILE = "revoked.json"
@@ -38,14 +37,4 @@ def read_revocations(store: Path) -> Revocations:
 
 def write_revocations(store: Path, revocations: Revocations) -> None:
     """Replace the list, in one atomic step."""
-    store.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=store, prefix=".part-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(revocations.model_dump_json(indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(store / _FILE)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_atomically(store / _FILE, revocations.model_dump_json(indent=2) + "\n")

@@ -143,7 +143,7 @@ def test_a_node_whose_before_exceeds_its_time_limit_does_not_switch(fleet: Fleet
     assert states(result) == {"one": "installed", "three": "install_failed", "two": "installed"}
     three = next(node for node in result.nodes if node.node == "three")
     assert three.reason == (
-        "Not switched, because rollout.before failed: no end within 3 s: pods stay."
+        "Not switched, because rollout.before failed: it did not end within 3 s: pods stay."
     )
     assert fleet.serving()[1] == before[1]
     again = fleet.apply(fleet.plan("v3", max_fail=1))

@@ -55,7 +55,7 @@ def failure_before_reply(host: HostRun | None, failure: RoleResult | None) -> st
 Attempt = Callable[[tuple[BuildAssignment, ...], Callable[[str], None]], None]
 
 
-class Builders:
+class BuilderPool:
     """The nodes that build, and where each wheel is built in the end.
 
     A fallback starts at once, beside the builds that still run. A node builds for one attempt at a

@@ -66,6 +66,8 @@ def around_switch(
 
 def finish_hooks(run: Run, progress: Progress, earlier: Collection[str]) -> Progress:
     """Run `after` for nodes that earlier runs left between both hooks, unless this run did so."""
+    if not earlier:
+        return progress
     hook, groups = run.plan.rollout.after, run.plan.groups_by_node
     left = [
         name
@@ -80,7 +82,7 @@ def finish_hooks(run: Run, progress: Progress, earlier: Collection[str]) -> Prog
         return progress
     results = dict(progress.nodes)
     for group in run.plan.groups:
-        names = [name for name in left if name in group.nodes]
+        names = [name for name in left if groups[name] is group]
         failures = _call(run, group, hook, "after", names)
         for name in names:
             if name in failures:

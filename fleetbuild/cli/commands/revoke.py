@@ -71,7 +71,7 @@ def revoke(
             return
         if reason is None:
             raise UsageError("A revocation needs a reason.", "Say why: --reason TEXT")
-        revoked = fleet.revoke(what, reason)
+        revoked = fleet.store.revoke(what, reason)
         if json:
             run.out.document(report.revocations_document([revoked]))
         else:

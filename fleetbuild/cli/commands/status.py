@@ -41,6 +41,7 @@ def status(
     with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
         from fleetbuild.cli import steps
         from fleetbuild.report import status as report
+        from fleetbuild.report.text import state_option
 
         if offline:
             steps.refuse_without_ssh("--offline", timeout=timeout, forks=forks)
@@ -58,5 +59,7 @@ def status(
             run.out.show(report.status_table(found, every_node=verbose))
             named = steps.cluster_options(kubeconfig, context)
             by = fleet.labelled_by
-            run.out.say("", *report.status_ending(found, inventory, by=by, cluster=named))
+            state = state_option(run.state_dir)
+            ending = report.status_ending(found, inventory, by=by, cluster=named, state=state)
+            run.out.say("", *ending)
         run.exit_code = 3 if any(node.state == "unreachable" for node in found.values()) else 0

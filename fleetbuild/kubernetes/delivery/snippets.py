@@ -16,7 +16,7 @@ from fleetbuild.kubernetes.labels.affinity import (
 )
 from fleetbuild.kubernetes.labels.classes import class_of_target
 from fleetbuild.kubernetes.labels.node_labels import check_domain
-from fleetbuild.kubernetes.yaml_edit.dump import Note, Row, comment, dump
+from fleetbuild.kubernetes.yaml_edit.dump import FlowStyle, Note, comment, dump
 from fleetbuild.models import Plan, PlannedGroup, Target
 
 _HEADER = {
@@ -86,5 +86,5 @@ def _placement(plan: Plan, group: PlannedGroup, by: By) -> dict[str, object]:
 def _short(value: Any) -> Any:
     """Return the value with each expression on one line."""
     if isinstance(value, dict):
-        return Row(value) if "operator" in value else {k: _short(v) for k, v in value.items()}
+        return FlowStyle(value) if "operator" in value else {k: _short(v) for k, v in value.items()}
     return [_short(each) for each in value] if isinstance(value, list) else value

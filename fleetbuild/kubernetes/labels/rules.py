@@ -15,7 +15,7 @@ from fleetbuild.kubernetes.labels.classes import HardwareClass, classes
 from fleetbuild.kubernetes.labels.features import gfd_labels, rung_flags
 from fleetbuild.kubernetes.labels.node_labels import check_domain, label_key
 from fleetbuild.kubernetes.names import dns_label, label_value
-from fleetbuild.kubernetes.yaml_edit.dump import Note, Row, dump
+from fleetbuild.kubernetes.yaml_edit.dump import FlowStyle, Note, dump
 from fleetbuild.models import Plan
 
 FILE = "nodefeaturerule.yaml"
@@ -101,7 +101,7 @@ class _Rules:
             if devices := devices_of_sm(sm):
                 yield self._rule(f"SM {sm}", (_sm(sm),), [_device("In", devices)])
         known = sorted(device for sm in self.sms for device in devices_of_sm(sm))
-        display = {"class": Row(_op("InRegexp", ["^03"]))}
+        display = {"class": FlowStyle(_op("InRegexp", ["^03"]))}
         other = _device("NotIn", known, **display)
         yield Note(self._rule("another GPU", ("other-gpu",), [other]), _OTHER)
         for number, sm in enumerate(self.sms):
@@ -164,13 +164,13 @@ def _sm(sm: str) -> str:
 
 def _device(op: str, ids: Sequence[str], **expressions: object) -> dict[str, object]:
     """Return a matcher for NVIDIA devices by id; the many ids stand on lines of their own."""
-    device = {"device": {"op": op, "value": Row(ids)}} if ids else {}
-    vendor = {"vendor": Row(_op("In", [_NVIDIA]))}
+    device = {"device": {"op": op, "value": FlowStyle(ids)}} if ids else {}
+    vendor = {"vendor": FlowStyle(_op("In", [_NVIDIA]))}
     return {"feature": "pci.device", "matchExpressions": {**vendor, **expressions, **device}}
 
 
 def _feature(name: str, expressions: Mapping[str, object]) -> dict[str, object]:
-    return {"feature": name, "matchExpressions": Row(expressions)}
+    return {"feature": name, "matchExpressions": FlowStyle(expressions)}
 
 
 def _op(op: str, value: Sequence[str] = ()) -> dict[str, object]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes.labels.features import rung_flags
-from fleetbuild.kubernetes.yaml_edit.dump import Row, dump
+from fleetbuild.kubernetes.yaml_edit.dump import FlowStyle, dump
 from fleetbuild.models import PlannedGroup
 
 FILE = "image-compatibility.yaml"
@@ -60,5 +60,5 @@ def _rules(group: PlannedGroup) -> Iterator[dict[str, object]]:
 
 
 def _feature(name: str, expressions: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    rows = {key: Row(dict(value)) for key, value in expressions.items()}
+    rows = {key: FlowStyle(dict(value)) for key, value in expressions.items()}
     return {"feature": name, "matchExpressions": rows}

@@ -26,7 +26,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Row:
+class FlowStyle:
     """A list or mapping in flow style, on as few lines as possible."""
 
     value: Sequence[object] | Mapping[str, object]
@@ -63,7 +63,7 @@ def _entry(key: str, value: object, indent: str) -> Iterator[str]:
     if isinstance(value, str) and _is_block(value):
         yield f"{key} |"
         yield from (f"{indent}  {line}".rstrip() for line in value.splitlines())
-    elif isinstance(value, Row):
+    elif isinstance(value, FlowStyle):
         yield from _row(key, value.value, indent)
     elif isinstance(value, Mapping | Sequence) and not isinstance(value, str) and value:
         yield key
@@ -95,7 +95,7 @@ def _item(value: object, indent: str) -> Iterator[str]:
     if isinstance(value, str) and _is_block(value):
         yield from _entry(f"{indent}-", value, indent)
         return
-    if isinstance(value, Row):
+    if isinstance(value, FlowStyle):
         yield from _row(f"{indent}-", value.value, indent)
         return
     first, *rest = block(value, indent + "  ")

@@ -14,7 +14,7 @@ from fleetbuild.hardware.flags import features_of_flags
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.models import PlannedWheel
 from fleetbuild.planning.compatibility.constraints import joined, sm_list
-from fleetbuild.planning.wheels.draft import DraftWheel, job_of
+from fleetbuild.planning.wheels.draft import DraftWheel, recipe_input
 from fleetbuild.recipes import render_environment
 
 _LIST = "TORCH_CUDA_ARCH_LIST"
@@ -40,7 +40,9 @@ def beyond_target(wheel: PlannedWheel) -> Iterator[str]:
 def sm_problem(wheel: DraftWheel) -> tuple[str, str] | None:
     """Return why this list of SMs makes no torch wheel for the target, and the fix; else None."""
     recipe, sms = wheel.package.recipe, wheel.target.sms
-    listed = "" if wheel.taken or not sms else render_environment(recipe, job_of(wheel)).get(_LIST)
+    listed = (
+        "" if wheel.taken or not sms else render_environment(recipe, recipe_input(wheel)).get(_LIST)
+    )
     if not listed:
         return None
     setting = f"The recipe {recipe.name} sets {_LIST} to {listed}"

@@ -17,7 +17,7 @@ from fleetbuild.hardware.nvidia import toolkit_requirements
 from fleetbuild.models import Facts, LockedFile
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.resolution import LockRequest, Locks, Source, StaticMetadata
-from fleetbuild.planning.wheels.draft import DraftWheel, job_of
+from fleetbuild.planning.wheels.draft import DraftWheel, recipe_input
 from fleetbuild.recipes import render_requirements, render_requires, render_settings
 from fleetbuild.text import version_key
 
@@ -38,7 +38,7 @@ def static_metadata(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[St
 
 def _static_metadata_of(wheel: DraftWheel) -> StaticMetadata | None:
     package = wheel.package
-    requires = render_requires(package.recipe, job_of(wheel))
+    requires = render_requires(package.recipe, recipe_input(wheel))
     if requires is None:
         return package.metadata
     return StaticMetadata(name=package.name, version=package.version, requires=requires)
@@ -57,9 +57,9 @@ def build_request(
     version, it gets its own.
     """
     libc = facts[wheel.builders.first].libc
-    recipe, job = wheel.package.recipe, job_of(wheel)
-    needed = {*source.build_requirements, *render_requirements(recipe, job)}
-    if render_settings(recipe, job):
+    recipe, given = wheel.package.recipe, recipe_input(wheel)
+    needed = {*source.build_requirements, *render_requirements(recipe, given)}
+    if render_settings(recipe, given):
         needed.add(_PIP_WITH_SETTINGS)
     if recipe.libraries == "bundle":
         needed |= {*_BUNDLING}

@@ -23,7 +23,7 @@ from fleetbuild.planning.packages import Package, versions_of
 from fleetbuild.planning.wheels.builders import Builders, builders_in_other_groups, choose_builders
 from fleetbuild.planning.wheels.keys import wheel_version
 from fleetbuild.planning.wheels.published import PublishedChoice, PublishedChoices
-from fleetbuild.recipes import Job
+from fleetbuild.recipes import RecipeInput
 from fleetbuild.text import version_key
 
 
@@ -152,11 +152,11 @@ def published_in(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[str, 
                         if (file := each.taken)))  # fmt: skip
 
 
-def job_of(wheel: DraftWheel, flags: str = "") -> Job:
-    """Return the wheel as a job for its recipe."""
+def recipe_input(wheel: DraftWheel, flags: str = "") -> RecipeInput:
+    """Return the wheel as the input of its recipe."""
     version = wheel.package.version
     cuda = wheel.toolkit.version if wheel.toolkit else None
-    return Job(
+    return RecipeInput(
         package=wheel.package.name,
         version=version,
         wheel_version=wheel_version(version, wheel.target, cuda),

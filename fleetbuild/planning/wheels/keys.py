@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import LockedFile, Target
 from fleetbuild.recipes import (
-    Job,
     Recipe,
+    RecipeInput,
     patches_for,
     render_environment,
     render_files,
@@ -48,7 +48,7 @@ def artifact_key(
     Not in the key: the libc floor (a wheel with a lower floor serves as well) and the file hashes
     of build requirements (the same versions are other files for another floor).
     """
-    job = Job(
+    given = RecipeInput(
         package=package,
         version=version,
         wheel_version=wheel_version(version, target, cuda),
@@ -61,12 +61,12 @@ def artifact_key(
             "package": package,
             "version": version,
             "source": source_sha256,
-            # The recipe as rendered for this job.
+            # The recipe as it is rendered for this wheel.
             "recipe": recipe.name,
-            "environment": render_environment(recipe, job),
-            "config_settings": render_settings(recipe, job),
-            "files": render_files(recipe, job),
-            "patches": [patch.text for patch in patches_for(recipe, job)],
+            "environment": render_environment(recipe, given),
+            "config_settings": render_settings(recipe, given),
+            "files": render_files(recipe, given),
+            "patches": [patch.text for patch in patches_for(recipe, given)],
             "os": target.os,
             "arch": target.arch,
             "isa": target.isa,

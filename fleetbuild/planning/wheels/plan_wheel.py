@@ -14,7 +14,7 @@ from fleetbuild.planning.compatibility.compilers import CompilerNeed, flags_for
 from fleetbuild.planning.resolution import Locks
 from fleetbuild.planning.wheels.build_requirements import build_lock, toolkit_lock
 from fleetbuild.planning.wheels.builders import expected_minutes, is_measured, jobs_on, requires_of
-from fleetbuild.planning.wheels.draft import DraftWheel, job_of
+from fleetbuild.planning.wheels.draft import DraftWheel, recipe_input
 from fleetbuild.planning.wheels.keys import artifact_key, key_without_revoked, published_key
 from fleetbuild.recipes import (
     patches_for,
@@ -91,11 +91,11 @@ def plan_wheel(
             reason = f"{reason} {wheel.published.why}"
     builder = facts[builders.first]
     need = CompilerNeed(RUNGS[target.isa], wheel.gcc)
-    job = job_of(wheel, flags_for(need, builders.order, facts))
+    given = recipe_input(wheel, flags_for(need, builders.order, facts))
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,
-        wheel_version=job.wheel_version,
+        wheel_version=given.wheel_version,
         recipe=recipe.name,
         target=target,
         libstdcxx=wheel.libstdcxx,
@@ -111,11 +111,11 @@ def plan_wheel(
         build_jobs={name: jobs_on(recipe, facts[name], target) for name in builders.order},
         minutes=expected_minutes(recipe, target, jobs_on(recipe, builder, target)),
         measured=is_measured(recipe, target),
-        cuda=job.cuda,
-        environment=render_environment(recipe, job),
-        config_settings=render_settings(recipe, job),
-        files=render_files(recipe, job),
-        patches={patch.file: patch.text for patch in patches_for(recipe, job)},
+        cuda=given.cuda,
+        environment=render_environment(recipe, given),
+        config_settings=render_settings(recipe, given),
+        files=render_files(recipe, given),
+        patches={patch.file: patch.text for patch in patches_for(recipe, given)},
         libraries=recipe.libraries,
         built_against=bases,
         cuda_why=wheel.toolkit.why if wheel.toolkit else None,
@@ -127,14 +127,14 @@ def plan_wheel(
             toolkit=wheel.toolkit,
             from_wheels=bool(toolkit_wheels),
             gcc=wheel.gcc,
-            libraries=render_libraries(recipe, job),
+            libraries=render_libraries(recipe, given),
             image=image,
         ),
         source=source.file if source else None,
         source_path=source.path if source else None,
         build_dependencies=requirements or (),
         toolkit_wheels=toolkit_wheels,
-        checks=render_checks(recipe, job),
+        checks=render_checks(recipe, given),
         import_names=recipe.import_names,
         top_level=recipe.top_level,
         allow_files=recipe.allow_files,
@@ -143,7 +143,7 @@ def plan_wheel(
 
 def _taken_wheel(wheel: DraftWheel, file: LockedFile, blocked: str | None) -> PlannedWheel:
     recipe, why = wheel.package.recipe, wheel.published.why if wheel.published else ""
-    job = job_of(wheel).model_copy(update={"wheel_version": file.version})
+    given = recipe_input(wheel).model_copy(update={"wheel_version": file.version})
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,
@@ -157,7 +157,7 @@ def _taken_wheel(wheel: DraftWheel, file: LockedFile, blocked: str | None) -> Pl
         environment={},
         requires=Requires(compiler="none", disk_gb=0, memory_gb=0),
         published=file,
-        checks=render_checks(recipe, job),
+        checks=render_checks(recipe, given),
         import_names=recipe.import_names,
         top_level=recipe.top_level,
         allow_files=recipe.allow_files,

@@ -19,23 +19,23 @@ from fleetbuild.errors import ConfigError, UsageError
 _TOKEN = "__token__"  # the user name that goes with an API token  # noqa: S105
 
 
-class Login(NamedTuple):
+class IndexLogin(NamedTuple):
     """A user and a password or token."""
 
     user: str
     password: str
 
     def __repr__(self) -> str:
-        return f"Login(user={self.user!r})"
+        return f"IndexLogin(user={self.user!r})"
 
 
 def find_login(
     url: str, environ: Mapping[str, str] = os.environ, home: Path | None = None
-) -> Login | None:
+) -> IndexLogin | None:
     """Return the login for this address; None if it has no entry: some servers need no login."""
     home = home or Path.home()
     if password := environ.get("TWINE_PASSWORD"):
-        return Login(environ.get("TWINE_USERNAME") or _TOKEN, password)
+        return IndexLogin(environ.get("TWINE_USERNAME") or _TOKEN, password)
     return _of_pypirc(url, home / ".pypirc") or _of_netrc(url, environ, home)
 
 
@@ -49,7 +49,7 @@ def refuse_login_in(url: str) -> None:
         )
 
 
-def _of_pypirc(url: str, path: Path) -> Login | None:
+def _of_pypirc(url: str, path: Path) -> IndexLogin | None:
     parser = configparser.RawConfigParser()
     try:
         parser.read(path, encoding="utf-8")
@@ -62,11 +62,11 @@ def _of_pypirc(url: str, path: Path) -> Login | None:
         known = parser[section]
         same = known.get("repository", "").rstrip("/") == url.rstrip("/")
         if same and (password := known.get("password")):
-            return Login(known.get("username") or _TOKEN, password)
+            return IndexLogin(known.get("username") or _TOKEN, password)
     return None
 
 
-def _of_netrc(url: str, environ: Mapping[str, str], home: Path) -> Login | None:
+def _of_netrc(url: str, environ: Mapping[str, str], home: Path) -> IndexLogin | None:
     path = Path(environ.get("NETRC") or home / ".netrc")
     try:
         found = netrc.netrc(path).authenticators(urlsplit(url).hostname or "")
@@ -76,4 +76,4 @@ def _of_netrc(url: str, environ: Mapping[str, str], home: Path) -> Login | None:
         raise ConfigError(
             f"{path} cannot be read.", "Correct it, or set TWINE_USERNAME and TWINE_PASSWORD."
         ) from None
-    return Login(found[0], found[2] or "") if found else None
+    return IndexLogin(found[0], found[2] or "") if found else None

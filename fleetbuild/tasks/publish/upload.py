@@ -26,7 +26,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from fleetbuild.errors import InstallError
 from fleetbuild.store.fetch import tls_context
-from fleetbuild.tasks.publish.logins import Login
+from fleetbuild.tasks.publish.logins import IndexLogin
 from fleetbuild.text import clean
 
 _CHUNK = 1 << 20
@@ -47,7 +47,7 @@ class Upload(NamedTuple):
     sha256: str
 
 
-def upload(wheel: Upload, url: str, index: str, login: Login | None) -> bool:
+def upload(wheel: Upload, url: str, index: str, login: IndexLogin | None) -> bool:
     """Upload a wheel; return False if the index has it already."""
     known = _listed(wheel, index, login)
     if known is not None:
@@ -123,7 +123,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _post(wheel: Upload, url: str, login: Login | None) -> None:
+def _post(wheel: Upload, url: str, login: IndexLogin | None) -> None:
     with wheel.path.open("rb") as file:
         head, tail = _envelope(wheel)
         size = len(head) + wheel.path.stat().st_size + len(tail)
@@ -189,7 +189,7 @@ def _metadata(path: Path) -> bytes:
         return archive.read(name)
 
 
-def _request(url: str, login: Login | None, data: Any = None) -> urllib.request.Request:
+def _request(url: str, login: IndexLogin | None, data: Any = None) -> urllib.request.Request:
     request = urllib.request.Request(url, data=data, headers={"User-Agent": "fleetbuild"})  # noqa: S310
     if login:
         token = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
@@ -197,7 +197,7 @@ def _request(url: str, login: Login | None, data: Any = None) -> urllib.request.
     return request
 
 
-def _listed(wheel: Upload, index: str, login: Login | None) -> str | None:
+def _listed(wheel: Upload, index: str, login: IndexLogin | None) -> str | None:
     """Return the sha256 that the index lists for this file: "" without one, None for no file."""
     page = urljoin(f"{index.rstrip('/')}/", f"{canonicalize_name(wheel.name)}/")
     request = _request(page, login)

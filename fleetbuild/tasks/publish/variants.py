@@ -13,12 +13,12 @@ from pathlib import Path
 from packaging.version import Version
 
 from fleetbuild.errors import UsageError
+from fleetbuild.files import write_atomically
 from fleetbuild.hardware.cuda import TOOLKITS
 from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Plan, PlannedGroup, Target
 from fleetbuild.models._base import Frozen
-from fleetbuild.state.directory import write_atomically
 from fleetbuild.store import Store
 
 _HEAD = """\

@@ -25,7 +25,7 @@ from fleetbuild.tasks.publish.push import (
 from fleetbuild.tasks.publish.variants import write_variants
 from fleetbuild.tasks.wheels.garbage import collect_garbage
 from fleetbuild.tasks.wheels.provenance import ProvenanceReport, provenance_of
-from fleetbuild.tasks.wheels.revoke import Revoked, revoked_wheels, take_back
+from fleetbuild.tasks.wheels.revoke import Revoked, revoke, revoked_wheels, take_back
 from fleetbuild.tasks.wheels.store_fetch import fetch_all, open_store, refuse_lacking, still_lacking
 
 
@@ -82,8 +82,16 @@ class FleetStore:
             )
         return removed
 
+    def revoke(self, what: str, reason: str) -> Revoked:
+        """Recall a wheel by sha256, or all wheels of NAME==VERSION, from everywhere.
+
+        No plan, store, index, manifest or rollback uses them any more; the next plan and apply
+        replace them on the nodes. `take_back` undoes it.
+        """
+        return revoke(what, reason, self._state)
+
     def revocations(self) -> tuple[Revoked, ...]:
-        """Return what `Fleet.revoke` recalled, with the wheels and nodes that it concerns."""
+        """Return what `revoke` recalled, with the wheels and nodes that it concerns."""
         return revoked_wheels(self._state)
 
     def take_back(self, what: str) -> Revocation:

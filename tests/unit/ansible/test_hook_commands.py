@@ -64,7 +64,7 @@ def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
 def test_a_command_is_ended_with_its_children_at_its_time_limit(tmp_path: Path) -> None:
     began = time.monotonic()
     failures = run(call(f"sleep 60 & echo $! > {tmp_path}/child; wait", timeout=1), tmp_path)
-    assert failures["n1"].reason == "no end within 1 s."
+    assert failures["n1"].reason == "it did not end within 1 s."
     assert time.monotonic() - began < 10
     child = int((tmp_path / "child").read_text())
     time.sleep(0.3)

@@ -89,12 +89,12 @@ def test_a_node_that_cannot_be_verified_is_not_drained(fleet: FakeFleet, tmp_pat
 def test_a_node_whose_before_fails_does_not_switch_and_is_undrained(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
-    fleet.trouble["before", "avx-2"] = "no end within 300 s."
+    fleet.trouble["before", "avx-2"] = "it did not end within 300 s."
     told: list[Event] = []
     result = apply(fleet, tmp_path, told=told)
     assert states(result) == ["installed", "install_failed", "installed"]
     assert of(result, "avx-2").reason == (
-        "Not switched, because rollout.before failed: no end within 300 s."
+        "Not switched, because rollout.before failed: it did not end within 300 s."
     )
     assert calls(fleet)[-3:] == [
         ("install.yml", ["avx-3"]),

@@ -3,7 +3,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.kubernetes.yaml_edit.dump import Note, Row, dump
+from fleetbuild.kubernetes.yaml_edit.dump import FlowStyle, Note, dump
 
 # Small ones: what can go wrong goes wrong in a few characters, and large ones take long to draw.
 texts = st.text(max_size=20)
@@ -36,12 +36,14 @@ def test_comments_change_nothing(value):
 
 @given(st.lists(values, max_size=4) | st.dictionaries(texts, values, max_size=4))
 def test_rows_do_not_change_the_value(value):
-    assert yaml.safe_load(dump({"row": Row(value)})) == {"row": value}
-    assert yaml.safe_load(dump([Row(value), 1])) == [value, 1]
+    assert yaml.safe_load(dump({"row": FlowStyle(value)})) == {"row": value}
+    assert yaml.safe_load(dump([FlowStyle(value), 1])) == [value, 1]
 
 
 def test_rows_fit_the_page():
-    text = dump({"list": Row([f"item-{n}" for n in range(40)]), "map": Row({"op": "Exists"})})
+    text = dump(
+        {"list": FlowStyle([f"item-{n}" for n in range(40)]), "map": FlowStyle({"op": "Exists"})}
+    )
     assert 4 < len(text.splitlines()) < 10
     assert max(map(len, text.splitlines())) <= 100
     assert text.endswith("map: {op: Exists}\n")

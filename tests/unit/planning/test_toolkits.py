@@ -550,7 +550,8 @@ def allowed(
         newest_major = max((version_key(cuda)[0] for cuda in torch.releases), default=99)
         if version_key(toolkit)[0] > newest_major or not torch.python.fits(tag):
             return False
-        if version_key(toolkit) < version_key(torch.cuda_from):
+        first, broken = torch.cuda_from, torch.broken.cuda if torch.broken else "99"
+        if not version_key(first) <= version_key(toolkit) < version_key(broken):
             return False
         if torch.known and not {sm for each in members for sm in each.sms} <= torch.sms:
             return False

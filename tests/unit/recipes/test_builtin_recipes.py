@@ -9,8 +9,8 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.recipes import (
     FILES,
     VENV,
-    Job,
     Recipe,
+    RecipeInput,
     choose_recipe,
     known_recipes,
     patches_for,
@@ -31,10 +31,10 @@ NVIDIA = f"{VENV}/lib/python3.11/site-packages/nvidia"
 
 def asked(
     package: str, version: str, isa: str = "avx", *, cuda: str | None = None, sms: str = ""
-) -> tuple[Recipe, Job]:
+) -> tuple[Recipe, RecipeInput]:
     target = make_target(isa, "2.28", sms=tuple(sms.split()))
     local = f"{'cu' + cuda.replace('.', '') if cuda else 'cpu'}.{isa}"
-    job = Job(
+    job = RecipeInput(
         package=package,
         version=version,
         wheel_version=f"{version}+{local}",
@@ -179,12 +179,12 @@ def test_cuda_ptx_reaches_cmake() -> None:
     assert "CMAKE_CUDA_ARCHITECTURES='86-real;90'" in _cmake(recipe, _with_ptx(job))
 
 
-def _with_ptx(job: Job) -> Job:
+def _with_ptx(job: RecipeInput) -> RecipeInput:
     target = job.target.model_copy(update={"ptx": job.target.sms[-1]})
     return job.model_copy(update={"target": target})
 
 
-def _cmake(recipe: Recipe, job: Job) -> str:
+def _cmake(recipe: Recipe, job: RecipeInput) -> str:
     return render_environment(recipe, job)["CMAKE_ARGS"]
 
 
@@ -422,7 +422,9 @@ def test_build_blas_chooses_mkl_for_numpy() -> None:
     assert f"-L{VENV}/lib,-l:libmkl_rt.so.2" in files["mkl-sdl.pc"]
 
 
-def _with_blas(package: str, version: str, isa: str, blas: str | None) -> tuple[Recipe, Job]:
+def _with_blas(
+    package: str, version: str, isa: str, blas: str | None
+) -> tuple[Recipe, RecipeInput]:
     recipe, job = asked(package, version, isa)
     return recipe, job.model_copy(update={"target": job.target.model_copy(update={"blas": blas})})
 

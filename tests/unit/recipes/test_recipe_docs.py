@@ -10,8 +10,8 @@ import yaml
 
 from fleetbuild.config import parse_config
 from fleetbuild.recipes import (
-    Job,
     Recipe,
+    RecipeInput,
     known_recipes,
     render_checks,
     render_environment,
@@ -36,7 +36,7 @@ def test_every_recipe_key_is_documented() -> None:
 def test_every_template_variable_is_documented() -> None:
     target = make_target("avx")
     told = set(re.findall(r"`([a-z_]+)`", PAGE))
-    assert set(Job(version="1", target=target).variables) <= told
+    assert set(RecipeInput(version="1", target=target).variables) <= told
 
 
 def test_the_documented_mirrors_are_valid_configuration() -> None:
@@ -54,7 +54,7 @@ def test_the_documented_recipes_are_valid(tmp_path: Path, text: str, cuda: str |
         (tmp_path / "patches" / patch["file"]).write_text("--- a\n")
     recipe = known_recipes([tmp_path])[said.get("name") or said["extends"]]
     target = make_target("avx", sms=("8.6",) if cuda else ())
-    job = Job(package="p", version="1.0", wheel_version="1.0+x", target=target, cuda=cuda)
+    job = RecipeInput(package="p", version="1.0", wheel_version="1.0+x", target=target, cuda=cuda)
     render_environment(recipe, job)
     render_settings(recipe, job)
     render_files(recipe, job)

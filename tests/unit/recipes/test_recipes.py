@@ -8,7 +8,7 @@ import pytest
 
 from fleetbuild.errors import RecipeError
 from fleetbuild.recipes import (
-    Job,
+    RecipeInput,
     builtin_recipes,
     choose_recipe,
     find_recipe,
@@ -27,8 +27,8 @@ from tests.factories.plans import make_target
 AVX2 = make_target(floor="2.28")
 
 
-def _job(flags: str = "", version: str = "1.0", **target: object) -> Job:
-    return Job(version=version, target=AVX2.model_copy(update=target), flags=flags)
+def _job(flags: str = "", version: str = "1.0", **target: object) -> RecipeInput:
+    return RecipeInput(version=version, target=AVX2.model_copy(update=target), flags=flags)
 
 
 MINIMAL = "name: mine\npackages: [Some.Package]\nrungs: [x86-64, avx2]\n"

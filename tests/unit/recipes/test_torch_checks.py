@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from fleetbuild.recipes import find_recipe
-from fleetbuild.recipes.render import Job, render_checks
+from fleetbuild.recipes.render import RecipeInput, render_checks
 from tests.factories.plans import make_target
 
 KERNELS, CPU = range(2)
@@ -21,7 +21,9 @@ def checks(
     isa: str, version: str, *sms: str, package: str = "torch", cuda: str | None = None
 ) -> tuple[str, ...]:
     target = make_target(isa, sms=sms)
-    job = Job(package=package, version="2.13.0", wheel_version=version, target=target, cuda=cuda)
+    job = RecipeInput(
+        package=package, version="2.13.0", wheel_version=version, target=target, cuda=cuda
+    )
     return render_checks(find_recipe(package), job)
 
 

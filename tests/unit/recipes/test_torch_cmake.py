@@ -10,7 +10,7 @@ import pytest
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Target, TargetLibc
-from fleetbuild.recipes import VENV, Job, find_recipe, render_environment, render_files
+from fleetbuild.recipes import VENV, RecipeInput, find_recipe, render_environment, render_files
 
 CMAKE = shutil.which("cmake")
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="no cmake here")
@@ -45,7 +45,7 @@ def told(place: Path, isa: str, version: str) -> dict[str, str]:
         python="cp311",
         libc=TargetLibc(family="glibc", floor="2.36"),
     )
-    job = Job(package="torch", version=version, target=target)
+    job = RecipeInput(package="torch", version=version, target=target)
     (place / "fbgemm").mkdir()
     (place / "CMakeLists.txt").write_text(TORCH)
     (place / "fbgemm" / "CMakeLists.txt").write_text(FBGEMM)
@@ -95,7 +95,7 @@ def test_bf16_is_enabled_only_for_compilers_that_support_it() -> None:
     target = Target(arch="x86_64", isa="avx2", features=tuple(sorted(RUNGS["avx2"].features)),
                     python="cp311", libc=TargetLibc(family="glibc", floor="2.28"))  # fmt: skip
     for version, there in (("2.11.0", False), ("2.13.0", True)):
-        job = Job(package="torch", version=version, target=target)
+        job = RecipeInput(package="torch", version=version, target=target)
         recipe = find_recipe("torch")
         assert ("bf16" in render_files(recipe, job)["fbgemm.cmake"]) is there
         assert render_environment(recipe, job)["USE_FBGEMM"] == "1"

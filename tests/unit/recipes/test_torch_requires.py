@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from fleetbuild.hardware.pytorch import TORCHES, find_torch
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Target, TargetLibc
-from fleetbuild.recipes import Job, find_recipe, render_environment, render_requires
+from fleetbuild.recipes import RecipeInput, find_recipe, render_environment, render_requires
 
 FACTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("torch_requires.yml").read_text())
 OURS = {"numpy"}  # torch works without it, and hardly anybody does
@@ -22,7 +22,7 @@ WITHOUT = {"cusparselt": "USE_CUSPARSELT", "cufile": "USE_CUFILE", "nvshmem": "U
 PARTS = {"cuda-cupti": "cupti", "cuda-nvrtc": "nvrtc", "cuda-runtime": "cudart"}
 
 
-def job_of(version: str, *, arch: str = "x86_64", sms: tuple[str, ...] = ("8.0",)) -> Job:
+def job_of(version: str, *, arch: str = "x86_64", sms: tuple[str, ...] = ("8.0",)) -> RecipeInput:
     """A build as PyTorch's own: with the CUDA of the wheel on PyPI, for its Python."""
     rung = RUNGS["avx2" if arch == "x86_64" else "armv8.2"]
     python = re.search(r"cp\d+", FACTS[version]["file"])
@@ -37,7 +37,9 @@ def job_of(version: str, *, arch: str = "x86_64", sms: tuple[str, ...] = ("8.0",
         python=python[0],
         libc=TargetLibc(family="glibc", floor="2.28"),
     )
-    return Job(package="torch", version=version, target=target, cuda=torch.pypi if sms else None)
+    return RecipeInput(
+        package="torch", version=version, target=target, cuda=torch.pypi if sms else None
+    )
 
 
 def wanted(lines: list[str] | tuple[str, ...], python: str, machine: str) -> dict[str, str]:
@@ -57,7 +59,7 @@ def recorded(version: str, machine: str) -> dict[str, str]:
     return wanted(FACTS[version]["requires"], python, machine)
 
 
-def rendered(job: Job) -> dict[str, str]:
+def rendered(job: RecipeInput) -> dict[str, str]:
     lines = render_requires(find_recipe("torch"), job) or ()
     return wanted(lines, job.target.python, job.target.arch)
 

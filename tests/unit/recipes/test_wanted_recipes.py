@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.recipes import (
-    Job,
+    RecipeInput,
     find_recipe,
     patches_for,
     render_environment,
@@ -16,9 +16,9 @@ from tests.factories.plans import make_target
 
 
 def job(package: str, version: str, isa: str, *, cuda: str | None = None, sms: str = "",
-        torch: str = "2.13.0") -> Job:  # fmt: skip
+        torch: str = "2.13.0") -> RecipeInput:  # fmt: skip
     target = make_target(isa, "2.28", sms=tuple(sms.split()))
-    return Job(package=package, version=version, target=target, cuda=cuda, flags="-mtarget",
+    return RecipeInput(package=package, version=version, target=target, cuda=cuda, flags="-mtarget",
                against={"torch": torch})  # fmt: skip
 
 

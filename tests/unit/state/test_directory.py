@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.errors import UsageError
+from fleetbuild.files import write_atomically
 from fleetbuild.models import NodeResult, Result
-from fleetbuild.state.directory import StateDir, write_atomically, write_if_changed
+from fleetbuild.state.directory import StateDir, write_if_changed
 
 
 def test_the_state_directory_is_private(tmp_path: Path) -> None:

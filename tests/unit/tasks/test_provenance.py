@@ -177,7 +177,7 @@ def test_another_file_a_changed_source_and_a_revocation_fail(
     there = store.path_of(source)
     there.parent.mkdir(parents=True)
     there.write_bytes(b"changed")
-    Fleet(state_dir=store.root.parent).revoke("hnswlib==0.8.0", "bad")
+    Fleet(state_dir=store.root.parent).store.revoke("hnswlib==0.8.0", "bad")
     stored.path.write_bytes(stored.path.read_bytes() + b"x")
     found = states(provenance_of(stored.path, store))
     assert {name for name, state in found.items() if state == "failed"} >= {

@@ -27,7 +27,7 @@ from fleetbuild.errors import BlockedError, ConfigError, InstallError, UsageErro
 from fleetbuild.fleet import Fleet
 from fleetbuild.models import Plan
 from fleetbuild.planning.document.serialize import with_digest
-from fleetbuild.tasks.publish.logins import Login, find_login
+from fleetbuild.tasks.publish.logins import IndexLogin, find_login
 from fleetbuild.tasks.publish.upload import Upload, form_fields
 from tests.factories.files import make_wheel as wheel_file
 from tests.factories.files import stocked
@@ -253,14 +253,14 @@ def test_logins_come_from_where_twine_looks(
     url = server.url
     (home / ".netrc").write_text("machine 127.0.0.1 login net password rc\n")
     (home / ".netrc").chmod(0o600)
-    assert find_login(url) == Login("net", "rc")
+    assert find_login(url) == IndexLogin("net", "rc")
     (home / ".pypirc").write_text(
         f"[other]\nrepository = https://other.example\npassword = no\n[mine]\n"
         f"repository = {url.rstrip('/')}\nusername = pypi\npassword = r%c\n"
     )
-    assert find_login(url) == Login("pypi", "r%c")
+    assert find_login(url) == IndexLogin("pypi", "r%c")
     monkeypatch.setenv("TWINE_PASSWORD", "s3cret")
-    assert find_login(url) == Login("__token__", "s3cret")
+    assert find_login(url) == IndexLogin("__token__", "s3cret")
     assert "s3cret" not in repr(find_login(url))
     fleet_with(tmp_path).store.push(url)
     (sent,) = server.logins

@@ -92,7 +92,7 @@ def test_a_revoked_wheel_is_never_taken_from_the_store(
 ) -> None:
     store = Store(state.store)
     assert store.find(wheel_of_plan())
-    revoked = Fleet(state_dir=state.root).revoke(stored.sha256[:12], WHY)
+    revoked = Fleet(state_dir=state.root).store.revoke(stored.sha256[:12], WHY)
     assert revoked.revocation.what == stored.sha256
     assert revoked.revocation.artifact_key == KEY
     assert revoked.wheels == (stored.path.name,)
@@ -103,7 +103,7 @@ def test_a_revoked_wheel_is_never_taken_from_the_store(
 
 
 def test_its_bytes_are_refused_from_a_builder_too(state: StateDir, stored: StoredWheel) -> None:
-    Fleet(state_dir=state.root).revoke(stored.sha256, WHY)
+    Fleet(state_dir=state.root).store.revoke(stored.sha256, WHY)
     revocations = Store(state.store).revocations
     delivered = state.root.parent / "built" / stored.path.name  # without the bill of materials
     for path in (stored.path, delivered):
@@ -172,7 +172,7 @@ def test_a_node_that_serves_it_is_drift_and_fails_verification(
     served = manifest(stored.sha256)
     on_node(state, "a", served)
     on_node(state, "b", manifest("f" * 64))
-    revoked = Fleet(state_dir=state.root).revoke(stored.sha256, WHY)
+    revoked = Fleet(state_dir=state.root).store.revoke(stored.sha256, WHY)
     assert revoked.nodes == ("a",)
     known = Store(state.store).revocations
     found = compare_releases(
@@ -207,7 +207,7 @@ def test_nothing_of_it_is_emitted(state: StateDir, stored: StoredWheel) -> None:
     bad = plans.make_group(wheels=(wheel_of_plan(),))
     both = with_digest(plans.make_plan((good, bad), inventory="i.yml"))
     assert any("avx2" in name for name in fleet.emit(plan=both).files)
-    fleet.revoke(stored.sha256, WHY)
+    fleet.store.revoke(stored.sha256, WHY)
     emitted = fleet.emit(plan=both)
     workloads = [name for name in emitted.files if name.startswith("deployment")]
     assert [name for name in workloads if "avx2" in name] == []
@@ -219,9 +219,9 @@ def test_nothing_of_it_is_emitted(state: StateDir, stored: StoredWheel) -> None:
 
 def test_a_revocation_is_listed_and_taken_back(state: StateDir, stored: StoredWheel) -> None:
     fleet = Fleet(state_dir=state.root)
-    fleet.revoke(stored.sha256, WHY)
-    fleet.revoke(stored.sha256, "another reason")
-    fleet.revoke("Num.Py==2.0", WHY)
+    fleet.store.revoke(stored.sha256, WHY)
+    fleet.store.revoke(stored.sha256, "another reason")
+    fleet.store.revoke("Num.Py==2.0", WHY)
     named = [each.revocation.what for each in fleet.store.revocations()]
     assert named == [stored.sha256, "num-py==2.0"]
     assert fleet.store.take_back(stored.sha256[:9]).reason == "another reason"
@@ -240,7 +240,7 @@ def test_a_revocation_is_listed_and_taken_back(state: StateDir, stored: StoredWh
 )
 def test_what_cannot_be_revoked_is_a_sentence(state: StateDir, what: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Fleet(state_dir=state.root).revoke(what, WHY)
+        Fleet(state_dir=state.root).store.revoke(what, WHY)
     assert caught.value.fix
 
 
@@ -250,7 +250,7 @@ def test_a_downloaded_package_is_revoked_by_version(state: StateDir) -> None:
     path.parent.mkdir(parents=True)
     path.touch()
     with pytest.raises(UsageError) as caught:
-        Fleet(state_dir=state.root).revoke(file.sha256, WHY)
+        Fleet(state_dir=state.root).store.revoke(file.sha256, WHY)
     assert "fleetbuild revoke numpy==2.0" in caught.value.fix
 
 
