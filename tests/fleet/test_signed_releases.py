@@ -152,7 +152,7 @@ def test_a_rollback_needs_no_key_and_the_next_apply_does(fleet: Fleet) -> None:
     result = fleet.open(None).rollback()
     assert states(result) == dict.fromkeys(NODES, "rolled_back"), result
     assert fleet.serving() == [release_of(first)] * 2
-    result = fleet.open("operator").apply(second)
+    result = fleet.open("operator").apply(fleet.plan("v2"))  # the old plan is overtaken
     assert states(result) == dict.fromkeys(NODES, "installed")
     assert fleet.serving() == [release_of(second)] * 2
 
