@@ -28,7 +28,7 @@ from fleetbuild.models.config import LabelsBy
 from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
-from fleetbuild.planner.facts import last_facts, stored_facts
+from fleetbuild.planner.facts import last_facts, stored_facts, with_containers
 from fleetbuild.planner.plan_files import (
     config_of,
     keep_applied,
@@ -194,13 +194,20 @@ class Fleet:
                 update={"node_name": "{{ inventory_hostname }}"}
             )
             config = config.model_copy(update={"kubernetes": kubernetes})
+        known = self.probe(captures=captures) if facts is None else facts
+        builders = named_builders(self.inventory, config, self._secrets)
+        image = config.build.container
+        if image and source != "cluster" and config.build.policy != "published":
+            asking = source == "probe"
+            look = self._access(config.install.path).look_into_image if asking else None
+            known = with_containers(self.inventory, known, image, builders, look)
         return plan_fleet(
             self.inventory,
-            self.probe(captures=captures) if facts is None else facts,
+            known,
             config,
             packages,
             state_dir=self._state.create().root,
-            builders=named_builders(self.inventory, config, self._secrets),
+            builders=builders,
             targets=targets,
             facts_source=source,
             on_event=self.on_event,

@@ -29,6 +29,7 @@ from fleetbuild.labelling.labeller import Labeller, LabelTargets, ManualLabels, 
 from fleetbuild.labelling.nfd import NfdLabeller
 from fleetbuild.models import (
     Config,
+    Container,
     Facts,
     Inventory,
     Manifest,
@@ -43,6 +44,7 @@ from fleetbuild.models.config import LabelsBy
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.planner.facts import probe_nodes
 from fleetbuild.planning import changes_since_plan
+from fleetbuild.probe.containers import look_into_image
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
@@ -89,6 +91,10 @@ class FleetAccess:
             if interpreter := interpreter_for_modules(node, facts[node.name]):
                 self._interpreters[node.name] = interpreter
         return facts
+
+    def look_into_image(self, nodes: Sequence[Node], image: str) -> Mapping[str, Container]:
+        """Return what the image of build.container holds on each of these nodes."""
+        return look_into_image(nodes, image, timeout=self.timeout, forks=self.forks)
 
     def run_hook(self, call: HookCall) -> Mapping[str, HookFailure]:
         """Run a hook for its nodes; return the failures by node."""

@@ -45,7 +45,7 @@ class RoleResult(BaseModel):
     sha256: str | None = None
     seconds: Seconds | None = None
     cached: bool = False
-    isolation: Literal["namespaces", "user", "none"] | None = None
+    isolation: Literal["container", "namespaces", "user", "none"] | None = None
     active: bool = False
     release_id: str | None = None
     damaged: bool = False

@@ -59,6 +59,7 @@ def _audit(
         refused = _refuse(run, assignment, result, "; ".join(problems))
         return refused, None
     builder = progress.facts.get(assignment.node)
+    image = assignment.wheel.build_images.get(assignment.node)
     stored = run.tools.wheels.add(
         path,
         assignment.wheel,
@@ -66,7 +67,8 @@ def _audit(
         seconds=result.seconds or 0.0,
         context=BuildContext(
             plan_digest=run.plan.digest,
-            toolchain=builder.toolchain if builder else {},
+            # In a container, the plan's compiler with its image is all that counts.
+            toolchain=builder.toolchain if builder and not image else {},
             confirmed_on=confirmed_on,
         ),
     )

@@ -172,6 +172,7 @@ def _build(run: Run, progress: Progress, assignment: BuildAssignment) -> BuildSp
         python=wheel.build_pythons[assignment.node],
         cache=run.plan.cache,
         isolation=run.plan.isolation,
+        container=wheel.build_images.get(assignment.node, ""),
         source=str(path),
         source_sha256=source.sha256 or sha256_of(path),
         requirements=(

@@ -148,6 +148,7 @@ class BuildPlace:
     source_sha256: str
     requirements: tuple[Requirement, ...]
     toolkit_wheels: tuple[Requirement, ...] = ()
+    container: str = ""
     dest: str = ""
 
 
@@ -165,6 +166,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "patches": [Patch(name=name, text=text) for name, text in wheel.patches.items()],
             "cuda": wheel.cuda or "",
             "gcc": wheel.build_gccs.get(place.node or "", ""),
+            "container": place.container,
             "pins": pins_of(plan, wheel),
             "bundle": wheel.libraries == "bundle",
             "jobs": wheel.build_jobs.get(place.node or "", wheel.jobs),
@@ -228,7 +230,8 @@ def choose_builder(
     for name in planned:
         # The space that a running build needs is partly used by it.
         needed = 0 if name == running_on else wheel.requires.disk_gb
-        problem = _why_not_builder(name, facts.get(name), wheel.target.libc, needed)
+        libc = None if name in wheel.build_images else wheel.target.libc  # the image's counts
+        problem = _why_not_builder(name, facts.get(name), libc, needed)
         if problem is None:
             return name
         problems[name] = problem
@@ -236,13 +239,13 @@ def choose_builder(
 
 
 def _why_not_builder(
-    name: str, facts: Facts | None, libc: TargetLibc, needed_gb: float
+    name: str, facts: Facts | None, libc: TargetLibc | None, needed_gb: float
 ) -> str | None:
     if facts is None or facts.state != "ok":
         return f"{name} is unreachable"
-    if facts.libc is None or facts.libc.family != libc.family:
+    if libc and (facts.libc is None or facts.libc.family != libc.family):
         return f"{name} does not have {libc.family}"
-    if version_key(facts.libc.version) > version_key(libc.floor):
+    if libc and facts.libc and version_key(facts.libc.version) > version_key(libc.floor):
         return (
             f"{name} has {libc.family} {facts.libc.version},"
             f" newer than the group's oldest, {libc.floor}"

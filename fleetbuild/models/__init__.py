@@ -3,7 +3,7 @@
 from fleetbuild.models.capture import Capture, Unreachable
 from fleetbuild.models.config import PYTORCH, Config, Install
 from fleetbuild.models.event import Event, OnEvent, Stage, ignore, now
-from fleetbuild.models.facts import Facts, Gpu, Libc, Os, Python
+from fleetbuild.models.facts import Container, Facts, Gpu, Libc, Os, Python
 from fleetbuild.models.node import Become, Inventory, Login, Node
 from fleetbuild.models.plan import (
     FORMAT_VERSION,
@@ -33,6 +33,7 @@ __all__ = [
     "Capture",
     "Commit",
     "Config",
+    "Container",
     "Event",
     "Facts",
     "Gpu",

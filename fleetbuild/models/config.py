@@ -107,6 +107,13 @@ class Build(Frozen):
         1,
         description="2: build each wheel on two nodes, and refuse it if their content differs",
     )
+    container: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]*$",
+        description="the image that builds run in on nodes reached by SSH, by podman or docker, "
+        "such as quay.io/pypa/manylinux_2_28_x86_64; it determines the Python, the C library and "
+        "the compilers of builds",
+    )
     image: str | None = Field(
         None,
         pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]*$",

@@ -48,6 +48,19 @@ class Python(Frozen):
         return "cp" + self.soabi.split("-")[1] if self.soabi.startswith("cpython-") else self.soabi
 
 
+class Container(Frozen):
+    """The image of build.container on a node: what builds find in it, or why it cannot be used."""
+
+    image: str
+    id: str = ""  # 64 hex digits; builds run the image with this id
+    problem: str | None = None  # continues "NODE ...", such as "has no podman and no docker"
+    fix: str | None = None
+    libc: Libc | None = None
+    libstdcxx: str | None = None
+    pythons: tuple[Python, ...] = ()
+    toolchain: dict[str, tuple[str, ...]] = {}
+
+
 class Facts(Frozen):
     """The facts about a node."""
 
@@ -74,6 +87,7 @@ class Facts(Frozen):
     disk_gb: float | None = None
     can_isolate: bool | None = None  # whether builds can have namespaces of their own
     isolation_setting: str | None = None  # the kernel setting that forbids them
+    install_free_gb: float | None = None  # free space of the install path
     install_filesystem: str | None = None  # type of the file system that holds the install path
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     # Release name -> its current manifest on the node. A damaged release is not `verified`.
@@ -83,4 +97,16 @@ class Facts(Frozen):
     requires_signature: bool = False  # the node has a file of allowed signers
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
     instance_type: str | None = None  # the Kubernetes Node's label
+    container: Container | None = None  # if the plan builds in containers
     warnings: tuple[str, ...] = ()
+
+    @property
+    def for_builds(self) -> Facts:
+        """The facts that count for a build here: in a container, the image's software."""
+        if self.container is None:
+            return self
+        own = ("libc", "libstdcxx", "pythons", "toolchain")
+        software = {name: getattr(self.container, name) for name in own}
+        # No distribution: the toolchain role installs nothing in an image.
+        apart = {"os": Os(), "can_isolate": True, "isolation_setting": None}
+        return self.model_copy(update={**software, **apart})

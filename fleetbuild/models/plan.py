@@ -85,6 +85,8 @@ class PlannedWheel(Frozen):
     fallbacks: tuple[str, ...] = ()  # nodes that build if built_on cannot, in order
     build_pythons: dict[str, str] = {}  # built_on and fallbacks -> path of their interpreter
     build_gccs: dict[str, str] = {}  # nodes that need another gcc than their default -> its major
+    # built_on and fallbacks -> id of the image that they build in; {}: on the nodes themselves.
+    build_images: dict[str, str] = {}
     jobs: int = 1
     build_jobs: dict[str, int] = {}  # built_on and fallbacks -> number of jobs that fit
     minutes: float | None = None  # an estimate of the build, by its recipe and the jobs
@@ -230,6 +232,7 @@ class Plan(Frozen):
     label_domain: str = "fleetbuild.dev"
     labels: LabelsBy = "files"
     build_image: str | None = None  # the image for builds in a cluster
+    build_container: str | None = None  # the image for builds on nodes, if they run in containers
     cache: Literal["ccache", "sccache", "none"] = "ccache"
     confirm: Literal[1, 2] = 1  # how many nodes build each wheel
     isolation: Literal["required", "preferred", "off"] = "preferred"  # of builds

@@ -201,6 +201,16 @@ class BuildSpec(Frozen):
             module=True,
         ),
     ] = "preferred"
+    container: Annotated[
+        str,
+        Parameter(
+            "The id or name of an image on the node to build in, with podman or docker: without"
+            " network, as the build's user, with only the build's folders. O(python), compilers and"
+            " a CUDA toolkit are then the image's. Empty to build on the node itself.",
+            module=True,
+            identifies="",
+        ),
+    ] = ""
     libraries: Annotated[
         tuple[str, ...],
         Parameter("Libraries of the system for the role toolchain to install.", role=False),
@@ -332,6 +342,14 @@ class ReleaseContents(ChangedRelease):
             module=True,
         ),
     ] = 0
+    lease: Annotated[
+        int,
+        Parameter(
+            "Seconds after each step for which runs of other controllers are refused. The copy of"
+            " all wheels is one step. At most a day.",
+            module=True,
+        ),
+    ] = 1800
 
     release_id: Annotated[
         str,

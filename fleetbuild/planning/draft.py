@@ -163,8 +163,11 @@ def choose_toolkits(
     buildable: list[DraftGroup] = []
     blocked_nodes: dict[str, tuple[str, str]] = {}
     for group in groups:
-        builders = choose_builders(group.target, [group], eligibility, facts, preferred).able
-        answer = _toolkit(group, packages, facts, builders, config.cuda)
+        builders = choose_builders(group.target, [group], eligibility, facts, preferred)
+        if builders.problem:
+            blocked_nodes |= dict.fromkeys(group.nodes, builders.problem)
+            continue
+        answer = _toolkit(group, packages, facts, builders.able, config.cuda)
         if isinstance(answer, Incompatibility):
             blocked_nodes |= dict.fromkeys(group.nodes, (answer.reason, answer.fix))
         else:
@@ -187,7 +190,7 @@ def _toolkit(
         group.target.sms,
         group.target.python,
         [facts[name] for name in group.nodes],
-        {name: facts[name] for name in builders},
+        {name: facts[name].for_builds for name in builders},
         pin=pin,
         floors=cuda_floors(packages),
     )

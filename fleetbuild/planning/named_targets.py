@@ -142,7 +142,8 @@ def _named_target(
     for name in candidates:
         known = facts.get(name)
         # With the node's own libc as the floor, only the libc family can be wrong.
-        own = known.libc.version if known and known.libc else ""
+        libc = known.for_builds.libc if known else None
+        own = libc.version if libc else ""
         answer = fit_to_build(name, _with_floor(target, own), facts)
         if isinstance(answer, Python):
             pythons[name], libcs[name] = answer, own
@@ -159,7 +160,7 @@ def _named_target(
         if name not in able
     }
     target = _with_floor(target, floor)
-    oldest = facts[able[0]]
+    oldest = facts[able[0]].for_builds
     known = Facts(
         arch=target.arch,
         isa=target.isa,

@@ -41,7 +41,7 @@ DOING: dict[str, str] = {
 }
 _DONE: dict[Stage, str] = {
     "check": "the plan matches the fleet",
-    "build": "built",
+    "build": "ready",  # built now, or found built on the node
     "fetch": "fetched",
     "audit": "audited",
     "distribute": "wheels copied",

@@ -133,6 +133,14 @@ options:
       - preferred
       - 'off'
     default: preferred
+  container:
+    description: 'The id or name of an image on the node to build
+      in, with podman or docker: without network, as the build''s
+      user, with only the build''s folders. O(python), compilers
+      and a CUDA toolkit are then the image''s. Empty to build on
+      the node itself.'
+    type: str
+    default: ''
   timeout:
     description: Seconds that the build may take.
     type: int
@@ -200,11 +208,16 @@ dir:
   type: str
 isolation:
   description:
-    - How the build was kept apart. C(namespaces), without network and other folders; C(user), as a
-      user of its own; C(none), as the user of the module. Empty until the build is done.
+    - How the build was kept apart. C(namespaces), without network and other folders; C(container),
+      the same in an image of its own; C(user), as a user of its own; C(none), as the user of the
+      module. Empty until the build is done.
   returned: always
   type: str
   sample: namespaces
+container:
+  description: The image that the wheel was built in. Empty until the build is done, or without one.
+  returned: always
+  type: str
 seconds:
   description: How long the build took.
   returned: always
@@ -250,6 +263,7 @@ import pwd
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ..module_utils.builder import in_container  # noqa: F401 (so that Ansible sends it)
 from ..module_utils.builder.wheel_build import Build, BuildFailed
 
 
@@ -283,6 +297,7 @@ def main():
                 "choices": ["required", "preferred", "off"],
                 "default": "preferred",
             },
+            "container": {"type": "str", "default": ""},
             "timeout": {"type": "int", "default": 14400},
             # end of arguments
         },

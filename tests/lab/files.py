@@ -11,6 +11,14 @@ import yaml
 
 from tests.lab.fleet import Fleet, NodeSpec
 
+# As tests/lab/podman.py calls podman on this machine, and for the same reasons.
+_CONTAINERS = """[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+"""
+
 
 def node_setup(node: NodeSpec, *, gateway: str) -> str:
     """Shell for node-init, run at every start, so each line must bear repeating."""
@@ -29,6 +37,11 @@ def node_setup(node: NodeSpec, *, gateway: str) -> str:
             lines.append(f"chmod 440 /etc/sudoers.d/{name}")
     if not node.python:
         lines.append("rm -f /usr/bin/python3*")
+    if node.containers:
+        lines += [
+            "mkdir -p /etc/containers",
+            f"cat > /etc/containers/containers.conf <<'end'\n{_CONTAINERS}end",
+        ]
     if node.behind is not None:
         # The host is the bridge's gateway: nothing sent to it arrives, so it cannot connect.
         lines.append(f"ip route replace blackhole {gateway}/32")

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from tests.lab.emulation import CPUS
+from tests.lab.image import CONTAINERS, SUITE, System
 from tests.lab.podman import LabError
 
 HARDWARE = Path(__file__).parent / "hardware"
@@ -46,6 +47,8 @@ class NodeSpec:
     idle: bool = False
     python: bool = True
     namespaces: bool = True
+    suite: str = SUITE
+    containers: bool = False
     behind: str | None = None
     users: Sequence[User] = ()
     volumes: Sequence[str] = ()
@@ -57,6 +60,11 @@ class NodeSpec:
     def arch(self) -> str:
         """The architecture that its programs are for."""
         return CPUS[self.cpu].arch if self.cpu else platform.machine()
+
+    @property
+    def system(self) -> System:
+        """What its image is made of."""
+        return System(self.arch, self.suite, CONTAINERS if self.containers else ())
 
     @property
     def inventory_groups(self) -> list[str]:

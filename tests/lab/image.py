@@ -11,11 +11,13 @@ import tempfile
 from collections.abc import Callable
 from fcntl import LOCK_EX, flock
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.lab.emulation import with_arch
 from tests.lab.podman import PACKAGES, LabError, as_root, podman
 
 SUITE = "bookworm"
+CONTAINERS = ("podman", "runc")  # for nodes that build in containers
 INCLUDE = [
     *("openssh-server", "sudo", "tini", "iproute2", "procps", "ca-certificates"),
     *("python3", "python3-venv", "python3-dev", "gcc", "g++", "make", "ccache"),
@@ -36,27 +38,44 @@ rm -rf "$root"/usr/share/doc/* "$root"/usr/share/man/* "$root"/usr/share/locale/
 """
 
 
-def tag(arch: str = "") -> str:
-    """The image's name; that of another architecture than this machine's has its own."""
-    foreign = [] if arch in ("", platform.machine()) else [arch]
-    recipe = hashlib.sha256(" ".join([SUITE, *INCLUDE, _FINISH, *foreign]).encode())
+class System(NamedTuple):
+    """What an image is made of: an architecture ("" is this machine's), a suite, packages."""
+
+    arch: str = ""
+    suite: str = SUITE
+    packages: tuple[str, ...] = ()
+
+    @property
+    def foreign(self) -> str:
+        """The architecture, if it is not this machine's."""
+        return "" if self.arch == platform.machine() else self.arch
+
+
+NATIVE = System()
+
+
+def tag(system: System = NATIVE) -> str:
+    """The image's name."""
+    foreign = [system.foreign] if system.foreign else []
+    words = [system.suite, *INCLUDE, *system.packages, _FINISH, *foreign]
+    recipe = hashlib.sha256(" ".join(words).encode())
     for name in ("node-init", "sshd_config"):
         recipe.update((_PROGRAMS / name).read_bytes())
     return f"localhost/fleetbuild-lab:{recipe.hexdigest()[:12]}"
 
 
-def ensure(say: Callable[[str], None], arch: str = "") -> str:
+def ensure(say: Callable[[str], None], system: System = NATIVE) -> str:
     """The image's tag; builds it where this machine has none yet."""
-    image, foreign = tag(arch), arch not in ("", platform.machine())
+    image = tag(system)
     if _exists(image):
         return image
     cache = _cache()
     with (cache / "lock").open("w") as lock:  # two labs started at once build it once
         flock(lock, LOCK_EX)
         if not _exists(image):
-            takes = f"of {arch}, about ten minutes" if foreign else "about a minute"
-            say(f"making the image {image} from Debian {SUITE}'s packages ({takes}, once)")
-            _build(image, cache, arch if foreign else "")
+            takes = f"of {system.arch}, about ten minutes" if system.foreign else "about a minute"
+            say(f"making the image {image} from Debian {system.suite}'s packages ({takes}, once)")
+            _build(image, cache, system)
     return image
 
 
@@ -71,7 +90,8 @@ def _cache() -> Path:
     return cache
 
 
-def _build(image: str, cache: Path, foreign: str) -> None:
+def _build(image: str, cache: Path, system: System) -> None:
+    foreign = system.foreign
     if not shutil.which("mmdebstrap"):
         raise LabError(f"mmdebstrap is missing. Fix: apt-get install {' '.join(PACKAGES)}")
     with tempfile.TemporaryDirectory(dir=cache, prefix="image-") as scratch:
@@ -86,11 +106,11 @@ def _build(image: str, cache: Path, foreign: str) -> None:
             "--dpkgopt=force-unsafe-io",
             '--aptopt=Acquire::Languages "none"',
             *_host_apt_options(),
-            f"--include={','.join(INCLUDE)}",
+            f"--include={','.join([*INCLUDE, *system.packages])}",
             f'--customize-hook={finish} "$1" {_PROGRAMS}',
-            SUITE,
+            system.suite,
             str(tar),
-            *_host_sources(),
+            *_host_sources(system.suite),
         ]
         if foreign:
             command.insert(1, f"--architectures={DEBIAN_NAMES[foreign]}")
@@ -108,10 +128,10 @@ def _build(image: str, cache: Path, foreign: str) -> None:
         subprocess.run(as_root(["rm", "-f", str(tar)]), check=True)
 
 
-def _host_sources() -> list[str]:
+def _host_sources(suite: str = SUITE) -> list[str]:
     """The mirror that a Debian host of this suite uses itself; else mmdebstrap's default."""
     release = Path("/etc/os-release").read_text()
-    if f"VERSION_CODENAME={SUITE}\n" in release and "\nID=debian\n" in release:
+    if f"VERSION_CODENAME={suite}\n" in release and "\nID=debian\n" in release:
         for name in ("sources.list.d/debian.sources", "sources.list"):
             if (Path("/etc/apt") / name).is_file():
                 return [f"/etc/apt/{name}"]

@@ -92,11 +92,11 @@ class Lab:
         began = time.monotonic()
         require()
         fleet = self._fleet()
-        arches = {node.arch for node in fleet.nodes.values()}
+        systems = {node.system for node in fleet.nodes.values()}
         for arch in sorted({CPUS[node.cpu].arch for node in fleet.nodes.values() if node.cpu}):
             if reason := emulation.why_not(arch):
                 raise LabError(f"The lab cannot start nodes with another CPU: {reason}.")
-        tags = {arch: image.ensure(self._say, arch) for arch in sorted(arches)}
+        tags = {system: image.ensure(self._say, system) for system in sorted(systems)}
         stamp = hashlib.sha256(repr((fleet, tags)).encode()).hexdigest()
         if self._state().get("stamp") == stamp and len(self._containers()) == len(fleet.nodes):
             self._find(fleet)
@@ -116,7 +116,7 @@ class Lab:
         # A mount namespace that is created at this moment holds a container's mounts for a while.
         for last in (False, False, False, True):
             if leftover := self._containers():
-                podman("rm", "--force", "--time", "0", *leftover, check=last)
+                podman("rm", "--force", "--volumes", "--time", "0", *leftover, check=last)
             if not self._containers():
                 break
             time.sleep(1)
@@ -184,7 +184,7 @@ class Lab:
             return load_fleet(self._asked)
         return parse_fleet(self._asked if self._asked is not None else default_fleet())
 
-    def _create(self, fleet: Fleet, tags: Mapping[str, str], stamp: str) -> None:
+    def _create(self, fleet: Fleet, tags: Mapping[image.System, str], stamp: str) -> None:
         self.folder.mkdir(parents=True)
         subnet = self._network()
         hosts = subnet.hosts()
@@ -225,7 +225,7 @@ class Lab:
             refused = made.stderr.strip()
         raise LabError(f"podman gives the lab no network: {refused or 'no free subnet'}")
 
-    def _run(self, node: LabNode, tags: Mapping[str, str]) -> None:
+    def _run(self, node: LabNode, tags: Mapping[image.System, str]) -> None:
         spec, scratch = node.spec, self._scratch(node.name)
         ssh = scratch / "ssh"
         (ssh / "keys").mkdir(parents=True)
@@ -247,7 +247,9 @@ class Lab:
                 "--security-opt",
                 f"seccomp={Path(__file__).parent}/programs/no-namespaces.json",
             ]
-        command = [tags[spec.arch]]
+        if spec.containers:  # of its own, in a volume: their storage cannot lie on an overlay
+            options += ["--privileged", "--volume", "/var/lib/containers"]
+        command = [tags[spec.system]]
         if spec.cpu is not None:
             options += emulation.container_options(CPUS[spec.cpu], scratch)
             command += emulation.FIRST

@@ -162,6 +162,9 @@ def make_plan(
         label_domain=config.kubernetes.label_domain,
         labels=config.kubernetes.labels,
         build_image=config.build.image,
+        build_container=config.build.container
+        if any(w.build_images for w in wheels.values())
+        else None,
         cache=config.build.cache,
         confirm=config.build.confirm,
         isolation=config.build.isolation,

@@ -56,7 +56,7 @@ def build_request(
     versions that are installed (`closures`, for each group). If the build itself excludes such a
     version, it gets its own.
     """
-    libc = facts[wheel.builders.first].libc
+    libc = facts[wheel.builders.first].for_builds.libc
     recipe, given = wheel.package.recipe, recipe_input(wheel)
     needed = {*source.build_requirements, *render_requirements(recipe, given)}
     if render_settings(recipe, given):
@@ -136,7 +136,7 @@ def toolkit_request(wheel: DraftWheel, facts: Mapping[str, Facts]) -> LockReques
     None if the node that builds has the toolkit, or if wheels do not suffice for the recipe.
     """
     toolkit, builder, recipe = wheel.toolkit, wheel.builders.first, wheel.package.recipe
-    libc = facts[builder].libc
+    libc = facts[builder].for_builds.libc
     if toolkit is None or wheel.taken or recipe.toolkit_wheels is None or libc is None:
         return None
     needed = toolkit_requirements(

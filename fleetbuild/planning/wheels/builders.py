@@ -10,13 +10,14 @@ from types import MappingProxyType
 
 from fleetbuild.hardware.cuda import Gcc, is_jetson
 from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS
-from fleetbuild.models import Facts, Python, Requires, Target
+from fleetbuild.models import Container, Facts, Python, Requires, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.compatibility.compilers import (
     CompilerNeed,
     additional_gcc,
     compiler_for,
     compiler_in_image,
+    compiler_of,
     lacks_compiler,
     missing_compiler,
     required_compiler,
@@ -24,6 +25,11 @@ from fleetbuild.planning.compatibility.compilers import (
 from fleetbuild.planning.compatibility.toolkits import Toolkit
 from fleetbuild.planning.eligibility.assess import Eligibility
 from fleetbuild.planning.groups import DraftGroup, builder_rank, libc_of
+from fleetbuild.planning.wheels.containers import (
+    missing_in_image,
+    missing_toolkit_in_image,
+    no_image_suits,
+)
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
@@ -33,14 +39,16 @@ _MAX_BUILDERS = 5  # a build that fails on five machines fails on the sixth
 
 
 class Builders(Frozen):
-    """The node that builds, then its fallbacks."""
+    """The node that builds, then its fallbacks. Empty if builds need an image that no node has."""
 
     order: tuple[str, ...]
     able: tuple[str, ...]  # nodes whose libc suits, in the same order
     pythons: dict[str, str]  # node -> its interpreter of the target's ABI
     version: str  # of the interpreter on the first builder
     gccs: dict[str, str] = {}  # node -> major version of an additional gcc
+    images: dict[str, str] = {}  # node -> id of the image that it builds in
     warnings: tuple[str, ...] = ()
+    problem: tuple[str, str] | None = None  # why no node can build, and the fix
 
     @property
     def first(self) -> str:
@@ -61,7 +69,8 @@ def choose_builders(
     """Return the nodes that can build for this target: named builders first, then members.
 
     Nodes with a suitable compiler and the CUDA toolkit come before the others. The stand-in of a
-    named target is not a machine: then only the `preferred` nodes build.
+    named target is not a machine: then only the `preferred` nodes build. In containers, members
+    build only if the image suits, as other nodes do.
     """
     members = sorted(
         (name for group in groups_served for name in group.nodes),
@@ -69,19 +78,29 @@ def choose_builders(
     )
     oldest = members[0]
     for_targets = eligibility[oldest].stand_in
-    if for_targets:
+    in_containers = facts[oldest].container is not None
+    candidates = sorted(preferred, key=lambda name: _size_rank(name, facts))
+    if in_containers:
+        candidates = list(dict.fromkeys((*candidates, *members)))
+    if for_targets or in_containers:
         members = []
     pythons = {name: python for name in members if (python := eligibility[name].python)}
     refusals: list[str] = []
     fit: list[str] = []
-    for name in sorted(preferred, key=lambda name: _size_rank(name, facts)):
+    for name in candidates:
         answer = fit_to_build(name, target, facts)
         if isinstance(answer, Python):
             fit.append(name)
             pythons[name] = answer
-        else:
+        elif name in preferred or not preferred:
             refusals.append(answer)
-    if for_targets:  # the plan has the reasons with each target
+    if in_containers and not fit:
+        images = [image for name in candidates if (image := _image_of(facts.get(name)))]
+        problem = no_image_suits(target, tuple(refusals), images)
+        return Builders(order=(), able=(), pythons={}, version="", problem=problem)
+    if for_targets or (
+        in_containers and not preferred
+    ):  # the plan has the reasons with each target
         refusals = []
     elif fit:  # a builder of another architecture serves other groups: no warning
         refusals = [refusal for refusal in refusals if not refusal.endswith(_ARCHS)]
@@ -92,7 +111,7 @@ def choose_builders(
         sorted(
             (name for name in order if name in named or libc_of(facts[name]) == floor),
             key=lambda name: (
-                lacks_compiler(need, facts[name]),
+                lacks_compiler(need, facts[name].for_builds),
                 toolkit is not None and name not in toolkit.installed_on,
                 facts[name].can_isolate is False,
             ),
@@ -104,7 +123,10 @@ def choose_builders(
         able=able,
         pythons={name: pythons[name].path for name in order},
         version=pythons[order[0]].version,
-        gccs={name: major for name in order if (major := additional_gcc(need, facts[name]))},
+        gccs={
+            name: major for name in order if (major := additional_gcc(need, facts[name].for_builds))
+        },
+        images={name: image.id for name in order if (image := _image_of(facts[name]))},
         warnings=_refusal_warnings(target, refusals, "" if fit else f" {oldest} builds it."),
     )
 
@@ -121,6 +143,10 @@ def builders_in_other_groups(
     )
 
 
+def _image_of(facts: Facts | None) -> Container | None:
+    return facts.container if facts else None
+
+
 def _size_rank(name: str, facts: Mapping[str, Facts]) -> tuple[object, ...]:
     known = facts.get(name, Facts(state="unreachable"))
     return (-(known.cpus or 0), -(known.memory_gb or 0), name)
@@ -131,16 +157,26 @@ def fit_to_build(name: str, target: Target, facts: Mapping[str, Facts]) -> Pytho
     known = facts.get(name)
     if known is None or known.state != "ok" or known.libc is None:
         return f"{name} {_why_unknown(known)}"
+    if known.container and known.container.problem:
+        return f"{name} {known.container.problem}"
     if known.arch != target.arch:
         return f"{name} is {known.arch}"
     if not set(target.features) <= set(known.features):
         return f"{name} lacks {', '.join(sorted(set(target.features) - set(known.features)))}"
-    if known.libc.family != target.libc.family:
-        return f"{name} has {known.libc.family}"
-    if version_key(known.libc.version) > version_key(target.libc.floor):
-        return f"{name} has {known.libc.family} {known.libc.version}, newer than the group's"
-    matching = [p for p in known.pythons if p.tag == target.python and p.venv is not False]
-    return matching[0] if matching else f"{name} has no interpreter for {target.python}"
+    where = f"{known.container.image} on {name}" if known.container else name
+    return _software_fits(f"{where} has", target, known.for_builds)
+
+
+def _software_fits(has: str, target: Target, software: Facts) -> Python | str:
+    libc = software.libc
+    if libc is None:
+        return f"{has} an unknown C library"
+    if libc.family != target.libc.family:
+        return f"{has} {libc.family}"
+    if version_key(libc.version) > version_key(target.libc.floor):
+        return f"{has} {libc.family} {libc.version}, newer than the group's"
+    matching = [p for p in software.pythons if p.tag == target.python and p.venv is not False]
+    return matching[0] if matching else f"{has} no interpreter for {target.python}"
 
 
 def _why_unknown(facts: Facts | None) -> str:
@@ -198,6 +234,26 @@ def requires_of(
                 ),
             ),
         )
+    if container := facts.container:
+        software = facts.for_builds
+        where = f"in {container.image}, image {container.id[:12]}"
+        lacking = toolkit if toolkit and builder not in toolkit.installed_on else None
+        return Requires(
+            compiler=f"{compiler_of(software) or 'gcc'} ({where})",
+            cuda=_cuda(builder, toolkit, from_wheels=from_wheels, present=f"in {container.image}"),
+            disk_gb=recipe.disk_gb,
+            memory_gb=job_memory(recipe, target),
+            libraries=dict(libraries),
+            to_supply=(
+                *missing_in_image(container, recipe, need, software, target.python),
+                *(
+                    (missing_toolkit_in_image(container, lacking),)
+                    if lacking and not from_wheels
+                    else ()
+                ),
+                *_disk_shortage(recipe, builder, facts),
+            ),
+        )
     return Requires(
         compiler=required_compiler(need, facts),
         tools=_tools(recipe, facts),
@@ -237,10 +293,12 @@ def _old_tools(recipe: Recipe, builder: str, facts: Facts) -> Iterator[str]:
                 )
 
 
-def _cuda(builder: str, toolkit: Toolkit | None, *, from_wheels: bool) -> str | None:
+def _cuda(
+    builder: str, toolkit: Toolkit | None, *, from_wheels: bool, present: str = "present"
+) -> str | None:
     if toolkit is None:
         return None
-    there = "present" if builder in toolkit.installed_on else "to be supplied"
+    there = present if builder in toolkit.installed_on else "to be supplied"
     return f"{toolkit.version} ({FROM_WHEELS if from_wheels else there})"
 
 

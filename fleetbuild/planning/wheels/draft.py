@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
 
-from fleetbuild.errors import ConfigError, RecipeError
+from fleetbuild.errors import BlockedError, ConfigError, RecipeError
 from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.models._base import Frozen
@@ -85,6 +85,8 @@ def draft_wheels(
             builders = choose_builders(
                 target, groups_served, eligibility, facts, able, toolkit=toolkit, gcc=gcc
             )
+            if builders.problem:  # these groups together need an older libc than each alone
+                raise BlockedError(*builders.problem)
             homes = (group.name for group in groups_served if builders.first in group.nodes)
             wheel = DraftWheel(
                 package=package,

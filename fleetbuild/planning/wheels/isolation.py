@@ -14,7 +14,7 @@ from fleetbuild.models import Facts, PlannedWheel
 
 def why_not_isolated(node: str, facts: Facts | None) -> tuple[str, str] | None:
     """Return why a node is known to be unable to isolate builds, and the fix; else None."""
-    if facts is None or facts.can_isolate is not False:
+    if facts is None or facts.for_builds.can_isolate is not False:
         return None
     setting = facts.isolation_setting
     reason = f"{node} cannot isolate builds: its kernel or container allows no user namespaces"

@@ -91,7 +91,8 @@ def plan_wheel(
             reason = f"{reason} {wheel.published.why}"
     builder = facts[builders.first]
     need = CompilerNeed(RUNGS[target.isa], wheel.gcc)
-    given = recipe_input(wheel, flags_for(need, builders.order, facts))
+    software = {name: facts[name].for_builds for name in builders.order}
+    given = recipe_input(wheel, flags_for(need, builders.order, software))
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,
@@ -106,6 +107,7 @@ def plan_wheel(
         fallbacks=builders.order[1:],
         build_pythons=builders.pythons,
         build_gccs=builders.gccs,
+        build_images=builders.images,
         evidence=wheel.toolkit.evidence if wheel.toolkit else None,
         jobs=jobs_on(recipe, builder, target),
         build_jobs={name: jobs_on(recipe, facts[name], target) for name in builders.order},

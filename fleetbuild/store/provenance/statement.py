@@ -60,7 +60,7 @@ def statement(
                     "planDigest": context.plan_digest,
                     **({"confirmedOn": context.confirmed_on} if context.confirmed_on else {}),
                 },
-                "resolvedDependencies": _dependencies(wheel),
+                "resolvedDependencies": [*_dependencies(wheel), *_image(wheel, built_on)],
             },
             "runDetails": {
                 "builder": {
@@ -99,6 +99,12 @@ def _parameters(wheel: PlannedWheel) -> dict[str, Any]:
         "patches": {name: _hash(text) for name, text in wheel.patches.items()},
         "builtAgainst": list(wheel.built_against),
     }
+
+
+def _image(wheel: PlannedWheel, built_on: str) -> list[dict[str, Any]]:
+    """Return the image that the wheel was built in, if it was built in one."""
+    image = wheel.build_images.get(built_on)
+    return [{"name": "container image", "digest": {"sha256": image}}] if image else []
 
 
 def _dependencies(wheel: PlannedWheel) -> list[dict[str, Any]]:

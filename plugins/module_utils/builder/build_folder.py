@@ -67,6 +67,7 @@ class Folder:
                 "seconds": 0,
                 "errors": [],
                 "isolation": "",
+                "container": "",
             },
             **dict(status, state=state, progress=self.progress(status), dir=self.dir),
         )

@@ -71,6 +71,7 @@ class Steps(Folder):
         """Unpack to `src`, always the same path; keep it if the same build continues."""
         source = os.path.join(self.inputs, self.params["source"])
         names = ("environment", "python", "config_settings", "files", "patches", "cuda")
+        names += ("container",) if self.params["container"] else ()
         inputs = [tree_hash(source), *(self.params[name] for name in names), *self.elsewhere]
         mark = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
         if text_of(self.at("src.mark")) == mark and os.path.isdir(self.at("src")):

@@ -17,15 +17,16 @@ import stat
 import sys
 import time
 
-from . import isolation
+from . import container, isolation
 from .build_folder import errors_in
 from .build_steps import NATIVE, PATH, Steps
+from .container import CONTAINER
 from .isolation import NAMESPACES, NOTHING, OWN_USER, CannotIsolate, View
 from .source_tree import sha256
 from .stamp_wheel import StampError
 from .wheel_inputs import BuildFailed, toolkit_homes
 
-INPUTS, LOG = "/inputs", "/build.log"  # in namespaces
+INPUTS, LOG = "/inputs", "/build.log"  # in namespaces and in a container
 WHEEL = re.compile(r"[A-Za-z0-9_.!+-]{1,200}\.whl")
 MOST_SAID = 1 << 16
 GRACE = 60  # seconds after its time limit that a build has to end by itself
@@ -42,10 +43,13 @@ class Build(Steps):
         isolation.build_user(create=True)
 
     def status(self):
-        """Return the status; if isolation is required, a wheel built without it does not count."""
+        """Return the status. A wheel that was built elsewhere does not count: in another image, or
+        without isolation although that is required."""
         status = super().status()
-        apart = status["isolation"] == NAMESPACES or self.params.get("isolation") != "required"
-        if status["state"] == "done" and not apart:
+        there = status["container"] == (self.params.get("container") or "")
+        isolated = status["isolation"] in (NAMESPACES, CONTAINER)
+        apart = isolated or self.params.get("isolation") != "required"
+        if status["state"] == "done" and not (there and apart):
             status.update(state="absent", file="", sha256="", seconds=0)
         return status
 
@@ -66,13 +70,15 @@ class Build(Steps):
                 with open(self.log, "wb") as log:
                     self.refuse_native()
                     self.check_inputs()
-                    name, level = self.apart(log, started + self.params["timeout"])
+                    build = self.in_container if self.params["container"] else self.apart
+                    name, level = build(log, started + self.params["timeout"])
                 wheel = self.take(name)
                 ending = {
                     "state": "done",
                     "file": name,
                     "sha256": sha256(wheel),
                     "isolation": level,
+                    "container": self.params["container"],
                 }
             except Exception as problem:
                 # Any exception: the code reads archives and wheels of others. Without a status,
@@ -162,13 +168,38 @@ class Build(Steps):
             "another node build (build.builders).",
         )
 
+    def in_container(self, _log, deadline):
+        """Run the steps in the image that the plan names, as the build's user."""
+        engine = container.find_engine(self.params["container"])
+        user, cache = isolation.build_user(create=False), self.cache_dir(CONTAINER)
+        self.make_folders(CONTAINER, user)
+        container.lay_steps(self.at("steps"))
+        if user is not None:
+            os.chown(self.log, *user)
+        mounts = {
+            self.dir: (self.at("work"), True),
+            INPUTS: (self.at("in"), False),
+            LOG: (self.log, True),
+            container.STEPS: (self.at("steps"), False),
+            **({cache: (cache, True)} if cache else {}),
+        }
+        try:
+            with container.start(
+                engine, self.params, self.dir, mounts, user, deadline, self.log
+            ) as child:
+                return self.outcome(child.pid, os.dup(child.stdout.fileno()), deadline), CONTAINER
+        finally:
+            container.remove(engine, self.dir)
+            if user is not None:
+                os.chown(self.log, 0, 0)
+
     def work(self, told, log, level, deadline):
         """Run the steps in this process, and tell how they ended. Return the exit code."""
         log.write(f"# Isolation: {level}, as user {os.geteuid()}\n".encode("ascii"))
         log.flush()
         os.umask(0o022)
         self.params["cache_dir"] = self.cache_dir(level)
-        if level == NAMESPACES:
+        if level in (NAMESPACES, CONTAINER):
             self.inputs, self.log = INPUTS, LOG
         else:
             self.dir = self.at("work")
@@ -192,13 +223,20 @@ class Build(Steps):
                 text += part
         if time.time() > deadline + GRACE or len(text) >= MOST_SAID:
             os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        status = os.waitpid(pid, 0)[1]
         try:
             answer = json.loads(text.decode("utf-8", "replace"))
             name, reason, fix = (str(answer.get(key, "")) for key in ("wheel", "reason", "fix"))
         except (ValueError, AttributeError):
             name, reason = "", "The build was killed, by a restart or for lack of memory."
             fix = "Run again; the compiler cache keeps finished work."
+            if self.params["container"] and os.WEXITSTATUS(status) in container.NOT_STARTED:
+                reason = "The container did not start: {}".format(
+                    " ".join(errors_in(self.log)[-1:])
+                )
+                fix = "Try the image there, and see whether it has {}; then plan again.".format(
+                    self.params["python"]
+                )
         if WHEEL.fullmatch(name):
             return name
         raise BuildFailed(reason[:2000] or "The build named no wheel.", fix[:2000])
@@ -223,7 +261,7 @@ class Build(Steps):
             os.close(folder)
         with open(taken + ".sha256", "w", encoding="ascii") as file:
             file.write(f"{sha256(taken)}  {name}\n")
-        for folder in ("in", "work"):
+        for folder in ("in", "work", "steps"):
             shutil.rmtree(self.at(folder), ignore_errors=True)  # large, and done with
         return taken
 
@@ -243,7 +281,10 @@ class Build(Steps):
             os.makedirs(path, exist_ok=True)
             if user is not None and os.lstat(path).st_uid != user[0]:
                 give(path, user)
-        if user is not None and level != NAMESPACES:  # which need no path to them from outside
+        if user is not None and level not in (
+            NAMESPACES,
+            CONTAINER,
+        ):  # which need no path to them from outside
             for path in (self.dir, os.path.dirname(cache)):
                 os.chmod(path or self.dir, 0o755)
 

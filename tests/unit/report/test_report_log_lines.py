@@ -64,7 +64,7 @@ def test_a_run_reads_as_sentences() -> None:
         "building 1 wheel",
         "g: building torch 2.6.0+cpu on n1",
         "g: torch built on n1 (1 min 01)",
-        "1 wheel built (1 min 02)",
+        "1 wheel ready (1 min 02)",
         "auditing 1 wheel",
         "g: torch.whl audited",
         "g: installing on 1 canary: n1",

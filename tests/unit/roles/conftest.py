@@ -92,6 +92,7 @@ def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
         "jobs": 4,
         "python": "/usr/bin/python3",
         "cache": "none",
+        "container": "",
         "cache_dir": str(tmp_path / "none"),
         "timeout": 60,
     }
