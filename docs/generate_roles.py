@@ -54,7 +54,8 @@ def blocks() -> Iterator[Block]:
         yield Block(f"roles/{role}/defaults/main.yml", "defaults", lambda r=role: _defaults(r))
         specs = f"roles/{role}/meta/argument_specs.yml"
         yield Block(specs, "main", lambda s=spec: _yaml(_options(s)))
-    keep = {"path", "release", "release_id", "keep", "in_use", "controller"}
+    signed = {"statement", "signature"}
+    keep = {"path", "release", "release_id", "keep", "in_use", "controller", *signed}
     back = {"path", "release", "revoked", "controller"}
     for entry, names in (("activate", keep), ("rollback", back)):
         part = {name: each for name, each in _options(InstallRole).items() if name in names}

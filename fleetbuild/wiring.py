@@ -49,6 +49,7 @@ from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state.directory import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
+from fleetbuild.store.provenance.releases import ReleaseSigner
 from fleetbuild.store.provenance.sign import signer_of
 from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.tasks.publish.export import release_files
@@ -166,6 +167,7 @@ def apply_tools(reach: FleetAccess, config: Config) -> Tools:
         hook=reach.run_hook,
         hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),
         stop=reach.stopping.set,
+        sign=ReleaseSigner(signer) if signer else None,
     )
 
 

@@ -37,6 +37,7 @@ def check(run: Run, progress: Progress) -> Progress:
         facts = run.tools.probe(_nodes(run), run.on_event)
         _refuse_stale(run, run.tools.differences(run.plan, facts))
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
+        _refuse_unsigned(run, progress)
         progress = _assign_builds(run, progress)
         _refuse_missing_supplies(progress)
         if warning := run.tools.labels.prepare(installs=True):
@@ -87,6 +88,21 @@ def _refuse_stale(run: Run, differences: Sequence[str]) -> None:
         raise StalePlanError(
             "The fleet has changed since this plan was made: " + " ".join(differences),
             f"Plan again and review the changes: fleetbuild plan {run.plan.inventory}",
+        )
+
+
+def _refuse_unsigned(run: Run, progress: Progress) -> None:
+    names = [
+        name
+        for name in run.plan.nodes
+        if name not in progress.nodes and progress.facts[name].requires_signature
+    ]
+    if names and run.tools.sign is None:
+        raise BlockedError(
+            f"Only signed releases are accepted by {fold(names)}"
+            " (/etc/fleetbuild/allowed_signers), and signing.key is not set.",
+            "Set signing.key in fleetbuild.yml to the SSH key of an allowed signer; then apply"
+            " again.",
         )
 
 

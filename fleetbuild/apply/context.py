@@ -39,6 +39,7 @@ from fleetbuild.models.result import LabelResult
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
+from fleetbuild.store.provenance.releases import SignedRelease
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 
 
@@ -94,6 +95,8 @@ class Tools:
     findings: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
     imports: Callable[[Path], tuple[str, ...]]
     manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
+    # Signs the statement about a release; None if signing.key is not set.
+    sign: Callable[[Mapping[str, Any]], SignedRelease] | None = None
     labels: Labeller = field(default_factory=ManualLabels)
     # Groups of a plan that need a recalled wheel or file, with the reason.
     revoked: Callable[[Plan], Mapping[str, str]] = lambda _: {}

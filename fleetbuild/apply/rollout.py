@@ -18,6 +18,7 @@ from fleetbuild.apply.waves.hooks import finish_hooks
 from fleetbuild.apply.waves.roll_back import roll_back
 from fleetbuild.apply.waves.wave import install_spec, installed_wheels, needed_space, wave
 from fleetbuild.audit.downloads import shared_files
+from fleetbuild.errors import ConfigError
 from fleetbuild.models import NodeResult, PlannedGroup
 from fleetbuild.parallel import one_by_one, run_in_parallel
 from fleetbuild.text import fold
@@ -53,7 +54,7 @@ def rollout(run: Run, progress: Progress) -> Progress:
 
 def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
     before = frozenset(progress.nodes)
-    progress = _refuse_shared_files(run, progress, group)
+    progress = _check_release(run, progress, group)
     progress = _refuse_small_disks(run, progress, group)
     problem = _over_limit(run, progress, group, before)
     if not problem:
@@ -98,16 +99,26 @@ def _refuse_small_disks(run: Run, progress: Progress, group: PlannedGroup) -> Pr
     return replace(progress, nodes=results)
 
 
-def _refuse_shared_files(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
-    """Fail the group if two of its wheels install the same file: one would replace the other's."""
+def _check_release(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
+    """Fail the group if its release cannot be signed, or if two wheels install the same file."""
     names = pending_nodes(group, progress.nodes)
-    spec = install_spec(run, progress, group, names[0], {}) if names else None
-    problems = shared_files(Path(wheel.path) for wheel in spec.wheels) if spec else ()
+    if not names:
+        return progress
+    try:
+        spec = install_spec(run, progress, group, names[0], {})
+    except ConfigError as error:
+        return _fail(run, progress, group, error.message, error.fix or "")
+    problems = shared_files(Path(wheel.path) for wheel in spec.wheels)
     if not problems:
         return progress
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     reason = f"Wheels of this release share files: {'; '.join(problems[:3])}{more}."
     fix = "Leave out one of these packages, or take versions that do not share files."
+    return _fail(run, progress, group, reason, fix)
+
+
+def _fail(run: Run, progress: Progress, group: PlannedGroup, reason: str, fix: str) -> Progress:
+    names = pending_nodes(group, progress.nodes)
     run.tell("install", "failed", reason, group=group.name, fix=fix)
     failed = {
         name: NodeResult(

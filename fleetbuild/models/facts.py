@@ -94,6 +94,7 @@ class Facts(Frozen):
     release: dict[str, Manifest] = {}
     damaged: dict[str, str] = {}  # release name -> its damage since the install
     previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
+    requires_signature: bool = False  # the node has a file of allowed signers
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
     instance_type: str | None = None  # the Kubernetes Node's label
     container: Container | None = None  # if the plan builds in containers

@@ -404,6 +404,24 @@ class ReleaseContents(ChangedRelease):
         ),
     ]
 
+    statement: Annotated[
+        dict[str, Any],
+        Parameter(
+            "The signed statement about the release: C(root), C(manifest) without the values of one"
+            " node, C(wheels) (hashes by file name), C(plan) and C(counter). Needed by nodes with"
+            " a file C(/etc/fleetbuild/allowed_signers).",
+            module=True,
+        ),
+    ] = {}
+    signature: Annotated[
+        str,
+        Parameter(
+            "The signature of the statement, as JSON with sorted keys and without spaces, by"
+            " C(ssh-keygen -Y sign -n release@fleetbuild.dev).",
+            module=True,
+        ),
+    ] = ""
+
 
 class InstallSpec(ReleaseContents, VerifySpec):
     """A release to install, verify and switch to: an entry of `fleetbuild_installs`."""

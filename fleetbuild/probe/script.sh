@@ -174,6 +174,10 @@ read_release() {
   return "$found"
 }
 
+# Whether the node accepts only signed releases; module_utils/release_signature.py reads the file.
+signers=/etc/fleetbuild/allowed_signers
+read_allowed_signers() { echo required; }
+
 # For each release name, the release that a rollback would switch to: the last one in the history
 # that is verified and still there. As plugins/modules/release.py decides it.
 read_previous() {
@@ -550,6 +554,7 @@ together() {
   if [ $# -eq 0 ]; then
     for quick in uname cpuinfo os-release libc meminfo memory-limit nproc; do framed $quick; done
     [ -n "$interpreters" ] && framed missing-interpreters
+    [ -e "$signers" ] && framed allowed-signers
     [ -r "$sve" ] && framed sve
     [ -r "$tree/compatible" ] && framed device-tree
     return

@@ -57,7 +57,7 @@ packages:                       # the packages of the release, pinned; one envir
 #   after: null                 # or {playbook: FILE}; runs once a node has switched
 
 # signing:
-#   key: null                   # an SSH key that signs the provenance of wheels
+#   key: null                   # an SSH key that signs the provenance of wheels, and releases
 
 # kubernetes:
 #   label_domain: fleetbuild.dev

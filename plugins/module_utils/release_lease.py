@@ -10,6 +10,8 @@ names the wheels that the run copies, so that the next run removes what a dead r
 Standard library only, Python 3.6 or newer.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import random
@@ -20,6 +22,7 @@ from . import release_files
 from .release_root import Problem
 
 NAME = ".lease"
+PATIENCE = 3600  # seconds to wait for a run that holds the lock
 SECONDS = 1800
 LONGEST = 86400
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -138,3 +141,44 @@ def _boot():
             return file.read().strip()
     except OSError:
         return "unknown"
+
+
+@contextlib.contextmanager
+def locked(root):
+    """Hold the lock of these releases; wait for another run, but not forever."""
+    os.makedirs(root.releases, mode=0o755, exist_ok=True)
+    root.check()
+    path = os.path.join(root.path, ".lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with open(descriptor, "w", encoding="ascii") as lock:
+        began = time.monotonic()
+        while not taken(lock):
+            if time.monotonic() - began > PATIENCE:
+                raise Problem(
+                    f"Another run has held {path} for {PATIENCE} s.",
+                    f"Find out what it waits for (fuser {path}), then run again.",
+                )
+            time.sleep(0.5)
+        yield
+
+
+def taken(lock):
+    """Return whether this process holds the lock now."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def changing(root, params, stack):
+    """Hold the lock of the releases and check that the lease is still this run's."""
+    lease = Lease(root.path)
+    if not params["counter"]:
+        lease.refuse_other(params["controller"])
+    stack.enter_context(locked(root))
+    if params["counter"]:
+        lease.renew(params["counter"])
+    else:
+        lease.refuse_other(params["controller"])
+    return lease

@@ -39,7 +39,7 @@ class Root:
 
     def check(self, *more):
         """Refuse folders in which another user could replace files or links."""
-        own = [os.path.join(self.path, name) for name in (".lock", ".lease")]
+        own = [os.path.join(self.path, name) for name in (".lock", ".lease", ".signed")]
         for path in (self.path, self.releases, *own, *more):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(path)

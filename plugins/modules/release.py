@@ -10,6 +10,9 @@ description:
     with changed files is created again; until then, if it is current, it serves from another
     folder. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) lists
     the releases that served, the current one last.
+  - On a node with a file C(/etc/fleetbuild/allowed_signers), C(begun), C(present) and C(active)
+    refuse a release without a O(signature) of an allowed signer, and C(previous) passes over
+    releases that were made without one.
 options:
   state:
     description:
@@ -82,6 +85,18 @@ options:
     description: The content of manifest.json in the release.
     type: dict
     default: {}
+  statement:
+    description: 'The signed statement about the release: C(root),
+      C(manifest) without the values of one node, C(wheels) (hashes
+      by file name), C(plan) and C(counter). Needed by nodes with
+      a file C(/etc/fleetbuild/allowed_signers).'
+    type: dict
+    default: {}
+  signature:
+    description: The signature of the statement, as JSON with sorted
+      keys and without spaces, by C(ssh-keygen -Y sign -n release@fleetbuild.dev).
+    type: str
+    default: ''
   revoked:
     description: 'For a rollback: revoked wheels, by sha256 or as
       name==version. It passes over releases that hold one.'
@@ -183,26 +198,18 @@ fix:
   type: str
 """
 
-import contextlib
 import errno
-import fcntl
-import json
 import os
 import re
 import shutil
-import signal
-import subprocess
-import tempfile
-import time
 
-from ..module_utils import release_files
-from ..module_utils.release_lease import Lease
-from ..module_utils.release_root import ASIDE, Problem, Root, remove
-from ..module_utils.releases_in_use import find_uses
+from ..module_utils.release_lease import Lease, locked
+from ..module_utils.release_making import FULL, make, staged, wanted
+from ..module_utils.release_root import Problem, Root
+from ..module_utils.release_signature import Signatures
+from ..module_utils.release_switching import activate, go_back
 from ansible.module_utils.basic import AnsibleModule
 
-PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
-FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN = (errno.EROFS, errno.EIO)  # an error of the disk often makes its file system read-only
 
 
@@ -217,39 +224,6 @@ def writable(*paths):
     return True
 
 
-@contextlib.contextmanager
-def locked(root):
-    """Hold the lock of these releases; wait for another run, but not forever."""
-    os.makedirs(root.releases, mode=0o755, exist_ok=True)
-    root.check()
-    path = os.path.join(root.path, ".lock")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with open(descriptor, "w", encoding="ascii") as lock:
-        began = time.monotonic()
-        while not taken(lock):
-            if time.monotonic() - began > PATIENCE:
-                raise Problem(
-                    f"Another run has held {path} for {PATIENCE} s.",
-                    f"Find out what it waits for (fuser {path}), then run again.",
-                )
-            time.sleep(0.5)
-        yield
-
-
-def taken(lock):
-    """Return whether this process holds the lock now."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def staged(params, wheel):
-    """Return the path that a wheel was copied to."""
-    return os.path.join(params["staging"], wheel["sha256"], wheel["file"])
-
-
 def look(root, params):
     """Return the state of a release, without changing anything."""
     release_id = params["release_id"]
@@ -258,7 +232,8 @@ def look(root, params):
         "root": root.path,
         "complete": manifest is not None
         and wanted(manifest) == wanted(params["manifest"])
-        and not root.damage(release_id, True),
+        and not root.damage(release_id, True)
+        and Signatures(root).accepts(release_id),
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
         "writable": writable(root.path, root.releases, params["staging"] or root.path),
@@ -268,22 +243,13 @@ def look(root, params):
     }
 
 
-def hashes(manifest):
-    """Return the wheels that a manifest names, by hash."""
-    return sorted(str(wheel.get("sha256")) for wheel in manifest.get("wheels", []))
-
-
-def wanted(manifest):
-    """Return a manifest without the values that differ between nodes of a group."""
-    return {
-        key: value for key, value in manifest.items() if key not in ("verified", "files_sha256")
-    }
-
-
 def begin(root, params, check):
     """Take the lease, and refuse a disk on which the release does not fit."""
     lease = Lease(root.path)
     lease.refuse_other(params["controller"])  # at once, although that run may hold the lock
+    if params["release_id"]:  # none if the link to the current release is removed
+        signature = params["signature"]
+        Signatures(root).check_begin(params["statement"], signature, params["release_id"])
     if check:
         return {"changed": False, "counter": 0, "took_over": ""}
     with locked(root):
@@ -308,231 +274,6 @@ def refuse_small_disk(root, needed):
             f" {needed / 1e6:.0f} MB.",
             f"Free space there (df -h {root.path}) or set another install path; then run again.",
         )
-
-
-def changing(root, params, stack):
-    """Hold the lock of the releases and check that the lease is still this run's."""
-    lease = Lease(root.path)
-    if not params["counter"]:
-        lease.refuse_other(params["controller"])
-    stack.enter_context(locked(root))
-    if params["counter"]:
-        lease.renew(params["counter"])
-    else:
-        lease.refuse_other(params["controller"])
-    return lease
-
-
-def make(root, params, check):
-    """Create the release unless it is complete; return whether something changed."""
-    release_id, manifest = params["release_id"], params["manifest"]
-    with contextlib.ExitStack() as stack:
-        if not check:
-            lease = changing(root, params, stack)
-        there = root.manifest(release_id)
-        if there is not None and not root.damage(release_id, True):
-            if wanted(there) == wanted(manifest):
-                return False
-            if hashes(there) == hashes(manifest):
-                if not check:
-                    seal(root[release_id], manifest)
-                    remove_staged(params)
-                return True
-            if root.serves(release_id):
-                raise Problem(
-                    f"Release {release_id} serves already, with other wheels.",
-                    "Give the new wheels another release id.",
-                )
-        if not check:
-            if root.serves(release_id):
-                root.put_aside(release_id)
-            assemble(root[release_id], params)
-            remove_staged(params)
-            if params["counter"]:
-                lease.renew(params["counter"])  # the verification begins
-    return True
-
-
-def assemble(path, params):
-    """Create the environment at its final path, and its manifest last."""
-    for wheel in params["wheels"]:
-        if release_files.sha256(staged(params, wheel)) != wheel["sha256"]:
-            os.unlink(staged(params, wheel))
-            raise Problem(
-                "{} arrived damaged: its sha256 is not the plan's.".format(wheel["file"]),
-                "Run again; it is copied again.",
-            )
-    remove(path)  # left by an interrupted run, or damaged
-    python = os.path.join(path, "bin", "python")
-    files = [staged(params, wheel) for wheel in params["wheels"]]
-    pip = [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
-    offline = ["install", "--no-index", "--no-deps", "--no-cache-dir", "--force-reinstall"]
-    try:
-        run([params["python"], "-I", "-m", "venv", path], venv_fix(params["python"]))
-        if files:
-            run(pip + offline + files, "Plan again: the wheels do not fit this Python.")
-        seal(path, params["manifest"])
-    except (Problem, OSError):
-        shutil.rmtree(path, ignore_errors=True)
-        raise
-
-
-def remove_staged(params):
-    """Remove the wheels that were copied for this release."""
-    for wheel in params["wheels"]:
-        shutil.rmtree(os.path.dirname(staged(params, wheel)), ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.rmdir(params["staging"])
-
-
-def seal(path, manifest):
-    """Record the files, write them to the disk, and only then mark the release as complete."""
-    files = release_files.record(path)
-    release_files.write(os.path.join(path, release_files.RECORD), files)
-    release_files.persist(path)
-    manifest = dict(manifest, files_sha256=release_files.digest(files))
-    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-    release_files.write(os.path.join(path, "manifest.json"), text)
-    release_files.persist_names(os.path.dirname(path))
-
-
-def venv_fix(python):
-    """Return the fix if no virtual environment can be created."""
-    return f"Install the venv module of {python} (Debian and Ubuntu: its -venv package)."
-
-
-def run(command, fix):
-    """Run a command in a clean environment; if it fails, raise with its last lines."""
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
-    with tempfile.TemporaryFile() as said:
-        try:
-            child = subprocess.Popen(
-                command,
-                cwd="/",
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise Problem(f"{command[0]} does not run: {error.strerror}.", fix) from error
-        try:
-            code = child.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            end(child)
-            raise Problem(
-                "{} did not end within {} s.".format(" ".join(command[:4]), PATIENCE),
-                "Find out what blocks it, such as the disk, then run again.",
-            ) from None
-        said.seek(0)
-        lines = said.read().decode("utf-8", "replace").strip().splitlines()
-    if code != 0:
-        for number in FULL:
-            if any(os.strerror(number) in line for line in lines):
-                raise OSError(number, os.strerror(number))
-        errors = [line for line in lines if "error" in line.lower()] or lines
-        raise Problem("\n".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
-
-
-def end(child):
-    """Kill a program and its children. A process that is stuck in the kernel stays behind."""
-    os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(10)
-
-
-def activate(root, params, check):
-    """Switch to the release, then remove old ones."""
-    release_id, before = params["release_id"], root.serving()
-    previous = before[len(ASIDE) :] if before.startswith(ASIDE) else before
-    if not check and root.manifest(release_id) is None:
-        raise Problem(
-            f"Release {release_id} is not complete in {root.releases}.",
-            "Install it first.",
-        )
-    switched = before != release_id
-    if check:
-        return {"changed": switched, "previous": previous, "pruned": [], "kept": []}
-    pruned, kept = [], []
-    if switched or params["counter"] or root.outdated(params["keep"]):
-        with contextlib.ExitStack() as stack:
-            lease = changing(root, params, stack)
-            if root.manifest(release_id) is None:  # removed while this run waited for the lock
-                raise Problem(f"Release {release_id} was removed meanwhile.", "Run again.")
-            if switched:
-                served = [line for line in root.history() if line != release_id]
-                root.switch(release_id, [*served, release_id])
-            if params["counter"]:  # its own lease keeps nothing any more
-                lease.end(params["counter"])
-            outdated = root.outdated(params["keep"], lease.leased())
-            pruned, kept = remove_unused(root, outdated, params["in_use"])
-    changed = switched or bool(pruned)
-    return {"changed": changed, "previous": previous, "pruned": pruned, "kept": kept}
-
-
-def remove_unused(root, outdated, in_use):
-    """Remove old releases, except those in use; return the removed and the kept ones."""
-    uses = {root[name]: reason for name, reason in in_use.items()}
-    uses.update(find_uses([root[name] for name in outdated if root[name] not in uses]))
-    kept = [
-        {"release_id": name, "reason": uses[root[name]]} for name in outdated if root[name] in uses
-    ]
-    pruned = [name for name in outdated if root[name] not in uses]
-    for name in pruned:
-        remove(root[name])
-    return pruned, kept
-
-
-def go_back(root, params, check):
-    """Switch to the verified release that served before."""
-    with contextlib.ExitStack() as stack:
-        if not check:
-            lease = changing(root, params, stack)
-            # A run that lost this lease, although it lives, must not switch afterwards.
-            counter = lease.take(params["controller"], "", root.serving())[0]
-            stack.callback(lease.end, counter)
-        return switch_back(root, check, params["revoked"])
-
-
-def switch_back(root, check, revoked):
-    """Switch to the last release of the history that works and holds no revoked wheel."""
-    served = root.history()
-    now = root.serving()
-    while served and served[-1] == now:
-        served.pop()
-    while served and not works(root, served[-1], revoked):
-        served.pop()
-    if not served:
-        also = ", and without a revoked wheel" if revoked else ""
-        raise Problem(
-            f"{root.releases} has no earlier release that is verified and undamaged{also}.",
-            "Apply a plan with the versions that you want.",
-        )
-    if not check:
-        root.switch(served[-1], served)
-    return {"changed": True, "release_id": served[-1], "previous": now}
-
-
-def works(root, release_id, revoked):
-    """Return whether the release was verified, holds no revoked wheel, and its files have not
-    changed in size and time."""
-    manifest = root.manifest(release_id) or {}
-    if not manifest.get("verified") or names_of(manifest).intersection(revoked):
-        return False
-    return not root.damage(release_id, False)
-
-
-def names_of(manifest):
-    """Return the hashes of a release's wheels, and their versions as name==version."""
-    wheels = manifest.get("wheels", [])
-    texts = ["{}=={}".format(wheel.get("package"), wheel.get("version")) for wheel in wheels]
-    found = {str(wheel.get("sha256")) for wheel in wheels}
-    for text in texts + manifest.get("dependencies", []):
-        name, version = str(text).partition("==")[::2]
-        name = re.sub(r"[-_.]+", "-", name).lower()
-        found.update((f"{name}=={version}", "{}=={}".format(name, version.partition("+")[0])))
-    return found
 
 
 def end_lease(root, params, check):
@@ -564,6 +305,8 @@ def main():
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "manifest": {"type": "dict", "default": {}},
+            "statement": {"type": "dict", "default": {}},
+            "signature": {"type": "str", "default": ""},
             "revoked": {"type": "list", "elements": "str", "default": []},
             # end of arguments
         },

@@ -32,4 +32,6 @@ ALONE = {
     "revoked": [],
     "wheels": [],
     "staging": None,
+    "statement": {},
+    "signature": "",
 }

@@ -30,6 +30,7 @@ from fleetbuild.models import (
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.journal import Journal
+from fleetbuild.store.provenance.releases import SignedRelease
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
@@ -141,6 +142,7 @@ class FakeFleet:
     during: Callable[[str], None] = lambda _: None
     later: dict[str, Facts] = field(default_factory=dict)  # facts in place of `facts`
     verified: set[str] = field(default_factory=set)  # nodes with a release that awaits its switch
+    sign: Callable[[Mapping[str, Any]], SignedRelease] | None = None
     before: dict[str, Manifest | None] = field(default_factory=dict)  # what nodes served before
     labels: Labeller = field(default_factory=ManualLabels)
     answers: threading.Event = field(default_factory=threading.Event)  # of a node that "waits"
@@ -289,6 +291,7 @@ class FakeFleet:
                 manifests=_manifests,
                 labels=self.labels,
                 hook=self.hook,
+                sign=self.sign,
             ),
             journal=Journal(state.journal / "plan.jsonl"),
             on_event=(told if told is not None else []).append,

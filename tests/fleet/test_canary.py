@@ -50,7 +50,8 @@ cat > /etc/python3.11/sitecustomize.py <<'END'
 import atexit, json, sys
 facts = {"ansible_ssh_common_args": "-oProxyCommand=touch${IFS}/tmp/PWNED", "ansible_host": "::1",
          "ansible_python_interpreter": "/bin/false", "fleetbuild_installs": {}}
-if any("nsiballz" in each.lower() or "ansible" in each.lower() for each in sys.argv):
+# Modules come by standard input, or as a file if they are asynchronous.
+if sys.argv[:1] == [""] or any("ansi" in each.lower() for each in sys.argv):
     atexit.register(lambda: print(json.dumps({"changed": False, "ansible_facts": facts})))
 END
 mkdir -p /opt/fleetbuild/releases/evil/bin; ln -sfn releases/evil /opt/fleetbuild/current
@@ -213,6 +214,9 @@ def test_no_secret_is_left_and_five_nodes_are_served(lab: Lab, place: Path) -> N
         stop.set()
         watcher.join()
     assert result
+    assert left_on_nodes(lab) == {}
+    assert shown == set()
+    assert MARK not in "".join(told)
     states = {node["node"]: node for node in result["nodes"]}  # type: ignore[attr-defined]
     assert {name: states[name]["state"] for name in GOOD} == dict.fromkeys(GOOD, "installed"), (
         states
@@ -223,9 +227,6 @@ def test_no_secret_is_left_and_five_nodes_are_served(lab: Lab, place: Path) -> N
         assert json.loads(manifest)["verified"]
     assert not Path("/tmp/PWNED").exists()
     assert not Path("/tmp/pwned").exists()
-    assert shown == set()
-    assert MARK not in "".join(told)
-    assert left_on_nodes(lab) == {}
 
 
 def test_the_token_of_a_cluster_is_left_nowhere(

@@ -148,7 +148,27 @@ def install_spec(
         checks=tuple(check for wheel in group.wheels for check in wheel.checks),
         features=tuple(group.target.features),
         files=False,  # the install has just written and recorded them
+        **_signed(run, progress, group, wheels),
     )
+
+
+def _signed(
+    run: Run, progress: Progress, group: PlannedGroup, wheels: Sequence[InstalledWheel]
+) -> dict[str, Any]:
+    """Return the signed statement about a release; empty if signing.key is not set."""
+    if run.tools.sign is None:
+        return {}
+    own = {"python", "verified", "files_sha256"}  # differ between the nodes of a group
+    about = manifest(run, progress, group, group.nodes[0]).model_dump(mode="json", exclude=own)
+    signed = run.tools.sign(
+        {
+            "manifest": about,
+            "plan": run.plan.digest,
+            "root": release_root(run.plan.install_path, run.plan.release),
+            "wheels": {wheel.file: wheel.sha256 for wheel in wheels},
+        }
+    )
+    return {"statement": signed.statement, "signature": signed.signature}
 
 
 def installed_wheels(progress: Progress, group: PlannedGroup) -> tuple[InstalledWheel, ...]:

@@ -118,6 +118,7 @@ def _assess(node: Node, facts: Facts, packages: Sequence[Package], config: Confi
     _refuse_old_gpus(sms, packages)
     _refuse_without_toolkit(facts.model_copy(update={"sms": sms}), python, packages, config)
     _refuse_shared_path(facts, config)
+    _refuse_unsigned(facts, config)
     windows = is_windows(facts)
     return Eligibility(
         state="blocked" if windows else "ok",
@@ -253,6 +254,15 @@ def _refuse_without_toolkit(
     )
     if problem:
         raise Blocked(problem.reason, problem.fix)
+
+
+def _refuse_unsigned(facts: Facts, config: Config) -> None:
+    if facts.requires_signature and config.signing.key is None:
+        raise Blocked(
+            "The node accepts only signed releases (/etc/fleetbuild/allowed_signers), and"
+            " signing.key is not set.",
+            "Set signing.key in fleetbuild.yml to the SSH key of an allowed signer.",
+        )
 
 
 def _refuse_shared_path(facts: Facts, config: Config) -> None:

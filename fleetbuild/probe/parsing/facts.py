@@ -89,6 +89,7 @@ def facts_of(capture: Capture) -> Facts:
         damaged=releases.damaged,
         previous=read_previous(capture),
         missing_interpreters=tuple(filter(None, lines(capture, "missing-interpreters", 64))),
+        requires_signature=lines(capture, "allowed-signers", 1, 80) == ["required"],
         warnings=(
             *too_long(capture),
             *cpu.warnings,

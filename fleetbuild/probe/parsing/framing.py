@@ -11,6 +11,7 @@ SECTIONS = (
     "nvidia-smi", "lspci", "toolchain", "release", "release-files",
     "memory-limit",  # where a cgroup has one
     "missing-interpreters",  # where an inventory sets interpreters for Ansible's modules
+    "allowed-signers",  # only on nodes that accept only signed releases
     "sve", "device-tree", "mig",  # only on nodes with such hardware
     "isolation",  # where the node has a program to try it with
     "previous",  # only on nodes that had a release before

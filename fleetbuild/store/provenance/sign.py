@@ -25,11 +25,11 @@ class Signer:
     def __init__(self, key: Path) -> None:
         self.key = key
 
-    def sign(self, file: Path) -> Path:
+    def sign(self, file: Path, namespace: str = NAMESPACE) -> Path:
         """Write FILE.sig beside a file; return its path."""
         signature = file.with_name(f"{file.name}.sig")
         signature.unlink(missing_ok=True)
-        done = _keygen("sign", "-f", str(self.key), "-n", NAMESPACE, str(file))
+        done = _keygen("sign", "-f", str(self.key), "-n", namespace, str(file))
         if done.returncode != 0 or not signature.is_file():
             said = " ".join(done.stderr.split())[-300:]
             raise ConfigError(

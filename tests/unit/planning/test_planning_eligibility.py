@@ -175,3 +175,12 @@ def test_a_node_name_template_without_default_is_an_error():
 def test_warnings_of_facts_stay_with_the_node():
     assert fate_of(facts(warnings=("a GPU without a driver",))).warnings
     assert fate_of(facts(warnings=("w",), libc=None)).warnings == ("w",)
+
+
+def test_a_node_that_accepts_only_signed_releases_needs_a_key():
+    known = facts().model_copy(update={"requires_signature": True})
+    fate = fate_of(known)
+    assert fate.state == "blocked"
+    assert "/etc/fleetbuild/allowed_signers" in fate.reason
+    assert "signing.key" in fate.fix
+    assert fate_of(known, Config.model_validate({"signing": {"key": "id.pub"}})).state == "ok"

@@ -49,6 +49,7 @@ OF_SECTION = {
     "device-tree": ["compatible: nvidia,", "compatible: a\n", "device: "],
     "sve": ["16", "16\n"],
     "memory-limit": ["1", "9\n"],
+    "allowed-signers": ["required\n"],
     "missing-interpreters": ["/opt/python\n"],
     "release-files": [
         "release a\n",

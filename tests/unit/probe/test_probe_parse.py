@@ -266,6 +266,7 @@ GOOD = CPU | {
     "release-files": f"release default\nrecord {'0' * 64}\ndiffers 1 2 ./lib/a.so\n",
     "memory-limit": "34359738368\n",
     "missing-interpreters": "/opt/py/bin/python\n",
+    "allowed-signers": "required\n",
     "sve": "32\n",
     "device-tree": "model: NVIDIA Jetson Orin\ncompatible: nvidia,tegra234\n",
     "mig": "0, A100, Enabled\nGPU 0: A100\n  MIG 1g.10gb     Device  0: (UUID: MIG-0)\n",

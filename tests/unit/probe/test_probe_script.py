@@ -429,3 +429,13 @@ def test_interpreters_of_the_inventory_that_are_not_programs_are_named(
     capture = run(tmp_path, shell, interpreters=" ".join(paths))
     assert facts_of(capture).missing_interpreters == (paths[0], paths[2], paths[3])
     assert "missing-interpreters" not in run(tmp_path, shell)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_probe_finds_a_file_of_allowed_signers(shell: str, tmp_path: Path) -> None:
+    if not shutil.which(shell.split(maxsplit=1)[0]):
+        pytest.skip(f"no {shell} here")
+    script = SCRIPT.replace("/etc/fleetbuild/allowed_signers", f"{tmp_path}/allowed")
+    assert not facts_of(run(tmp_path, shell, script=script)).requires_signature
+    (tmp_path / "allowed").touch()
+    assert facts_of(run(tmp_path, shell, script=script)).requires_signature

@@ -15,7 +15,11 @@ import yaml
 from pydantic import ValidationError
 
 from fleetbuild.models import Config
-from tests.factories.role_modules import ALONE, ROLES
+from tests.factories.role_modules import ALONE, ROLES, plugin
+
+leases, making, switching = (
+    plugin(f"module_utils.release_{name}") for name in ("lease", "making", "switching")
+)
 
 
 @pytest.fixture
@@ -64,11 +68,11 @@ def test_going_back_passes_over_releases_with_revoked_wheels(
         known = {"id": name, "verified": True, "wheels": [wheel], "dependencies": ["n_p==1"]}
         Path(root[name], "manifest.json").write_text(json.dumps(known))
         activate(release, root, name)
-    assert release.switch_back(root, True, [])["release_id"] == "b"
+    assert switching.switch_back(root, True, [])["release_id"] == "b"
     for revoked in ("1" * 64, "x-y==2", "x-y==2+cpu.avx"):
-        assert release.switch_back(root, True, [revoked])["release_id"] == "a"
+        assert switching.switch_back(root, True, [revoked])["release_id"] == "a"
     with pytest.raises(release.Problem, match="without a revoked wheel"):
-        release.switch_back(root, True, ["n-p==1"])
+        switching.switch_back(root, True, ["n-p==1"])
 
 
 def test_each_rollback_goes_one_release_further(release: ModuleType, root: Any) -> None:
@@ -111,10 +115,10 @@ def test_an_incomplete_release_is_not_activated(release: ModuleType, root: Any) 
 def test_other_wheels_under_the_current_id_are_refused(release: ModuleType, root: Any) -> None:
     make(root, "a", 1)
     activate(release, root, "a")
-    params = {"release_id": "a", "manifest": {"wheels": [{"sha256": "1"}]}}
+    params = {**ALONE, "release_id": "a", "manifest": {"wheels": [{"sha256": "1"}]}}
     with pytest.raises(release.Problem, match="serves already, with other wheels"):
         release.make(root, params, True)
-    assert not release.make(root, {"release_id": "a", "manifest": {"id": "a"}}, True)
+    assert not release.make(root, {**ALONE, "release_id": "a", "manifest": {"id": "a"}}, True)
 
 
 @pytest.mark.parametrize(
@@ -145,28 +149,28 @@ def test_a_reserved_release_name_is_refused(name: str, free: bool) -> None:
 def test_a_step_that_hangs_is_ended_with_an_error(
     release: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release, "PATIENCE", 0.2)
+    monkeypatch.setattr(making, "PATIENCE", 0.2)
     # What it started holds its output as well, as a package's own programs do.
     with pytest.raises(release.Problem, match=r"/bin/sh -c .* did not end within 0\.2 s") as caught:
-        release.run(["/bin/sh", "-c", "sleep 60 & sleep 60"], "?")
+        making.run(["/bin/sh", "-c", "sleep 60 & sleep 60"], "?")
     assert caught.value.fix
-    monkeypatch.setattr(release, "PATIENCE", 60)
-    release.run(["/bin/echo", "well"], "?")
+    monkeypatch.setattr(making, "PATIENCE", 60)
+    making.run(["/bin/echo", "well"], "?")
     with pytest.raises(release.Problem, match=r"^ERROR: that does not fit$"):
-        release.run(["/bin/sh", "-c", "echo so; echo ERROR: that does not fit; exit 1"], "?")
+        making.run(["/bin/sh", "-c", "echo so; echo ERROR: that does not fit; exit 1"], "?")
 
 
 def test_a_lock_that_stays_held_is_an_error(
     release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release, "PATIENCE", 0.2)
+    monkeypatch.setattr(leases, "PATIENCE", 0.2)
     with (
-        release.locked(root),
+        leases.locked(root),
         pytest.raises(release.Problem, match=r"Another run has held .*/\.lock for 0\.2 s"),
-        release.locked(root),
+        leases.locked(root),
     ):
         raise AssertionError("It was held.")
-    with release.locked(root):
+    with leases.locked(root):
         pass
 
 

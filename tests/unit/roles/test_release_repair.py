@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories.role_modules import ALONE
+from tests.factories.role_modules import ALONE, plugin
 
 # Makes an "environment" in an instant: RELEASE/bin/python and a library.
 PYTHON = """#!/bin/sh
@@ -165,7 +165,7 @@ def test_only_a_damaged_manifest_is_rewritten(node: Node) -> None:
 def test_all_files_are_on_the_disk_before_the_manifest_says_so(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = node.release.release_files
+    files = plugin("module_utils.release_files")
     order: list[str] = []
 
     def note(function: Any, kind: str) -> Any:
@@ -189,7 +189,7 @@ def test_all_files_are_on_the_disk_before_the_manifest_says_so(
 
 
 def test_a_failed_sync_is_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = node.release.release_files
+    files = plugin("module_utils.release_files")
     files.persist(node.root.path)
     monkeypatch.setattr(files, "ctypes", None)
     synced: list[int] = []

@@ -1,0 +1,117 @@
+"""Switch to a release or back, in one atomic step, and remove old releases that nothing uses.
+
+Standard library only, Python 3.6 or newer.
+"""
+
+import contextlib
+import re
+
+from .release_lease import changing
+from .release_root import ASIDE, Problem, remove
+from .release_signature import SIGNERS, Signatures
+from .releases_in_use import find_uses
+
+
+def activate(root, params, check):
+    """Switch to the release, then remove old ones."""
+    release_id, before = params["release_id"], root.serving()
+    previous = before[len(ASIDE) :] if before.startswith(ASIDE) else before
+    if not check and root.manifest(release_id) is None:
+        raise Problem(
+            f"Release {release_id} is not complete in {root.releases}.",
+            "Install it first.",
+        )
+    switched = before != release_id
+    if check:
+        return {"changed": switched, "previous": previous, "pruned": [], "kept": []}
+    pruned, kept = [], []
+    if switched or params["counter"] or root.outdated(params["keep"]):
+        with contextlib.ExitStack() as stack:
+            lease = changing(root, params, stack)
+            if root.manifest(release_id) is None:  # removed while this run waited for the lock
+                raise Problem(f"Release {release_id} was removed meanwhile.", "Run again.")
+            if switched:
+                accept(root, params)
+                served = [line for line in root.history() if line != release_id]
+                root.switch(release_id, [*served, release_id])
+            if params["counter"]:  # its own lease keeps nothing any more
+                lease.end(params["counter"])
+            outdated = root.outdated(params["keep"], lease.leased())
+            pruned, kept = remove_unused(root, outdated, params["in_use"])
+    changed = switched or bool(pruned)
+    return {"changed": changed, "previous": previous, "pruned": pruned, "kept": kept}
+
+
+def accept(root, params):
+    """Raise if this node does not accept the release; else let its counter be the lowest one."""
+    signatures, statement = Signatures(root), params["statement"]
+    signatures.check_switch(statement, params["signature"], params["release_id"])
+    signatures.keep(params["release_id"], statement, params["signature"])
+    signatures.raise_counter(statement.get("counter"))
+
+
+def remove_unused(root, outdated, in_use):
+    """Remove old releases, except those in use; return the removed and the kept ones."""
+    uses = {root[name]: reason for name, reason in in_use.items()}
+    uses.update(find_uses([root[name] for name in outdated if root[name] not in uses]))
+    kept = [
+        {"release_id": name, "reason": uses[root[name]]} for name in outdated if root[name] in uses
+    ]
+    pruned = [name for name in outdated if root[name] not in uses]
+    for name in pruned:
+        remove(root[name])
+    return pruned, kept
+
+
+def go_back(root, params, check):
+    """Switch to the verified release that served before."""
+    with contextlib.ExitStack() as stack:
+        if not check:
+            lease = changing(root, params, stack)
+            # A run that lost this lease, although it lives, must not switch afterwards.
+            counter = lease.take(params["controller"], "", root.serving())[0]
+            stack.callback(lease.end, counter)
+        return switch_back(root, check, params["revoked"])
+
+
+def switch_back(root, check, revoked):
+    """Switch to the last release of the history that works and holds no revoked wheel."""
+    served = root.history()
+    now = root.serving()
+    while served and served[-1] == now:
+        served.pop()
+    while served and not works(root, served[-1], revoked):
+        served.pop()
+    if not served:
+        also = ", and without a revoked wheel" if revoked else ""
+        if Signatures.required():
+            also += f", and signed by a signer in {SIGNERS}"
+        raise Problem(
+            f"{root.releases} has no earlier release that is verified and undamaged{also}.",
+            "Apply a plan with the versions that you want.",
+        )
+    if not check:
+        Signatures(root).raise_counter()  # so that nobody returns to `now` by its old signature
+        root.switch(served[-1], served)
+    return {"changed": True, "release_id": served[-1], "previous": now}
+
+
+def works(root, release_id, revoked):
+    """Return whether the release was verified, holds no revoked wheel, is signed if the node
+    requires it, and its files have not changed in size and time."""
+    manifest = root.manifest(release_id) or {}
+    if not manifest.get("verified") or names_of(manifest).intersection(revoked):
+        return False
+    return Signatures(root).accepts(release_id) and not root.damage(release_id, False)
+
+
+def names_of(manifest):
+    """Return the hashes of a release's wheels, and their versions as name==version."""
+    wheels = manifest.get("wheels", [])
+    texts = ["{}=={}".format(wheel.get("package"), wheel.get("version")) for wheel in wheels]
+    found = {str(wheel.get("sha256")) for wheel in wheels}
+    for text in texts + manifest.get("dependencies", []):
+        name, version = str(text).partition("==")[::2]
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        found.update((f"{name}=={version}", "{}=={}".format(name, version.partition("+")[0])))
+    return found
