@@ -71,6 +71,10 @@ def test_without_a_container_the_same_builder_is_refused() -> None:
     [
         (image("glibc 2.34"), f"{IMAGE} on strong has glibc 2.34, newer than the group's."),
         (image(pythons=()), f"{IMAGE} on strong has no interpreter for cp311."),
+        (
+            image(pythons=(INSIDE.model_copy(update={"venv": False}),)),
+            f"{IMAGE} on strong has cp311 only without the venv module.",
+        ),
         (image("musl 1.2.5"), f"{IMAGE} on strong has musl."),
         (
             Container(image=IMAGE, problem="has no podman", fix="Install it."),
