@@ -24,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--no-fleet", action="store_true", help="skip tests that need the lab's nodes")
     group.addoption("--update-golden", action="store_true", help="write golden files anew")
     group.addoption("--soak", action="store_true", help="also run every fault, for hours")
+    group.addoption("--record", type=Path, help="note fault tests in FILE; skip passed ones")
     group.addoption("--long", action="store_true", help="also run the tests that take minutes")
 
 

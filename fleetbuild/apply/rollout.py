@@ -16,7 +16,7 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
 from fleetbuild.apply.waves.hooks import finish_hooks
 from fleetbuild.apply.waves.roll_back import roll_back
-from fleetbuild.apply.waves.wave import install_spec, wave
+from fleetbuild.apply.waves.wave import install_spec, installed_wheels, needed_space, wave
 from fleetbuild.audit.downloads import shared_files
 from fleetbuild.models import NodeResult, PlannedGroup
 from fleetbuild.parallel import one_by_one, run_in_parallel
@@ -54,7 +54,10 @@ def rollout(run: Run, progress: Progress) -> Progress:
 def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
     before = frozenset(progress.nodes)
     progress = _refuse_shared_files(run, progress, group)
-    progress, problem = _try_canaries(run, progress, group)
+    progress = _refuse_small_disks(run, progress, group)
+    problem = _over_limit(run, progress, group, before)
+    if not problem:
+        progress, problem = _try_canaries(run, progress, group)
     sizes = run.plan.rollout.batches(len(group.nodes))
     while not problem and (batch := pending_nodes(group, progress.nodes)[: next(sizes)]):
         progress = wave(run, progress, group, batch, "node")
@@ -63,6 +66,36 @@ def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
         return progress
     progress = _hold_back(run, progress, group, problem)
     return roll_back(run, progress, group, problem[0]) if run.rollback_on_failure else progress
+
+
+def _refuse_small_disks(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
+    """Fail the nodes whose disk the release does not fit on, before the first node changes.
+
+    Each node compares again at its turn. A release that a rollback left there needs no space.
+    """
+    names = pending_nodes(group, progress.nodes)
+    needed = needed_space(installed_wheels(progress, group)) if names else 0
+    results = dict(progress.nodes)
+    for name in names:
+        facts = progress.facts[name]
+        there = facts.previous.get(run.plan.release) == group.release_id
+        if there or facts.install_free_gb is None or facts.install_free_gb * 2**30 >= needed:
+            continue
+        path = run.plan.install_path
+        results[name] = NodeResult(
+            node=name,
+            group=group.name,
+            state="install_failed",
+            reason=f"The disk of {path} has {facts.install_free_gb * 2**30 / 1e6:.0f} MB free, and"
+            f" the release needs {needed / 1e6:.0f} MB. Nothing was changed there.",
+            fix=f"Free space there (df -h {path}) or set another install path; then run again.",
+        )
+        result = results[name]
+        run.tell(
+            "install", "failed", result.reason or "", node=name, group=group.name,
+            fix=result.fix or "",
+        )  # fmt: skip
+    return replace(progress, nodes=results)
 
 
 def _refuse_shared_files(run: Run, progress: Progress, group: PlannedGroup) -> Progress:

@@ -87,6 +87,7 @@ class Facts(Frozen):
     disk_gb: float | None = None
     can_isolate: bool | None = None  # whether builds can have namespaces of their own
     isolation_setting: str | None = None  # the kernel setting that forbids them
+    install_free_gb: float | None = None  # free space of the install path
     install_filesystem: str | None = None  # type of the file system that holds the install path
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     # Release name -> its current manifest on the node. A damaged release is not `verified`.

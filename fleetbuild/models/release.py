@@ -12,6 +12,7 @@ from fleetbuild.models._base import Frozen
 # become names of folders, names and versions become labels and are printed.
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?"
 _VERSION = r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,127}"
+ENVIRONMENT_BYTES = 40_000_000  # of an empty virtual environment with pip, compiled
 _FOLDER = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Dependency = Annotated[str, Field(pattern=f"^{_NAME}=={_VERSION}$")]
 

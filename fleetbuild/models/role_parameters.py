@@ -342,6 +342,14 @@ class ReleaseContents(ChangedRelease):
             module=True,
         ),
     ] = 0
+    lease: Annotated[
+        int,
+        Parameter(
+            "Seconds after each step for which runs of other controllers are refused. The copy of"
+            " all wheels is one step. At most a day.",
+            module=True,
+        ),
+    ] = 1800
 
     release_id: Annotated[
         str,

@@ -3,7 +3,9 @@
 The file `.lease` beside the releases holds a counter and, while a run changes them, its controller,
 plan and release. Each lease increments the counter. A step of a run whose lease another run has
 taken over finds another counter, and is refused. A lease lasts as long as the node's own monotonic
-clock says, within one boot, so no change of a wall clock ends or prolongs it.
+clock says, within one boot, so no change of a wall clock ends or prolongs it. Each step renews it
+for the time that the run has asked for: the copy of a large release takes longer. The file also
+names the wheels that the run copies, so that the next run removes what a dead run copied.
 
 Standard library only, Python 3.6 or newer.
 """
@@ -11,16 +13,17 @@ Standard library only, Python 3.6 or newer.
 import json
 import os
 import random
+import re
 import time
 
 from . import release_files
 from .release_root import Problem
 
 NAME = ".lease"
-SECONDS = (
-    1800  # each step renews it; only the copy of one file and the verification may last longer
-)
+SECONDS = 1800
+LONGEST = 86400
 _BOOT = "/proc/sys/kernel/random/boot_id"
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _TEXTS = ("controller", "plan", "release_id", "boot")
 
 
@@ -31,13 +34,21 @@ class Lease:
         self.path = os.path.join(folder, NAME)
         self._clock = clock
 
-    def take(self, controller, plan, release_id):
+    def take(self, controller, plan, release_id, seconds=SECONDS, wheels=None):
         """Take the lease; return its counter, and a sentence if it was taken from a dead run."""
         self.refuse_other(controller)
         before = self._read()
         # Someone may have removed the file: a run from before that must not find its counter again.
         counter = 1 + (before["counter"] or random.SystemRandom().randrange(1 << 30))
-        self._write(counter, controller, plan, release_id)
+        lease = {
+            "counter": counter,
+            "controller": controller,
+            "plan": plan,
+            "release_id": release_id,
+            "seconds": min(seconds, LONGEST),
+            "wheels": before["wheels"] if wheels is None else wheels,
+        }
+        self._write(lease)
         if not before["release_id"] or before["controller"] == controller:
             return counter, ""
         return counter, f"Took over the expired lease of a run of {_who(before)}."
@@ -55,13 +66,14 @@ class Lease:
 
     def renew(self, counter):
         """Let the lease last from now on; raise if another run has taken it."""
-        found = self._own(counter)
-        self._write(counter, found["controller"], found["plan"], found["release_id"])
+        self._write(self._own(counter))
 
     def end(self, counter):
         """End the lease if it is still this one."""
-        if self._read()["counter"] == counter:
-            release_files.write(self.path, json.dumps({"counter": counter}) + "\n")
+        found = self._read()
+        if found["counter"] == counter:
+            kept = {name: found[name] for name in ("counter", "wheels") if found[name]}
+            release_files.write(self.path, json.dumps(kept) + "\n")
 
     def check(self, counter):
         """Raise if another run has taken the lease since."""
@@ -71,6 +83,10 @@ class Lease:
         """Return the release that a run installs or verifies now, or an empty string."""
         found = self._read()
         return found["release_id"] if self._left(found) > 0 else ""
+
+    def copied(self):
+        """Return the hashes of the wheels that the last run copied, or meant to."""
+        return self._read()["wheels"]
 
     def _own(self, counter):
         found = self._read()
@@ -85,18 +101,11 @@ class Lease:
     def _left(self, found):
         """Return the seconds that a lease still lasts; 0 if no run holds it."""
         left = found["until"] - self._clock()
-        return left if found["boot"] == _boot() and 0 < left <= SECONDS else 0
+        return left if found["boot"] == _boot() and 0 < left <= found["seconds"] else 0
 
-    def _write(self, counter, controller, plan, release_id):
-        found = {
-            "counter": counter,
-            "controller": controller,
-            "plan": plan,
-            "release_id": release_id,
-            "boot": _boot(),
-            "until": self._clock() + SECONDS,
-        }
-        release_files.write(self.path, json.dumps(found, sort_keys=True) + "\n")
+    def _write(self, lease):
+        lease = dict(lease, boot=_boot(), until=self._clock() + lease["seconds"])
+        release_files.write(self.path, json.dumps(lease, sort_keys=True) + "\n")
 
     def _read(self):
         try:
@@ -106,9 +115,14 @@ class Lease:
             found = {}
         found = found if isinstance(found, dict) else {}
         clean = {name: str(found.get(name, ""))[:300] for name in _TEXTS}
-        counter, until = found.get("counter"), found.get("until")
+        counter, until, seconds = (found.get(name) for name in ("counter", "until", "seconds"))
         clean["counter"] = counter if isinstance(counter, int) else 0
         clean["until"] = until if isinstance(until, (int, float)) else 0
+        wheels = found.get("wheels")
+        wheels = wheels if isinstance(wheels, list) else []
+        clean["wheels"] = [one for one in map(str, wheels) if _SHA256.match(one)]
+        usable = isinstance(seconds, (int, float)) and 0 < seconds <= LONGEST
+        clean["seconds"] = seconds if usable else SECONDS
         return clean
 
 

@@ -49,6 +49,12 @@ options:
       less on the disk, nothing is copied.'
     type: int
     default: 0
+  lease:
+    description: Seconds after each step for which runs of other
+      controllers are refused. The copy of all wheels is one step.
+      At most a day.
+    type: int
+    default: 1800
   keep:
     description: How many releases stay on the node. The current
       and the previous release always stay, and so does a release
@@ -282,7 +288,13 @@ def begin(root, params, check):
         return {"changed": False, "counter": 0, "took_over": ""}
     with locked(root):
         refuse_small_disk(root, params["space"])
-        counter, took_over = lease.take(params["controller"], params["plan"], params["release_id"])
+        left = lease.copied() if params["staging"] else []
+        wheels = [wheel["sha256"] for wheel in params["wheels"]] if params["staging"] else None
+        counter, took_over = lease.take(
+            *(params[name] for name in ("controller", "plan", "release_id", "lease")), wheels
+        )
+        for sha256 in set(left).difference(wheels or ()):
+            shutil.rmtree(os.path.join(params["staging"], sha256), ignore_errors=True)
     return {"changed": True, "counter": counter, "took_over": took_over}
 
 
@@ -546,6 +558,7 @@ def main():
             "controller": {"type": "str", "default": ""},
             "plan": {"type": "str", "default": ""},
             "space": {"type": "int", "default": 0},
+            "lease": {"type": "int", "default": 1800},
             "keep": {"type": "int", "default": 2},
             "in_use": {"type": "dict", "default": {}},
             "wheels": {"type": "list", "elements": "dict", "default": []},

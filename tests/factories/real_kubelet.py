@@ -2,7 +2,8 @@
 
 Needs root, and beside kube-apiserver in the folder that KUBEBUILDER_ASSETS names: kubelet,
 kube-controller-manager, kube-scheduler, containerd, containerd-shim-runc-v2, ctr, and a folder cni
-with CNI's plugins ptp, host-local and loopback. runc comes from the machine.
+with CNI's plugins ptp, host-local and loopback. runc comes from the machine, and kubectl from the
+folder or the machine. `node_features` needs nfd-master and nfd-worker too.
 """
 
 from __future__ import annotations
@@ -15,24 +16,28 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
+from tests.factories.data import NFD_CRDS
 from tests.factories.real_api import ASSETS, RealApi, _free_port, eventually, scheduling
 from tests.lab.podman import podman
 
 PROGRAMS = ("kubelet", "kube-controller-manager", "kube-scheduler", "containerd", "ctr", "cni/ptp")
+KUBECTL = shutil.which("kubectl", path=f"{ASSETS}:{os.environ['PATH']}") if ASSETS else None
 PAUSE = "localhost/fleetbuild-test-pause:1"
 NODE = "worker"
 SUBNET, GATEWAY = "10.231.77.0/24", "10.231.77.1"
+ADDRESS = "10.231.78.1"  # the Node's, of the loopback interface: pods and the API server reach it
 # What a kubelet changes on its machine; it is put back.
 TUNABLES = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
 
 
-def missing() -> str:
+def missing(*more: str) -> str:
     """Return why no kubelet can run here, or ""."""
     if not ASSETS:
         return "KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
-    absent = [name for name in PROGRAMS if not Path(ASSETS, name).exists()]
+    absent = [name for name in (*PROGRAMS, *more) if not Path(ASSETS, name).exists()]
     if absent:
         return f"KUBEBUILDER_ASSETS has no {', '.join(absent)}"
     return "" if os.geteuid() == 0 and shutil.which("runc") else "a kubelet needs root and runc"
@@ -77,6 +82,7 @@ def kubelet(api: RealApi) -> Iterator[Containerd]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.callback(_unmount, folder)
         stack.enter_context(_tunables())
+        stack.enter_context(_address())
         stack.enter_context(scheduling(config))
         stack.enter_context(_running(folder, "kube-controller-manager", *_controllers(api, config)))
         (folder / "containerd.toml").write_text(_containerd_config(folder))
@@ -91,12 +97,29 @@ def kubelet(api: RealApi) -> Iterator[Containerd]:
 
 
 @contextmanager
+def node_features(api: RealApi) -> Iterator[None]:
+    """Run nfd-worker on the Node, and nfd-master, until the block ends; the Node was looked at."""
+    api.define(NFD_CRDS.read_text(encoding="utf-8"))
+    folder = api.folder / "nfd"
+    folder.mkdir()
+    words = [f"-kubeconfig={api.kubeconfig(folder)}", "-config=/none", "-port=0"]
+    reports = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/default/nodefeatures"
+    with (
+        _running(folder, "nfd-master", *words),
+        _running(folder, "nfd-worker", *words, "-no-owner-refs"),
+    ):
+        eventually(lambda: api.ask("GET", reports)["items"])
+        yield
+
+
+@contextmanager
 def _running(folder: Path, program: str, *words: str) -> Iterator[None]:
     path = f"{ASSETS}:{os.environ['PATH']}:/usr/sbin:/sbin"
+    environment = {"PATH": path, "NODE_NAME": NODE, "KUBERNETES_NAMESPACE": "default"}
     with (folder / f"{program}.log").open("wb") as log:
         started = subprocess.Popen(
             [str(Path(ASSETS or "", program)), *words],
-            stdout=log, stderr=log, cwd=folder, env={**os.environ, "PATH": path},
+            stdout=log, stderr=log, cwd=folder, env={**os.environ, **environment},
         )  # fmt: skip
         try:
             yield
@@ -129,6 +152,7 @@ def _kubelet_words(folder: Path, config: Path) -> list[str]:
         f"--config={folder / 'kubelet.json'}",
         f"--kubeconfig={config}",
         f"--hostname-override={NODE}",
+        f"--node-ip={ADDRESS}",
         f"--root-dir={folder / 'kubelet'}",
     ]
 
@@ -138,7 +162,7 @@ def _kubelet_config(folder: Path) -> dict[str, object]:
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": f"unix://{folder / 'c.sock'}",
-        "address": "127.0.0.1",
+        "address": ADDRESS,
         "port": _free_port(),
         "readOnlyPort": 0,
         "healthzPort": 0,
@@ -188,6 +212,17 @@ def _cni(folder: Path) -> None:
     ranges = {"type": "host-local", "subnet": SUBNET, "dataDir": str(folder / "leases")}
     network = {"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "ptp", "ipam": ranges}]}
     (folder / "10-test.conflist").write_text(json.dumps(network))
+
+
+@contextmanager
+def _address() -> Iterator[None]:
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    change = partial(subprocess.run, env={**os.environ, "PATH": path}, check=True)
+    change(["ip", "address", "replace", f"{ADDRESS}/32", "dev", "lo"])
+    try:
+        yield
+    finally:
+        change(["ip", "address", "del", f"{ADDRESS}/32", "dev", "lo"])
 
 
 @contextmanager

@@ -23,4 +23,13 @@ def plugin(name: str) -> ModuleType:
 
 
 # The parameters of the module `release` for a run without a lease.
-ALONE = {"controller": "", "counter": 0, "plan": "", "space": 0, "revoked": []}
+ALONE = {
+    "controller": "",
+    "counter": 0,
+    "plan": "",
+    "space": 0,
+    "lease": 1800,
+    "revoked": [],
+    "wheels": [],
+    "staging": None,
+}

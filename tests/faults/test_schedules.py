@@ -17,7 +17,7 @@ from tests.faults.scene import CODES, Controller, Ended, Moment, Scene, folders_
 from tests.faults.striking import Fault
 from tests.faults.test_matrix import MATRIX
 
-QUICK = 0  # seeds of make test, whose time is limited; make soak runs SEEDS
+QUICK = 3  # seeds of make test, whose time is limited; make soak runs SEEDS
 SEEDS = 300
 STEPS = 3
 FAILED: tuple[int, ...] = ()
@@ -32,7 +32,8 @@ KINDS = (
     ),
     *("read-only", "clock-node", "power-loss", "slow-link"),
 )
-STAGES = ("probe", "transfer", "install", "verify", "switch", "label")
+STAGES = ("probe", "transfer", "install", "verify", "switch")
+IN_A_ROLLBACK = [Moment(task="Switch to the previous release")]
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ def test_a_schedule_of_faults_leaves_a_whole_node(scene: Scene, seed: int) -> No
             assert run.code in CODES, story
             assert "Traceback" not in run.said, story
         _check(scene, node, controllers, story)
-    last = controllers[0]
+    # A dead run's lease refuses the other controller for half an hour, and goes on for its own.
+    holder = str(scene.look(node)["lease"].get("controller", ""))
+    last = next((one for one in controllers if f":{one.state} (" in holder), controllers[0])
     scene.plan_again(node, "second", last)
     ended = last.run()
     assert ended.code == 0, "\n".join([*done, ended.story()])
@@ -109,6 +112,8 @@ def _perform(scene: Scene, node: str, controllers: list[Controller], step: Step)
         return [one.run(command=command)]
     fault = Fault(scene, node, one)
     moment = [Moment(**each) for each in MATRIX["stages"][step.stage]["at"]]
+    if step.action == "rollback":
+        moment = IN_A_ROLLBACK
     try:
         return [one.run(
             timeout=10, at=moment, command=command,

@@ -15,7 +15,8 @@ from tests.lab import Lab, LabError
 MakeLab = Callable[[Mapping[str, Any] | None], Lab]
 
 
-def _makes(config: pytest.Config) -> Iterator[MakeLab]:
+def make_labs(config: pytest.Config) -> Iterator[MakeLab]:
+    """Yield a function that brings labs up; they are gone once this is resumed."""
     with ExitStack() as labs:
 
         def make(fleet: Mapping[str, Any] | None = None) -> Lab:
@@ -37,11 +38,11 @@ def _makes(config: pytest.Config) -> Iterator[MakeLab]:
 @pytest.fixture(scope="session")
 def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """The default fleet. Tests that stop or change nodes leave them as they found them."""
-    for make in _makes(pytestconfig):
+    for make in make_labs(pytestconfig):
         yield make(None)
 
 
 @pytest.fixture(scope="module")
 def make_lab(pytestconfig: pytest.Config) -> Iterator[MakeLab]:
     """make_lab({"nodes": …}) brings a lab up; it is gone after the module."""
-    yield from _makes(pytestconfig)
+    yield from make_labs(pytestconfig)

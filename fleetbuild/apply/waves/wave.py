@@ -30,13 +30,15 @@ from fleetbuild.models import (
     Stage,
     release_root,
 )
+from fleetbuild.models.release import ENVIRONMENT_BYTES
 from fleetbuild.models.role_parameters import InstalledWheel, InstallSpec
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
-_ENVIRONMENT = 40_000_000  # bytes of an empty virtual environment with pip, compiled
+_LEASE = 1800  # seconds; a dead run blocks other controllers for as long
+_SLOWEST = 500_000  # bytes a second; a copy over a slower link may lose its lease
 
 
 def wave(
@@ -127,14 +129,13 @@ def install_spec(
     run: Run, progress: Progress, group: PlannedGroup, name: str, in_use: Mapping[str, str]
 ) -> InstallSpec:
     """Return what the install role gets for a node. `in_use` is the releases to keep, and why."""
-    wheels = (
-        *(_built(progress, wheel) for wheel in group.wheels),
-        *(_fetched(progress, file) for file in group.dependencies or ()),
-    )
+    wheels = installed_wheels(progress, group)
+    copied = sum(map(_copied, wheels))
     return InstallSpec(
         controller=run.state.controller(),
         plan=run.plan.digest[:16],
-        space=_ENVIRONMENT + sum(_space(Path(wheel.path)) for wheel in wheels),
+        space=needed_space(wheels),
+        lease=max(_LEASE, copied // _SLOWEST),
         path=run.plan.install_path,
         release=run.plan.release,
         release_id=str(group.release_id),
@@ -150,10 +151,24 @@ def install_spec(
     )
 
 
-def _space(wheel: Path) -> int:
-    """Return the bytes that a wheel needs on a node: the copied file and its unpacked files."""
-    copied = wheel.stat().st_size if wheel.is_file() else 0
-    return copied + installed_size(wheel)
+def installed_wheels(progress: Progress, group: PlannedGroup) -> tuple[InstalledWheel, ...]:
+    """Return the wheels of the group's release, dependencies included."""
+    return (
+        *(_built(progress, wheel) for wheel in group.wheels),
+        *(_fetched(progress, file) for file in group.dependencies or ()),
+    )
+
+
+def needed_space(wheels: Sequence[InstalledWheel]) -> int:
+    """Return the bytes that a release needs on a node: copied wheels, their files, the
+    environment."""
+    unpacked = sum(installed_size(Path(wheel.path)) for wheel in wheels)
+    return ENVIRONMENT_BYTES + unpacked + sum(map(_copied, wheels))
+
+
+def _copied(wheel: InstalledWheel) -> int:
+    path = Path(wheel.path)
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _built(progress: Progress, wheel: PlannedWheel) -> InstalledWheel:

@@ -28,6 +28,7 @@ def main(job_file: str, work: str, wheels: str, bases: str) -> int:
     if wheel := built(home):
         print(f"{wheel.name} is already in the claim.")
         return 0
+    check_writable(home)
     inbox = Path(work, "in")
     inbox.mkdir(parents=True, exist_ok=True)
     for item in job["downloads"]:
@@ -74,6 +75,21 @@ def built(home: Path) -> "Path | None":
         return wheel if builder.sha256(str(wheel)) == about["sha256"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def check_writable(home: Path) -> None:
+    """Exit if the wheel cannot be stored here.
+
+    The kubelet makes the folder as root, with the mode of the volume's root. Volumes without
+    fsGroup (NFS, hostPath) leave it to root.
+    """
+    if not os.access(home, os.W_OK | os.X_OK):
+        user = f"user {os.getuid()} and group {os.getgid()}"
+        sys.exit(
+            f"This Job cannot write its wheel: {user} may not write its folder of the claim, and "
+            "the storage does not apply fsGroup. Run once on the volume's root folder: "
+            "chmod -R a+rwX . Then delete this Job and apply it again."
+        )
 
 
 def wait_for(home: Path, patience: float) -> Path:

@@ -70,13 +70,13 @@ def facts_of_node(
     info = _texts(node, "status", "nodeInfo")
     arch = next((ours for ours, theirs in CALLED.items() if theirs == info.get("architecture")), "")
     system = info.get("operatingSystem", "")
+    if not system and _not_ready(node):  # its kubelet has reported nothing yet
+        return _unreachable(node)
     if system != "linux" or arch not in ARCHITECTURES:
         what = f"{system} on {info.get('architecture')}"
         return Facts(state="unsupported", reason=f"It runs {what}, which is not supported.")
-    if problem := _not_ready(node):
-        return Facts(
-            state="unreachable", reason=problem, fix="Look at it with: kubectl describe node"
-        )
+    if _not_ready(node):
+        return _unreachable(node)
     labels = _texts(node, "metadata", "labels")
     flags, told = _flags(features, labels)
     found = frozenset(_BASELINE[arch]) | features_of(flags)
@@ -225,6 +225,11 @@ def _os(info: Mapping[str, str], labels: Mapping[str, str]) -> Os:
         name=info.get("osImage") or None,
         kernel=info.get("kernelVersion") or None,
     )
+
+
+def _unreachable(node: Document) -> Facts:
+    fix = "Look at it with: kubectl describe node"
+    return Facts(state="unreachable", reason=_not_ready(node), fix=fix)
 
 
 def _not_ready(node: Document) -> str | None:

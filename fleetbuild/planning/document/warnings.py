@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
 from fleetbuild.models import Config, Facts, PlannedGroup, PlannedWheel
+from fleetbuild.models.release import ENVIRONMENT_BYTES
 from fleetbuild.planning.compatibility.beyond_target import beyond_target
 from fleetbuild.planning.compatibility.constraints import joined
 from fleetbuild.planning.packages import Package, versions_of
@@ -42,6 +43,7 @@ def plan_warnings(
     warnings += filter(
         None, (_cudnn_warning(wheel, group, facts) for group in groups for wheel in group.wheels)
     )
+    warnings += [each for group in groups for each in _small_disks(group, facts, config)]
     if config.build.isolation == "preferred":
         own = (wheel for group in groups for wheel in group.wheels)
         warnings += isolation_warnings(own, facts)
@@ -63,6 +65,24 @@ def plan_warnings(
     if config.build.blas:
         warnings += _blas_warnings(config.build.blas, wheels)
     return tuple(dict.fromkeys(warnings))
+
+
+def _small_disks(group: PlannedGroup, facts: Mapping[str, Facts], config: Config) -> Iterator[str]:
+    """Yield the nodes without space for the files of known size; unpacked, these are larger."""
+    published = [wheel.published for wheel in group.wheels if wheel.published]
+    files = sum(file.size or 0 for file in (*published, *(group.dependencies or ())))
+    needed = ENVIRONMENT_BYTES + 2 * files
+    for name in group.nodes:
+        node = facts[name]
+        known = (node.release.get(config.release), node.previous.get(config.release))
+        there = group.release_id in (known[0].id if known[0] else None, known[1])
+        if there or node.install_free_gb is None or node.install_free_gb * 2**30 >= needed:
+            continue
+        yield (
+            f"The disk of {config.install.path} on {name} has"
+            f" {node.install_free_gb * 2**30 / 1e6:.0f} MB free, and the release needs"
+            f" {needed / 1e6:.0f} MB or more: apply fails there unless you free space."
+        )
 
 
 def _blas_warnings(blas: str, wheels: Sequence[DraftWheel]) -> Iterator[str]:

@@ -50,7 +50,7 @@ def facts_of(capture: Capture) -> Facts:
     gpus = read_gpus(capture)
     releases = read_release(capture)
     pythons, foreign = _pythons(capture, cpu)
-    free, file_system = _disk(capture)
+    free, install_free, file_system = _disk(capture)
     can_isolate, setting = _isolation(capture)
     return Facts(
         state="unsupported" if cpu.unsupported else "ok",
@@ -71,6 +71,7 @@ def facts_of(capture: Capture) -> Facts:
         cpus=_cpus(capture),
         memory_gb=_memory_gb(capture),
         disk_gb=free,
+        install_free_gb=install_free,
         install_filesystem=file_system,
         can_isolate=can_isolate,
         isolation_setting=setting,
@@ -185,15 +186,15 @@ def _total_memory(capture: Capture) -> float | None:
     return None
 
 
-def _disk(capture: Capture) -> tuple[float | None, str | None]:
-    """Return the free space of the workspace (first row of df), and the file system type of the
-    install path (last row)."""
+def _disk(capture: Capture) -> tuple[float | None, float | None, str | None]:
+    """Return the free space of the workspace (first row of df), and the free space and file system
+    type of the install path (last row)."""
     header, *table = lines(capture, "disk", 1000, 1000) or [""]
     rows = list(filter(None, map(_row_of_df, table)))
     if not rows:
-        return None, None
-    free = round(max(0, rows[0][0]) / 1024**2, 1)
-    return free, rows[-1][1] if " Type " in header else None
+        return None, None, None
+    free, install_free = (round(max(0, row[0]) / 1024**2, 3) for row in (rows[0], rows[-1]))
+    return round(free, 1), install_free, rows[-1][1] if " Type " in header else None
 
 
 def _row_of_df(line: str) -> tuple[int, str | None] | None:

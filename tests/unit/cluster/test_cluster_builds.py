@@ -12,7 +12,7 @@ import sys
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -287,7 +287,9 @@ def index(tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
-def as_in_a_pod(files: dict[str, str], folder: Path, number: int = 0) -> Any:
+def as_in_a_pod(
+    files: dict[str, str], folder: Path, number: int = 0, through: Sequence[str] = ()
+) -> Any:
     """Run a Job's command with its volumes as folders; its PVC is `folder`/wheels."""
     job = job_of(files, number)
     pod = job["spec"]["template"]["spec"]
@@ -311,7 +313,7 @@ def as_in_a_pod(files: dict[str, str], folder: Path, number: int = 0) -> Any:
                 (home / item["path"]).write_text(data[item["key"]])
     paths["/bases"] = folder / "wheels"
     python, *words = pod["containers"][0]["command"]
-    command = [python]
+    command = [*through, python]
     for word in words:
         mounted = next((path for path in paths if word == path or word.startswith(f"{path}/")), "")
         command.append(str(paths[mounted]) + word.removeprefix(mounted) if mounted else word)
@@ -532,6 +534,20 @@ def test_a_file_with_another_hash_is_not_built(buildable: Plan, tmp_path: Path) 
     assert ran.returncode == 1
     assert "has another sha256 than planned" in ran.stderr
     assert not list((tmp_path / "wheels" / KEY).iterdir())
+
+
+def test_a_job_that_cannot_write_its_folder_says_so_before_it_downloads(
+    buildable: Plan, tmp_path: Path
+) -> None:
+    """As on NFS, where fsGroup is not applied and the kubelet makes the folder for root alone."""
+    files, _ = cluster_builds(buildable)
+    (tmp_path / "wheels" / KEY).mkdir(parents=True, mode=0o555)
+    as_others = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    ran = as_in_a_pod(files, tmp_path, through=as_others)
+    assert ran.returncode == 1
+    assert "may not write its folder of the claim" in ran.stderr
+    assert "chmod -R a+rwX" in ran.stderr
+    assert "Fetching" not in ran.stdout
 
 
 def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def test_gpus_offered_under_another_resource_name_are_not_used(name: str) -> Non
         ({"conditions": [{"type": "Ready", "status": "False", "message": "no network"}]},
          "unreachable", "not ready: no network"),
         ({"conditions": "?"}, "unreachable", "never been ready"),
+        ({"nodeInfo": {}, "conditions": []}, "unreachable", "never been ready"),
     ],
 )  # fmt: skip
 def test_nodes_that_are_not_ready_or_not_linux_are_not_planned_for(

@@ -114,6 +114,7 @@ def test_free_disk_is_the_workspaces_and_the_file_system_type_the_install_paths(
         f"nas:/export/my apps nfs4 9999999 1 {5 * GIB} 1% /opt/my apps\n"
     )
     assert (facts.disk_gb, facts.install_filesystem) == (100.0, "nfs4")
+    assert facts.install_free_gb == 5.0
 
 
 def test_df_output_without_types_is_read() -> None:

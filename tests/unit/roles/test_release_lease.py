@@ -114,6 +114,43 @@ def test_the_next_run_of_the_same_controller_goes_on_at_once(
     assert begin(HERS, "a") == {"changed": True, "counter": first + 1, "took_over": ""}
 
 
+def test_a_lease_lasts_as_long_as_its_run_asked_for_after_each_step(
+    leases: ModuleType, root: Any
+) -> None:
+    now = [1000.0]
+    lease = leases.Lease(root.path, clock=lambda: now[0])
+    counter, _ = lease.take(HERS, "0f3c", "a", 6000)
+    now[0] += 5999
+    assert lease.leased() == "a"
+    lease.renew(counter)
+    now[0] += 5999
+    assert lease.leased() == "a"
+    now[0] += 2
+    assert lease.leased() == ""
+
+
+def test_the_next_run_removes_the_wheels_that_a_dead_run_copied_and_keeps_its_own(
+    release: ModuleType, leases: ModuleType, root: Any, begin: Callable[..., dict[str, Any]]
+) -> None:
+    staging = Path(root.path, "wheels")
+    common, old, foreign = ("c" * 64, "0" * 64, "f" * 64)
+    for sha256 in (common, old, foreign):
+        (staging / sha256).mkdir(parents=True)
+    first = begin(HERS, "a", staging=str(staging), wheels=[{"sha256": common}, {"sha256": old}])
+    release.end_lease(root, params(HERS, first["counter"], "a"), False)
+    leases.Lease(root.path).take(HERS, "", "b")  # a rollback, which copies nothing
+    begin(HERS, "b", staging=str(staging), wheels=[{"sha256": common}])
+    assert {path.name for path in staging.iterdir()} == {common, foreign}
+
+
+def test_no_lease_lasts_longer_than_a_day(leases: ModuleType, root: Any) -> None:
+    now = [1000.0]
+    lease = leases.Lease(root.path, clock=lambda: now[0])
+    lease.take(HERS, "0f3c", "a", 10**9)
+    now[0] += leases.LONGEST + 1
+    assert lease.leased() == ""
+
+
 def test_a_restart_of_the_machine_ends_a_lease_and_its_wall_clock_does_not(
     leases: ModuleType,
     root: Any,
