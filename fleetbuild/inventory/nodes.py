@@ -28,6 +28,7 @@ _EXTRA_ARGS, _EXECUTABLE = ("ansible_ssh_extra_args",), ("ansible_ssh_executable
 _BECOME = ("ansible_become",)
 _METHOD = ("ansible_become_method",)
 _CONNECTION = ("ansible_connection",)
+_WINDOWS_SHELLS = ("powershell", "cmd")
 _SSH_KINDS = ("ssh", "smart", "paramiko", "paramiko_ssh")
 _SM = re.compile(r"[1-9][0-9]?\.[0-9]")
 
@@ -58,10 +59,11 @@ def node_of(
 
 def _login(variables: _Variables, secrets: Secrets) -> Login:
     kind = variables.text(*_CONNECTION, setting="DEFAULT_TRANSPORT") or "ssh"
+    kind = kind.removeprefix("ansible.builtin.")
     password = variables.secret(*_PASSWORD, typed=secrets.ask_pass)
     checking = variables.flag(*_CHECKING, setting="ssh.host_key_checking")
     return Login(
-        connection="ssh" if kind.removeprefix("ansible.builtin.") in _SSH_KINDS else kind,
+        connection="ssh" if kind in _SSH_KINDS else kind,
         host=variables.text(*_HOST) or variables.host,
         port=variables.port(),
         user=variables.text(*_USER, setting="ssh.remote_user"),
@@ -75,7 +77,14 @@ def _login(variables: _Variables, secrets: Secrets) -> Login:
         ssh_executable=variables.text(*_EXECUTABLE, setting="ssh.ssh_executable") or "ssh",
         host_key_checking=checking is not False,
         become=_become(variables, secrets, password),
+        shell_type="powershell" if _is_windows(variables) else "sh",
     )
+
+
+def _is_windows(variables: _Variables) -> bool:
+    """Return whether the inventory names a shell of Windows."""
+    shell = variables.text("ansible_shell_type") or ""
+    return shell.removeprefix("ansible.builtin.") in _WINDOWS_SHELLS
 
 
 def _become(
@@ -114,7 +123,7 @@ def _sms(variables: _Variables) -> tuple[str, ...] | None:
 
 def _python(variables: _Variables) -> str | None:
     python = variables.text("fleetbuild_python")
-    if python is not None and not re.fullmatch(r"/\S+|3\.\d+t?", python):
+    if python is not None and not re.fullmatch(r"/\S+|[A-Za-z]:\\.+|3\.\d+t?", python):
         raise variables.wrong("fleetbuild_python", python, 'a path or a version such as "3.11"')
     return python
 

@@ -24,10 +24,19 @@ from fleetbuild.models.plan import (
 from fleetbuild.models.release import Manifest, ManifestWheel, release_root
 from fleetbuild.models.result import Labelled, LabelResult, NodeResult, Result, WheelResult
 from fleetbuild.models.status import NodeStatus
-from fleetbuild.models.target import Target, TargetLibc
+from fleetbuild.models.target import (
+    PLANNED_ONLY,
+    Target,
+    TargetLibc,
+    WindowsGroup,
+    WindowsSource,
+    WindowsTarget,
+    WindowsWheel,
+)
 
 __all__ = [
     "FORMAT_VERSION",
+    "PLANNED_ONLY",
     "PYTORCH",
     "Become",
     "Capture",
@@ -69,6 +78,10 @@ __all__ = [
     "Tradeoff",
     "Unreachable",
     "WheelResult",
+    "WindowsGroup",
+    "WindowsSource",
+    "WindowsTarget",
+    "WindowsWheel",
     "ignore",
     "now",
     "release_root",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr
 
@@ -37,6 +37,7 @@ class Login(Frozen):
     ssh_executable: str = "ssh"
     host_key_checking: bool = True
     become: Become | None = None
+    shell_type: Literal["sh", "powershell"] = "sh"  # runs the probe; powershell: on Windows
 
 
 class Node(Frozen):

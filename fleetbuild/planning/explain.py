@@ -24,6 +24,7 @@ from fleetbuild.models import (
 )
 from fleetbuild.planning.compatibility.compilers import compiler_of
 from fleetbuild.planning.compatibility.constraints import OLDEST, sm_list
+from fleetbuild.planning.explain_windows import explain_windows_group
 from fleetbuild.planning.merging.tradeoffs import explain_group_merges, explain_node_merge
 from fleetbuild.text import count
 
@@ -56,18 +57,24 @@ def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
         )
     lines += [f"  {line}" for line in explain_node_merge(plan, name)]
     lines += [f"  warning: {warning}" for warning in node.warnings]
-    if node.group:
-        group = _group(plan, node.group)
-        for wheel in group.wheels:
-            lines += _wheel_lines(wheel)
-        lines.append(f"  release: {_release_line(group, name, node.current)}")
-        if name == group.representative:
-            lines.append(f"  it is the representative of {group.name} and builds its wheels.")
+    if windows := plan.windows_group_named(node.planned_only or ""):
+        lines += explain_windows_group(windows)
+    return lines + (_place_in_group(plan, name, node) if node.group else [])
+
+
+def _place_in_group(plan: Plan, name: str, node: PlannedNode) -> list[str]:
+    group = _group(plan, node.group or "")
+    lines = [line for wheel in group.wheels for line in _wheel_lines(wheel)]
+    lines.append(f"  release: {_release_line(group, name, node.current)}")
+    if name == group.representative:
+        lines.append(f"  it is the representative of {group.name} and builds its wheels.")
     return lines
 
 
 def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str]:
     """Return everything that decides this group's target, wheels and builder, as lines."""
+    if windows := plan.windows_group_named(name):
+        return explain_windows_group(windows)
     group = _group(plan, name)
     target = group.target
     lines = [

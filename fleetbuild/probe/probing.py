@@ -1,4 +1,4 @@
-"""Probe nodes: run script.sh on each in one round trip, and read its output.
+"""Probe nodes: run script.sh, or script.ps1 on Windows, in one round trip, and read its output.
 
 In: nodes. Out: captures and facts, or why a node is unreachable.
 """
@@ -26,6 +26,7 @@ from fleetbuild.probe.transport.local import LocalTransport
 from fleetbuild.probe.transport.shared_settings import SharedSettings
 
 WORKSPACE = "~/.cache/fleetbuild"
+_WINDOWS_REMOTING = ("winrm", "psrp")
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._+/-]{1,1000}")
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ def probe(
         timeout=timeout,
         forks=forks,
         on_event=on_event,
+        windows=(windows_script(), (nonce,)),
     )
     return {node.name: answers[node.name] for node in nodes}
 
@@ -72,6 +74,11 @@ def script() -> bytes:
     return files("fleetbuild.probe").joinpath("script.sh").read_bytes()
 
 
+def windows_script() -> bytes:
+    """Return the probe script of Windows nodes."""
+    return files("fleetbuild.probe").joinpath("script.ps1").read_bytes()
+
+
 def ask(
     nodes: Sequence[Node],
     text: bytes,
@@ -81,15 +88,23 @@ def ask(
     timeout: float = 30,
     forks: int = 64,
     on_event: OnEvent = ignore,
+    windows: tuple[bytes, Sequence[str]] | None = None,
 ) -> dict[str, T | Unreachable]:
-    """Run a sh script on every node and read the output; `read` may raise NoAnswer."""
+    """Run a sh script on every node and read the output; `read` may raise NoAnswer.
+
+    `windows` is the PowerShell script for Windows nodes, with its arguments.
+    """
     if any(node.login.connection == "ssh" for node in nodes):
         # Import here: fifty threads importing at once have hung on Python's import locks.
         import_module("fabric")
     way = functools.partial(
         transport_for, settle=SharedSettings(node.login for node in nodes).settle
     )
-    jobs = [_NodeProbe(node, text, arguments, timeout, read, way=way) for node in nodes]
+    scripts = (_script_for(node.login, (text, arguments), windows) for node in nodes)
+    jobs = [
+        _NodeProbe(node, *script, timeout, read, way=way)
+        for node, script in zip(nodes, scripts, strict=True)
+    ]
     found: dict[str, T | Unreachable] = {}
     for number, outcome in run_all(
         jobs, at_once=forks, timeout=timeout, late=lambda: _late(timeout)
@@ -100,6 +115,12 @@ def ask(
         found[node.name] = outcome
         on_event(_event(node, outcome, len(found), len(nodes)))
     return found
+
+
+def _script_for(
+    login: Login, sh: tuple[bytes, Sequence[str]], windows: tuple[bytes, Sequence[str]] | None
+) -> tuple[bytes, Sequence[str]]:
+    return windows if windows and login.shell_type == "powershell" else sh
 
 
 class _NodeProbe(Generic[T]):
@@ -149,6 +170,12 @@ def transport_for(
     """Return the transport for a node, and its bastion if it has one."""
     if login.connection == "local":
         return LocalTransport(login.become), None
+    if login.connection in _WINDOWS_REMOTING:
+        raise NoAnswer(
+            f"connection {login.connection!r} is not supported: fleetbuild reaches Windows by SSH",
+            "install OpenSSH Server there and set ansible_connection: ssh and ansible_shell_type: "
+            "powershell, or set fleetbuild_skip: true",
+        )
     if login.connection != "ssh":
         raise NoAnswer(
             f"connection {login.connection!r} is not supported", "use ssh, or fleetbuild_skip: true"

@@ -9,6 +9,7 @@ from fleetbuild.recipes.find import (
 )
 from fleetbuild.recipes.model import GENERIC, Patch, Recipe, RecipeSource
 from fleetbuild.recipes.render import (
+    CUDA_HOME,
     FILES,
     VENV,
     RecipeInput,
@@ -22,9 +23,11 @@ from fleetbuild.recipes.render import (
     render_requires,
     render_settings,
     render_source,
+    render_windows,
 )
 
 __all__ = [
+    "CUDA_HOME",
     "FILES",
     "GENERIC",
     "VENV",
@@ -47,4 +50,5 @@ __all__ = [
     "render_requires",
     "render_settings",
     "render_source",
+    "render_windows",
 ]

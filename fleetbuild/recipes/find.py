@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fleetbuild.config import parse_yaml, validate
 from fleetbuild.errors import RecipeError
-from fleetbuild.recipes.model import GENERIC, Recipe
+from fleetbuild.recipes.model import GENERIC, Patch, Recipe
 
 ENTRY_POINTS = "fleetbuild.recipes"
 
@@ -152,16 +152,23 @@ def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 def _recipe(file: _File, data: Any) -> Recipe:
     recipe = validate(Recipe, data, file.source, RecipeError)
-    return _with_patches(recipe, file) if file.value("patches") else recipe
+    if file.value("patches"):
+        recipe = recipe.model_copy(update={"patches": _with_text(recipe.patches, file)})
+    own = file.value("windows")
+    if recipe.windows and isinstance(own, dict) and own.get("patches"):
+        windows = recipe.windows.model_copy(
+            update={"patches": _with_text(recipe.windows.patches, file)}
+        )
+        recipe = recipe.model_copy(update={"windows": windows})
+    return recipe
 
 
-def _with_patches(recipe: Recipe, file: _File) -> Recipe:
-    """Return the recipe with the text of its patches, since the text decides the artifact key."""
+def _with_text(patches: Sequence[Patch], file: _File) -> tuple[Patch, ...]:
+    """Return the patches with their text, since the text decides the artifact key."""
     folder = file.folder / "patches"
-    patches = (
+    return tuple(
         patch.model_copy(
             update={"text": _text(folder / patch.file, f"{file.source}: patches/{patch.file}")}
         )
-        for patch in recipe.patches
+        for patch in patches
     )
-    return recipe.model_copy(update={"patches": tuple(patches)})

@@ -69,6 +69,22 @@ class Patch(Frozen):
             raise ValueError(f"{versions!r} is not a version specifier: {problem}") from None
 
 
+class WindowsBuild(Frozen):
+    """What differs if the package is built on Windows with Microsoft's compiler (MSVC).
+
+    The environment is the whole one. `files` replace the recipe's; requirements and checks are the
+    recipe's own, whose templates see os == "windows".
+    """
+
+    environment: dict[str, Template] = {}
+    config_settings: dict[str, Template] = {}
+    files: dict[str, Template] = {}
+    patches: tuple[Patch, ...] = ()
+    # Folder of the source -> patterns of libraries to copy there, so that the wheel brings them.
+    bundled: dict[str, tuple[Template, ...]] = {}
+    system: dict[str, Template] = {}  # what has to be installed: name -> sentence; "" is left out
+
+
 class Cost(Frozen):
     """The estimated cost of a wheel, used to compare wheel sets. Minutes are for 8 cores.
 
@@ -135,6 +151,7 @@ class Recipe(Frozen):
     config_settings: dict[str, Template] = {}  # of PEP 517; "" is not passed on
     files: dict[str, Template] = {}  # written next to the source; {{ files }} is their folder
     patches: tuple[Patch, ...] = ()
+    windows: WindowsBuild | None = None  # None: not known to build on Windows
     job_memory_gb: float = Field(1.0, gt=0)  # for one compiler process
     sm_job_memory_gb: float = Field(0.0, ge=0)  # and for each SM
     disk_gb: float = Field(1.0, gt=0)  # of the workspace, while it builds

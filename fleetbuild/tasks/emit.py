@@ -1,4 +1,4 @@
-"""Emit: render the files for Kubernetes, NFD, containers, Nix, Flox and builds in the cluster.
+"""Emit: render the files for Kubernetes, NFD, containers, Nix, Flox, Windows and cluster builds.
 
 In: a plan, the nodes' releases, the delivery options and the store. Out: file names, texts and
 warnings; nothing is written here.
@@ -46,12 +46,19 @@ from fleetbuild.tasks.cluster_builds import cluster_builds
 from fleetbuild.tasks.publish.export import release_files
 from fleetbuild.tasks.wheels.store_fetch import fetch_releases, lacking, way_on
 from fleetbuild.text import fold
+from fleetbuild.windows import windows_files, windows_warnings
 
 What = Literal[
     "k8s", "labels", "nfd", "affinity", "kustomize", "containers", "builds", "nix", "flox",
-    "dra", "kueue", "nodepools", "rbac",
+    "dra", "kueue", "nodepools", "rbac", "windows",
 ]  # fmt: skip
-_WITHOUT_RELEASES = ("labels", "nfd", "dra", "kueue")  # `serving` decides what labels say
+_WITHOUT_RELEASES = (
+    "labels",
+    "nfd",
+    "dra",
+    "kueue",
+    "windows",
+)  # `serving` decides what labels say
 WITH_WHEELS = ("containers", "nix", "flox")  # the wheels are copied beside their files
 
 
@@ -139,6 +146,7 @@ class Emission:
             "rbac": self._login,
             "nix": self._nix,
             "flox": self._flox,
+            "windows": self._windows,
         }[what]()
 
     def _workloads(self) -> EmittedFiles:
@@ -199,6 +207,9 @@ class Emission:
     def _flox(self) -> EmittedFiles:
         wheels, messages = self._releases("Flox environment")
         return EmittedFiles(flox_files(self.plan, wheels), (*messages, *flox_warnings(self.plan)))
+
+    def _windows(self) -> EmittedFiles:
+        return EmittedFiles(windows_files(self.plan), windows_warnings(self.plan))
 
     def _releases(self, made: str) -> tuple[dict[str, tuple[Wheel, ...]], tuple[str, ...]]:
         """Fetch missing files; return the files of each complete release, and warnings.

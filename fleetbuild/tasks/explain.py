@@ -31,13 +31,18 @@ def explain_name(
 ) -> Explanation:
     """Explain a node or group from captures, or else from the last probe."""
     group = plan.group_named(name)
-    names: tuple[str, ...] = (name,)
+    windows = plan.windows_group_named(name)
+    names: tuple[str, ...] = windows.nodes if windows else (name,)
     if group:
         names = group.nodes or (group.representative, *group.fallbacks)
     folder = Path(captures) if captures else state.facts
     known = {each for each in names if each in plan.nodes and (captures or state.probed(each))}
     facts = facts_from(load_captures(folder, sorted(known))) if known else {}
-    lines = explain_group(plan, facts, name) if group else explain_node(plan, facts.get(name), name)
+    lines = (
+        explain_group(plan, facts, name)
+        if group or windows
+        else explain_node(plan, facts.get(name), name)
+    )
     ages = () if captures else (state.probed(each) for each in known)
     return Explanation(name=name, lines=tuple(lines), planned=plan.created, probed=_oldest(ages))
 

@@ -11,17 +11,23 @@ from fleetbuild.probe.parsing.facts import facts_of
 
 DATA = Path(__file__).parents[1] / "unit" / "data"
 SEED_FLEET = DATA / "seed-fleet"
+WINDOWS = DATA / "windows"
 NFD_CRDS = DATA / "nfd" / "nfd-api-crds.yaml"
 
 
 @cache
-def _seed_facts() -> dict[str, Facts]:
-    names = sorted(folder.name for folder in SEED_FLEET.iterdir())
-    captures = load_captures(SEED_FLEET, names)
+def _facts_in(folder: Path) -> dict[str, Facts]:
+    names = sorted(each.name for each in folder.iterdir())
+    captures = load_captures(folder, names)
     assert not any(isinstance(each, Unreachable) for each in captures.values())
     return {name: facts_of(dict(capture)) for name, capture in captures.items()}
 
 
 def seed_fleet() -> dict[str, Facts]:
     """The facts of the captured fleet, by node; a test may change the dictionary."""
-    return dict(_seed_facts())
+    return dict(_facts_in(SEED_FLEET))
+
+
+def windows_nodes() -> dict[str, Facts]:
+    """The facts of the captured Windows nodes, by node; a test may change the dictionary."""
+    return dict(_facts_in(WINDOWS))

@@ -30,6 +30,7 @@ class What(StrEnum):
     KUEUE = "kueue"
     NODEPOOLS = "nodepools"
     RBAC = "rbac"
+    WINDOWS = "windows"
 
 
 class Way(StrEnum):
@@ -60,7 +61,9 @@ Written = Annotated[
         "ResourceFlavor per class; nodepools: Karpenter pools and tags for cluster-autoscaler, per "
         "class; rbac: a ServiceAccount with the rights that fleetbuild needs, and a policy that "
         "limits it to its own labels; nix: Nix expressions that install each group's wheels by "
-        "hash, or build its target from nixpkgs; flox: the same as Flox environments.",
+        "hash, or build its target from nixpkgs; flox: the same as Flox environments; "
+        "windows: a build script in PowerShell for each group of Windows nodes, where fleetbuild "
+        "itself does not build.",
     ),
 ]
 Out = Annotated[

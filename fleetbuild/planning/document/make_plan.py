@@ -24,6 +24,7 @@ from fleetbuild.models import (
     PlannedNode,
     PlannedWheel,
     Summary,
+    WindowsGroup,
 )
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
@@ -42,7 +43,7 @@ from fleetbuild.planning.document.warnings import (
     unread_sources,
 )
 from fleetbuild.planning.draft import PlanDraft
-from fleetbuild.planning.eligibility.assess import kubernetes_node
+from fleetbuild.planning.eligibility.assess import is_windows, kubernetes_node
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.named_targets import NamedTarget
 from fleetbuild.planning.packages import Package
@@ -52,6 +53,7 @@ from fleetbuild.planning.wheels.draft import DraftWheel
 from fleetbuild.planning.wheels.isolation import groups_without_isolation
 from fleetbuild.planning.wheels.keys import release_id
 from fleetbuild.planning.wheels.plan_wheel import StoreView, plan_wheel
+from fleetbuild.planning.windows import group_windows
 
 _FALLBACKS = 4
 
@@ -119,6 +121,7 @@ def make_plan(
     """
     inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store, named)
     problems = inputs.problems()
+    windows = group_windows(drafted.eligibility, facts, packages, config) if not named else ()
     wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
     for wheel in drafted.wheels:
         planned = plan_wheel(
@@ -146,7 +149,7 @@ def make_plan(
         groups = _reuse_installed_wheels(
             [_group(inputs, group, wheels, problems) for group in drafted.groups]
         )
-        nodes = _nodes(inputs, groups, problems)
+        nodes = _nodes(inputs, groups, problems, windows)
     missing = inputs.missing_lock()
     plan = Plan(
         created=created,
@@ -172,6 +175,7 @@ def make_plan(
         nodes=nodes,
         targets={each.name: planned_target(each, drafted, problems) for each in named},
         groups=groups,
+        windows=windows,
         tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
         warnings=(
@@ -324,10 +328,14 @@ def _reuse_installed_wheels(groups: Sequence[PlannedGroup]) -> tuple[PlannedGrou
 
 
 def _nodes(
-    inputs: _PlanInputs, groups: Sequence[PlannedGroup], problems: Mapping[str, tuple[str, str]]
+    inputs: _PlanInputs,
+    groups: Sequence[PlannedGroup],
+    problems: Mapping[str, tuple[str, str]],
+    windows: Sequence[WindowsGroup],
 ) -> dict[str, PlannedNode]:
     facts, config = inputs.facts, inputs.config
     group_of = {name: group.name for group in groups for name in group.nodes}
+    planned_only = {name: group.name for group in windows for name in group.nodes}
     nodes = {}
     for node in sorted(inputs.inventory.nodes, key=lambda node: node.name):
         assessed, group = inputs.drafted.eligibility[node.name], group_of.get(node.name)
@@ -337,12 +345,15 @@ def _nodes(
         nodes[node.name] = PlannedNode(
             state=state,
             group=group,
+            planned_only=planned_only.get(node.name),
             merged_from=inputs.drafted.merged.merged_from.get(node.name),
             reason=problem[0] if problem else assessed.reason,
             fix=problem[1] if problem else assessed.fix,
             warnings=assessed.warnings,
             isa=node.isa,
-            python=assessed.python.path if assessed.python and group else None,
+            python=assessed.python.path
+            if assessed.python and (group or node.name in planned_only)
+            else None,
             kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
             taints=facts[node.name].taints if node.name in facts else (),
             instance_type=facts[node.name].instance_type if node.name in facts else None,
@@ -353,8 +364,11 @@ def _nodes(
 
 
 def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
-    """Return the hardware that decides a node's class; the inventory overrides the probe."""
-    if facts is None or facts.arch is None:
+    """Return the hardware that decides a node's class; the inventory overrides the probe.
+
+    Windows nodes have no class: no Linux pod runs there.
+    """
+    if facts is None or facts.arch is None or is_windows(facts):
         return None
     features = frozenset(facts.features) & _RUNG_FEATURES
     if (own := RUNGS.get(node.isa or "")) and own.arch == facts.arch:

@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
-from fleetbuild.models import Config, Facts, Inventory, Node, Python
+from fleetbuild.models import PLANNED_ONLY, Config, Facts, Inventory, Node, Python
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.planning.compatibility.constraints import sm_list
@@ -29,6 +29,10 @@ _SHARED = re.compile(
     r"|fuse\.(?!fuse-overlayfs$).+"
 )
 _SM = re.compile(r"\d{1,2}\.\d")
+_BY_HAND = (
+    "Build its wheels there with the script that `fleetbuild emit windows` writes, or set "
+    "fleetbuild_skip: true."
+)
 
 
 class Eligibility(Frozen):
@@ -43,6 +47,11 @@ class Eligibility(Frozen):
     sms: tuple[str, ...] = ()  # SMs to build GPU code for; empty if no package has GPU code
     python: Python | None = None
     stand_in: bool = False  # stands for a named target: not a machine, so it cannot build
+
+
+def is_windows(facts: Facts) -> bool:
+    """Return whether this is a Windows node. Such nodes are planned only (planning/windows.py)."""
+    return facts.os.id == "windows"
 
 
 def assess_nodes(
@@ -109,8 +118,11 @@ def _assess(node: Node, facts: Facts, packages: Sequence[Package], config: Confi
     _refuse_old_gpus(sms, packages)
     _refuse_without_toolkit(facts.model_copy(update={"sms": sms}), python, packages, config)
     _refuse_shared_path(facts, config)
+    windows = is_windows(facts)
     return Eligibility(
-        state="ok",
+        state="blocked" if windows else "ok",
+        reason=PLANNED_ONLY if windows else None,
+        fix=_BY_HAND if windows else None,
         warnings=(*facts.warnings, *_gpus_without_code(sms, recipes)),
         rung=rung.name,
         features=features,
@@ -140,6 +152,8 @@ def _refuse_unsupported(facts: Facts, recipes: Sequence[Recipe]) -> None:
             "The CPU flags are unknown: /proc/cpuinfo could not be read.",
             "Make /proc readable for the login user and plan again.",
         )
+    if is_windows(facts):
+        return
     if facts.libc is None:
         raise Blocked(
             "The C library is unknown: neither getconf GNU_LIBC_VERSION nor musl's ldd answered.",

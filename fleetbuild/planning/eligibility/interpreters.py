@@ -27,11 +27,15 @@ def choose_interpreter(node: Node, facts: Facts, config: Config) -> Python:
 def _is_wanted(python: Python, wanted: str | None) -> bool:
     if wanted is None:
         return True
-    if wanted.startswith("/"):
+    if _is_path(wanted):
         return python.path == wanted
     parts = wanted.removesuffix("t").split(".")
     alike = python.version.split(".")[: len(parts)] == parts
     return alike and _free_threaded(python) == wanted.endswith("t")
+
+
+def _is_path(wanted: str) -> bool:
+    return wanted.startswith("/") or wanted[1:3] == ":\\"
 
 
 def _free_threaded(python: Python) -> bool:
@@ -53,7 +57,10 @@ def _no_python(wanted: str | None, facts: Facts) -> Blocked:
 
 
 def _command(wanted: str | None, facts: Facts) -> str:
-    if wanted is None or wanted.startswith("/"):
+    if facts.os.id == "windows":
+        version = wanted if wanted and not _is_path(wanted) else "3.11"
+        return f"winget install Python.Python.{version.removesuffix('t')}"
+    if wanted is None or _is_path(wanted):
         return f"{_installer(facts)} python3"
     if wanted.endswith("t"):  # distributions name it differently, or do not have it
         return f"uv python install {wanted}"

@@ -23,7 +23,7 @@ from fleetbuild.planning.compatibility.compilers import (
     required_compiler,
 )
 from fleetbuild.planning.compatibility.toolkits import Toolkit
-from fleetbuild.planning.eligibility.assess import Eligibility
+from fleetbuild.planning.eligibility.assess import Eligibility, is_windows
 from fleetbuild.planning.groups import DraftGroup, builder_rank, libc_of
 from fleetbuild.planning.wheels.containers import (
     missing_in_image,
@@ -183,6 +183,8 @@ def _software_fits(has: str, target: Target, software: Facts) -> Python | str:
 
 
 def _why_unknown(facts: Facts | None) -> str:
+    if facts is not None and is_windows(facts):
+        return "is a Windows node, where fleetbuild does not build"
     if facts is None:
         return "was not probed: it is not among the nodes of this run"
     return "has fleetbuild_skip" if facts.state == "skipped" else "was not reached"

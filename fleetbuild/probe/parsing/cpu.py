@@ -45,7 +45,7 @@ def read_cpu(capture: Capture) -> Cpu:
     """Return the CPU with the flags that all of its processors have."""
     system, kernel, machine = _uname(capture)
     if system not in (None, "Linux"):
-        return Cpu(kernel, machine, unsupported=f"{system} is not supported: only Linux is.")
+        return Cpu(kernel, machine, unsupported=_why_unsupported(system))
     fields = [_field(line) for line in lines(capture, "cpuinfo") if ":" in line]
     arch = _ALIASES.get(machine, machine) if machine else _arch_by_shape(fields)
     if arch is not None and arch not in ARCHITECTURES:
@@ -67,6 +67,15 @@ def read_cpu(capture: Capture) -> Cpu:
         sve_bits=_sve_bits(capture) if "sve" in features else None,
         warnings=_differences(kinds, features),
     )
+
+
+def _why_unsupported(system: str) -> str:
+    if system.startswith(("MINGW", "MSYS", "CYGWIN")):
+        return (
+            f"{system} is a Unix shell on Windows. Set ansible_shell_type: powershell for this "
+            "host, so that the probe reads Windows itself."
+        )
+    return f"{system} is not supported: only Linux is."
 
 
 @dataclass(frozen=True)

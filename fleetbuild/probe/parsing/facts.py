@@ -14,6 +14,13 @@ from fleetbuild.probe.parsing.cpu import Cpu, read_cpu
 from fleetbuild.probe.parsing.gpu import read_gpus
 from fleetbuild.probe.parsing.release import read_previous, read_release
 from fleetbuild.probe.parsing.text import lines, short, too_long
+from fleetbuild.probe.parsing.windows import (
+    is_windows,
+    read_windows_cpu,
+    read_windows_os,
+    windows_cpus,
+    windows_memory_gb,
+)
 
 MAX_WARNINGS = 32
 MAX_PYTHONS = 64
@@ -24,7 +31,8 @@ _LIBC = re.compile(r"glibc|musl")
 _VERSION = re.compile(r"\b\d{1,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)
 _GLIBCXX = re.compile(r"GLIBCXX_(\d{1,4}(?:\.\d{1,4}){1,2})(?![\w.])", re.ASCII)
 _PYTHON = re.compile(
-    r"(?P<path>/\S.{0,500}?) (?P<version>\d{1,3}\.\d{1,3}[\w.+]{0,20}) (?P<soabi>[\w.-]{1,80})"
+    r"(?P<path>(?:/|[A-Za-z]:\\)\S.{0,500}?) "
+    r"(?P<version>\d{1,3}\.\d{1,3}[\w.+]{0,20}) (?P<soabi>[\w.-]{1,80})"
     r"(?P<words>( [\w-]{1,20}){0,8})",
     re.ASCII,
 )
@@ -41,12 +49,13 @@ _SETTINGS = (
 # CPython as wheels are named for it: cpython-311-…, cpython-37m-…, cpython-313t-…
 _CPYTHON = re.compile(r"cpython-3\d{1,3}[mt]?(?:-.*)?", re.ASCII)
 # The architecture in an SOABI, and the 32-bit ones that the same kernel runs.
-_FOREIGN = {"x86_64": ("i386", "i686", "x32"), "aarch64": ("arm",)}
+_FOREIGN = {"x86_64": ("i386", "i686", "x32", "win32"), "aarch64": ("arm",)}
 
 
 def facts_of(capture: Capture) -> Facts:
     """Return the facts in a capture; missing or malformed values are unknown."""
-    cpu = read_cpu(capture)
+    windows = is_windows(capture)
+    cpu = read_windows_cpu(capture) if windows else read_cpu(capture)
     gpus = read_gpus(capture)
     releases = read_release(capture)
     pythons, foreign = _pythons(capture, cpu)
@@ -64,12 +73,12 @@ def facts_of(capture: Capture) -> Facts:
         sms=gpus.sms,
         gpus=gpus.gpus,
         driver=gpus.driver,
-        os=_os(capture, cpu),
+        os=read_windows_os(capture, cpu) if windows else _os(capture, cpu),
         libc=_libc(capture),
         libstdcxx=_libstdcxx(capture),
         pythons=pythons,
-        cpus=_cpus(capture),
-        memory_gb=_memory_gb(capture),
+        cpus=windows_cpus(capture) if windows else _cpus(capture),
+        memory_gb=windows_memory_gb(capture) if windows else _memory_gb(capture),
         disk_gb=free,
         install_free_gb=install_free,
         install_filesystem=file_system,

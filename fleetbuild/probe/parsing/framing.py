@@ -1,4 +1,4 @@
-"""Split the output of script.sh into its sections. Pure."""
+"""Split the output of script.sh or script.ps1 into its sections. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ SECTIONS = (
     "sve", "device-tree", "mig",  # only on nodes with such hardware
     "isolation",  # where the node has a program to try it with
     "previous",  # only on nodes that had a release before
+    "windows", "processors", "cpu-features",  # only on Windows
 )  # fmt: skip
 _MAX_MARKS = 8 * len(SECTIONS)  # script.sh prints two a section
 _LONGEST_MARK = 64  # characters after the nonce

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleetbuild.models import Become
+from fleetbuild.models import Become, Login
+from fleetbuild.probe.transport.windows import powershell_command
 
 LARGEST = 16 * 2**20  # bytes of output; nodes are not trusted
 LARGEST_COMPLAINT = 64 * 2**10
@@ -51,12 +52,22 @@ class Transport(Protocol):
     """Runs a script on a node."""
 
     def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
-        """Run a script in the node's sh. Raises NoAnswer, or TimeoutError at the deadline."""
+        """Run a script in the node's shell. Raises NoAnswer, or TimeoutError at the deadline."""
         ...
 
     def abandon(self) -> None:
         """Abort `run`, which runs in another thread. Returns at once."""
         ...
+
+
+def command_for(login: Login, script: bytes, arguments: Sequence[str]) -> tuple[str, bytes]:
+    """Return the command that runs a script in the node's shell, and its standard input.
+
+    On Windows the script runs as the login user: the probe needs no elevation.
+    """
+    if login.shell_type == "powershell":
+        return powershell_command(arguments), script
+    return remote_command(login.become, script, arguments)
 
 
 def remote_command(

@@ -24,7 +24,7 @@ from fleetbuild.probe.transport.base import (
     Answer,
     Deadline,
     NoAnswer,
-    remote_command,
+    command_for,
 )
 from fleetbuild.probe.transport.known_hosts import KnownHosts
 from fleetbuild.probe.transport.openssh import ProgramTransport, Settings, defaults
@@ -93,7 +93,7 @@ class FabricTransport:
         """See Transport."""
         import paramiko  # noqa: PLC0415 (0.2 s that only a probe has to pay)
 
-        command, stdin = remote_command(self._login.become, script, arguments)
+        command, stdin = command_for(self._login, script, arguments)
         try:
             with self._connected(deadline):
                 return _exchange(self._connection, command, stdin, deadline)

@@ -30,11 +30,27 @@ def ssh_problem(complaint: bytes, login: Login) -> NoAnswer | None:
 def unusable_answer(answer: Answer, login: Login) -> NoAnswer:
     """Return the error for an answer without any section."""
     said = _plain(answer.err[-_MOST:] + b"\n" + answer.out[:_MOST])
+    if login.shell_type == "powershell":
+        return _without_powershell(answer, said, login)
     for pattern, reason, fix in _NODE:
         if re.search(pattern, said):
             return NoAnswer(reason, fix)
     if answer.code == 127:
         return NoAnswer("it has no POSIX sh", "give the login user a shell")
+    return _malformed(answer, said, login)
+
+
+def _without_powershell(answer: Answer, said: str, login: Login) -> NoAnswer:
+    if answer.code == 127 or re.search(_UNKNOWN_COMMAND, said):
+        return NoAnswer(
+            "it has no powershell.exe",
+            "remove ansible_shell_type if this is not a Windows node; else put powershell.exe into "
+            "the PATH of its OpenSSH server",
+        )
+    return _malformed(answer, said, login)
+
+
+def _malformed(answer: Answer, said: str, login: Login) -> NoAnswer:
     if answer.code is None or answer.code < 0:
         return NoAnswer("the connection ended before the answer did", _try(login))
     lines = [line for line in said.splitlines() if line.strip()]
@@ -160,6 +176,11 @@ _SSH = (
     ),
 )
 
+# cmd.exe and PowerShell, in English, German, French and Spanish
+_UNKNOWN_COMMAND = (
+    r"is not recognized as (an internal|the name of)|ist entweder falsch geschrieben oder"
+    r"|n.est pas reconnu en tant que|no se reconoce como un comando"
+)
 _SUDO_FIX = "give the password (--ask-become-pass or ansible_become_password), or a NOPASSWD rule"
 _NODE = (
     (r"incorrect password attempt|Sorry, try again", "sudo refused the become password", _SUDO_FIX),
@@ -176,6 +197,11 @@ _NODE = (
         r"account is (currently )?not available|nologin|/bin/false",
         "its login user has no shell",
         "use another ansible_user, or give this one a shell",
+    ),
+    (
+        _UNKNOWN_COMMAND,
+        "it is a Windows node, and the inventory does not say so",
+        "set ansible_shell_type: powershell (or cmd) for this host",
     ),
     (
         r"sh: (command )?not found|[Uu]nknown command|Unrecognized command|Invalid input",

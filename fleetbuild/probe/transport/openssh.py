@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from fleetbuild.models import Login
-from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer, remote_command
+from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer, command_for
 from fleetbuild.probe.transport.failure_reasons import ssh_problem
 from fleetbuild.probe.transport.process import Process
 
@@ -123,7 +123,7 @@ class ProgramTransport:
     def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
         """See Transport."""
         login = self._login
-        command, stdin = remote_command(login.become, script, arguments)
+        command, stdin = command_for(login, script, arguments)
         ours = [*_OURS, *(("NumberOfPasswordPrompts=1",) if login.password else ("BatchMode=yes",))]
         if login.password and _version(login.ssh_executable) < _PREFIXED:
             # A bastion could imitate OpenSSH's prompt for the node's password.
