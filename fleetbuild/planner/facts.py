@@ -97,7 +97,10 @@ def with_containers(
     asked = [
         node
         for node in inventory.nodes
-        if look and (not named or node.name in named) and facts[node.name].state == "ok"
+        if look
+        and (not named or node.name in named)
+        and node.login.shell_type != "powershell"
+        and facts[node.name].state == "ok"
     ]
     found = look(asked, image) if look and asked else {}
     return {

@@ -72,6 +72,7 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
     lines += narrowed_targets(plan)
     lines += to_supply(plan)
     lines += _in_image(plan)
+    lines += _in_containers(plan)
     lines += windows_to_supply(plan)
     if plan.lock == "missing":
         why = clean(plan.lock_problem or "no index could be reached")
@@ -79,6 +80,15 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
     if plan.summary.nodes_to_change:
         lines += rollout_lines(plan)
     return [*lines, summary_line(plan)]
+
+
+def _in_containers(plan: Plan) -> Iterator[str]:
+    """Yield the image that builds run in on nodes, and its id."""
+    building = [wheel for wheel in plan.wheels if wheel.action == "build"]
+    images = {wheel.built_on: wheel.build_images.get(wheel.built_on or "") for wheel in building}
+    for image in sorted({each for each in images.values() if each}):
+        nodes = fold(sorted(node for node, each in images.items() if node and each == image))
+        yield f"Builds on {nodes} run in a container of {plan.build_container}, image {image[:12]}."
 
 
 def rollout_lines(plan: Plan) -> list[str]:

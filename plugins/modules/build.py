@@ -263,7 +263,6 @@ import pwd
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ..module_utils.builder import in_container  # noqa: F401 (so that Ansible sends it)
 from ..module_utils.builder.wheel_build import Build, BuildFailed
 
 

@@ -130,11 +130,11 @@ def test_an_older_node_gets_a_wheel_that_a_newer_one_built_in_a_container(
     assert "interfaces: ['lo']" in log
     assert "builds: 1" in log
     (path,) = (tmp_path / ".fleetbuild/store").rglob("threaded-*.whl")
-    floor = audit_wheel(path).glibc
+    floor = audit_wheel(path).libc_floor
     assert floor is not None
     assert tuple(map(int, floor.split("."))) <= (2, 31)
     assert not lab.exec("builder", "podman ps --all --quiet", check=True).stdout
-    shown = json.loads(next((tmp_path / ".fleetbuild/store").rglob("*provenance*")).read_text())
+    shown = json.loads(next((tmp_path / ".fleetbuild/store").rglob("*.intoto.json")).read_text())
     assert identity in json.dumps(shown)
 
     # Without the image, the next plan says what to do.

@@ -30,6 +30,8 @@ _BY_THE_MACHINE = re.compile(
     r"|The compiler was killed for lack of memory"
     r"|signal terminated program"
     r"|likely a hardware or OS problem"
+    r"|^The image \S+ is not on this node"
+    r"|this node has no podman and no docker"
 )
 
 

@@ -175,8 +175,11 @@ def _software_fits(has: str, target: Target, software: Facts) -> Python | str:
         return f"{has} {libc.family}"
     if version_key(libc.version) > version_key(target.libc.floor):
         return f"{has} {libc.family} {libc.version}, newer than the group's"
-    matching = [p for p in software.pythons if p.tag == target.python and p.venv is not False]
-    return matching[0] if matching else f"{has} no interpreter for {target.python}"
+    matching = [python for python in software.pythons if python.tag == target.python]
+    able = [python for python in matching if python.venv is not False]
+    if matching and not able:
+        return f"{has} {target.python} only without the venv module"
+    return able[0] if able else f"{has} no interpreter for {target.python}"
 
 
 def _why_unknown(facts: Facts | None) -> str:

@@ -98,11 +98,13 @@ def remove(engine, folder):
 
 def lay_steps(folder):
     """Write the modules that run inside into a folder."""
+    from . import in_container  # noqa: PLC0415 (it imports this module; and so Ansible sends it)
+
     shutil.rmtree(folder, ignore_errors=True)
     package = os.path.join(folder, "builder")
     os.makedirs(package)
     for name in ("__init__", *SHIPPED):
-        text = pkgutil.get_data(__package__, name + ".py")
+        text = pkgutil.get_data(in_container.__package__, name + ".py")
         with open(os.path.join(package, name + ".py"), "wb") as file:
             file.write(text)
     for path in (folder, package):

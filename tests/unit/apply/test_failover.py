@@ -246,6 +246,9 @@ def test_the_next_apply_resumes_the_build_of_the_fallback(fleet: FakeFleet, tmp_
         ("The build failed.\ninternal compiler error: Segmentation fault", False),
         ("Failed.\nThe bug is not reproducible, so it is likely a hardware or OS problem.", True),
         ("[Errno 28] No space left on device: 'x'", True),
+        (f"The image {'a' * 64} is not on this node.", True),
+        ("This build runs in a container, but this node has no podman and no docker.", True),
+        ("The container did not start: Error: exec format error", False),
         ("[Errno 122] Disk quota exceeded", True),
     ],
 )  # fmt: skip

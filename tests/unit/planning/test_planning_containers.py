@@ -9,6 +9,7 @@ import pytest
 from fleetbuild.apply.pending import NoBuilder, choose_builder
 from fleetbuild.models import Config, Container, Libc, Python
 from fleetbuild.planning.named_targets import name_targets
+from fleetbuild.report.plan import plan_ending
 from tests.factories.fleets import drafted, facts, inventory, package, planned, recipe_of
 
 IMAGE, ID = "example.org/old:1", "5" * 64
@@ -52,6 +53,8 @@ def test_a_builder_with_a_newer_libc_builds_in_an_older_image() -> None:
     assert wheel.requires.compiler == f"gcc 14.2.1 (in {IMAGE}, image 555555555555)"
     assert wheel.requires.to_supply == ()
     assert plan.build_container == IMAGE
+    said = f"Builds on strong run in a container of {IMAGE}, image 555555555555."
+    assert said in plan_ending(plan)
 
 
 def test_without_a_container_the_same_builder_is_refused() -> None:
@@ -68,6 +71,10 @@ def test_without_a_container_the_same_builder_is_refused() -> None:
     [
         (image("glibc 2.34"), f"{IMAGE} on strong has glibc 2.34, newer than the group's."),
         (image(pythons=()), f"{IMAGE} on strong has no interpreter for cp311."),
+        (
+            image(pythons=(INSIDE.model_copy(update={"venv": False}),)),
+            f"{IMAGE} on strong has cp311 only without the venv module.",
+        ),
         (image("musl 1.2.5"), f"{IMAGE} on strong has musl."),
         (
             Container(image=IMAGE, problem="has no podman", fix="Install it."),

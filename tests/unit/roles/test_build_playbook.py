@@ -69,3 +69,10 @@ def test_files_travel_to_and_from_the_folder_that_the_module_names() -> None:
     fetched = yaml.safe_load((tasks / "fetch.yml").read_text())[0]["ansible.legacy.fetch"]
     assert copied["dest"] == "{{ build_wheel_found.dir }}/in/"
     assert fetched["src"] == "{{ build_wheel_found.dir }}/{{ build_wheel_file }}"
+
+
+def test_a_build_in_a_container_installs_no_toolchain_on_the_node(tmp_path: Path) -> None:
+    names = ["version", "wheel_version", "key", "source", "source_sha256", "dest"]
+    about = dict.fromkeys(names, "x") | {"container": "f" * 64, "gcc": ""}
+    builds = [about | {"package": "a", "python": "/opt/python/cp311-cp311/bin/python3.11"}]
+    assert said(tmp_path, builds) == ["build_wheel: a /opt/python/cp311-cp311/bin/python3.11"]
