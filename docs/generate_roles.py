@@ -1,4 +1,4 @@
-"""Writes what follows from the specs in fleetbuild/models/role_parameters.py.
+"""Writes what follows from the specs in fleetbuild/models/role_parameters.py and build_parameters.py.
 
 In: the specs. Out: blocks of the roles, modules, playbooks and pages, each between two comments.
 `make docs` runs it through docs/generate.py.
@@ -16,9 +16,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import yaml
 
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.build_parameters import BuildRole, BuildSpec
 from fleetbuild.models.role_parameters import (
-    BuildRole,
-    BuildSpec,
     InstallRole,
     InstallSpec,
     Parameter,

@@ -41,7 +41,7 @@ from fleetbuild.apply.pending import (
 )
 from fleetbuild.files import raise_if_folder_is_full, sha256_of
 from fleetbuild.models import LockedFile, NodeResult, WheelResult, ignore
-from fleetbuild.models.role_parameters import BuildSpec, Requirement
+from fleetbuild.models.build_parameters import BuildSpec, Requirement
 from fleetbuild.parallel import one_by_one
 from fleetbuild.text import count
 

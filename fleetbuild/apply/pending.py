@@ -21,7 +21,7 @@ from fleetbuild.models import (
     TargetLibc,
     WheelResult,
 )
-from fleetbuild.models.role_parameters import BuildSpec, Patch, Requirement
+from fleetbuild.models.build_parameters import BuildSpec, Requirement, SourcePatch
 from fleetbuild.text import version_key
 
 _CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
@@ -163,7 +163,7 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "environment": wheel.environment,
             "config_settings": wheel.config_settings,
             "files": wheel.files,
-            "patches": [Patch(name=name, text=text) for name, text in wheel.patches.items()],
+            "patches": [SourcePatch(name=name, text=text) for name, text in wheel.patches.items()],
             "cuda": wheel.cuda or "",
             "gcc": wheel.build_gccs.get(place.node or "", ""),
             "container": place.container,

@@ -22,7 +22,7 @@ from fleetbuild.files import sha256_of
 from fleetbuild.kubernetes.builds.jobs import BuildOrder, bases_in_claim, build_jobs, builders
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
-from fleetbuild.models.role_parameters import Requirement
+from fleetbuild.models.build_parameters import Requirement
 from fleetbuild.store import Store
 from fleetbuild.store.provenance.statement import BuildContext
 
