@@ -1,4 +1,4 @@
-"""Writes what follows from the specs in role_parameters.py and build_parameters.py in fleetbuild.models.
+"""Writes what follows from the parameters of roles and builds (fleetbuild.models).
 
 In: the specs. Out: blocks of the roles, modules, playbooks and pages, each between two comments.
 `make docs` runs it through docs/generate.py.
