@@ -22,8 +22,14 @@ from fleetbuild.models.plan import (
     Tradeoff,
 )
 from fleetbuild.models.release import Manifest, ManifestWheel, release_root
-from fleetbuild.models.result import Labelled, LabelResult, NodeResult, Result, WheelResult
-from fleetbuild.models.status import NodeStatus
+from fleetbuild.models.result import (
+    Labelled,
+    LabelResult,
+    NodeResult,
+    NodeStatus,
+    Result,
+    WheelResult,
+)
 from fleetbuild.models.target import (
     PLANNED_ONLY,
     Target,

@@ -1,4 +1,4 @@
-"""Results of an apply, a verify or a rollback, by node and by wheel."""
+"""Results of an apply, a verify or a rollback, by node and by wheel; and the status of nodes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pydantic import Field
 
 from fleetbuild.errors import worst
 from fleetbuild.models._base import Frozen
+
+Drift = Literal["none", "missing", "changed", "different", "damaged", "revoked"]
 
 
 class KeptRelease(Frozen):
@@ -148,3 +150,23 @@ class Result(Frozen):
 def label_code(results: Iterable[LabelResult]) -> int:
     """Return the exit code for these results."""
     return worst([_LABEL_CODES.get(result.state, 0) for result in results])
+
+
+class NodeStatus(Frozen):
+    """The status of one node. `drift` is None if there is nothing to compare."""
+
+    node: str
+    state: Literal["ok", "unreachable", "unsupported", "skipped", "unknown"]
+    reason: str | None = None  # why it is not ok
+    fix: str | None = None  # what to do about it
+    group: str | None = None
+    release_id: str | None = None  # the current release
+    previous: str | None = None  # the release that a rollback would switch to
+    verified: bool = False
+    packages: tuple[str, ...] = ()  # name==version of the wheels that were built for it
+    drift: Drift | None = None
+    sentence: str = ""  # the drift as a sentence
+    # Its labels in the cluster; None if no cluster was asked, or there is nothing to compare.
+    labels: Literal["right", "wrong", "no_node", "no_host"] | None = None
+    labels_sentence: str = ""  # the problems of the labels
+    probed: str | None = None  # when its facts were read: ISO 8601, UTC

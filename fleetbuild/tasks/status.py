@@ -11,8 +11,8 @@ from fleetbuild.kubernetes.labels.release_labels import (
 )
 from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus
+from fleetbuild.models.result import Drift
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
-from fleetbuild.models.status import Drift
 
 
 def compare_releases(
