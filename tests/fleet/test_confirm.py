@@ -19,10 +19,10 @@ pytestmark = pytest.mark.long
 # Compilers of one node write the node's name into the machine code.
 LYING = """
 for name in g++ c++ x86_64-linux-gnu-g++; do
-  printf '#!/bin/sh\\nexec /usr/bin/g++-12 -include /tmp/here.h "$@"\\n' > /usr/local/bin/$name
+  printf '#!/bin/sh\\nexec /usr/bin/g++-12 -include /usr/here.h "$@"\\n' > /usr/local/bin/$name
   chmod 755 /usr/local/bin/$name
 done
-echo 'static const char *here __attribute__((used)) = "planted";' > /tmp/here.h
+echo 'static const char *here __attribute__((used)) = "planted";' > /usr/here.h
 """
 
 
