@@ -147,7 +147,8 @@ def fill(served: Path, release: Release) -> None:
     if got.returncode:
         pytest.skip(f"pip cannot get {', '.join(release.wheels)}: {got.stderr[-300:]}")
     for each in release.sdists:
-        download(*each.split("=="), inbox)
+        name, _, version = each.partition("==")
+        download(name, version, inbox)
     if "fb-upper==2.0" in release.packages:
         sdist(inbox, "fb-base==1.0", "[]", BASE_SETUP, "40")
         sdist(inbox, "fb-upper==2.0", '["fb-base"]', UPPER_SETUP, "BASE")
@@ -215,7 +216,8 @@ class Shell:
 
     def run(self, line: str) -> str:
         program, *words = shlex.split(line)
-        start = {"kubectl": [KUBECTL], "fleetbuild": [sys.executable, "-m", "fleetbuild"]}[program]
+        ours = [sys.executable, "-m", "fleetbuild"]
+        start = {"kubectl": [str(KUBECTL)], "fleetbuild": ours}[program]
         begun = time.monotonic()
         done = subprocess.run(
             [*start, *words], cwd=self.folder, env=self.environment, timeout=PATIENCE,
@@ -289,9 +291,13 @@ def finish(shell: Shell, line: str) -> None:
     jobs = "kubectl get jobs -l app.kubernetes.io/managed-by=fleetbuild -o json"
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        listed = json.loads(subprocess.run(
-            [KUBECTL, *jobs.split()[1:]], env=shell.environment, capture_output=True, check=True,
-        ).stdout)["items"]  # fmt: skip
+        asked = subprocess.run(
+            [str(KUBECTL), *jobs.split()[1:]],
+            env=shell.environment,
+            capture_output=True,
+            check=True,
+        )
+        listed = json.loads(asked.stdout)["items"]
         logs = "kubectl logs --prefix -l app.kubernetes.io/managed-by=fleetbuild --tail=60"
         if any(each["status"].get("failed") for each in listed):
             shell.run(logs)

@@ -139,10 +139,10 @@ def test_an_older_node_gets_a_wheel_that_a_newer_one_built_in_a_container(
 
     # Without the image, the next plan says what to do.
     lab.exec("builder", "podman rmi --all --force", check=True)
-    said = fleetbuild(
+    refused = fleetbuild(
         *("plan", lab.inventory, "--config", config, "--state-dir", tmp_path / "second"),
         here=tmp_path,
         code=4,
     )  # fmt: skip
-    assert f"builder has no image {IMAGE}" in said
-    assert f"podman pull {IMAGE}" in said
+    assert f"builder has no image {IMAGE}" in refused
+    assert f"podman pull {IMAGE}" in refused

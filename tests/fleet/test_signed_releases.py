@@ -50,7 +50,7 @@ class Fleet:
     def key(self, name: str) -> Path:
         file = self.folder / name
         if not file.exists():
-            made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", file]
+            made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(file)]
             subprocess.run(made, check=True)
         return file
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.recipes import known_recipes
-from fleetbuild.recipes.render import Job, render_checks
+from fleetbuild.recipes.render import RecipeInput, render_checks
 from tests.factories.plans import make_target
 
 pytestmark = [pytest.mark.long, pytest.mark.network]
@@ -47,10 +47,12 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def try_checks(python: Path, isa: str, version: str, kernels: str) -> str:
     """The last words of the checks, where torch may use these kernels at most."""
-    job = Job(package="torch", version="2.13.0", wheel_version=version, target=make_target(isa))
+    given = RecipeInput(
+        package="torch", version="2.13.0", wheel_version=version, target=make_target(isa)
+    )
     done = subprocess.run(
         [python, "-c", RUN],
-        input=json.dumps([version, render_checks(known_recipes()["torch"], job)]),
+        input=json.dumps([version, render_checks(known_recipes()["torch"], given)]),
         env={**os.environ, "ATEN_CPU_CAPABILITY": kernels},
         capture_output=True,
         text=True,

@@ -139,6 +139,7 @@ def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -
         "python": "/usr/bin/python3.11",
         "cache": "ccache",
         "isolation": "preferred",
+        "container": "",
         "libraries": [],
         "tools": [],
         "dest": str(tmp_path / "state" / "incoming" / str(key)),
