@@ -196,8 +196,8 @@ class ReleaseContents(ChangedRelease):
     signature: Annotated[
         str,
         Parameter(
-            "The signature of the statement, as JSON with sorted keys and without spaces, by"
-            " C(ssh-keygen -Y sign -n release@fleetbuild.dev).",
+            "The signature by C(ssh-keygen -Y sign -n release@fleetbuild.dev) of the statement, as"
+            " JSON with sorted keys and without spaces.",
             module=True,
         ),
     ] = ""

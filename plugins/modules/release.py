@@ -93,8 +93,8 @@ options:
     type: dict
     default: {}
   signature:
-    description: The signature of the statement, as JSON with sorted
-      keys and without spaces, by C(ssh-keygen -Y sign -n release@fleetbuild.dev).
+    description: The signature by C(ssh-keygen -Y sign -n release@fleetbuild.dev)
+      of the statement, as JSON with sorted keys and without spaces.
     type: str
     default: ''
   revoked:
