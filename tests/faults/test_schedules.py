@@ -17,7 +17,7 @@ from tests.faults.scene import CODES, Controller, Ended, Moment, Scene, folders_
 from tests.faults.striking import Fault
 from tests.faults.test_matrix import MATRIX
 
-QUICK = 1  # seeds of make test, as many as were seen to pass; make soak runs SEEDS
+QUICK = 3  # seeds of make test, as many as were seen to pass; make soak runs SEEDS
 SEEDS = 300
 STEPS = 3
 FAILED: tuple[int, ...] = ()

@@ -114,7 +114,7 @@ RELEASES = [
         "against a published wheel",
         ("torch==2.13.0", "torch-scatter==2.1.2"),
         ("torch-scatter==2.1.2",),
-        ("torch==2.13.0+cpu", "numpy<3", "setuptools", "wheel", "ninja", "packaging", "psutil"),
+        ("torch==2.13.0+cpu", "numpy<3", "setuptools<81", "wheel", "ninja", "packaging", "psutil"),
         policy="auto",
     ),
 ]
