@@ -13,6 +13,7 @@ from tests.faults.scene import CODES, Controller, Ended, Moment, Scene, folders_
 from tests.faults.striking import STRIKES, Fault
 
 MATRIX: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "matrix.yml").read_text())
+_ROOT = Path(__file__).parents[2]
 _UNKNOWN = ("unreachable", None)  # results of a node that leave open what it serves
 
 
@@ -28,6 +29,11 @@ def test_the_matrix_is_large_and_every_fault_can_strike() -> None:
     assert len(list(combinations())) >= 80
     assert MATRIX["faults"].keys() == STRIKES.keys()
     assert len(MATRIX["sample"]) >= 3
+    texts = [path.read_text() for path in _ROOT.glob("roles/*/tasks/*.yml")]
+    tasks = [
+        at["task"] for stage in MATRIX["stages"].values() for at in stage["at"] if "task" in at
+    ]
+    assert [task for task in tasks if not any(f"- name: {task}\n" in text for text in texts)] == []
 
 
 @pytest.mark.parametrize(("kind", "stage"), list(combinations()))
