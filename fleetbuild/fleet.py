@@ -29,13 +29,7 @@ from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
 from fleetbuild.planner.facts import last_facts, stored_facts, with_containers
-from fleetbuild.planner.plan_files import (
-    config_of,
-    keep_applied,
-    last_plan,
-    read_plan,
-    save_plan,
-)
+from fleetbuild.planner.plan_files import config_of, keep_applied, last_plan, read_plan, save_plan
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
 from fleetbuild.planning.packages import named_packages
 from fleetbuild.state.directory import StateDir

@@ -80,22 +80,15 @@ def _refuse_small_disks(run: Run, progress: Progress, group: PlannedGroup) -> Pr
     for name in names:
         facts = progress.facts[name]
         there = facts.previous.get(run.plan.release) == group.release_id
-        if there or facts.install_free_gb is None or facts.install_free_gb * 2**30 >= needed:
+        lack = "" if there else facts.lacks_space(needed)
+        if not lack:
             continue
         path = run.plan.install_path
-        results[name] = NodeResult(
-            node=name,
-            group=group.name,
-            state="install_failed",
-            reason=f"The disk of {path} has {facts.install_free_gb * 2**30 / 1e6:.0f} MB free, and"
-            f" the release needs {needed / 1e6:.0f} MB. Nothing was changed there.",
-            fix=f"Free space there (df -h {path}) or set another install path; then run again.",
-        )
-        result = results[name]
-        run.tell(
-            "install", "failed", result.reason or "", node=name, group=group.name,
-            fix=result.fix or "",
-        )  # fmt: skip
+        reason = f"The disk of {path} {lack}. Nothing was changed there."
+        fix = f"Free space there (df -h {path}) or set another install path; then run again."
+        about = {"node": name, "group": group.name, "fix": fix}
+        results[name] = NodeResult(state="install_failed", reason=reason, **about)
+        run.tell("install", "failed", reason, **about)
     return replace(progress, nodes=results)
 
 

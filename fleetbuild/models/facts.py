@@ -110,3 +110,9 @@ class Facts(Frozen):
         # No distribution: the toolchain role installs nothing in an image.
         apart = {"os": Os(), "can_isolate": True, "isolation_setting": None}
         return self.model_copy(update={**software, **apart})
+
+    def lacks_space(self, needed: int) -> str:
+        """Return what the install path has free and a release needs, in bytes; "" if it fits."""
+        if self.install_free_gb is None or (free := self.install_free_gb * 2**30) >= needed:
+            return ""
+        return f"has {free / 1e6:.0f} MB free, and the release needs {needed / 1e6:.0f} MB"

@@ -17,6 +17,7 @@ import pytest
 from uv import find_uv_bin
 
 from fleetbuild.audit import audit_wheel
+from tests.factories.command_line import run_fleetbuild
 from tests.lab import Lab
 
 SOURCE = Path(__file__).parents[1] / "cuda_extension"
@@ -38,15 +39,7 @@ def lab(make_lab: Callable[[Mapping[str, Any]], Lab]) -> Lab:
 
 
 def run(*words: str | Path, here: Path, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "fleetbuild", *map(str, words)],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=3000,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
+    done = run_fleetbuild(*words, here=here, code=code)
     return " ".join(done.stdout.split())
 
 

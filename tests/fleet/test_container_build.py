@@ -6,8 +6,6 @@ The image is the older node's own system. It is made here, and given to the buil
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 
 from fleetbuild.audit import audit_wheel
+from tests.factories.command_line import run_fleetbuild
 from tests.lab import Lab
 from tests.lab.image import ensure
 from tests.lab.podman import podman
@@ -77,15 +76,7 @@ def lab(make_lab: Callable[[Mapping[str, Any]], Lab]) -> Lab:
 
 
 def fleetbuild(*words: str | Path, here: Path, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "fleetbuild", *map(str, words)],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=2400,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
+    done = run_fleetbuild(*words, here=here, code=code)
     return " ".join((done.stdout + done.stderr).split())
 
 

@@ -70,13 +70,14 @@ def facts_of_node(
     info = _texts(node, "status", "nodeInfo")
     arch = next((ours for ours, theirs in CALLED.items() if theirs == info.get("architecture")), "")
     system = info.get("operatingSystem", "")
-    if not system and _not_ready(node):  # its kubelet has reported nothing yet
-        return _unreachable(node)
-    if system != "linux" or arch not in ARCHITECTURES:
+    problem = _not_ready(node)
+    reported = system or not problem  # else its kubelet has said nothing about itself yet
+    if reported and (system != "linux" or arch not in ARCHITECTURES):
         what = f"{system} on {info.get('architecture')}"
         return Facts(state="unsupported", reason=f"It runs {what}, which is not supported.")
-    if _not_ready(node):
-        return _unreachable(node)
+    if problem:
+        fix = "Look at it with: kubectl describe node"
+        return Facts(state="unreachable", reason=problem, fix=fix)
     labels = _texts(node, "metadata", "labels")
     flags, told = _flags(features, labels)
     found = frozenset(_BASELINE[arch]) | features_of(flags)
@@ -225,11 +226,6 @@ def _os(info: Mapping[str, str], labels: Mapping[str, str]) -> Os:
         name=info.get("osImage") or None,
         kernel=info.get("kernelVersion") or None,
     )
-
-
-def _unreachable(node: Document) -> Facts:
-    fix = "Look at it with: kubectl describe node"
-    return Facts(state="unreachable", reason=_not_ready(node), fix=fix)
 
 
 def _not_ready(node: Document) -> str | None:

@@ -76,13 +76,11 @@ def _small_disks(group: PlannedGroup, facts: Mapping[str, Facts], config: Config
         node = facts[name]
         known = (node.release.get(config.release), node.previous.get(config.release))
         there = group.release_id in (known[0].id if known[0] else None, known[1])
-        if there or node.install_free_gb is None or node.install_free_gb * 2**30 >= needed:
-            continue
-        yield (
-            f"The disk of {config.install.path} on {name} has"
-            f" {node.install_free_gb * 2**30 / 1e6:.0f} MB free, and the release needs"
-            f" {needed / 1e6:.0f} MB or more: apply fails there unless you free space."
-        )
+        if not there and (lack := node.lacks_space(needed)):
+            yield (
+                f"The disk of {config.install.path} on {name} {lack} or more: apply fails there"
+                " unless you free space."
+            )
 
 
 def _blas_warnings(blas: str, wheels: Sequence[DraftWheel]) -> Iterator[str]:

@@ -98,9 +98,8 @@ def choose_builders(
         images = [image for name in candidates if (image := _image_of(facts.get(name)))]
         problem = no_image_suits(target, tuple(refusals), images)
         return Builders(order=(), able=(), pythons={}, version="", problem=problem)
-    if for_targets or (
-        in_containers and not preferred
-    ):  # the plan has the reasons with each target
+    # The plan has the reasons with each target; members without the image were not asked for.
+    if for_targets or (in_containers and not preferred):
         refusals = []
     elif fit:  # a builder of another architecture serves other groups: no warning
         refusals = [refusal for refusal in refusals if not refusal.endswith(_ARCHS)]
