@@ -240,7 +240,7 @@ def _keep(
     waiting: dict[str, BuildAssignment],
 ) -> RoleResult:
     """Keep a reply. If the machine failed, other nodes build this wheel and the waiting ones."""
-    run.journal.note("build ended", key=reply.key)
+    run.journal.note("build ended", key=reply.key, node=assignment.node)
     explained = _explain(run, assignment, reply)
     replies.built[reply.key] = explained
     if not reply.ok:

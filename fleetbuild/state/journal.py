@@ -45,8 +45,10 @@ class Journal:
             match entry:
                 case {"what": "build started", "key": str(key), "node": str(node)}:
                     running[key] = node
-                case {"what": "build ended", "key": str(key)}:
-                    running.pop(key, None)
+                case {"what": "build ended", "key": str(key), "node": str(node)}:
+                    # The end on a node that failed may be noted after the start on its fallback.
+                    if running.get(key) == node:
+                        del running[key]
         return running
 
     def left_drained(self) -> list[str]:

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from fleetbuild.state.journal import Journal
 
 
@@ -8,10 +10,21 @@ def test_the_journal_lists_builds_left_running(tmp_path: Path) -> None:
     assert journal.left_running() == {}
     journal.note("build started", key="k1", node="n1")
     journal.note("build started", key="k2", node="n2")
-    journal.note("build ended", key="k1")
-    journal.note("build ended", key="never on_start")
+    journal.note("build ended", key="k1", node="n1")
+    journal.note("build ended", key="never started", node="n1")
     journal.note("something else")
     assert journal.left_running() == {"k2": "n2"}
+
+
+def test_the_end_on_a_node_leaves_the_build_on_its_fallback_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetbuild.state.journal.now", lambda: "2026-11-22T12:00:00.000+00:00")
+    journal = Journal(tmp_path / "a.jsonl")
+    journal.note("build started", key="k1", node="n1")
+    journal.note("build ended", key="k1", node="n1")
+    journal.note("build started", key="k1", node="n2")
+    assert journal.left_running() == {"k1": "n2"}
 
 
 def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
@@ -27,5 +40,5 @@ def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
 def test_builds_left_running_by_another_plan_are_known(tmp_path: Path) -> None:
     Journal(tmp_path / "old.jsonl").note("build started", key="k1", node="n1")
     Journal(tmp_path / "old.jsonl").note("build started", key="k2", node="n2")
-    Journal(tmp_path / "new.jsonl").note("build ended", key="k1")
+    Journal(tmp_path / "new.jsonl").note("build ended", key="k1", node="n1")
     assert Journal(tmp_path / "newest.jsonl").left_running() == {"k2": "n2"}
