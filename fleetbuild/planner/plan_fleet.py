@@ -5,8 +5,9 @@ In: inventory, facts, configuration, packages. Out: a `Plan`. `planning` itself 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from fleetbuild.ansible import Secrets, list_inventory
@@ -35,6 +36,7 @@ from fleetbuild.planner.requested import (
 from fleetbuild.planner.run_time_requirements import find_requirements
 from fleetbuild.planner.without_recipe import nodes_to_block, why_not_buildable
 from fleetbuild.planning import (
+    GroupedFleet,
     LockRequest,
     Locks,
     Package,
@@ -44,6 +46,7 @@ from fleetbuild.planning import (
     build_request,
     choose_packages,
     draft_plan,
+    group_fleet,
     make_plan,
     name_targets,
     nodes_blocking_dependencies,
@@ -111,15 +114,14 @@ def plan_fleet(
         named = name_targets(names, inventory, facts, config, builders)
         inventory, facts = stand_in_inventory(fleet, named), with_stand_ins(facts, named)
         builders = sorted({name for target in named for name in target.builders})
-    drafted = draft_plan(inventory, facts, wanted, config, builders=builders)
-    if drafted.groups and config.build.policy != "targeted":
-        resolver.find_published(drafted, facts)
-        drafted = draft_plan(
-            inventory, facts, wanted, config, builders=builders, published=resolver.published
-        )
+    grouped = group_fleet(inventory, facts, wanted, config, builders=builders)
+    if grouped.groups and config.build.policy != "targeted":
+        resolver.find_published(grouped, facts)
+    drafted = draft_plan(grouped, facts, wanted, resolver.published)
     if drafted.groups and resolver.fetch_sources(drafted, config):
         wanted = tuple(resolver.packages)
-        drafted = resolver.lock_dependencies(inventory, facts, config, builders)
+        group = partial(group_fleet, inventory, facts, wanted, config, builders=builders)
+        drafted = resolver.lock_dependencies(drafted, inventory, facts, group)
         resolver.lock_builds(drafted, facts, facts_source)
     return make_plan(
         fleet,
@@ -207,10 +209,10 @@ class _PlanResolver:
             closures=self.dependencies,
         )
 
-    def find_published(self, drafted: PlanDraft, facts: Mapping[str, Facts]) -> None:
+    def find_published(self, grouped: GroupedFleet, facts: Mapping[str, Facts]) -> None:
         """Find out which groups can take which packages from published wheels."""
         self._report(f"Looking for wheels of {', '.join(each.text for each in self.packages)}")
-        self.published = find_published(drafted, self.packages, self.sources, facts, self.store)
+        self.published = find_published(grouped, self.packages, self.sources, facts, self.store)
 
     def _is_built(self, package: Package, drafted: PlanDraft) -> bool:
         return any(
@@ -289,38 +291,31 @@ class _PlanResolver:
 
     def lock_dependencies(
         self,
+        drafted: PlanDraft,
         inventory: Inventory,
         facts: Mapping[str, Facts],
-        config: Config,
-        builders: Sequence[str],
+        group: Callable[..., GroupedFleet],
     ) -> PlanDraft:
-        """Lock the dependencies of each group.
+        """Lock the dependencies of each group; return the draft with what the sources say.
 
-        A member is blocked if only its old libc rules them out; then the rest is grouped and locked
-        again.
+        `group` groups the fleet again where a source changed a recipe, or where members are
+        blocked because only their old libc rules dependencies out.
         """
+        grouped: GroupedFleet = group() if self.chosen else drafted
         blocked: dict[str, tuple[str, str]] = {}
-        known: int | None = None
-        while known != len(blocked):
-            known = len(blocked)
-            drafted = draft_plan(
-                inventory,
-                facts,
-                self.packages,
-                config,
-                builders=builders,
-                blocked=blocked,
-                published=self.published,
-            )
-            blocked |= nodes_to_block(inventory, facts, drafted, self.sources)
-            if len(blocked) > known:
-                continue
-            self._resolve(list(drafted.requests.values()))
-            self.dependencies = {
-                name: self.resolutions[asked].wheels for name, asked in drafted.requests.items()
-            }
-            blocked |= nodes_blocking_dependencies(drafted, facts, self.locks())
-        return drafted
+        while True:
+            drafted = draft_plan(grouped, facts, self.packages, self.published)
+            found = nodes_to_block(inventory, facts, drafted, self.sources)
+            if found.keys() <= blocked.keys():
+                self._resolve(list(drafted.requests.values()))
+                self.dependencies = {
+                    name: self.resolutions[asked].wheels for name, asked in drafted.requests.items()
+                }
+                found = nodes_blocking_dependencies(drafted, facts, self.locks())
+            if found.keys() <= blocked.keys():
+                return drafted
+            blocked |= found
+            grouped = group(blocked=blocked)
 
     def lock_builds(
         self, drafted: PlanDraft, facts: Mapping[str, Facts], facts_source: FactsSource
@@ -358,7 +353,8 @@ class _PlanResolver:
             return None
         source = Source(package=package.name, version=package.version, file=file)
         recipe, source = recipe_by_source(package.recipe, source, path, self.recipes)
-        self.chosen[package.name] = recipe
+        if recipe != package.recipe:
+            self.chosen[package.name] = recipe
         needed = build_requirements(read_source(path), recipe, self.recipes)
         return source.model_copy(update={"build_requirements": needed})
 

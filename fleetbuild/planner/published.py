@@ -1,6 +1,6 @@
 """Find published wheels, and read the machine code of wheels whose requirements are not stated.
 
-In: a draft, packages, the store. Out: a `PublishedChoice` for each package and group.
+In: groups, packages, the store. Out: a `PublishedChoice` for each package and group.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fleetbuild.audit import audit_wheel
 from fleetbuild.models import Facts, LockedFile
-from fleetbuild.planning import LockRequest, Package, PlanDraft, Resolution, source_request
+from fleetbuild.planning import GroupedFleet, LockRequest, Package, Resolution, source_request
 from fleetbuild.planning.groups import DraftGroup
 from fleetbuild.planning.packages import versions_of
 from fleetbuild.planning.wheels.published import (
@@ -23,7 +23,7 @@ from fleetbuild.store.resolve import find_wheels
 
 
 def find_published(
-    drafted: PlanDraft,
+    fleet: GroupedFleet,
     packages: Sequence[Package],
     local: Collection[str],
     facts: Mapping[str, Facts],
@@ -31,12 +31,12 @@ def find_published(
 ) -> dict[tuple[str, str], PublishedChoice]:
     """Return the published wheel for each package and group; local sources are always built."""
     choices: dict[tuple[str, str], PublishedChoice] = {}
-    groups = {group.name: group for group in drafted.groups}
+    groups = {group.name: group for group in fleet.groups}
     # Companions must match the variant of torch, so torch is chosen first.
     for index, package in sorted(enumerate(packages), key=lambda each: each[1].name != "torch"):
         if package.name in local:
             continue
-        requests = {name: _request(group, package, drafted) for name, group in groups.items()}
+        requests = {name: _request(group, package, fleet) for name, group in groups.items()}
         while requests:
             answers = find_wheels(requests.values(), store.settings)
             found = {name: answers[request].wheels for name, request in requests.items()}
@@ -79,8 +79,8 @@ def _without(request: LockRequest, package: Package, file: LockedFile) -> LockRe
     return request.model_copy(update={"constraints": others})
 
 
-def _request(group: DraftGroup, package: Package, drafted: PlanDraft) -> LockRequest:
-    request = source_request(group, [package], drafted.eligibility)
+def _request(group: DraftGroup, package: Package, fleet: GroupedFleet) -> LockRequest:
+    request = source_request(group, [package], fleet.eligibility)
     return request.model_copy(
         update={"requirements": (f"{package.name}=={package.version}",), "sources": ()}
     )

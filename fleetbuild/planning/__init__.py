@@ -8,8 +8,10 @@ from fleetbuild.planning.document.fingerprint import changes_since_plan, fingerp
 from fleetbuild.planning.document.make_plan import make_plan
 from fleetbuild.planning.document.serialize import dump_plan, read_plan
 from fleetbuild.planning.draft import (
+    GroupedFleet,
     PlanDraft,
     draft_plan,
+    group_fleet,
     nodes_blocking_dependencies,
     source_request,
 )
@@ -28,6 +30,7 @@ from fleetbuild.planning.wheels.plan_wheel import Floors, StoreView
 
 __all__ = [
     "Floors",
+    "GroupedFleet",
     "LockRequest",
     "Locks",
     "Package",
@@ -44,6 +47,7 @@ __all__ = [
     "explain_group",
     "explain_node",
     "fingerprint",
+    "group_fleet",
     "make_plan",
     "name_targets",
     "nodes_blocking_dependencies",

@@ -1,7 +1,7 @@
 """The draft of a plan: eligibility, groups and wheels, before dependencies are locked.
 
-In: inventory, facts, packages, configuration. Out: a `PlanDraft`, and the `LockRequest`s that have
-to be resolved for it. Comes before `document.make_plan`.
+In: inventory, facts, packages, configuration. Out: a `GroupedFleet`, and a `PlanDraft` with the
+`LockRequest`s that have to be resolved for it. Comes before `document.make_plan`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,26 @@ from fleetbuild.text import version_key
 Blocked = Mapping[str, tuple[str, str]]  # node -> reason, fix
 
 
-class PlanDraft(Frozen):
-    """Eligibility of nodes, groups and wheels, before dependencies are locked.
+class GroupedFleet(Frozen):
+    """Eligibility of nodes, and their groups with a toolkit each. No index has a say in it."""
+
+    eligibility: dict[str, Eligibility]
+    groups: tuple[DraftGroup, ...]
+    merged: MergedTargets
+    preferred: tuple[str, ...]  # nodes that are named as builders
+
+
+class PlanDraft(GroupedFleet):
+    """Groups and wheels, before dependencies are locked.
 
     `requests` has each group's request to the resolver.
     """
 
-    eligibility: dict[str, Eligibility]
-    groups: tuple[DraftGroup, ...]
     wheels: tuple[DraftWheel, ...]
-    merged: MergedTargets
     requests: dict[str, LockRequest]
 
 
-def draft_plan(
+def group_fleet(
     inventory: Inventory,
     facts: Mapping[str, Facts],
     packages: Sequence[Package],
@@ -53,10 +59,8 @@ def draft_plan(
     *,
     builders: Sequence[str] = (),
     blocked: Blocked | None = None,
-    published: PublishedChoices = MappingProxyType({}),
-) -> PlanDraft:
-    """Return the draft for this fleet. `blocked` names nodes to leave out, with reason and fix;
-    `published` names wheels to take instead of building them."""
+) -> GroupedFleet:
+    """Return the groups of this fleet. `blocked` names nodes to leave out, with reason and fix."""
     recipes = [package.recipe for package in packages]
     eligibility = assess_nodes(inventory, facts, packages, config)
     eligibility |= _mark_blocked(eligibility, blocked or {})
@@ -72,7 +76,22 @@ def draft_plan(
         groups, packages, eligibility, facts=facts, preferred=preferred, config=config
     )
     eligibility |= _mark_blocked(eligibility, blocked_nodes)
-    wheels = draft_wheels(packages, groups, eligibility, facts, preferred, published=published)
+    return GroupedFleet(
+        eligibility=eligibility, groups=groups, merged=merged, preferred=tuple(preferred)
+    )
+
+
+def draft_plan(
+    fleet: GroupedFleet,
+    facts: Mapping[str, Facts],
+    packages: Sequence[Package],
+    published: PublishedChoices = MappingProxyType({}),
+) -> PlanDraft:
+    """Return the draft for these groups. `published` names wheels to take instead of building."""
+    eligibility = fleet.eligibility
+    wheels = draft_wheels(
+        packages, fleet.groups, eligibility, facts, fleet.preferred, published=published
+    )
     groups = tuple(
         group.model_copy(
             update={
@@ -80,11 +99,15 @@ def draft_plan(
                 "published": published_in(group, wheels),
             }
         )
-        for group in groups
+        for group in fleet.groups
     )
-    requests = {group.name: _lock_request(group, packages, eligibility) for group in groups}
     return PlanDraft(
-        eligibility=eligibility, groups=groups, wheels=wheels, merged=merged, requests=requests
+        eligibility=eligibility,
+        groups=groups,
+        merged=fleet.merged,
+        preferred=fleet.preferred,
+        wheels=wheels,
+        requests={group.name: _lock_request(group, packages, eligibility) for group in groups},
     )
 
 
@@ -136,7 +159,7 @@ def nodes_blocking_dependencies(
 ) -> dict[str, tuple[str, str]]:
     """Return members that may be the only reason why their group has no dependencies: old libcs.
 
-    The caller blocks them and drafts again, so that the rest of the group is served.
+    The caller blocks them and groups again, so that the rest of the group is served.
     """
     old_libc_nodes: dict[str, tuple[str, str]] = {}
     for group in drafted.groups:

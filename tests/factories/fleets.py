@@ -28,6 +28,7 @@ from fleetbuild.planning import (
     Source,
     build_request,
     draft_plan,
+    group_fleet,
     make_plan,
 )
 from fleetbuild.recipes import Recipe, find_recipe, parse_recipe
@@ -110,9 +111,10 @@ BUILD = Resolution(wheels=(locked("numpy", "2.0", "b"), locked("setuptools", "80
 
 def drafted(fleet: dict[str, Facts], packages: Any = (HNSWLIB,), nodes: Any = None, **more: Any):
     """The draft of this fleet."""
-    return draft_plan(
-        inventory(nodes or fleet), fleet, packages, more.pop("config", None) or Config(), **more
-    )
+    published = more.pop("published", {})
+    config = more.pop("config", None) or Config()
+    grouped = group_fleet(inventory(nodes or fleet), fleet, packages, config, **more)
+    return draft_plan(grouped, fleet, packages, published)
 
 
 def answers(

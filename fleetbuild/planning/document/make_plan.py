@@ -1,8 +1,8 @@
 """Assemble the plan from a draft, its locks and the contents of the store. No I/O here.
 
 In: inventory, facts, packages, configuration, `PlanDraft`, `Locks`, `StoreView`. Out: a `Plan` with
-its digest. Last step of planning: `draft_plan` makes the draft, whose `requests` and
-`build_request` say what has to be resolved first.
+its digest. Last step of planning: `group_fleet` and `draft_plan` come before, and the `requests` of
+a draft and `build_request` say what has to be resolved first.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.labels.rules import node_feature_rule
 from fleetbuild.models import Config, LockedFile, Plan, PlannedWheel
 from fleetbuild.models.config import Build
-from fleetbuild.planning import Locks, Package, draft_plan, make_plan
+from fleetbuild.planning import Locks, Package, draft_plan, group_fleet, make_plan
 from fleetbuild.recipes import Recipe
 from fleetbuild.tasks.cluster_builds import cluster_builds
 from tests.factories import real_api
@@ -139,7 +139,7 @@ def planned_from(api: RealApi, folder: Path, names: set[str]) -> Plan:
     fleet = fleet.model_copy(update={"nodes": ours})
     recipe = Recipe(name="one", packages=("one",), rungs=("x86-64",), job_memory_gb=2)
     package = Package(name="one", version="1.0", recipe=recipe, requirement="one==1.0", text="one")
-    drafted = draft_plan(fleet, facts, [package], config)
+    drafted = draft_plan(group_fleet(fleet, facts, [package], config), facts, [package])
     when = "2026-01-01T00:00:00+00:00"
     return make_plan(
         fleet, facts, [package], config, drafted=drafted, locks=Locks(), store={}, created=when

@@ -29,7 +29,7 @@ from fleetbuild.models import (
     Unreachable,
 )
 from fleetbuild.models.config import Build
-from fleetbuild.planning import Package, draft_plan
+from fleetbuild.planning import Package, group_fleet
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.recipes import Recipe
@@ -108,8 +108,8 @@ def test_the_class_by_rule_is_the_class_by_plan(folder, cuda, rungs):
         text="extension==1.0",
     )
     nodes = tuple(Node(name=name, login=Login(host=name)) for name in facts)
-    drafted = draft_plan(Inventory(source="i.yml", nodes=nodes), facts, [package], Config())
-    groups = [make_group(each.nodes, each.target) for each in drafted.groups]
+    fleet = group_fleet(Inventory(source="i.yml", nodes=nodes), facts, [package], Config())
+    groups = [make_group(each.nodes, each.target) for each in fleet.groups]
     assert groups
     plan = make_plan(groups)
     planned = {node: group for group in groups for node in group.nodes}

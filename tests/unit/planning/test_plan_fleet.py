@@ -10,7 +10,7 @@ import pytest
 from fleetbuild.errors import ConfigError, InstallError, RecipeError, ResolutionError
 from fleetbuild.models import Config
 from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
-from fleetbuild.planning import dump_plan, read_plan
+from fleetbuild.planning import dump_plan, group_fleet, read_plan
 from tests.factories.data import seed_fleet
 from tests.factories.files import git, make_repository, make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory, node, python
@@ -58,6 +58,24 @@ def test_a_pinned_package_is_locked_with_its_build(site):
     assert [event.stage for event in events] == ["plan", "plan", "plan"]
     again = plan({"a": facts()}, "pkg==1.0")
     assert again.groups == made.groups
+
+
+@pytest.mark.usefixtures("site")
+def test_nodes_are_grouped_once_unless_a_libc_rules_dependencies_out(monkeypatch):
+    calls = []
+
+    def counting(*given, blocked=None, **more):
+        calls.append(sorted(blocked or ()))
+        return group_fleet(*given, blocked=blocked, **more)
+
+    monkeypatch.setattr("fleetbuild.planner.plan_fleet.group_fleet", counting)
+    plan({"a": facts(), "b": facts("avx2")}, "pkg==1.0")
+    assert calls == [[]]
+    calls.clear()
+    made = plan({"a": facts(), "old": facts(libc="2.17")}, "pkg==1.0")
+    assert calls == [[], ["old"]]
+    assert made.nodes["old"].state == "blocked"
+    assert made.nodes["a"].state == "ok"
 
 
 def test_a_tree_is_packed_and_planned_by_content(site):

@@ -12,7 +12,6 @@ from fleetbuild.planning import (
     Floors,
     Locks,
     Resolution,
-    draft_plan,
     dump_plan,
     make_plan,
     nodes_blocking_dependencies,
@@ -370,7 +369,7 @@ def test_a_member_with_too_old_a_libc_is_blocked_alone():
     locks = Locks(resolutions={made.requests[made.groups[0].name]: bad})
     old_libc_nodes = nodes_blocking_dependencies(made, fleet, locks)
     assert old_libc_nodes == {"old": ("numpy needs glibc 2.28.", "Update it.")}
-    again = draft_plan(inventory(fleet), fleet, packages, Config(), blocked=old_libc_nodes)
+    again = drafted(fleet, packages, blocked=old_libc_nodes)
     assert [group.nodes for group in again.groups] == [("new", "new2")]
     plan = make_plan(
         inventory(fleet), fleet, packages, Config(),
