@@ -13,8 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from fleetbuild.store import Store, index_settings
-from fleetbuild.tasks.recipe_draft import find_sdist
+from tests.factories.sdists import fetch_sdist
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 64 << 20
@@ -52,7 +51,7 @@ def make(file: Path, python: str) -> int:
         target = ["--only-binary=:all:", f"--python-version={python}", *platforms]
         _run([*pip, "download", "--dest", wheels, *target, fleetbuild, ANSIBLE, "pytest", *BUILD])
         for name, version in SOURCES.items():
-            shutil.copy(_sdist(name, version, python, Path(scratch, "store")), wheels)
+            shutil.copy(fetch_sdist(name, version, Path(scratch, "store"), python), wheels)
         with tarfile.open(file, "w") as tar:
             tar.add(wheels, "wheels")
             for name in ("tests/__init__.py", "tests/gpu", "tests/cuda_extension"):
@@ -61,12 +60,6 @@ def make(file: Path, python: str) -> int:
             script.write_text(RUN)
             tar.add(script, "run.sh")
     return file.stat().st_size
-
-
-def _sdist(name: str, version: str, python: str, folder: Path) -> Path:
-    """Fetch an sdist without running its setup.py, which imports torch."""
-    store = Store(folder, index_settings([], ROOT))
-    return store.fetch(find_sdist(name, version, python, store.settings).sources[0])
 
 
 def _without_caches(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

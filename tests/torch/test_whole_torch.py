@@ -23,6 +23,7 @@ import pytest
 
 from fleetbuild import Config, Event, Fleet, Plan, Result, audit_wheel, load_config
 from fleetbuild.hardware.rungs import RUNGS, flags
+from tests.factories.sdists import fetch_sdist
 from tests.lab import Lab
 from tests.lab.emulation import why_not
 from tests.torch_tree.assemble import HERE, LEAN, assemble
@@ -218,12 +219,12 @@ def test_the_recipes_checks_pass_on_an_ivy_bridge(place: Place, served: Applied)
 def test_an_extension_for_avx2_fails_on_the_same_cpu(
     place: Place, built: Applied, served: Applied, tmp_path: Path
 ) -> None:
+    inputs = tmp_path / "inputs"
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "download"]
     tools = ["setuptools<82", "wheel", "ninja", "packaging"]
-    subprocess.run([*pip, "-d", tmp_path, "--no-deps", *tools], check=True)
-    sdist = ["--no-deps", "--no-build-isolation", "--no-binary", "torch-scatter"]
-    subprocess.run([*pip, "-d", tmp_path, *sdist, "torch-scatter==2.1.2"], check=True)
-    copy(built.lab, "builder", tmp_path, "inputs")
+    subprocess.run([*pip, "-d", inputs, "--no-deps", *tools], check=True)
+    shutil.copy(fetch_sdist("torch-scatter", "2.1.2", tmp_path / "store"), inputs)
+    copy(built.lab, "builder", inputs, "inputs")
     ended = {}
     for rung in ("avx", "avx2"):
         spelled = flags(RUNGS[rung], "gcc", None)
