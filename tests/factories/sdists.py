@@ -1,0 +1,14 @@
+"""Sdists from the package index, for builds that a test makes itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleetbuild.store import Store, index_settings
+from fleetbuild.tasks.recipe_draft import find_sdist
+
+
+def fetch_sdist(name: str, version: str, folder: Path, python: str = "3.11") -> Path:
+    """Fetch an sdist into `folder` without running its setup.py, which may import torch."""
+    store = Store(folder, index_settings([], folder))
+    return store.fetch(find_sdist(name, version, python, store.settings).sources[0])
