@@ -20,9 +20,10 @@ from fleetbuild.ansible._runner import private_dir, stream
 from fleetbuild.ansible.alive import end_connections, keepalive, signal_run
 from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
-from fleetbuild.ansible.settings import Settings, effective_settings
+from fleetbuild.ansible.settings import Settings, config_files, effective_settings
 from fleetbuild.errors import FleetbuildError
 
+_CONFIG = Path(__file__).with_name("ansible.cfg")
 _LONGEST = 2000
 _GRACE = 5.0  # seconds for Ansible to stop its workers by itself
 SILENCE = 60.0  # seconds without an answer after which a node counts as unreachable
@@ -218,6 +219,8 @@ def _prompt_answers(secrets: Secrets) -> dict[str, str]:
 def _environment(settings: Settings, name: str) -> dict[str, str]:
     """Return defaults for settings that the user has not set."""
     env = {}
+    if not config_files():
+        env["ANSIBLE_CONFIG"] = str(_CONFIG)
     if not Path(name).is_absolute():  # a user's playbook may use injected facts
         env["ANSIBLE_INJECT_FACT_VARS"] = "False"  # defence in depth, with action_plugins
     if "ssh.pipelining" not in settings and "ANSIBLE_PIPELINING" not in settings:

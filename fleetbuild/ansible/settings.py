@@ -23,18 +23,19 @@ Settings = Mapping[str, Any]
 def effective_settings() -> Settings:
     """Return the settings that ansible.cfg and ANSIBLE_* variables change."""
     env = {name: value for name, value in os.environ.items() if name.startswith("ANSIBLE_")}
-    files = [path for path in _config_files() if path.is_file()]
+    files = config_files()
     if not env and not files:
         return {}
     stamps = tuple((str(path), path.stat().st_mtime_ns) for path in files)
     return _dumped(str(Path.cwd()), stamps, tuple(sorted(env.items())))
 
 
-def _config_files() -> list[Path]:
-    """Return every place where Ansible may look for its configuration."""
+def config_files() -> list[Path]:
+    """Return the files in which Ansible may look for its configuration."""
     named = os.environ.get("ANSIBLE_CONFIG")
     places = [Path("ansible.cfg"), Path("~/.ansible.cfg"), Path("/etc/ansible/ansible.cfg")]
-    return [path.expanduser() for path in ([Path(named)] if named else []) + places]
+    paths = [path.expanduser() for path in ([Path(named)] if named else []) + places]
+    return [path for path in paths if path.is_file()]
 
 
 @functools.cache

@@ -277,6 +277,23 @@ def test_a_playbook_reports_events_and_an_outcome_for_each_host(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(("cfg", "seconds"), [("", 0.01), ("[defaults]\nforks = 3\n", 0.001)])
+def test_ansible_looks_for_results_less_often_unless_the_user_has_an_ansible_cfg(
+    play: Callable[[list[dict[str, object]]], str], place: Path, cfg: str, seconds: float
+) -> None:
+    if cfg:
+        (place / "ansible.cfg").write_text(cfg)
+    name = play(
+        [{"set_fact": {"every": "{{ lookup('config', 'DEFAULT_INTERNAL_POLL_INTERVAL') }}"}}]
+    )
+    events: list[TaskEvent] = []
+    run_playbook(
+        name, inventory="hosts", limit=["a"], extravars={}, state_dir=place / "state",
+        on_event=events.append,
+    )  # fmt: skip
+    assert {"every": seconds} in [event.result.get("ansible_facts") for event in events]
+
+
 def test_ctrl_c_in_a_playbook_leaves_no_process_behind(
     play: Callable[[list[dict[str, object]]], str], place: Path
 ) -> None:
