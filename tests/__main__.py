@@ -9,35 +9,42 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-# One after the other, the tests on nodes would take as long as all others together.
-FLEET = sorted(map(str, Path("tests/fleet").glob("test_*.py")))
+# Three parts that take long by themselves, and the other tests on nodes in parts of like length.
+_ALONE = "tests/fleet/test_apply.py"
+_FLEET = sorted(path for path in map(str, Path("tests/fleet").glob("test_*.py")) if path != _ALONE)
 PARTS = {
     "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov=fleetbuild", "--cov-report="),
-    "fleet": FLEET[::2],
-    "fleet-2": FLEET[1::2],
-    "faults": ("tests/faults", "tests/molecule"),
+    "apply": (_ALONE,),
+    "molecule": ("tests/molecule",),
+    **{f"fleet-{number}": _FLEET[number::6] for number in range(6)},
+    "faults": ("tests/faults",),
 }
+AT_ONCE = 4  # the tests on nodes wait about half of their time
 LOGS = Path(".pytest_cache") / "parts"
 COUNTED = ("passed", "failed", "skipped")
 NO_TESTS = 5  # pytest's exit code where -k and the like leave none
+INTERRUPTED = 2  # pytest's exit code too
 
 
 def main(arguments: list[str]) -> int:
-    """Run all parts at once, show one log after the other, and end with the counts of all."""
+    """Run all parts, show one log after the other, and end with the counts of all."""
     LOGS.mkdir(parents=True, exist_ok=True)
+    for name in PARTS:
+        (LOGS / f"{name}.log").write_bytes(b"")
     began = time.monotonic()
-    running = {name: _start(name, arguments) for name in PARTS}
-    try:
-        for name, part in running.items():
-            print(f"== {name} tests (log: {LOGS / name}.log)", flush=True)
-            _follow(part, LOGS / f"{name}.log")
-    except KeyboardInterrupt:  # pytest was told too, and takes its labs down
-        for part in running.values():
-            part.wait()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        running = {name: pool.submit(_run, name, arguments) for name in PARTS}
+        try:
+            for name, part in running.items():
+                print(f"== {name} tests (log: {LOGS / name}.log)", flush=True)
+                _follow(part, LOGS / f"{name}.log")
+        except KeyboardInterrupt:  # pytest was told too, and takes its labs down
+            pool.shutdown(cancel_futures=True)
     logs = [(LOGS / f"{name}.log").read_text(errors="replace") for name in PARTS]
-    codes = [part.wait() for part in running.values()]
+    codes = [INTERRUPTED if part.cancelled() else part.result() for part in running.values()]
     print(f"== all tests, {time.monotonic() - began:.0f} s")
     for log in logs:
         for line in log.splitlines():
@@ -48,19 +55,19 @@ def main(arguments: list[str]) -> int:
     return wrong[0] if wrong else min(codes)
 
 
-def _start(name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+def _run(name: str, arguments: list[str]) -> int:
     kept = f"cache_dir={LOGS}/{name}"
     command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", kept, "--durations=12"]
     with (LOGS / f"{name}.log").open("wb") as log:
-        return subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT)
+        return subprocess.call([*command, *arguments], stdout=log, stderr=subprocess.STDOUT)
 
 
-def _follow(part: subprocess.Popen[bytes], log: Path) -> None:
+def _follow(part: Future[int], log: Path) -> None:
     """Show what the log holds and what is added, until the part has ended."""
     with log.open("rb") as file:
         ended = False
         while not ended:
-            ended = part.poll() is not None
+            ended = part.done()
             while block := file.read(1 << 16):
                 sys.stdout.buffer.write(block)
             sys.stdout.flush()

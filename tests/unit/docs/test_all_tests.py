@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import __main__ as all_tests
 from tests.__main__ import closing_line
 
 ROOT = Path(__file__).parents[3]
@@ -25,6 +26,27 @@ BAD = "F\nFAILED a\n1 failed, 2 passed, 1 error in 812.07s (0:13:32)\n"
 )
 def test_the_counts_of_both_parts_are_added_up(logs: list[str], line: str) -> None:
     assert closing_line(logs) == line
+
+
+def test_every_file_of_the_fleet_tests_is_in_one_part() -> None:
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/fleet").glob("test_*.py"))
+    named = [word for words in all_tests.PARTS.values() for word in words]
+    assert sorted(word for word in named if word.startswith("tests/fleet/")) == files
+
+
+def test_a_part_that_fails_is_shown_and_decides_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_good.py").write_text("def test_good(): pass\n")
+    (tmp_path / "test_bad.py").write_text("def test_bad(): raise OSError('because')\n")
+    parts = {name: (str(tmp_path / f"test_{name}.py"),) for name in ("good", "bad")}
+    monkeypatch.setattr(all_tests, "PARTS", parts)
+    monkeypatch.setattr(all_tests, "LOGS", tmp_path / "logs")
+    code = all_tests.main(["-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", "/dev/null"])
+    assert code == 1
+    said = capfd.readouterr().out
+    assert "because" in said
+    assert said.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
 
 
 def test_the_unit_tests_have_the_folders_of_the_package() -> None:
