@@ -140,7 +140,8 @@ def errors_in(log):
         return first
     lines = [line.strip() for line in tail(log, 1 << 18).decode("utf-8", "replace").split("\n")]
     lines = [line for line in lines if line and not PIPS_OWN.search(line)]
-    errors = [line for line in lines if ERROR.search(line) and not line.startswith("# $")]
+    # `# $` is a command of the build, and CMake tells with `--` what it found, such as -Werror.
+    errors = [line for line in lines if ERROR.search(line) and not line.startswith(("# $", "-- "))]
     return [line[:300] for line in (errors or lines)[-MOST_ERRORS:]]
 
 

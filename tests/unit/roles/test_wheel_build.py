@@ -313,7 +313,8 @@ def test_without_a_compiler_error_the_last_lines_are_shown(
     wheel_build: ModuleType, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    log.write_text(f"all well\n{PIPS_NOISE}")
+    found = "-- MIOpen not found.\n  --   CXX flags : -O2 -Werror=return-type\n"
+    log.write_text(f"all well\n{found}{PIPS_NOISE}")
     assert wheel_build.errors_in(str(log)) == [
         "error: command '/usr/bin/g++' failed with exit code 1",
         "RuntimeError: Error compiling objects for extension",
