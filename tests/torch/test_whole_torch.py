@@ -204,7 +204,10 @@ def test_the_build_ends_in_a_wheel_that_is_audited_and_serves(built: Applied) ->
     assert wheel.state in ("built", "reused"), f"{wheel.reason}\n{wheel.fix}\n{wheel.log}"
     (node,) = built.result.nodes
     assert node.state in ("installed", "up_to_date"), node.reason
-    assert set(audit_wheel(built.wheel).features) <= RUNGS["avx"].features
+    # Code for better CPUs, behind checks of the CPU, is in one library alone: docs/audit.md.
+    others = [elf for elf in audit_wheel(built.wheel).elfs if elf.path != "torch/lib/libtorch_cpu.so"]
+    assert len(others) >= 5
+    assert {use.feature for elf in others for use in elf.features} <= RUNGS["avx"].features
 
 
 def test_the_recipes_checks_pass_on_an_ivy_bridge(place: Place, served: Applied) -> None:
