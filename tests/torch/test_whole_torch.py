@@ -18,6 +18,7 @@ import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,11 +254,26 @@ def copy(lab: Lab, node: str, folder: Path, to: str) -> None:
     subprocess.run(["scp", *options, str(folder), f"{node}:{to}"], check=True)
 
 
+def fastest(venvs: Path) -> dict[str, dict[str, float]]:
+    """The best time of each piece of work: each torch in turn, the published one at both levels."""
+    best: dict[str, dict[str, float]] = {}
+    for turn in ("built", "published", "published as without AVX2") * 5:
+        level = {"ATEN_CPU_CAPABILITY": "default"} if "without" in turn else {}
+        done = subprocess.run(
+            [venvs / turn.partition(" ")[0] / "bin/python", "-c", TIMES],
+            check=True, capture_output=True, text=True, env={**os.environ, **level},
+        )  # fmt: skip
+        for work, milliseconds in json.loads(done.stdout).items():
+            of_work = best.setdefault(work, {})
+            of_work[turn] = min(milliseconds, of_work.get(turn, milliseconds))
+    return best
+
+
 def test_size_and_speed_are_compared_with_the_published_wheels(
     place: Place, built: Applied
 ) -> None:
     """Figures for docs/verified.md: PyPI's torch 2.6.0 is the one with CUDA, run on its CPU."""
-    figures = {}
+    figures: dict[str, dict[str, Any]] = {}
     for name, wheel in {"built": str(built.wheel), "published": "torch==2.6.0"}.items():
         folder = place.home / "venvs" / name
         if not (folder / "ready").is_file():
@@ -265,18 +281,14 @@ def test_size_and_speed_are_compared_with_the_published_wheels(
             install = [str(folder / "bin/python"), "-m", "pip", "install", "-q", wheel, "numpy"]
             subprocess.run(install, check=True)
             (folder / "ready").touch()
-        done = subprocess.run(
-            [folder / "bin/python", "-c", TIMES], check=True, capture_output=True, text=True
-        )
         (package,) = folder.glob("lib/python3*/site-packages/torch")
         files = [path for path in package.rglob("*") if path.is_file()]
         figures[name] = {
             "unpacked_mb": round(sum(path.stat().st_size for path in files) / 1e6),
             "cpu_library_mb": round((package / "lib/libtorch_cpu.so").stat().st_size / 1e6),
-            "milliseconds": json.loads(done.stdout),
         }
+    figures["milliseconds"] = fastest(place.home / "venvs")
     figures["built"]["wheel_mb"] = round(built.wheel.stat().st_size / 1e6)
     (place.home / "figures.json").write_text(json.dumps(figures, indent=2) + "\n")
     place.say(json.dumps(figures))
-    # A loss of more than half against AVX2 and AVX-512 kernels would be more than the levels are.
     assert figures["built"]["cpu_library_mb"] < figures["published"]["cpu_library_mb"] * 1.1
