@@ -113,6 +113,9 @@ class Facts(Frozen):
 
     def lacks_space(self, needed: int) -> str:
         """Return what the install path has free and a release needs, in bytes; "" if it fits."""
-        if self.install_free_gb is None or (free := self.install_free_gb * 2**30) >= needed:
+        if self.install_free_gb is None:
+            return ""
+        free = self.install_free_gb * 2**30
+        if free >= needed:
             return ""
         return f"has {free / 1e6:.0f} MB free, and the release needs {needed / 1e6:.0f} MB"

@@ -277,12 +277,19 @@ def test_a_playbook_reports_events_and_an_outcome_for_each_host(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(("cfg", "seconds"), [("", 0.01), ("[defaults]\nforks = 3\n", 0.001)])
+@pytest.mark.parametrize(("folder", "seconds"), [("", 0.01), (".", 0.001), ("mine", 0.001)])
 def test_ansible_looks_for_results_less_often_unless_the_user_has_an_ansible_cfg(
-    play: Callable[[list[dict[str, object]]], str], place: Path, cfg: str, seconds: float
+    play: Callable[[list[dict[str, object]]], str],
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: str,
+    seconds: float,
 ) -> None:
-    if cfg:
-        (place / "ansible.cfg").write_text(cfg)
+    if folder:
+        (place / folder).mkdir(exist_ok=True)
+        (place / folder / "ansible.cfg").write_text("[defaults]\nforks = 3\n")
+    if folder == "mine":  # Ansible takes a folder, too
+        monkeypatch.setenv("ANSIBLE_CONFIG", str(place / folder))
     name = play(
         [{"set_fact": {"every": "{{ lookup('config', 'DEFAULT_INTERNAL_POLL_INTERVAL') }}"}}]
     )
