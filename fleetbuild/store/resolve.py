@@ -372,8 +372,9 @@ def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) ->
         name := mine.get(canonicalize_name(match[1]))
     ):
         raise ResolutionError(
-            f"{name} has no sdist on the index, so it cannot be built from source.",
-            f"Name a source tree: --package '{name} @ ./path'.",
+            f"The first index with {name} has no sdist of it, so it cannot be built from source.",
+            f"Name a source tree: --package '{name} @ ./path'. If another index has the sdist, "
+            f"name that one in fleetbuild.yml: package_index: {{{name}: ADDRESS}}.",
         )
 
 

@@ -165,8 +165,9 @@ def test_packages_missing_on_the_index_are_errors(settings):
         locate(request_for("pkg==9.9", sources=("pkg",)), settings)
     with pytest.raises(ResolutionError, match="package absent is not on the index"):
         locate(request_for("absent==1", sources=("absent",)), settings)
-    with pytest.raises(ResolutionError, match="wheelonly has no sdist"):
+    with pytest.raises(ResolutionError, match="with wheelonly has no sdist") as refused:
         locate(request_for("wheelonly==1.0", sources=("wheelonly",)), settings)
+    assert "package_index: {wheelonly: ADDRESS}" in refused.value.fix
 
 
 @pytest.mark.parametrize(
