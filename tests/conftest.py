@@ -47,6 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs_lab = any(item.get_closest_marker(mark) for mark in ("fleet", "molecule"))
         if needs_lab and config.getoption("--no-fleet"):
             item.add_marker(pytest.mark.skip(reason="--no-fleet"))
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("no_cover")  # tracing hundreds of examples takes twice their own time
         if item.get_closest_marker("long") and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="takes minutes: make test-long"))
     if not config.getoption("--soak"):  # not skipped: hundreds would hide what else did not run

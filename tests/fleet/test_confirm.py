@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fleetbuild
-from fleetbuild import Config, Plan, Result
+from fleetbuild import Config, Fleet
 from fleetbuild.models.config import Build
 from tests.lab import Lab
 
@@ -32,18 +32,19 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab({"nodes": {"one": node, "two": node}})
 
 
-def apply(lab: Lab, state: Path, package: str) -> tuple[Plan, Result]:
+def fleet_of(lab: Lab, state: Path, package: str, beside: tuple[str, ...] = ()) -> Fleet:
     config = Config(
-        packages=(package,), build=Build(confirm=2), release=package.split("=", maxsplit=1)[0]
+        packages=(*beside, package),
+        build=Build(confirm=2, policy="auto" if beside else "targeted"),
+        release=package.split("=", maxsplit=1)[0],
     )
-    inventory = fleetbuild.read_inventory(lab.inventory)
-    fleet = fleetbuild.Fleet(inventory, config=config, state_dir=state)
-    plan = fleet.plan()
-    return plan, fleet.apply(plan)
+    return Fleet(fleetbuild.read_inventory(lab.inventory), config=config, state_dir=state)
 
 
 def test_hnswlib_has_the_same_content_on_both(lab: Lab, tmp_path: Path) -> None:
-    plan, result = apply(lab, tmp_path / "state", "hnswlib==0.8.0")
+    fleet = fleet_of(lab, tmp_path / "state", "hnswlib==0.8.0")
+    plan = fleet.plan()
+    result = fleet.apply(plan)
     assert plan.confirm == 2
     reasons = [wheel.reason for wheel in result.wheels] + [node.reason for node in result.nodes]
     assert result.exit_code == 0, reasons
@@ -60,22 +61,33 @@ def test_a_node_that_builds_something_else_is_found(lab: Lab, tmp_path: Path) ->
         lab.exec(node, "rm -rf ~/.cache/fleetbuild", user="fleet", check=True)
         lab.exec(node, "rm -rf /opt/fleetbuild", check=True)
     shutil.rmtree(tmp_path / "state", ignore_errors=True)
-    _, result = apply(lab, tmp_path / "state", "hnswlib==0.8.0")
+    fleet = fleet_of(lab, tmp_path / "state", "hnswlib==0.8.0")
+    result = fleet.apply(fleet.plan())
     (wheel,) = result.wheels
     assert wheel.state == "refused", wheel.reason
     assert "hnswlib" in str(wheel.reason)
     assert ".so differs" in str(wheel.reason)
     assert result.exit_code == 7
-    assert not fleetbuild.Fleet(state_dir=tmp_path / "state").store.list()
+    assert not Fleet(state_dir=tmp_path / "state").store.list()
     for node in lab.nodes:
         assert lab.exec(node, "test -e /opt/fleetbuild/hnswlib/current").returncode != 0
 
 
 @pytest.mark.network
-def test_numpy_is_compared(lab: Lab, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("package", "beside"),
+    [("numpy==2.3.5", ()), ("torch-scatter==2.1.2", ("torch==2.13.0",))],
+    ids=["numpy", "torch-scatter"],
+)
+def test_a_larger_package_is_compared(
+    lab: Lab, tmp_path: Path, package: str, beside: tuple[str, ...]
+) -> None:
     lab.exec("two", "rm -f /usr/local/bin/*g++ /usr/local/bin/c++", check=True)
-    _, result = apply(lab, tmp_path / "state", "numpy==2.3.5")
-    (wheel,) = result.wheels
-    print(f"\nnumpy: {wheel.state}: {wheel.reason}")  # noqa: T201 (docs/verified.md)
+    fleet = fleet_of(lab, tmp_path / "state", package, beside)
+    plan = fleet.plan()
+    if beside and plan.groups[0].wheels[0].wheel_version != "2.13.0+cpu":
+        pytest.skip("no index has torch 2.13.0 for CPUs alone")
+    (wheel,) = fleet.apply(plan).wheels
+    print(f"\n{package}: {wheel.state}: {wheel.reason}")  # noqa: T201 (docs/verified.md)
     assert wheel.state in ("built", "refused"), wheel.reason
     assert wheel.state == "built" or "differs" in str(wheel.reason)
