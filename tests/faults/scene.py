@@ -259,7 +259,7 @@ class Scene:
             f" cp -a {_SAVED} releases/{kept} && ln -sfn releases/{kept} current &&"
             f" echo {kept} > history || exit;"
             " rm -rf /home/fleet/.cache/* /home/fleet/.ansible/*;"
-            " rm -rf /etc/kubernetes",
+            " rm -rf /etc/kubernetes; sync -f .",  # a fault may lose what is not on the disk
             check=True,
         )
 

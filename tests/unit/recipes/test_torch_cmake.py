@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,15 +19,30 @@ pytestmark = pytest.mark.skipif(CMAKE is None, reason="no cmake here")
 # FindAVX.cmake of both keeps a first answer, for set(... CACHE) does not replace one.
 TORCH = """
 cmake_minimum_required(VERSION 3.24)
-project(Torch LANGUAGES NONE)
+project(Torch LANGUAGES CXX)
 set(CXX_AVX512_FOUND TRUE CACHE BOOL "what the compiler can do")
 set(CAFFE2_COMPILER_SUPPORTS_AVX512_EXTENSIONS TRUE CACHE BOOL "and can it?")
 add_subdirectory(fbgemm)
+add_subdirectory(caffe2)
 if(NOT DEFINED PYTHON_SIX_SOURCE_DIR)
   message(STATUS "says downloads: six")
 endif()
 message(STATUS "says torch: ${CXX_AVX512_FOUND}")
 message(STATUS "says compiler: ${CAFFE2_COMPILER_SUPPORTS_AVX512_EXTENSIONS}")
+"""
+# A kernel is compiled from a copy for each level, in the scope of this folder.
+CAFFE2 = """
+set(levels DEFAULT)
+if(CXX_AVX512_FOUND)
+  list(APPEND levels AVX512)
+endif()
+foreach(level ${levels})
+  set(kernel "${CMAKE_BINARY_DIR}/aten/src/ATen/native/cpu/Sum.cpp.${level}.cpp")
+  file(WRITE "${kernel}" "")
+  set_source_files_properties("${kernel}" PROPERTIES COMPILE_FLAGS "-O3 -DLEVEL=${level}")
+  list(APPEND kernels "${kernel}")
+endforeach()
+add_library(torch_cpu STATIC ${kernels} other.cpp)
 """
 FBGEMM = """
 project(fbgemm LANGUAGES NONE)
@@ -46,14 +62,18 @@ def told(place: Path, isa: str, version: str) -> dict[str, str]:
         libc=TargetLibc(family="glibc", floor="2.36"),
     )
     job = RecipeInput(package="torch", version=version, target=target)
-    (place / "fbgemm").mkdir()
+    for folder in ("fbgemm", "caffe2"):
+        (place / folder).mkdir()
     (place / "CMakeLists.txt").write_text(TORCH)
     (place / "fbgemm" / "CMakeLists.txt").write_text(FBGEMM)
+    (place / "caffe2" / "CMakeLists.txt").write_text(CAFFE2)
+    (place / "caffe2" / "other.cpp").write_text("")
     for name, text in render_files(find_recipe("torch"), job).items():
         (place / name).write_text(text)
     includes = f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={place}/levels.cmake"
+    commands = "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"
     done = subprocess.run(
-        [str(CMAKE), "-S", place, "-B", place / "build", includes],
+        [str(CMAKE), "-S", place, "-B", place / "build", includes, commands],
         capture_output=True,
         text=True,
         check=False,
@@ -81,6 +101,20 @@ def test_without_fbgemm_nothing_is_compiled_for_avx512(tmp_path: Path) -> None:
 def test_avx512_is_not_restricted_if_the_target_has_it(tmp_path: Path) -> None:
     said = told(tmp_path, "avx512", "2.8.0")
     assert (said["torch"], said["compiler"], said["fbgemm"]) == ("TRUE", "TRUE", "TRUE")
+
+
+@pytest.mark.parametrize(("isa", "without"), [("avx", True), ("avx2", False), ("avx512", False)])
+def test_gcc_compiles_the_portable_kernels_without_avx_where_they_run(
+    tmp_path: Path, isa: str, without: bool
+) -> None:
+    told(tmp_path, isa, "2.6.0")
+    found = json.loads((tmp_path / "build" / "compile_commands.json").read_text())
+    commands = {Path(each["file"]).name: each["command"] for each in found}
+    assert ("-mno-avx" in commands["Sum.cpp.DEFAULT.cpp"]) is without
+    assert "-O3 -DLEVEL=DEFAULT" in commands["Sum.cpp.DEFAULT.cpp"]
+    others = [each for name, each in commands.items() if "DEFAULT" not in name]
+    assert others
+    assert "-mno-avx" not in " ".join(others)
 
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
