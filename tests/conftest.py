@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "molecule: runs a role's Molecule scenario in the lab")
     config.addinivalue_line("markers", "long: takes minutes; run by make test-long")
     config.addinivalue_line("markers", "soak: takes hours in all; run by make soak")
+    config.addinivalue_line("markers", "no_cover: pytest-cov, where it is installed, leaves it out")
     config.addinivalue_line("markers", "fleet: needs the lab's real SSH nodes")
 
 
