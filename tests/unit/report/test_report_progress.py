@@ -37,7 +37,7 @@ def send(out: Output) -> None:
 
 @pytest.fixture
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
 
