@@ -6,7 +6,6 @@ In: a playbook's name, hosts, variables, secrets. Out: events, and a `HostRun` f
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -220,7 +219,7 @@ def _prompt_answers(secrets: Secrets) -> dict[str, str]:
 def _environment(settings: Settings, name: str) -> dict[str, str]:
     """Return defaults for settings that the user has not set."""
     env = {}
-    if "ANSIBLE_CONFIG" not in os.environ and not config_files():  # it may name a folder
+    if not config_files():
         env["ANSIBLE_CONFIG"] = str(_CONFIG)
     if not Path(name).is_absolute():  # a user's playbook may use injected facts
         env["ANSIBLE_INJECT_FACT_VARS"] = "False"  # defence in depth, with action_plugins

@@ -34,7 +34,9 @@ def config_files() -> list[Path]:
     """Return the files in which Ansible may look for its configuration."""
     named = os.environ.get("ANSIBLE_CONFIG")
     places = [Path("ansible.cfg"), Path("~/.ansible.cfg"), Path("/etc/ansible/ansible.cfg")]
-    paths = [path.expanduser() for path in ([Path(named)] if named else []) + places]
+    if named:  # a file, or a folder that has one
+        places = [Path(named), Path(named, "ansible.cfg"), *places]
+    paths = [path.expanduser() for path in places]
     return [path for path in paths if path.is_file()]
 
 
