@@ -18,6 +18,7 @@ import yaml
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.build_parameters import BuildRole, BuildSpec
 from fleetbuild.models.role_parameters import (
+    ChangedRelease,
     InstallRole,
     InstallSpec,
     Parameter,
@@ -71,6 +72,7 @@ def blocks() -> Iterator[Block]:
         ("install", "verify_wheel", InstallSpec, "fleetbuild_install"),
         ("verify", "verify_wheel", VerifySpec, "fleetbuild_verify"),
         ("rollback", "install_wheel", RollbackSpec, "fleetbuild_rollback"),
+        ("clean_up", "install_wheel", ChangedRelease, "fleetbuild_clean_up"),
     ):
         lines = lambda p=prefix, s=spec, v=value: _passed(p, s, v)  # noqa: E731
         yield Block(f"playbooks/{playbook}.yml", prefix, lines)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
+from fleetbuild.apply.waves.clean_up import clean_up
 from fleetbuild.apply.waves.hooks import finish_hooks
 from fleetbuild.apply.waves.roll_back import roll_back
 from fleetbuild.apply.waves.wave import install_spec, installed_wheels, needed_space, wave
@@ -31,6 +32,7 @@ Reason = tuple[str, str | None]  # why a group stops, and what to do
 
 def rollout(run: Run, progress: Progress) -> Progress:
     """Install, verify and activate the release: canaries first, then batch by batch."""
+    clean_up(run, progress)
     groups = [group for group in pending_groups(run.plan, progress.nodes) if group.nodes]
     drained = run.journal.left_drained()
     at_once = min(len(groups), GROUPS_AT_ONCE)

@@ -27,7 +27,9 @@ from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
 
 _LEFT_THERE = ("installed", "up_to_date", "rolled_back")
-_CHANGING = ".changing"  # beside a node's stored facts
+# Beside a node's stored facts.
+_CHANGING = ".changing"
+_RESERVED = ".reserved"
 _NAMING = threading.Lock()  # groups of an apply ask side by side
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -220,16 +222,33 @@ class StateDir:
         (folder / _CHANGING).unlink(missing_ok=True)
 
     def mark_changing(self, names: Iterable[str]) -> None:
-        """Mark these nodes as changing: what they serve is unknown until they are probed again."""
+        """Mark these nodes as changing: what they serve is unknown until they are probed again.
+
+        Until `mark_ended`, this controller may hold a lease there.
+        """
         for name in names:
             folder = self.facts / name
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (folder / _CHANGING).touch(mode=0o600)
+            for mark in (_CHANGING, _RESERVED):
+                (folder / mark).touch(mode=0o600)
+
+    def mark_ended(self, results: Iterable[NodeResult]) -> None:
+        """Note that nodes which answered to the end hold no lease of this controller."""
+        for result in results:
+            if result.state != "unreachable":
+                (self.facts / result.node / _RESERVED).unlink(missing_ok=True)
+
+    def is_reserved(self, name: str) -> bool:
+        """Return whether a run that was killed, or lost this node, may have left a lease there."""
+        return self._has_mark(name, _RESERVED)
 
     def is_changing(self, name: str) -> bool:
         """Return whether a run started to change this node without learning the outcome."""
+        return self._has_mark(name, _CHANGING)
+
+    def _has_mark(self, name: str, mark: str) -> bool:
         try:
-            return (self.facts / name / _CHANGING).exists()
+            return (self.facts / name / mark).exists()
         except (OSError, ValueError):  # the name is not valid for a folder
             return False
 

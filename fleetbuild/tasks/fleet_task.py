@@ -98,7 +98,10 @@ def run_fleet_task(
         if task.changes:
             state.mark_changing(jobs)
         if jobs:
-            nodes |= _run(task, jobs, current, playbook, on_event)
+            ended = _run(task, jobs, current, playbook, on_event)
+            nodes |= ended
+            if task.changes:
+                state.mark_ended(ended.values())
         if not task.changes:
             _keep_verdicts(state, nodes, current)
             label_results = _relabel_verified(labels, nodes, current)

@@ -24,7 +24,7 @@ import fleetbuild
 from fleetbuild import Config
 from fleetbuild.ansible import _watch
 from fleetbuild.files import sha256_of
-from fleetbuild.models import Plan
+from fleetbuild.models import Inventory, Plan
 from fleetbuild.state.run_lock import hold_run_lock
 from fleetbuild.store import Store
 from tests.faults.disk import Disk, root
@@ -186,6 +186,7 @@ class Scene:
         self.trees = {"built": source_tree(folder / "built", setup=_SETUP)}
         self.base = folder / "base"
         self.plans: dict[tuple[str, str], Plan] = {}
+        self.inventories: dict[str, Inventory] = {}
         plan = self._fleet(None).plan(["first==1.0"])
         result = self._fleet(None).apply(plan)
         assert result.exit_code == 0, result
@@ -231,8 +232,10 @@ class Scene:
 
     def plan_again(self, node: str, package: str, controller: Controller) -> None:
         """Give a controller a plan for what the node serves now."""
+        if node not in self.inventories:
+            self.inventories[node] = fleetbuild.read_inventory(self.lab.inventory, limit=node)
         fleet = fleetbuild.Fleet(
-            self.lab.inventory, config=self.config(), state_dir=controller.state, limit=node
+            self.inventories[node], config=self.config(), state_dir=controller.state
         )
         fleet.save_plan(fleet.plan([f"{package}==1.0"]))
 
