@@ -44,13 +44,14 @@ def run(*words: str | Path, here: Path, code: int = 0) -> str:
 
 
 def catalogue(
-    lab: Lab, here: Path, packages: list[str], targets: list[str]
+    lab: Lab, here: Path, packages: list[str], targets: list[str], policy: str = "targeted"
 ) -> list[dict[str, Any]]:
     """Plan, build and publish; the rows of the table."""
     (here / "recipes").mkdir()
     (here / "recipes/cuda-saxpy.yml").write_text(RECIPE)
     config = here / "fleetbuild.yml"
-    config.write_text(json.dumps({"packages": packages, "targets": targets}))
+    wanted = {"packages": packages, "targets": targets, "build": {"policy": policy}}
+    config.write_text(json.dumps(wanted))
     said = run("plan", lab.inventory, "--config", config, here=here)
     assert f"for {len(targets)} targets. Nothing is installed." in said
     plan = json.loads((here / ".fleetbuild/plan.json").read_text())
@@ -106,6 +107,20 @@ def test_gpu_code_is_built_without_an_installed_cuda(lab: Lab, tmp_path: Path) -
     assert {row["target"]["sms"][0] for row in rows} == {"8.6", "9.0"}
     assert_code(tmp_path, rows)
     assert install(tmp_path, "pip", targets[0], "import cuda_saxpy; print('loaded')") == "loaded"
+
+
+@pytest.mark.long
+@pytest.mark.network
+def test_torch_scatter_is_built_for_each_gpu_without_an_installed_cuda(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Against the published torch for CUDA 13, which is some gigabytes with its libraries."""
+    targets = ["sm86-avx2-cp311", "sm90-avx2-cp311"]
+    packages = ["torch==2.13.0", "torch-scatter==2.1.2"]
+    rows = catalogue(lab, tmp_path, packages, targets, policy="auto")
+    ours = [row for row in rows if row["file"].startswith("torch_scatter")]
+    assert {row["target"]["sms"][0] for row in ours} == {"8.6", "9.0"}
+    assert_code(tmp_path, ours)
 
 
 @pytest.mark.long

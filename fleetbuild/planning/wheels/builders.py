@@ -5,12 +5,12 @@ In: a target, its groups, facts. Out: `Builders` and `Requires`. Runs once group
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from fleetbuild.hardware.cuda import Gcc, is_jetson
 from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS
-from fleetbuild.models import Container, Facts, Python, Requires, Target
+from fleetbuild.models import Container, Facts, LockedFile, Python, Requires, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.planning.compatibility.compilers import (
     CompilerNeed,
@@ -209,6 +209,7 @@ def requires_of(
     facts: Facts,
     target: Target,
     *,
+    disk_gb: float,
     toolkit: Toolkit | None = None,
     from_wheels: bool = False,
     gcc: Gcc | None = None,
@@ -225,10 +226,10 @@ def requires_of(
         return Requires(
             compiler=f"{compiler_for(need, facts) or 'gcc'} (in {image})",
             cuda=f"{toolkit.version} (in {image})" if toolkit else None,
-            disk_gb=recipe.disk_gb,
+            disk_gb=disk_gb,
             memory_gb=job_memory(recipe, target),
             libraries=dict(libraries),
-            to_supply=_disk_shortage(recipe, builder, facts),
+            to_supply=_disk_shortage(disk_gb, builder, facts),
             in_image=(
                 *_in_image(image, need, facts, toolkit),
                 *(
@@ -245,7 +246,7 @@ def requires_of(
         return Requires(
             compiler=f"{compiler_of(software) or 'gcc'} ({where})",
             cuda=_cuda(builder, toolkit, from_wheels=from_wheels, present=f"in {container.image}"),
-            disk_gb=recipe.disk_gb,
+            disk_gb=disk_gb,
             memory_gb=job_memory(recipe, target),
             libraries=dict(libraries),
             to_supply=(
@@ -255,21 +256,21 @@ def requires_of(
                     if lacking and not from_wheels
                     else ()
                 ),
-                *_disk_shortage(recipe, builder, facts),
+                *_disk_shortage(disk_gb, builder, facts),
             ),
         )
     return Requires(
         compiler=required_compiler(need, facts),
         tools=_tools(recipe, facts),
         cuda=_cuda(builder, toolkit, from_wheels=from_wheels),
-        disk_gb=recipe.disk_gb,
+        disk_gb=disk_gb,
         memory_gb=job_memory(recipe, target),
         libraries=dict(libraries),
         to_supply=(
             *missing_compiler(need, builder, facts, toolkit.alternatives if toolkit else ()),
             *(() if from_wheels else _missing_toolkit(builder, toolkit, target)),
             *_old_tools(recipe, builder, facts),
-            *_disk_shortage(recipe, builder, facts),
+            *_disk_shortage(disk_gb, builder, facts),
         ),
     )
 
@@ -336,12 +337,22 @@ def _in_image(
         )
 
 
-def _disk_shortage(recipe: Recipe, builder: str, facts: Facts) -> tuple[str, ...]:
-    if facts.disk_gb is None or facts.disk_gb >= recipe.disk_gb:
+def needed_disk(recipe: Recipe, inputs: Iterable[LockedFile]) -> float:
+    """Return the disk that a build needs, in GB: as the recipe says, and for its inputs.
+
+    Wheels are copied to the builder, and unpacked to about twice their size: torch with CUDA and
+    its libraries takes ten gigabytes before anything is compiled.
+    """
+    copied = sum(file.size or 0 for file in inputs) / 1e9
+    return recipe.disk_gb + round(3 * copied)
+
+
+def _disk_shortage(disk_gb: float, builder: str, facts: Facts) -> tuple[str, ...]:
+    if facts.disk_gb is None or facts.disk_gb >= disk_gb:
         return ()
     sentence = (
-        f"{builder} has {facts.disk_gb:g} GB free in its build folder, but the recipe "
-        f"{recipe.name} needs {recipe.disk_gb:g} GB: free some space there."
+        f"{builder} has {facts.disk_gb:g} GB free in its build folder, but the build needs"
+        f" {disk_gb:g} GB: free some space there."
     )
     return (sentence,)
 

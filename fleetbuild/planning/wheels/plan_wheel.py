@@ -13,7 +13,13 @@ from fleetbuild.models import Facts, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.planning.compatibility.compilers import CompilerNeed, flags_for
 from fleetbuild.planning.resolution import Locks
 from fleetbuild.planning.wheels.build_requirements import build_lock, toolkit_lock
-from fleetbuild.planning.wheels.builders import expected_minutes, is_measured, jobs_on, requires_of
+from fleetbuild.planning.wheels.builders import (
+    expected_minutes,
+    is_measured,
+    jobs_on,
+    needed_disk,
+    requires_of,
+)
 from fleetbuild.planning.wheels.draft import DraftWheel, recipe_input
 from fleetbuild.planning.wheels.keys import artifact_key, key_without_revoked, published_key
 from fleetbuild.recipes import (
@@ -90,6 +96,7 @@ def plan_wheel(
         if wheel.published:
             reason = f"{reason} {wheel.published.why}"
     builder = facts[builders.first]
+    taken = [base.taken for base in wheel.against if base.taken]
     need = CompilerNeed(RUNGS[target.isa], wheel.gcc)
     software = {name: facts[name].for_builds for name in builders.order}
     given = recipe_input(wheel, flags_for(need, builders.order, software))
@@ -126,6 +133,7 @@ def plan_wheel(
             builders.first,
             builder,
             target,
+            disk_gb=needed_disk(recipe, (*taken, *(requirements or ()), *toolkit_wheels)),
             toolkit=wheel.toolkit,
             from_wheels=bool(toolkit_wheels),
             gcc=wheel.gcc,

@@ -85,7 +85,7 @@ class Steps(Folder):
         """Create a fresh environment with exactly the planned build requirements."""
         python = self.at("venv", "bin", "python")
         shutil.rmtree(self.at("venv"), ignore_errors=True)
-        plain = {"PATH": PATH, "HOME": self.at("home"), "LANG": "C.UTF-8"}
+        plain = self.plain_environment()
         code = self.call(
             log, [self.params["python"], "-I", "-m", "venv", self.at("venv")], plain, deadline
         )
@@ -95,13 +95,11 @@ class Steps(Folder):
                 "Install its venv module (Debian and Ubuntu: its -venv package).",
             )
         files = [os.path.join(self.inputs, item["file"]) for item in self.params["requirements"]]
-        if files:
-            install = [*pip(python), "install", "--no-index", "--no-deps", "--no-cache-dir", *files]
-            if self.call(log, install, plain, deadline) != 0:
-                raise BuildFailed(
-                    "The build requirements cannot be installed.",
-                    "See the log; they must be wheels for this Python.",
-                )
+        if files and self.call(log, [*unpack(python), *files], plain, deadline) != 0:
+            raise BuildFailed(
+                "The build requirements cannot be installed.",
+                "See the log; they must be wheels for this Python.",
+            )
         return python
 
     def toolkit(self, log, python, deadline):
@@ -113,20 +111,22 @@ class Steps(Folder):
         target = self.at("cuda")
         shutil.rmtree(target, ignore_errors=True)
         files = [os.path.join(self.inputs, item["file"]) for item in self.params["toolkit_wheels"]]
-        unpack = [*pip(python), "install", "--no-index", "--no-deps", "--no-cache-dir"]
-        plain = {"PATH": PATH, "HOME": self.at("home"), "LANG": "C.UTF-8"}
-        if self.call(log, [*unpack, "--target", target, *files], plain, deadline) != 0:
+        command = [*unpack(python), "--target", target, *files]
+        if self.call(log, command, self.plain_environment(), deadline) != 0:
             raise BuildFailed("The wheels of the CUDA toolkit cannot be unpacked.", "See the log.")
         return lay_toolkit(self.params["cuda"], target)
 
-    def environment(self, python, cuda_home=None):
-        """Return the build's whole environment: nothing is inherited."""
+    def plain_environment(self):
+        """Return the environment for Python and pip: nothing is inherited."""
         os.makedirs(self.at("tmp"), exist_ok=True)
+        # pip unpacks a whole CUDA toolkit in TMPDIR; /tmp is in memory, and small.
+        return {"PATH": PATH, "HOME": self.at("home"), "TMPDIR": self.at("tmp"), "LANG": "C.UTF-8"}
+
+    def environment(self, python, cuda_home=None):
+        """Return the environment of the package's own build."""
         given = filled(self.params["environment"], self.dir)
         environment = {
-            "HOME": self.at("home"),
-            "TMPDIR": self.at("tmp"),
-            "LANG": "C.UTF-8",
+            **self.plain_environment(),
             "SOURCE_DATE_EPOCH": "315532800",  # 1980, the oldest date that a zip file knows
             "VIRTUAL_ENV": self.at("venv"),
         }
@@ -240,6 +240,12 @@ class Steps(Folder):
 def pip(python):
     """Return a pip command without configuration, network and questions."""
     return [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
+
+
+def unpack(python):
+    """Return a command that installs exactly the wheels that are added to it."""
+    # A build imports a small part of what it requires: Python compiles this part when it is used.
+    return [*pip(python), "install", "--no-index", "--no-deps", "--no-cache-dir", "--no-compile"]
 
 
 def count(jobs):

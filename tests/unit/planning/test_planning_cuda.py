@@ -386,6 +386,16 @@ def test_a_missing_toolkit_comes_from_nvidias_wheels_where_they_suffice():
     assert [file.name for file in wheel.toolkit_wheels] == ["nvidia-cuda-nvcc"]
 
 
+def test_wheels_that_a_build_needs_count_as_disk():
+    nvcc = locked("nvidia-cuda-nvcc", "13.0.88").model_copy(update={"size": 2_000_000_000})
+    fleet = {"a": gpu("8.6", disk_gb=6.5)}
+    _, wheel = with_toolkit(fleet, Resolution(wheels=(nvcc,)))
+    assert wheel.requires.disk_gb == WHEELS.recipe.disk_gb + 6
+    assert wheel.requires.to_supply == (
+        "a has 6.5 GB free in its build folder, but the build needs 7 GB: free some space there.",
+    )
+
+
 def test_an_installed_toolkit_is_used_and_is_the_same_wheel():
     nvcc = {"gcc": ("12.2.0",), "g++": ("12.2.0",), "nvcc": ("13.0.88",)}
     requests, installed = with_toolkit({"a": gpu("8.6", toolchain=nvcc)})

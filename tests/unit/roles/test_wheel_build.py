@@ -359,8 +359,11 @@ def test_wheels_of_a_toolkit_are_unpacked_beside_the_environment(
 ) -> None:
     calls: list[list[str]] = []
 
-    def call(log: Any, command: list[str], *_: Any) -> int:
+    def call(log: Any, command: list[str], environment: dict[str, str], *_: Any) -> int:
         calls.append(command)
+        # A whole toolkit is unpacked there, and the /tmp of a build is small.
+        assert environment["TMPDIR"] == build.at("tmp")
+        assert Path(environment["TMPDIR"]).is_dir()
         nvcc = Path(build.at("cuda", "nvidia", "cu13", "bin", "nvcc"))
         nvcc.parent.mkdir(parents=True)
         nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
