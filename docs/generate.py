@@ -106,7 +106,10 @@ def exit_codes_page() -> str:
         meanings.setdefault(error.exit_code, []).append((error.__doc__ or "").strip())
     for code, meaning in _OF_RESULTS.items():
         meanings.setdefault(code, []).append(meaning)
-    meanings[1] = ["A fault in fleetbuild itself; the traceback is in the state directory."]
+    meanings[1] = [
+        "A fault in fleetbuild itself; the traceback is in the state directory.",
+        "A disk of this machine is full.",
+    ]
     meanings[10] = [
         "There is something to do and nothing worse to report (`plan --detailed-exitcode`)."
     ]

@@ -70,6 +70,7 @@ def _audit(
             # In a container, the plan's compiler with its image is all that counts.
             toolchain=builder.toolchain if builder and not image else {},
             confirmed_on=confirmed_on,
+            cached=result.cached,
         ),
     )
     path.unlink()  # the store has it now

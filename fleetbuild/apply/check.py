@@ -51,7 +51,7 @@ def _refuse_without_lock(plan: Plan) -> None:
         problem = f" ({plan.lock_problem})" if plan.lock_problem else ""
         raise BlockedError(
             f"This plan has no dependency lock{problem}, so it cannot be applied.",
-            f"Plan again with access to a package index: fleetbuild plan {plan.inventory}",
+            f"Plan again with access to a package index: {plan.command()}",
         )
 
 
@@ -60,7 +60,7 @@ def _refuse_revoked(run: Run) -> None:
         reasons = " ".join(dict.fromkeys(f"{why.rstrip('.')}." for why in revoked.values()))
         raise StalePlanError(
             f"Since this plan was made, a wheel that it uses was revoked: {reasons}",
-            f"Plan again, with another version if needed: fleetbuild plan {run.plan.inventory}",
+            f"Plan again, with another version if needed: {run.plan.command()}",
         )
 
 
@@ -71,7 +71,7 @@ def _nodes(run: Run) -> list[Node]:
     if missing:
         raise StalePlanError(
             f"The plan contains {fold(missing)}, but the inventory no longer does.",
-            f"Plan again: fleetbuild plan {run.plan.inventory}",
+            f"Plan again: {run.plan.command()}",
         )
     # A builder need not be a member of the group that it builds for.
     helpers = {
@@ -87,7 +87,7 @@ def _refuse_stale(run: Run, differences: Sequence[str]) -> None:
     if differences:
         raise StalePlanError(
             "The fleet has changed since this plan was made: " + " ".join(differences),
-            f"Plan again and review the changes: fleetbuild plan {run.plan.inventory}",
+            f"Plan again and review the changes: {run.plan.command()}",
         )
 
 
@@ -141,7 +141,7 @@ def _refuse_gone(run: Run, wheel: PlannedWheel) -> None:
         raise StalePlanError(
             f"The plan reuses {wheel.package} {wheel.wheel_version}, but the store no longer has an"
             " intact one.",
-            f"Plan again, and it is built: fleetbuild plan {run.plan.inventory}",
+            f"Plan again, and it is built: {run.plan.command()}",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -248,6 +249,11 @@ class Plan(Frozen):
     rollout: Rollout = Rollout()
     warnings: tuple[str, ...] = ()
     summary: Summary = Summary()
+
+    def command(self, options: str = "") -> str:
+        """Return how to make this plan again, for messages. A plan does not hold every option."""
+        limit = f" --limit {shlex.quote(self.limit)}" if self.limit else ""
+        return f"fleetbuild plan {self.inventory}{limit}{options}, with the same options as before"
 
     @property
     def wheels(self) -> tuple[PlannedWheel, ...]:

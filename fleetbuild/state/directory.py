@@ -232,14 +232,13 @@ class StateDir:
             for mark in (_CHANGING, _RESERVED):
                 (folder / mark).touch(mode=0o600)
 
-    def mark_ended(self, results: Iterable[NodeResult]) -> None:
-        """Note that nodes which answered to the end hold no lease of this controller."""
-        for result in results:
-            if result.state != "unreachable":
-                (self.facts / result.node / _RESERVED).unlink(missing_ok=True)
+    def mark_ended(self, names: Iterable[str]) -> None:
+        """Note that the lease of this controller has ended on these nodes."""
+        for name in names:
+            (self.facts / name / _RESERVED).unlink(missing_ok=True)
 
     def is_reserved(self, name: str) -> bool:
-        """Return whether a run that was killed, or lost this node, may have left a lease there."""
+        """Return whether a run that was killed, or failed on this node, may have left a lease."""
         return self._has_mark(name, _RESERVED)
 
     def is_changing(self, name: str) -> bool:

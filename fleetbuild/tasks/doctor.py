@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,11 @@ def _writable(wanted: Path, nearest: Path) -> bool:
         pass  # the run creates it
     except OSError:
         return False
-    return nearest.is_dir() and os.access(nearest, os.W_OK)
+    try:  # for root, every question about permissions is answered with yes
+        with tempfile.TemporaryFile(dir=nearest):
+            return True
+    except OSError:
+        return False
 
 
 def _check_index() -> Finding:

@@ -120,7 +120,7 @@ class Emission:
         if not groups:
             raise BlockedError(
                 f"Nothing can be emitted. {next(iter(revoked.values())).rstrip('.')}.",
-                f"Plan and apply again: fleetbuild plan {self.plan.inventory}",
+                f"Plan and apply again: {self.plan.command()}",
             )
         rest = self.plan.model_copy(update={"groups": groups})
         emitted = replace(self, plan=rest)._write(what)

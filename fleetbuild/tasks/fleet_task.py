@@ -101,7 +101,7 @@ def run_fleet_task(
             ended = _run(task, jobs, current, playbook, on_event)
             nodes |= ended
             if task.changes:
-                state.mark_ended(ended.values())
+                state.mark_ended(n for n, each in ended.items() if each.state == "rolled_back")
         if not task.changes:
             _keep_verdicts(state, nodes, current)
             label_results = _relabel_verified(labels, nodes, current)

@@ -45,7 +45,10 @@ def _one(
 ) -> NodeStatus:
     if facts is None:
         return NodeStatus(
-            node=name, state="unknown", reason="It was never probed with this state directory."
+            node=name,
+            state="unknown",
+            reason="This state directory has no answer of this node.",
+            fix="Ask it: fleetbuild status INVENTORY, without --offline",
         )
     if facts.state != "ok":
         return NodeStatus(

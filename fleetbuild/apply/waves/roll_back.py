@@ -53,7 +53,7 @@ def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Pr
         task = _Rollback(run, progress, group, why)
         results = around_switch(run, group, names, task) if has_hooks(run) else task(names)
         outcome.failures = sum(each.state != "rolled_back" for each in results.values())
-    run.state.mark_ended(results.values())
+    run.state.mark_ended(n for n, each in results.items() if each.state == "rolled_back")
     for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)
         if result.state != "rolled_back" or result.hook_failed:

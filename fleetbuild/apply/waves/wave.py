@@ -64,7 +64,7 @@ def wave(
         results = work.with_hooks(names) if has_hooks(run) else work.install(names)
         outcome.nodes = tuple(name for name in names if results[name].state == "installed")
         outcome.failures = len(results) - len(outcome.nodes)
-    run.state.mark_ended(results.values())
+    run.state.mark_ended(outcome.nodes)
     for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)
         if result.state != "installed" or result.hook_failed:

@@ -61,8 +61,7 @@ packages.
 
 {libc}"""
 _GLIBC = """\
-The wheels need glibc {floor} or newer, the oldest version among the group's nodes. Do not use an
-image with an older one."""
+Use an image with glibc {floor} or newer: {floor} is the oldest version among the group's nodes."""
 _MUSL = """\
 The wheels need musl {floor} or newer: use an image of the Alpine family. python:*-alpine has no
 libstdc++ and no libgomp; if a package needs them, use an image that contains them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fleetbuild.report.text import clean
@@ -38,7 +39,7 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
         ),
         f"  compiler      {known.get('compiler')}",
         f"  built with    {count(len(required), 'requirement')}, each by hash",
-        f"  builder       {builder.get('id')}, {run.get('startedOn')} to {run.get('finishedOn')}",
+        f"  builder       {builder.get('id')}{_when(run)}",
     ]
     if every_file:
         lines += [f"  requirement   {each.get('name')} {each.get('digest')}" for each in required]
@@ -65,6 +66,12 @@ def _target(target: object) -> str:
     return (
         f"{' '.join(str(word) for word in words if word)}, {libc.get('family')} {libc.get('floor')}"
     )
+
+
+def _when(run: Mapping[str, Any]) -> str:
+    """Return when a wheel was built, if its statement says so."""
+    times = run.get("startedOn"), run.get("finishedOn")
+    return f", {times[0]} to {times[1]}" if all(times) else ""
 
 
 def _dict(value: object) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def store_table(wheels: Sequence[StoredWheel]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("wheel", "for", "libc", "size", "built on", "built at", "key"):
+    for heading in ("wheel", "for", "libc", "size", "built on", "stored at", "key"):
         table.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
     for wheel in wheels:
         known, mark = wheel.provenance, " (revoked)" if wheel.revoked else ""

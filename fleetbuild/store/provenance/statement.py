@@ -30,6 +30,7 @@ class BuildContext(Frozen):
     plan_digest: str = ""
     toolchain: dict[str, tuple[str, ...]] = {}  # of the builder: tool -> versions
     confirmed_on: str | None = None  # the node whose own build had the same content
+    cached: bool = False  # an earlier run built it; nothing here says when
 
 
 NO_CONTEXT = BuildContext()
@@ -72,7 +73,9 @@ def statement(
                         for each in versions
                     ],
                 },
-                "metadata": {
+                "metadata": {}
+                if context.cached
+                else {
                     "invocationId": f"{context.plan_digest}/{wheel.artifact_key}",
                     "startedOn": _earlier(built_at, seconds),
                     "finishedOn": built_at,

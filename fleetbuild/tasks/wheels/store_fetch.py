@@ -114,7 +114,7 @@ def lacking(plan: Plan, store: Store) -> dict[str, str]:
 def way_on(plan: Plan, store: Store) -> str:
     """Return the commands that complete the store."""
     if store.revocations.in_plan(plan):
-        return f"Plan again with: fleetbuild plan {plan.inventory}; then fleetbuild apply"
+        return f"Plan again: {plan.command()}; then fleetbuild apply"
     unbuilt = any(
         not wheel.published and not store.find(wheel)
         for group in filter(has_wheels, plan.groups)

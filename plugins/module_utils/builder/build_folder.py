@@ -140,7 +140,7 @@ def errors_in(log):
         return first
     lines = [line.strip() for line in tail(log, 1 << 18).decode("utf-8", "replace").split("\n")]
     lines = [line for line in lines if line and not PIPS_OWN.search(line)]
-    # `# $` is a command of the build, and CMake tells with `--` what it found, such as -Werror.
+    # `# $` is a command of the build. CMake's status lines begin with `--`; some name -Werror.
     errors = [line for line in lines if ERROR.search(line) and not line.startswith(("# $", "-- "))]
     return [line[:300] for line in (errors or lines)[-MOST_ERRORS:]]
 

@@ -44,16 +44,23 @@ def test_the_next_run_cleans_up_where_it_changes_nothing(fleet: FakeFleet, tmp_p
     assert apply(fleet, tmp_path / "state") == []
 
 
-def test_a_clean_up_that_does_not_reach_its_node_is_tried_again(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_clean_up_that_fails_is_tried_again(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-2"] = "unreachable"
     apply(fleet, tmp_path / "state")
     now_it_serves(fleet, "avx-2")
-    fleet.trouble["clean_up.yml", "avx-2"] = "unreachable"
-    assert apply(fleet, tmp_path / "state") == [["avx-2"]]
-    # Refused: another controller holds the lease by now.
-    fleet.trouble["clean_up.yml", "avx-2"] = "failed"
+    for trouble in ("unreachable", "failed", ""):  # such as a read-only disk
+        fleet.trouble["clean_up.yml", "avx-2"] = trouble
+        assert apply(fleet, tmp_path / "state") == [["avx-2"]]
+    assert apply(fleet, tmp_path / "state") == []
+
+
+def test_a_node_that_failed_is_cleaned_up_once_it_is_up_to_date(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    """Its disk was read-only, say, so that the lease could not be ended."""
+    fleet.trouble["install.yml", "avx-2"] = "install"
+    assert apply(fleet, tmp_path / "state") == []
+    now_it_serves(fleet, "avx-2")
     assert apply(fleet, tmp_path / "state") == [["avx-2"]]
     assert apply(fleet, tmp_path / "state") == []
 

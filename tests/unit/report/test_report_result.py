@@ -87,7 +87,12 @@ def test_the_end_names_places_and_the_next_command() -> None:
     assert next_command(PLAN, result, state) == "Next: fleetbuild status inv.yml"
     gone = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="unreachable"),))
     assert next_command(PLAN, gone, state) == (
-        "Next: fix the error above, then run fleetbuild plan inv.yml"
+        "Next: fix the error above, then run fleetbuild plan inv.yml, with the same options as"
+        " before"
+    )
+    limited = PLAN.model_copy(update={"limit": "n1,n2"})
+    assert "plan inv.yml --limit n1,n2 --state-dir s, with" in next_command(
+        limited, gone, Path("s")
     )
     again = "Next: fix the error above, then run again: fleetbuild apply"
     planned = PLAN.model_copy(update={"nodes": {"n1": PlannedNode(state="ok")}})

@@ -103,6 +103,13 @@ def test_the_statement_is_in_toto_with_a_slsa_predicate(stored: StoredWheel) -> 
     assert begun < ended
 
 
+def test_a_wheel_that_an_earlier_run_built_gets_no_times(store: Store, built: Path) -> None:
+    context = CONTEXT.model_copy(update={"cached": True})
+    stored = store.add(built, planned(), built_on="gpu-1", seconds=90, context=context)
+    document = json.loads(stored.path.with_name(f"{stored.path.name}.intoto.json").read_text())
+    assert document["predicate"]["runDetails"]["metadata"] == {}
+
+
 def test_the_wheel_holds_its_bill_of_materials_and_passes_the_audit(
     stored: StoredWheel, built: Path
 ) -> None:
