@@ -34,6 +34,9 @@ _SYSTEM = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
 _UV_SYSTEM = Path("/etc/uv/uv.toml")
 _DISTRIBUTION = re.compile(r".*\.(whl|tar\.gz|zip|tar\.bz2|tar\.xz)")
 _ON = {"1", "true", "yes", "on"}
+# Up to the last "@" before the path. A password with an unescaped "/" makes no valid URL, but error
+# messages quote it: what follows "user:" is a password unless it is a port.
+_LOGIN = re.compile(r"(?<=://)(?:[^/\s]*|[^/\s:@\[]+:(?!\d+(?:[/\s]|$))\S*)@")
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
 
 def without_login(text: str) -> str:
     """Remove user and password from every URL in a text."""
-    return re.sub(r"(?<=://)[^/@\s]+@", "", text)
+    return _LOGIN.sub("", text)
 
 
 def _of_uv(environ: Mapping[str, str]) -> dict[str, str]:
