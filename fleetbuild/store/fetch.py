@@ -23,6 +23,7 @@ from typing import IO
 
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
+from fleetbuild.store.address_secrets import HIDDEN
 
 CancelCheck = Callable[[], None]
 _CHUNK = 1 << 16  # small, so that a slow download stops soon
@@ -57,6 +58,13 @@ def fetch(
         raise InstallError(
             f"{dest.name} cannot be fetched: {url or 'an empty address'} is not a valid file URL.",
             "Make a new plan, which locks the URLs again.",
+        )
+    if HIDDEN in url:
+        raise InstallError(
+            f"{dest.name} cannot be fetched from {_host(url)}: the address has a token or a"
+            " signature, which a plan does not hold.",
+            "Set the index as for the plan. If it signs each address, use an index with a user and"
+            " password instead.",
         )
     dest.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, _TRIES + 1):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetbuild.errors import InstallError, ResolutionError
-from fleetbuild.store.index_config import without_login
+from fleetbuild.store.address_secrets import without_login
 from fleetbuild.store.pack import pack_checkout
 
 _ANSWER_WITHIN, _FETCH_WITHIN = 60, 4 * 3600

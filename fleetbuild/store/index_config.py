@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import PYTORCH, Config
+from fleetbuild.store.address_secrets import hide, logins_of, tokens_of, without_login
 
 _UV = (
     "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
@@ -34,9 +35,6 @@ _SYSTEM = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
 _UV_SYSTEM = Path("/etc/uv/uv.toml")
 _DISTRIBUTION = re.compile(r".*\.(whl|tar\.gz|zip|tar\.bz2|tar\.xz)")
 _ON = {"1", "true", "yes", "on"}
-# Up to the last "@" before the path. A password with an unescaped "/" makes no valid URL, but error
-# messages quote it: what follows "user:" is a password unless it is a port.
-_LOGIN = re.compile(r"(?<=://)(?:[^/\s]*|[^/\s:@\[]+:(?!\d+(?:[/\s]|$))\S*)@")
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,8 @@ class IndexSettings:
     mirrors: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Recalled versions of dependencies: name!=version.
     excluded: tuple[str, ...] = ()
+    # What may be secret in the indexes' addresses, by what plans and messages hold instead.
+    tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class IndexSettings:
         """Return the indexes as text, without credentials."""
         known = {**self.environment, **self.package_index}
         return "; ".join(
-            f"{name}={without_login(value)}"
+            f"{name}={hide(value, self.tokens)}"
             for name, value in sorted(known.items())
             if not name.endswith(("_USERNAME", "_PASSWORD"))
         )
@@ -118,9 +118,11 @@ def index_settings(
         str(canonicalize_name(name)): _one_index(entry, folder or Path.cwd())
         for name, entry in package_index.items()
     }
-    logins = _credentials((*values.values(), *mirrors.values(), *own.values()))
+    addresses = (*values.values(), *mirrors.values(), *own.values())
     plain = {name: without_login(address) for name, address in own.items()}
-    settings = IndexSettings(values, logins, plain, mirrors=mirrors)
+    settings = IndexSettings(
+        values, logins_of(addresses), plain, mirrors=mirrors, tokens=tokens_of(addresses)
+    )
     for name, address in settings.sources.items():
         full = next(each for each in own.values() if without_login(each) == address)
         parts = urlsplit(full)
@@ -147,11 +149,6 @@ def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
     """Return the mirrored address; the longest prefix wins, as in git."""
     fitting = max((prefix for prefix in mirrors if url.startswith(prefix)), key=len, default=None)
     return url if fitting is None else mirrors[fitting] + url.removeprefix(fitting)
-
-
-def without_login(text: str) -> str:
-    """Remove user and password from every URL in a text."""
-    return _LOGIN.sub("", text)
 
 
 def _of_uv(environ: Mapping[str, str]) -> dict[str, str]:
@@ -250,13 +247,3 @@ def _sorted(entries: Iterable[str], folder: Path) -> tuple[list[str], list[str]]
 def _one_index(entry: str, folder: Path) -> str:
     indexes, links = _sorted([entry], folder)
     return indexes[0] if indexes else links[0]
-
-
-def _credentials(values: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for url in (url for value in values for url in re.split(r"[\s,]+", value) if "@" in url):
-        parts = urlsplit(url.split("=", 1)[-1] if re.match(r"[\w-]+=", url) else url)
-        if parts.hostname and parts.username is not None:
-            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            found.setdefault(parts.hostname, login)
-    return found

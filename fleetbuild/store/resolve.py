@@ -28,7 +28,8 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.planning import LockRequest, Resolution
 from fleetbuild.planning.resolution import StaticMetadata
-from fleetbuild.store.index_config import IndexSettings, without_login
+from fleetbuild.store.address_secrets import hide
+from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.wheel_tags import best_wheel
 
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
@@ -75,7 +76,7 @@ def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
             if found <= own:
                 return _answer(request, lock, Path(folder))
             own |= found
-    return _refused(request, without_login(done.stderr), settings)
+    return _refused(request, done.stderr, settings)
 
 
 def find_wheels(
@@ -100,7 +101,7 @@ def _find_wheels(request: LockRequest, settings: IndexSettings) -> Resolution:
         done = _uv(request, _platform(request) or "linux", settings, Path(folder))
         if done.returncode == 0:
             return _answer(request, tomllib.loads(done.stdout), Path(folder))
-    return _refused(request, without_login(done.stderr), settings)
+    return _refused(request, done.stderr, settings)
 
 
 def _without_dependencies(names: Iterable[str], folder: Path) -> None:
@@ -117,7 +118,7 @@ def locate(request: LockRequest, settings: IndexSettings) -> Resolution:
         done = _uv(request, platform or "linux", settings, Path(folder))
         if done.returncode == 0:
             return _answer(request, tomllib.loads(done.stdout), Path(folder))
-    return _refused(request, without_login(done.stderr), settings)
+    return _refused(request, done.stderr, settings)
 
 
 def newest_version(name: str, settings: IndexSettings) -> str | None:
@@ -220,7 +221,7 @@ def _run(
         _write_project(text.splitlines(), settings, folder)
         command = ["pyproject.toml" if word == "-" else word for word in command]
     try:
-        return subprocess.run(
+        done = subprocess.run(
             [*command, *settings.arguments],
             input=text + "\n",
             cwd=folder,  # so that no project's uv settings apply
@@ -232,6 +233,8 @@ def _run(
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"timed out after {_DEADLINE} s")
+    said = [hide(text, settings.tokens) for text in (done.stdout, done.stderr)]
+    return subprocess.CompletedProcess(command, done.returncode, *said)
 
 
 def _write_project(wanted: Sequence[str], settings: IndexSettings, folder: Path) -> None:
@@ -310,7 +313,7 @@ def _locked(package: dict[str, Any], file: dict[str, Any], folder: Path) -> Lock
         version=str(package.get("version", "")),
         file=_file_name(file),
         sha256=sha256,
-        url=without_login(url).split("#")[0],
+        url=url.split("#")[0],
         size=_size(file, url),
     )
 

@@ -24,9 +24,10 @@ from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, LockedFile, PlannedWheel, now
 from fleetbuild.models.revocation import Revocations
 from fleetbuild.planning import Floors
+from fleetbuild.store.address_secrets import reveal, without_login
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
-from fleetbuild.store.index_config import IndexSettings, mirrored, without_login
+from fleetbuild.store.index_config import IndexSettings, mirrored
 from fleetbuild.store.provenance.sbom import add_sbom
 from fleetbuild.store.provenance.sign import Signer
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext, as_text, statement
@@ -202,7 +203,7 @@ class Store:
         if file.commit:
             return self._fetch_commit(file, file.commit)
         path = fetch(
-            without_login(mirrored(file.url, self.settings.mirrors)),
+            reveal(without_login(mirrored(file.url, self.settings.mirrors)), self.settings.tokens),
             file.sha256,
             self.path_of(file),
             size=file.size,

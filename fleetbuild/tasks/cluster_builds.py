@@ -24,6 +24,7 @@ from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.build_parameters import Requirement
 from fleetbuild.store import Store
+from fleetbuild.store.address_secrets import HIDDEN
 from fleetbuild.store.provenance.statement import BuildContext
 
 
@@ -187,7 +188,8 @@ def _problem(plan: Plan, wheel: PlannedWheel) -> _Problem | None:
             "Remove the taint during the build, and plan again",
         )
     for file in _files(plan, wheel):
-        if not file.url.startswith(("https://", "http://")) or not file.sha256:
+        public = file.url.startswith(("https://", "http://")) and HIDDEN not in file.url
+        if not public or not file.sha256:
             return _Problem(
                 f"{name}: pods cannot fetch {file.file} from {file.url}",
                 "Put such files into an index that pods reach by http or https, add it under index:"

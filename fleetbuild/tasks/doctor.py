@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fleetbuild.store.index_config import index_settings, without_login
+from fleetbuild.store.address_secrets import hide, without_login
+from fleetbuild.store.index_config import index_settings
 
 NEEDED_DISK = 2e9
 _TIMEOUT, _INDEX_TIMEOUT = 30, 60  # seconds
@@ -130,7 +131,7 @@ def _check_index() -> Finding:
     if works:
         return Finding("package index", "ok", "answers")
     return Finding(
-        "package index", "warn", f"does not answer: {output}",
+        "package index", "warn", f"does not answer: {hide(output, settings.tokens)}",
         "set UV_INDEX_URL to an index that answers; without one, plan groups the nodes but cannot "
         "lock dependencies. An index named in fleetbuild.yml is only tried by plan",
     )  # fmt: skip

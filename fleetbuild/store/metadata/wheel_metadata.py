@@ -15,6 +15,7 @@ from fleetbuild.audit.archive import BROKEN
 from fleetbuild.audit.metadata import same
 from fleetbuild.models import LockedFile
 from fleetbuild.planning.resolution import StaticMetadata
+from fleetbuild.store.address_secrets import reveal
 from fleetbuild.store.fetch import read_text
 from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.sources import requirements_of_metadata
@@ -27,7 +28,8 @@ def metadata_of_wheel(file: LockedFile, settings: IndexSettings) -> StaticMetada
     if file.url.startswith("file://"):
         text = _of_archive(Path(unquote(urlsplit(file.url).path)))
     else:
-        text = read_text(f"{file.url}.metadata", _MAX_TEXT, settings.credentials)
+        address = reveal(f"{file.url}.metadata", settings.tokens)
+        text = read_text(address, _MAX_TEXT, settings.credentials)
     headers = HeaderParser().parsestr(text or "")
     name, version = str(headers["Name"]), str(headers["Version"])
     if not text or not same(name, version, file.name, file.version):

@@ -96,6 +96,12 @@ def test_changed_content_is_refused_and_removed(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_address_whose_token_is_not_known_is_not_asked(server, tmp_path):
+    with pytest.raises(InstallError, match="a token or a signature, which a plan does not hold"):
+        fetch("https://host/***host.1***/x.whl", "0" * 64, tmp_path / "x.whl")
+    assert server.seen == []
+
+
 def test_a_login_is_sent_only_to_its_host(server, tmp_path, monkeypatch):
     server.answers += [(302, b"", {"Location": f"http://localhost:{server.server_port}/y"})]
     get(server, tmp_path / "x.whl", credentials={"127.0.0.1": "me:secret"})

@@ -8,7 +8,7 @@ import pytest
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.store import index_settings
-from fleetbuild.store.index_config import without_login
+from fleetbuild.store.address_secrets import hide, reveal, without_login
 from tests.factories.files import make_wheel
 
 
@@ -135,3 +135,32 @@ def test_a_named_index_of_uv_may_hold_a_login(tmp_path):
 )
 def test_a_login_is_removed_whatever_its_password_contains(address: str, shown: str) -> None:
     assert without_login(address) == shown
+
+
+def test_a_token_in_a_path_is_hidden_and_restored_for_a_download(tmp_path):
+    index = "https://host/aBcD1234efGH5678/me/simple/"
+    made = index_settings(environ={"UV_INDEX_URL": index}, home=tmp_path)
+    assert made.environment["UV_INDEX_URL"] == index  # what uv gets
+    wheel = "https://host/aBcD1234efGH5678/me/files/a-1.whl"
+    hidden = hide(f"locked {wheel}", made.tokens)
+    assert hidden == "locked https://host/***host.1***/me/files/a-1.whl"
+    assert reveal(hidden, made.tokens) == f"locked {wheel}"
+    assert "aBcD" not in made.key
+    assert "aBcD" not in repr(made)
+
+
+def test_signed_queries_are_hidden(tmp_path):
+    links = "https://host/wheels.html?sig=a1b2&expires=9"
+    made = index_settings(environ={"UV_FIND_LINKS": links}, home=tmp_path)
+    assert hide(links, made.tokens) == "https://host/wheels.html?***host.1***"
+    assert reveal(hide(links, made.tokens), made.tokens) == links
+    signed = "https://s3/a.whl?X-Amz-Date=1&X-Amz-Signature=ab&part=2"
+    assert hide(signed, {}) == "https://s3/a.whl?X-Amz-Date=***&X-Amz-Signature=***&part=2"
+
+
+def test_addresses_without_secrets_stay(tmp_path):
+    plain = "https://download.pytorch.org/whl/cu130 https://pypi.org/simple"
+    made = index_settings(environ={"UV_INDEX": plain}, home=tmp_path)
+    assert made.tokens == {}
+    wheel = f"https://files.pythonhosted.org/packages/01/79/{'1f2d34ad' * 7}/torch-2.13.0.whl"
+    assert hide(wheel, made.tokens) == wheel

@@ -1,0 +1,74 @@
+"""Secrets in addresses of package indexes: logins, tokens in paths and signed queries.
+
+In: texts and the user's addresses. Out: the texts without secrets, for plans, journals and
+messages, and for a download the address with its token again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote, urlsplit
+
+# Up to the last "@" before the path. A password with an unescaped "/" makes no valid URL, but error
+# messages quote it: what follows "user:" is a password unless it is a port.
+_LOGIN = re.compile(r"(?<=://)(?:[^/\s]*|[^/\s:@\[]+:(?!\d+(?:[/\s]|$))\S*)@")
+_SIGNED = re.compile(
+    r"(?i)(?<=[?&])((?:X-Amz-|X-Goog-)[\w-]+|Signature|Sig|Token|Access_Token|Policy|Key-Pair-Id)"
+    r"=[^&\s#\"']+"
+)
+# What may be a token: long, with letters and digits. Hiding another part of a path does no harm.
+_TOKEN = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~-]{16,}")
+HIDDEN = "***"
+
+
+def without_login(text: str) -> str:
+    """Remove user and password from every URL in a text."""
+    return _LOGIN.sub("", text)
+
+
+def logins_of(values: Iterable[str]) -> dict[str, str]:
+    """Return user:password by host."""
+    found: dict[str, str] = {}
+    for url in _addresses(values):
+        parts = urlsplit(url)
+        if parts.hostname and parts.username is not None:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            found.setdefault(parts.hostname, login)
+    return found
+
+
+def tokens_of(values: Iterable[str]) -> dict[str, str]:
+    """Return the parts of these addresses that may be secret, by what is written instead."""
+    found: dict[str, str] = {}
+    for url in _addresses(values):
+        parts = urlsplit(url)
+        secrets = [part for part in parts.path.split("/") if _TOKEN.fullmatch(part)]
+        for secret in filter(None, (*secrets, parts.query)):
+            if parts.hostname and secret not in found.values():
+                number = sum(name.startswith(f"{HIDDEN}{parts.hostname}.") for name in found) + 1
+                found[f"{HIDDEN}{parts.hostname}.{number}{HIDDEN}"] = secret
+    return found
+
+
+def hide(text: str, tokens: Mapping[str, str]) -> str:
+    """Return a text without logins, tokens and the values of signed queries."""
+    text = without_login(text)
+    for name, secret in tokens.items():
+        text = text.replace(secret, name)
+    return _SIGNED.sub(rf"\1={HIDDEN}", text)
+
+
+def reveal(address: str, tokens: Mapping[str, str]) -> str:
+    """Return an address with its tokens again. What a plan cannot restore stays hidden."""
+    for name, secret in tokens.items():
+        address = address.replace(name, secret)
+    return address
+
+
+def _addresses(values: Iterable[str]) -> Iterable[str]:
+    for value in values:
+        for word in re.split(r"[\s,]+", value):
+            url = word.split("=", 1)[-1] if re.match(r"[\w-]+=", word) else word
+            if "://" in url:
+                yield url
