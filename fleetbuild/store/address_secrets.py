@@ -39,7 +39,7 @@ def logins_of(values: Iterable[str]) -> dict[str, str]:
 
 
 def tokens_of(values: Iterable[str]) -> dict[str, str]:
-    """Return the parts of these addresses that may be secret, by what is written instead."""
+    """Return the parts of these addresses that may be secret, by the text that replaces them."""
     found: dict[str, str] = {}
     for url in _addresses(values):
         parts = urlsplit(url)

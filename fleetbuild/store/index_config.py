@@ -51,7 +51,7 @@ class IndexSettings:
     mirrors: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Recalled versions of dependencies: name!=version.
     excluded: tuple[str, ...] = ()
-    # What may be secret in the indexes' addresses, by what plans and messages hold instead.
+    # What may be secret in the indexes' addresses, by the text that replaces it.
     tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property

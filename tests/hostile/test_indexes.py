@@ -15,6 +15,7 @@ from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Config, TargetLibc
 from fleetbuild.planning import LockRequest
+from fleetbuild.store import Store
 from fleetbuild.store import fetch as fetching
 from fleetbuild.store.fetch import fetch
 from fleetbuild.store.index import IndexFile, write_index
@@ -208,3 +209,19 @@ def test_a_download_that_trickles_is_ended(endless, tmp_path, monkeypatch):
         fetch(f"{endless}/slow", "0" * 64, tmp_path / "slow", size=1000, pause=lambda _: None)
     assert time.monotonic() - began < 20
     assert left_in(tmp_path) == []
+
+
+def test_a_token_in_the_path_of_an_index_is_not_in_the_lock_and_downloads_work(indexes, tmp_path):
+    token = "canary7f3aCANARY7f3a"
+    (tmp_path / token).symlink_to(tmp_path / "internal")
+    settings = index_settings(
+        environ={"UV_INDEX_URL": indexes[0].replace("/internal/", f"/{token}/")}, home=tmp_path
+    )
+    answer = resolve(request_for("secret-lib"), settings)
+    assert "canary" not in repr(answer) + repr(settings) + settings.key
+    assert "canary" not in repr(resolve(request_for("secret-lib==7"), settings))
+    (file,) = answer.wheels
+    path = Store(tmp_path / "store", settings).fetch(file)
+    assert sha256_of(path) == file.sha256
+    with pytest.raises(InstallError, match="a token or a signature, which a plan does not hold"):
+        Store(tmp_path / "other").fetch(file)
