@@ -116,7 +116,7 @@ def test_torch_scatter_is_built_for_each_gpu_without_an_installed_cuda(
     targets = ["sm86-avx2-cp311", "sm90-avx2-cp311"]
     packages = ["torch==2.13.0", "torch-scatter==2.1.2"]
     rows = catalogue(lab, tmp_path, packages, targets, policy="auto")
-    ours = [row for row in rows if row["file"].startswith("torch_scatter")]
+    ours = [row for row in rows if row["package"] == "torch-scatter"]
     assert {row["target"]["sms"][0] for row in ours} == {"8.6", "9.0"}
     assert_code(tmp_path, ours)
 
