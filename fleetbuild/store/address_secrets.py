@@ -60,9 +60,12 @@ def hide(text: str, tokens: Mapping[str, str]) -> str:
 
 
 def reveal(address: str, tokens: Mapping[str, str]) -> str:
-    """Return an address with its tokens again. What a plan cannot restore stays hidden."""
+    """Return an address with the tokens of its own host again; everything else stays hidden."""
+    # An index chooses the addresses of its files: no other host's token may go there.
+    own = f"{HIDDEN}{urlsplit(address).hostname}."
     for name, secret in tokens.items():
-        address = address.replace(name, secret)
+        if name.startswith(own):
+            address = address.replace(name, secret)
     return address
 
 

@@ -142,11 +142,19 @@ def test_a_token_in_a_path_is_hidden_and_restored_for_a_download(tmp_path):
     made = index_settings(environ={"UV_INDEX_URL": index}, home=tmp_path)
     assert made.environment["UV_INDEX_URL"] == index  # what uv gets
     wheel = "https://host/aBcD1234efGH5678/me/files/a-1.whl"
-    hidden = hide(f"locked {wheel}", made.tokens)
-    assert hidden == "locked https://host/***host.1***/me/files/a-1.whl"
-    assert reveal(hidden, made.tokens) == f"locked {wheel}"
+    hidden = hide(wheel, made.tokens)
+    assert hidden == "https://host/***host.1***/me/files/a-1.whl"
+    assert reveal(hidden, made.tokens) == wheel
     assert "aBcD" not in made.key
     assert "aBcD" not in repr(made)
+
+
+@pytest.mark.parametrize("host", ["evil", "host.1", "host.1.evil", "host.evil"])
+def test_a_token_is_restored_for_its_own_host_alone(tmp_path, host):
+    index = "https://host/aBcD1234efGH5678/simple/"
+    made = index_settings(environ={"UV_INDEX_URL": index}, home=tmp_path)
+    address = f"https://{host}/***host.1***/a-1.whl"
+    assert reveal(address, made.tokens) == address
 
 
 def test_signed_queries_are_hidden(tmp_path):
