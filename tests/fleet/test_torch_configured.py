@@ -4,8 +4,9 @@ and ROCm.
 The nodes have no route anywhere, so a download in CMake fails. The build ends where CMake has made
 its build graph, as in test_torch_tree.py. Two trees: torch 2.6.0 from Debian's source packages, for
 which Debian has neither FBGEMM nor NNPACK; and the complete one that FLEETBUILD_TORCH_TREE names,
-such as a checkout of PyTorch with its submodules. With FLEETBUILD_TORCH_CUDA, the folder of a whole
-CUDA toolkit that this torch takes, the complete tree is configured for SM 8.6 as well.
+such as a checkout of PyTorch with its submodules. The complete tree is configured for SM 8.6 too: with
+the whole CUDA toolkit in the folder FLEETBUILD_TORCH_CUDA, or, from torch 2.9 on, with CUDA 13.0 from
+NVIDIA's wheels.
 """
 
 from __future__ import annotations
@@ -67,10 +68,14 @@ def version_of(tree: Path) -> str:
     return (tree / "version.txt").read_text().strip().partition("a")[0]
 
 
+def minor_of(tree: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in version_of(tree).split(".")[:2])
+
+
 def recipe(tree: Path) -> str:
     """torch's recipe, with what ends the build after CMake and what this tree lacks."""
-    minor = tuple(int(part) for part in version_of(tree).split(".")[:2])
-    ends = {"--global-option": "--cmake-only"} if minor < (2, 14) else {"build.targets": "help"}
+    early = minor_of(tree) < (2, 14)
+    ends = {"--global-option": "--cmake-only"} if early else {"build.targets": "help"}
     text: dict[str, Any] = {"name": "torch", "extends": "torch"}
     if not is_complete(tree):
         text = yaml.safe_load(LEAN.read_text())
@@ -180,18 +185,25 @@ def test_nothing_is_downloaded(graphs: dict[str, Graph], lab: Lab, rung: str) ->
     assert "Downloading" not in graphs[rung].log
 
 
-@pytest.mark.skipif(not (COMPLETE and TOOLKIT), reason="FLEETBUILD_TORCH_CUDA names no toolkit")
+@pytest.mark.skipif(not COMPLETE, reason="FLEETBUILD_TORCH_TREE names no PyTorch checkout")
 def test_for_a_gpu_the_code_is_for_its_sm_with_cudnn_and_nccl_from_wheels(
     make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
 ) -> None:
-    nvcc = [f"{TOOLKIT}/bin/nvcc", "--version"]
-    said = subprocess.run(nvcc, capture_output=True, text=True, check=True)
-    (cuda,) = re.findall(r"release (\d+\.\d+)", said.stdout)
-    parts = ["packages", "gcc11"] if cuda.startswith("11.") else ["packages"]
-    toolkit = f"{Path(TOOLKIT).resolve()}:/usr/local/cuda-{cuda}:ro"
-    node = {"hardware": "avx2", "volumes": [*volumes(*parts), toolkit], "setup": BUILDERS_LIBRARIES}
-    lab = make_lab({"nodes": {"gpu": node}})
-    read = configure(lab, Path(COMPLETE).resolve(), tmp_path, {"sm86-avx2-cp311": "gpu"}, cuda)
+    tree = Path(COMPLETE).resolve()
+    parts, toolkit = ["packages"], []
+    if TOOLKIT:
+        nvcc = [f"{TOOLKIT}/bin/nvcc", "--version"]
+        said = subprocess.run(nvcc, capture_output=True, text=True, check=True)
+        (cuda,) = re.findall(r"release (\d+\.\d+)", said.stdout)
+        parts += ["gcc11"] if cuda.startswith("11.") else []
+        toolkit = [f"{Path(TOOLKIT).resolve()}:/usr/local/cuda-{cuda}:ro"]
+    elif minor_of(tree) >= (2, 9):
+        cuda = "13.0"
+    else:
+        pytest.skip("FLEETBUILD_TORCH_CUDA names no toolkit, and NVIDIA has none as wheels")
+    node = {"hardware": "avx2", "volumes": [*volumes(*parts), *toolkit]}
+    lab = make_lab({"nodes": {"gpu": {**node, "setup": BUILDERS_LIBRARIES}}})
+    read = configure(lab, tree, tmp_path, {"sm86-avx2-cp311": "gpu"}, cuda)
     graph = read["sm86-avx2-cp311"]
     assert graph.parts() == set(PARTS)
     codes = Counter(

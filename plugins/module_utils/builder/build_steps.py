@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from .build_folder import ANOTHER_ATTEMPT, Folder
-from .compilers import make_wrappers
+from .compilers import chosen_compilers, make_wrappers
 from .memory import kills, ran_out
 from .source_tree import lay_source, text_of, tree_hash
 from .stamp_wheel import stamp
@@ -25,6 +25,7 @@ from .wheel_inputs import (
     find_toolkit,
     lay_files,
     lay_toolkit,
+    write_driver_stub,
 )
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -114,7 +115,13 @@ class Steps(Folder):
         command = [*unpack(python), "--target", target, *files]
         if self.call(log, command, self.plain_environment(), deadline) != 0:
             raise BuildFailed("The wheels of the CUDA toolkit cannot be unpacked.", "See the log.")
-        return lay_toolkit(self.params["cuda"], target)
+        home = lay_toolkit(self.params["cuda"], target)
+        search = self.params["environment"].get("PATH", PATH)
+        compiler = chosen_compilers(self.params["gcc"], search).get("gcc", "gcc")
+        stub = [compiler, *write_driver_stub(home)]
+        if self.call(log, stub, {**self.plain_environment(), "PATH": search}, deadline) != 0:
+            raise BuildFailed("No libcuda.so to link to can be compiled.", "See the log.")
+        return home
 
     def plain_environment(self):
         """Return the environment for Python and pip: nothing is inherited."""

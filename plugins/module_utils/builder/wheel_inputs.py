@@ -113,6 +113,22 @@ def lay_toolkit(version, folder):
     return home
 
 
+def write_driver_stub(home):
+    """Write the source of a libcuda.so to link to; return the compiler's arguments for it.
+
+    An installed toolkit has this library, the wheels do not, and nodes have the driver's own. It
+    exports every function that cuda.h names, and none of them does anything.
+    """
+    with open(os.path.join(home, "include", "cuda.h"), encoding="utf-8") as file:
+        names = sorted(set(re.findall(r"\bcu[A-Z]\w*", file.read())))
+    folder = os.path.join(home, "lib", "stubs")
+    os.makedirs(folder, exist_ok=True)
+    source, library = os.path.join(folder, "cuda.c"), os.path.join(folder, "libcuda.so")
+    with open(source, "w", encoding="utf-8") as file:
+        file.writelines(f"void {name}(void) {{}}\n" for name in names)
+    return ["-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libcuda.so.1", "-o", library, source]
+
+
 def toolkit_homes(version, search):
     """Yield the possible folders of toolkits, the most likely first, each once."""
     nvcc = shutil.which("nvcc", path=search)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -106,6 +107,23 @@ def test_unpacked_wheels_become_a_toolkit(wheel_inputs: ModuleType, tmp_path: Pa
     assert "/usr/local/cuda-13.1" in caught.value.fix
     with pytest.raises(wheel_inputs.BuildFailed, match="no nvcc that runs here"):
         wheel_inputs.lay_toolkit("12.9", str(tmp_path / "absent"))
+
+
+def test_code_that_calls_the_driver_links_to_a_toolkit_from_wheels(
+    wheel_inputs: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "include").mkdir()
+    header = "#define cuMemAlloc cuMemAlloc_v2\nCUresult CUDAAPI cuInit(unsigned int Flags);\n"
+    (tmp_path / "include" / "cuda.h").write_text(header)
+    subprocess.run(["gcc", *wheel_inputs.write_driver_stub(str(tmp_path))], check=True)
+    code = "int cuInit(unsigned), cuMemAlloc_v2(void *, long);\n"
+    code += "int main(void) { return cuInit(0) + cuMemAlloc_v2(0, 1); }\n"
+    (tmp_path / "main.c").write_text(code)
+    program = tmp_path / "main"
+    link = ["gcc", tmp_path / "main.c", "-o", program, f"-L{tmp_path}/lib/stubs", "-lcuda"]
+    subprocess.run([*link, "-Wl,--no-undefined"], check=True)
+    needs = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True)
+    assert "[libcuda.so.1]" in needs.stdout
 
 
 def test_a_toolkit_in_the_path_is_found(wheel_inputs: ModuleType, tmp_path: Path) -> None:
