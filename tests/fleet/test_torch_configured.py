@@ -105,7 +105,7 @@ def configure(
     )
     plan = fleet.plan()
     groups = {group.wheels[0].artifact_key: group.name for group in plan.groups}
-    assert set(groups.values()) == set(nodes)
+    assert set(groups.values()) == set(nodes), plan.nodes
     read = {}
     for wheel in fleet.apply(plan).wheels:
         assert wheel.state == "failed", wheel  # a configured tree is no wheel
