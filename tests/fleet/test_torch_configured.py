@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ import yaml
 import fleetbuild
 from fleetbuild.hardware.rungs import RUNGS, flags
 from tests.lab import Lab, runnable
+from tests.lab.fleet import HARDWARE
 from tests.torch_tree.assemble import HERE, LEAN, assemble, fetch
 from tests.torch_tree.graph import CHOSEN_AT_RUN_TIME, PARTS, Graph, read_graph
 
@@ -201,7 +203,10 @@ def test_for_a_gpu_the_code_is_for_its_sm_with_cudnn_and_nccl_from_wheels(
         cuda = "13.0"
     else:
         pytest.skip("FLEETBUILD_TORCH_CUDA names no toolkit, and NVIDIA has none as wheels")
-    node = {"hardware": "avx2", "volumes": [*volumes(*parts), *toolkit]}
+    shown = shutil.copytree(HARDWARE / "avx2", tmp_path / "hardware")
+    smi = (shown / "nvidia-smi").read_text()
+    (shown / "nvidia-smi").write_text(re.sub(r"\b550\.[\d.]+", "580.82.07", smi))  # for CUDA 13
+    node = {"hardware": str(shown), "volumes": [*volumes(*parts), *toolkit]}
     lab = make_lab({"nodes": {"gpu": {**node, "setup": BUILDERS_LIBRARIES}}})
     read = configure(lab, tree, tmp_path, {"sm86-avx2-cp311": "gpu"}, cuda)
     graph = read["sm86-avx2-cp311"]
