@@ -140,7 +140,9 @@ class Steps(Folder):
         search = [given.get("PATH", PATH)]
         if cuda_home:
             search.insert(0, os.path.join(cuda_home, "bin"))
-            environment.update(CUDA_HOME=cuda_home, CUDACXX=os.path.join(cuda_home, "bin", "nvcc"))
+            # CUDA_PATH is for CMake, which would else look around the nvcc in `bin`, a compiler cache.
+            environment.update(CUDA_HOME=cuda_home, CUDA_PATH=cuda_home)
+            environment["CUDACXX"] = os.path.join(cuda_home, "bin", "nvcc")
         environment.update(given)
         environment["PATH"] = ":".join([self.at("bin"), os.path.dirname(python), *search])
         cache_dir = self.params["cache_dir"]

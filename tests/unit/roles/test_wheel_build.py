@@ -348,7 +348,7 @@ def test_the_toolkit_comes_first_in_path(
     with open(build.log, "wb") as log:
         home = build.toolkit(log, "python", 0)
     environment = build.environment(build.at("venv", "bin", "python"), home)
-    assert environment["CUDA_HOME"] == "/opt/cuda-13.0"
+    assert environment["CUDA_HOME"] == environment["CUDA_PATH"] == "/opt/cuda-13.0"
     assert environment["CUDACXX"] == "/opt/cuda-13.0/bin/nvcc"
     assert environment["PATH"].endswith("/venv/bin:/opt/cuda-13.0/bin:/bin")
     assert environment["X"] == build.at("files", "x")
