@@ -140,7 +140,7 @@ class Steps(Folder):
         search = [given.get("PATH", PATH)]
         if cuda_home:
             search.insert(0, os.path.join(cuda_home, "bin"))
-            # CUDA_PATH is for CMake, which would else look around the nvcc in `bin`, a compiler cache.
+            # CUDA_PATH is for CMake, which would else start from the compiler cache's nvcc.
             environment.update(CUDA_HOME=cuda_home, CUDA_PATH=cuda_home)
             environment["CUDACXX"] = os.path.join(cuda_home, "bin", "nvcc")
         environment.update(given)

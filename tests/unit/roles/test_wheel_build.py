@@ -364,8 +364,13 @@ def test_wheels_of_a_toolkit_are_unpacked_beside_the_environment(
         # A whole toolkit is unpacked there, and the /tmp of a build is small.
         assert environment["TMPDIR"] == build.at("tmp")
         assert Path(environment["TMPDIR"]).is_dir()
-        nvcc = Path(build.at("cuda", "nvidia", "cu13", "bin", "nvcc"))
-        nvcc.parent.mkdir(parents=True)
+        if "-shared" in command:  # the libcuda.so to link to
+            return len(calls) - 2
+        home = Path(build.at("cuda", "nvidia", "cu13"))
+        for name in ("bin", "include"):
+            (home / name).mkdir(parents=True)
+        (home / "include" / "cuda.h").write_text("CUresult CUDAAPI cuInit(unsigned int Flags);\n")
+        nvcc = home / "bin" / "nvcc"
         nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
         nvcc.chmod(0o755)
         return 0
@@ -379,6 +384,9 @@ def test_wheels_of_a_toolkit_are_unpacked_beside_the_environment(
         assert not Path(build.at("cuda", "left")).exists()
         assert calls[0][-3:] == ["--target", build.at("cuda"), build.at("in", "nvcc.whl")]
         assert "--no-index" in calls[0]
+        assert calls[1][-1] == build.at("cuda", "nvidia", "cu13", "lib", "stubs", "cuda.c")
+        with pytest.raises(Exception, match=r"libcuda\.so to link to can be compiled"):
+            build.toolkit(log, "python", 0)
         monkeypatch.setattr(build, "call", lambda *_: 1)
         with pytest.raises(Exception, match="cannot be unpacked"):
             build.toolkit(log, "python", 0)
