@@ -66,13 +66,16 @@ def test_every_recipe_can_be_rendered_for_every_target(
         assert all(values(recipe, job).values())
 
 
-def test_torch_gets_its_cpu_levels_by_its_build_systems_options() -> None:
-    levels = f"{FILES}/levels.cmake"
-    old, new = asked("torch", "2.13.0"), asked("torch", "2.14.1")
-    assert render_environment(*old)["CMAKE_PROJECT_TOP_LEVEL_INCLUDES"] == levels
-    assert render_settings(*old) == {}
-    assert "CMAKE_PROJECT_TOP_LEVEL_INCLUDES" not in render_environment(*new)
-    assert render_settings(*new) == {"cmake.define.CMAKE_PROJECT_TOP_LEVEL_INCLUDES": levels}
+def test_torch_gets_its_cpu_levels_from_2_10_on_by_a_toolchain_file() -> None:
+    """test_torch_cmake.py asks CMake."""
+    old, new = asked("torch", "2.9.1"), asked("torch", "2.10.0")
+    given = render_environment(*old)
+    assert given["CMAKE_PROJECT_TOP_LEVEL_INCLUDES"] == f"{FILES}/levels.cmake"
+    assert "CMAKE_TOOLCHAIN_FILE" not in given
+    assert "toolchain.cmake" not in render_files(*old)
+    given = render_environment(*new)
+    assert given["CMAKE_TOOLCHAIN_FILE"] == f"{FILES}/toolchain.cmake"
+    assert "CMAKE_PROJECT_TOP_LEVEL_INCLUDES" not in given
 
 
 @pytest.mark.parametrize(

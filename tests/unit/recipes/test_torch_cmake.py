@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Target, TargetLibc
-from fleetbuild.recipes import VENV, RecipeInput, find_recipe, render_environment, render_files
+from fleetbuild.recipes import (
+    FILES,
+    VENV,
+    RecipeInput,
+    find_recipe,
+    render_environment,
+    render_files,
+)
 
 CMAKE = shutil.which("cmake")
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="no cmake here")
@@ -20,6 +29,9 @@ pytestmark = pytest.mark.skipif(CMAKE is None, reason="no cmake here")
 TORCH = """
 cmake_minimum_required(VERSION 3.24)
 project(Torch LANGUAGES CXX)
+if(NOT SETUP_PY) # from 2.12 on
+  set(CMAKE_PROJECT_TOP_LEVEL_INCLUDES "$ENV{CMAKE_PROJECT_TOP_LEVEL_INCLUDES}")
+endif()
 set(CXX_AVX512_FOUND TRUE CACHE BOOL "what the compiler can do")
 set(CAFFE2_COMPILER_SUPPORTS_AVX512_EXTENSIONS TRUE CACHE BOOL "and can it?")
 add_subdirectory(fbgemm)
@@ -70,10 +82,17 @@ def told(place: Path, isa: str, version: str) -> dict[str, str]:
     (place / "caffe2" / "other.cpp").write_text("")
     for name, text in render_files(find_recipe("torch"), job).items():
         (place / name).write_text(text)
-    includes = f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={place}/levels.cmake"
-    commands = "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"
+    given = {
+        name: value.replace(FILES, str(place))
+        for name, value in render_environment(find_recipe("torch"), job).items()
+        if name in ("CMAKE_PROJECT_TOP_LEVEL_INCLUDES", "CMAKE_TOOLCHAIN_FILE")
+    }
+    options = ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
+    if Version(version) < Version("2.12"):  # setup.py passes such variables on
+        options += ["-DSETUP_PY=1", *(f"-D{name}={value}" for name, value in given.items())]
     done = subprocess.run(
-        [str(CMAKE), "-S", place, "-B", place / "build", includes, commands],
+        [str(CMAKE), "-S", place, "-B", place / "build", *options],
+        env={**os.environ, **given},
         capture_output=True,
         text=True,
         check=False,
@@ -84,7 +103,7 @@ def told(place: Path, isa: str, version: str) -> dict[str, str]:
             for who, what in (each.split(":", 1) for each in said)}  # fmt: skip
 
 
-@pytest.mark.parametrize("version", ["2.6.0", "2.8.0", "2.14.1"])
+@pytest.mark.parametrize("version", ["2.6.0", "2.8.0", "2.10.0", "2.12.1", "2.14.1"])
 def test_fbgemm_gets_avx512_kernels_even_if_torch_does_not(tmp_path: Path, version: str) -> None:
     """Without them torch 2.8 and older leaves FBGEMM out, and newer ones do not load."""
     said = told(tmp_path, "avx2", version)
@@ -103,11 +122,12 @@ def test_avx512_is_not_restricted_if_the_target_has_it(tmp_path: Path) -> None:
     assert (said["torch"], said["compiler"], said["fbgemm"]) == ("TRUE", "TRUE", "TRUE")
 
 
+@pytest.mark.parametrize("version", ["2.6.0", "2.12.1"])
 @pytest.mark.parametrize(("isa", "without"), [("avx", True), ("avx2", False), ("avx512", False)])
 def test_gcc_compiles_the_portable_kernels_without_avx_where_they_run(
-    tmp_path: Path, isa: str, without: bool
+    tmp_path: Path, isa: str, without: bool, version: str
 ) -> None:
-    told(tmp_path, isa, "2.6.0")
+    told(tmp_path, isa, version)
     found = json.loads((tmp_path / "build" / "compile_commands.json").read_text())
     commands = {Path(each["file"]).name: each["command"] for each in found}
     assert ("-mno-avx" in commands["Sum.cpp.DEFAULT.cpp"]) is without
@@ -117,9 +137,12 @@ def test_gcc_compiles_the_portable_kernels_without_avx_where_they_run(
     assert "-mno-avx" not in " ".join(others)
 
 
+@pytest.mark.parametrize("version", ["2.6.0", "2.12.1"])
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
-def test_nnpack_finds_the_package_six_and_downloads_nothing(tmp_path: Path, isa: str) -> None:
-    assert "downloads" not in told(tmp_path, isa, "2.6.0")
+def test_nnpack_finds_the_package_six_and_downloads_nothing(
+    tmp_path: Path, isa: str, version: str
+) -> None:
+    assert "downloads" not in told(tmp_path, isa, version)
     cache = (tmp_path / "build" / "CMakeCache.txt").read_text()
     assert f"PYTHON_SIX_SOURCE_DIR:PATH={VENV}/lib/python3.11/site-packages\n" in cache
 
