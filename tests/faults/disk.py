@@ -63,7 +63,8 @@ class Disk:
         root("sh", "-c", script, check=False)
 
     def empty(self) -> None:
-        root("sh", "-c", f"rm -f {self.at}/ballast-*")
+        # A loss of power afterwards must not bring them back.
+        root("sh", "-c", f"rm -f {self.at}/ballast-* && sync -f {self.at}")
 
     def fail(self) -> None:
         """Let the file system meet an error of its disk."""
