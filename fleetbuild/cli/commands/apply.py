@@ -77,9 +77,11 @@ def apply(
             )
             made = fleetbuild.read_plan(file)
             made.require_ssh()
-            fleet = steps.open_fleet(run, made.inventory, limit=made.limit, secrets=keys, **given)
+            fleet = steps.open_fleet(
+                run, made.inventory, command="apply", limit=made.limit, secrets=keys, **given
+            )
         else:
-            fleet = steps.open_fleet(run, what, limit=limit, secrets=keys, **given)
+            fleet = steps.open_fleet(run, what, command="apply", limit=limit, secrets=keys, **given)
             package = package or _packages_of_last_plan(run, fleet, yes=yes)
             facts, seconds = steps.probe(run, fleet)
             made, resolving = steps.plan(run, fleet, facts, packages=package, targets=target)

@@ -50,6 +50,30 @@ def test_a_state_directory_that_cannot_be_created_is_an_error(run: Run, here: Pa
     refused(run(*arguments, "--state-dir", "file"), 2, "file", "--state-dir")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("fleetbuild.yml", "packges: [hnswlib==0.8.0]\n"),
+        ("ours.yml", "packages: [hnswlib==0.8.0]\nbuild: {policy: auto}\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["apply", "plan"])
+def test_a_configuration_in_place_of_the_inventory_is_answered_with_the_right_command(
+    run: Run, here: Path, command: str, name: str, text: str
+) -> None:
+    (here / name).write_text(text)
+    result = run(command, name)
+    refused(result, 2, f"{name} is a fleetbuild configuration, not an inventory.")
+    assert result.stderr.endswith(f": fleetbuild {command} INVENTORY --config {name}\n")
+
+
+def test_a_group_named_as_a_key_of_the_configuration_is_not_a_configuration(
+    run: Run, here: Path
+) -> None:
+    (here / "inventory.yml").write_text("build: {hosts: {}}\n")
+    refused(run("plan", "inventory.yml"), 2, "inventory.yml names no hosts")
+
+
 def test_a_pattern_without_matching_hosts_is_an_error(run: Run) -> None:
     refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
 
