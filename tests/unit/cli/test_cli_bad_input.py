@@ -78,6 +78,12 @@ def test_a_pattern_without_matching_hosts_is_an_error(run: Run) -> None:
     refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
 
 
+@pytest.mark.parametrize("limit", ["", " ", ",", "@none"])
+def test_an_empty_limit_does_not_mean_all_nodes(run: Run, here: Path, limit: str) -> None:
+    (here / "none").write_text("\n")
+    refused(run("apply", FLEET, "--limit", limit, "--yes"), 2, f"--limit {limit!r} is empty")
+
+
 def test_an_unknown_key_is_reported_with_the_nearest_valid_key(run: Run, here: Path) -> None:
     (here / "fleetbuild.yml").write_text("packges: [hnswlib==0.8.0]\n")
     result = run("plan", FLEET, "--facts", CAPTURES, "--config", "fleetbuild.yml")
@@ -117,7 +123,13 @@ def test_a_plan_in_a_newer_format_is_refused(run: Run, here: Path) -> None:
 
 
 def test_planning_options_are_refused_with_a_saved_plan(run: Run) -> None:
-    for option in (["--limit", "a"], ["--package", "x==1"], ["--config", "c.yml"], ["--yes"]):
+    for option in (
+        ["--limit", "a"],
+        ["--limit", ""],
+        ["--package", "x==1"],
+        ["--config", "c.yml"],
+        ["--yes"],
+    ):
         refused(run("apply", *option), 2, option[0])
 
 
