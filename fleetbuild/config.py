@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -135,6 +136,7 @@ def _explained(
     if first["type"] == "missing":
         return error(f"{source}: the key {place!r} is missing.", f"Add {place}: to it.")
     reason = _BELONGS.get(first["type"]) or first["msg"].removeprefix("Value error, ").rstrip(".")
+    reason = re.sub(r"^Input should be (.*?)(?:, (?:unable|got) .*)?$", r"must be \1", reason)
     field = _model_at(model, parents).model_fields.get(key)
     if first["type"] == "string_pattern_mismatch" and field and field.description:
         reason = f"must be {field.description}"

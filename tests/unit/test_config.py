@@ -60,6 +60,8 @@ def test_an_empty_file_means_all_defaults(text):
         ("rollout: {before: {comand: x}}", "unknown key 'rollout.before.comand'", "before.command"),
         ("rollout: {before: {}}", "rollout.before is {}: either command: or playbook:", "before"),
         ("rollout: {after: kubectl}", "rollout.after is 'kubectl': must be keys", "after"),
+        ("build: {cache: x}", "is 'x': must be 'ccache', 'sccache' or 'none'.", "build.cache"),
+        ("install: {keep: x}", "install.keep is 'x': must be a valid integer.", "install.keep"),
         ("build: 3", "build is 3: must be keys with values", "Correct build"),
         ("packages: a==1", "packages is 'a==1': must be a list", "Correct packages"),
         ("release: wheels", "release is 'wheels': current, history, releases, wheels", "release"),
