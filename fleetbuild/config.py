@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
-from fleetbuild.text import is_nested_deeply
+from fleetbuild.text import is_nested_deeply, yaml_mistake
 
 FILE_NAME = "fleetbuild.yml"
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
@@ -84,15 +84,14 @@ def parse_yaml(text: str, source: str, error: type[FleetbuildError]) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
-        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise error(
-            f"{source} is not valid YAML{where}: {problem.problem or problem.context}.",
+            f"{source} is not valid YAML{yaml_mistake(problem)}.",
             "Look at that line and the one before it: indentation, colons and quotes.",
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise error(
-            f"{source} is not valid YAML: {problem}", "It must be a plain UTF-8 text file."
+            f"{source} is not valid YAML{yaml_mistake(problem)}.",
+            "It must be a plain UTF-8 text file.",
         ) from None
 
 

@@ -40,7 +40,7 @@ def test_an_empty_file_means_all_defaults(text):
         ("grouping: {rung: x}", "unknown key 'grouping.rung'", "'grouping.rungs'"),
         ("zzz: 1", "unknown key 'zzz'", "The keys here are: release, packages"),
         ("packages: [a==1\nrelease: x", "not valid YAML in line 2", "indentation"),
-        ("a: \x00", "is not valid YAML", "plain UTF-8"),
+        ("a: \x00", "special characters are not allowed.", "plain UTF-8"),
         ("- a\n- b", "contains a list; keys", "Its keys are: release"),
         ("just words", "contains a string;", "Its keys"),
         ("42", "contains a int;", "Its keys"),
