@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
-from fleetbuild.text import is_nested_deeply
+from fleetbuild.text import is_nested_deeply, yaml_mistake
 
 FILE_NAME = "fleetbuild.yml"
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
@@ -83,15 +84,14 @@ def parse_yaml(text: str, source: str, error: type[FleetbuildError]) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
-        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise error(
-            f"{source} is not valid YAML{where}: {problem.problem or problem.context}.",
+            f"{source} is not valid YAML{yaml_mistake(problem)}.",
             "Look at that line and the one before it: indentation, colons and quotes.",
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise error(
-            f"{source} is not valid YAML: {problem}", "It must be a plain UTF-8 text file."
+            f"{source} is not valid YAML{yaml_mistake(problem)}.",
+            "It must be a plain UTF-8 text file.",
         ) from None
 
 
@@ -135,6 +135,7 @@ def _explained(
     if first["type"] == "missing":
         return error(f"{source}: the key {place!r} is missing.", f"Add {place}: to it.")
     reason = _BELONGS.get(first["type"]) or first["msg"].removeprefix("Value error, ").rstrip(".")
+    reason = re.sub(r"^Input should be (.*?)(?:, (?:unable|got) .*)?$", r"must be \1", reason)
     field = _model_at(model, parents).model_fields.get(key)
     if first["type"] == "string_pattern_mismatch" and field and field.description:
         reason = f"must be {field.description}"

@@ -253,7 +253,8 @@ class Fleet:
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
         revoked = Store(self._state.store).revocations
-        task = verify_task(config.install.path, config.release, checks, revoked)
+        named = self.inventory.source
+        task = verify_task(config.install.path, config.release, checks, revoked, named)
         result = self._run_task(task, plan, config)
         if not repair:
             return result
@@ -286,7 +287,13 @@ class Fleet:
         left = self._state.left_there(config.release)
         revoked = Store(self._state.store).revocations
         found = compare_releases(
-            names, facts, release=config.release, left=left, probed=ages, revoked=revoked
+            names,
+            facts,
+            release=config.release,
+            left=left,
+            probed=ages,
+            revoked=revoked,
+            inventory=inventory.source,
         )
         if self._cluster is None and config.kubernetes.labels != "api":
             return found

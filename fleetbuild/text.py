@@ -36,6 +36,18 @@ def is_nested_deeply(text: str, limit: int = 100) -> bool:
     return False
 
 
+def yaml_mistake(problem: Exception) -> str:
+    """Return where a YAML text is wrong and why: " in line 2, column 3: found a tab".
+
+    PyYAML's own text names a string that was parsed "<unicode string>", and quotes it.
+    """
+    mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
+    where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    why = getattr(problem, "problem", None) or getattr(problem, "context", None)
+    first, _, _ = str(problem).partition("\n")
+    return f"{where}: {why or first}"
+
+
 def clean(text: object, *, limit: int = 2000) -> str:
     """Return text without control characters: nodes must not move the cursor or reverse a line."""
     plain = _ESCAPES.sub("", str(text)[: limit * 2])

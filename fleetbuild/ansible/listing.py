@@ -19,7 +19,7 @@ from fleetbuild.ansible._runner import Finished, capture, private_dir
 from fleetbuild.ansible.messages import messages, plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
 from fleetbuild.ansible.settings import Settings, effective_settings
-from fleetbuild.errors import InventoryError
+from fleetbuild.errors import ConfigError, InventoryError
 
 _YAML = (".yml", ".yaml", ".json")
 _SMALL = 4096  # bytes; only a small file can be a document without groups by mistake
@@ -235,6 +235,12 @@ def _yaml_problem(path: Path) -> InventoryError | None:
 
 
 def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
+    if _is_configuration(Path(source)):
+        return InventoryError(
+            f"{source} is a fleetbuild configuration, not an inventory.",
+            "Name the inventory, and this file with --config:"
+            f" fleetbuild plan INVENTORY --config {source}",
+        )
     if limit is not None:
         return InventoryError(
             f"No host of {source} matches {limit!r}.",
@@ -242,3 +248,15 @@ def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> Inve
         )
     output = f": {warnings[0]}" if warnings else ""
     return InventoryError(f"{source} names no hosts{output}", "Add hosts below `all`.")
+
+
+def _is_configuration(path: Path) -> bool:
+    """Return whether this file is named fleetbuild.yml, or sets only keys of one."""
+    from fleetbuild.config import FILE_NAME, load_config  # noqa: PLC0415 (only without hosts)
+
+    if not path.is_file() or path.name == FILE_NAME:
+        return path.is_file()
+    try:
+        return bool(load_config(path).model_fields_set)
+    except ConfigError:
+        return False

@@ -1,7 +1,8 @@
-"""Options that users of Ansible and Terraform type.
+"""Options that users of Ansible and Terraform type, and values that a command does not accept.
 
 In: the arguments of a command. Out: the same with our names for options that mean the same here;
-for the others, an error with the command to run.
+for the others, an error with the command to run. An invalid value gets an error with the valid
+ones.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -40,6 +41,8 @@ _ANSWERS = {
     "-o": "To save a plan to a file, run: fleetbuild plan INVENTORY --out FILE",
     "-out": "To save a plan to a file, run: fleetbuild plan INVENTORY --out FILE",
 }
+# What belongs into options that have no list of values.
+_NUMBERS = {"--timeout": "a number of seconds, 1 or more", "--forks": "a whole number, 1 or more"}
 
 
 class Command(TyperCommand):
@@ -48,7 +51,28 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Translate the arguments, then parse them."""
         own = {name for param in self.params for name in param.opts}
-        return super().parse_args(ctx, list(_translated(str(self.name), own, args)))
+        try:
+            return super().parse_args(ctx, list(_translated(str(self.name), own, args)))
+        except typer.BadParameter as problem:
+            self._refuse_value(ctx, problem)
+            raise
+
+    def _refuse_value(self, ctx: Any, problem: typer.BadParameter) -> None:
+        """End with the valid values in place of Typer's message, if they are known."""
+        if (param := problem.param) is None or not problem.message:  # it is missing
+            return
+        name = param.opts[0] if param.opts[0].startswith("-") else param.metavar
+        values = ", ".join(item.value for item in param.shell_complete(ctx, "") if item.value)
+        valid = f"one of: {values}" if values else _NUMBERS.get(str(name))
+        if valid:
+            _refuse(
+                f"fleetbuild {self.name} does not accept this value of {name}.", f"Use {valid}."
+            )
+
+
+def _refuse(error: str, fix: str) -> NoReturn:
+    typer.echo(f"error: {error}\nfix: {fix}", err=True)
+    raise typer.Exit(2)
 
 
 def _translated(command: str, own: set[str], args: Sequence[str]) -> Iterator[str]:
@@ -68,8 +92,7 @@ def _translated(command: str, own: set[str], args: Sequence[str]) -> Iterator[st
             yield f"{_SAME[name]}{equals}{value}"
         elif name in answers:
             fix = answers[name].replace("INVENTORY", _inventory(args))
-            typer.echo(f"error: fleetbuild {command} has no option {name}.\nfix: {fix}", err=True)
-            raise typer.Exit(2)
+            _refuse(f"fleetbuild {command} has no option {name}.", fix)
         else:
             yield arg
 

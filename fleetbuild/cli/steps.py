@@ -62,16 +62,21 @@ def open_fleet(
     run: Session,
     source: str,
     *,
+    command: str,
     limit: str | None,
     secrets: Secrets,
     **options: Unpack[FleetOptions],
 ) -> Fleet:
-    """Read the inventory, and return the fleet of its nodes."""
+    """Read the inventory, and return the fleet of its nodes. A fix names `command`."""
     read_inventory = fleetbuild.read_inventory
     # Everything else is loaded while Ansible reads.
     threading.Thread(target=getattr, args=(fleetbuild, "Fleet")).start()
     with waiting(run.out, f"Reading {source}"):
-        inventory = read_inventory(source, limit=limit, secrets=secrets)
+        try:
+            inventory = read_inventory(source, limit=limit, secrets=secrets)
+        except fleetbuild.InventoryError as error:
+            error.fix = error.fix.replace("fleetbuild plan ", f"fleetbuild {command} ")
+            raise
     return fleetbuild.Fleet(inventory, state_dir=run.state_dir, secrets=secrets, **options)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible import Secrets, list_inventory, needs_rendering, render
+from fleetbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from fleetbuild.models import Inventory
@@ -21,6 +22,7 @@ def read_inventory(
     source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
 ) -> Inventory:
     """Return the nodes of an inventory as Ansible sees them, with rendered logins."""
+    _refuse_empty(limit)
     # Ansible is slow to start, so it starts first and the modules for nodes and the probe are
     # imported meanwhile. Not a daemon thread: exiting while an extension module loads may crash.
     loading = threading.Thread(target=_load)
@@ -45,6 +47,25 @@ def read_inventory(
         ),
         warnings=listing.warnings,
     )
+
+
+def _refuse_empty(limit: str | None) -> None:
+    """Refuse a limit without a pattern, which Ansible takes for all hosts."""
+    if limit is not None and not any(map(_has_pattern, limit.split(","))):
+        raise UsageError(
+            f"--limit {limit!r} is empty: it names no nodes.",
+            "Name hosts or groups. For all nodes, leave out --limit.",
+        )
+
+
+def _has_pattern(part: str) -> bool:
+    part = part.strip()
+    if part.startswith("@"):
+        try:
+            part = Path(part[1:]).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return True  # Ansible's error names the file
+    return bool(part.strip(" ,:\n\r\t"))
 
 
 def _load() -> None:

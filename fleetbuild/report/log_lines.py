@@ -73,6 +73,8 @@ class LogLines:
 
     def take(self, event: Event, at: float) -> list[str]:
         """Return the lines for an event that the board has taken."""
+        if event.stage == "done":
+            return []
         if not self._verbose and event.node and not event.package and event.state != "waiting":
             if event.state in ("failed", "unreachable"):
                 self._note(event)
@@ -107,8 +109,6 @@ class LogLines:
         return [stamped(f"{well} of {count(total, 'node')} answered", event.time)]
 
     def _is_due(self, event: Event, silent: float) -> bool:
-        if event.stage == "done":
-            return False
         if event.state == "warning":
             return True
         if event.state in ("failed", "unreachable"):

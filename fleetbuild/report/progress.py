@@ -60,8 +60,9 @@ def listening(out: Output, groups: Mapping[str, Sequence[str]] | None = None) ->
     with _redrawn(out, drawn) if out.live else log.ticking():
         try:
             yield show
-        finally:
-            log.say(lines.failed_nodes())
+        except BaseException:
+            log.say(lines.failed_nodes())  # otherwise the summary names them next
+            raise
 
 
 @contextmanager

@@ -33,8 +33,8 @@ Trouble = tuple[str, str | None, str | None] | tuple[str, str | None, str | None
 def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
     """Return lines for each trouble, with all nodes that share it.
 
-    Sentences that differ only in the node's own name are one trouble. Further lines of a reason,
-    such as a traceback, stay lines.
+    Sentences that differ only in the node's own name are one trouble: it names the nodes itself, so
+    they are not listed before it. Further lines of a reason, such as a traceback, stay lines.
     """
     alike: dict[tuple[str, str | None, str | None], list[str]] = {}
     logs: dict[str, str] = {}
@@ -45,9 +45,11 @@ def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
             logs[name] = log[0]
     lines = []
     for (what, why, fix), names in alike.items():
-        first, *rest = _with_names(why or "", names, ", ").strip().splitlines() or [""]
-        lines.append(": ".join([what, fold(names), *([clean(first)] if first else [])]))
-        lines += quoted(rest)
+        first, *rest = (why or "").strip().splitlines() or [""]
+        told = _NAME in first and 1 < len(names) <= _MOST_NAMES
+        parts = (what, "" if told else fold(names), clean(_with_names(first, names, ", ")))
+        lines.append(": ".join(filter(None, parts)))
+        lines += quoted(_with_names(line, names, ", ") for line in rest)
         if fix:
             lines.append(f"  fix: {clean(_with_names(fix, names))}")
         named = dict.fromkeys(logs[name] for name in names if name in logs)

@@ -335,7 +335,7 @@ def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Reso
     said = said.replace(f"{_PROJECT} depends on", "you require")
     if _UNASKED.search(said):
         return Resolution(
-            problem=f"No index could be reached: {_short(said)}",
+            problem=_unreachable(stderr) or f"No package index could be reached: {_short(said)}",
             fix="Check the network, or add a reachable index under index: in "
             "fleetbuild.yml, then plan again.",
             offline=True,
@@ -351,6 +351,17 @@ def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Reso
         else "Choose other versions, or have a dependency without a wheel built too: name it under "
         "packages:.",
     )
+
+
+def _unreachable(stderr: str) -> str:
+    """Return which address gave no answer, with the last of uv's causes; empty if none is named."""
+    address = re.search(r"Failed to fetch: `?([^\s`]+)", stderr)
+    if address is None:
+        return ""
+    causes = re.findall(r"(?:cause|Caused by): (.+)", stderr[address.end() :])
+    last = f": {causes[-1].partition(' for url')[0].strip()}" if causes else ""
+    what = "refuses the request" if "HTTP status" in last else "cannot be reached"
+    return f"The package index at {address[1]} {what}{last}."
 
 
 def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) -> None:

@@ -42,7 +42,6 @@ from fleetbuild.state.run_lock import hold_run_lock
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
-REPAIR = "Install it again: fleetbuild verify INVENTORY --repair"
 Jobs = Mapping[str, ReleaseSpec]  # by node
 _EVENT_STATES = {
     "unreachable": "unreachable",
@@ -61,6 +60,11 @@ class FleetTask:
     job: Callable[[str, Manifest], ReleaseSpec | NodeResult]
     result: Callable[[str, Manifest, RoleResult], NodeResult]
     changes: bool = False  # whether it changes which release serves
+
+
+def how_to_repair(inventory: str) -> str:
+    """Return the fix for a node of this inventory whose release is damaged or lost."""
+    return f"Install it again: fleetbuild verify {inventory} --repair"
 
 
 def run_fleet_task(
@@ -82,7 +86,7 @@ def run_fleet_task(
     began, started = monotonic(), now()
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
-        nodes = _without_release(facts, release, left)
+        nodes = _without_release(facts, release, left, how_to_repair(inventory.source))
         current = {name: facts[name].release[release] for name in facts if name not in nodes}
         jobs, refused = _jobs(task, current)
         nodes |= refused
@@ -161,7 +165,7 @@ def _with_current_group(
 
 
 def _without_release(
-    facts: Mapping[str, Facts], release: str, left: Mapping[str, str]
+    facts: Mapping[str, Facts], release: str, left: Mapping[str, str], repair: str
 ) -> dict[str, NodeResult]:
     results = {}
     for name, known in facts.items():
@@ -174,7 +178,7 @@ def _without_release(
                 node=name,
                 state="verify_failed",
                 reason=f"Its release is damaged: {known.damaged[release]}.",
-                fix=REPAIR,
+                fix=repair,
                 damaged=True,
             )
         elif known.state == "ok" and release not in known.release and name in left:
@@ -182,7 +186,7 @@ def _without_release(
                 node=name,
                 state="verify_failed",
                 reason=f"The last apply left release {left[name]}, but none serves there now.",
-                fix=REPAIR,
+                fix=repair,
                 damaged=True,
             )
         elif known.state != "ok" or release not in known.release:

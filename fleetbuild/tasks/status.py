@@ -23,13 +23,17 @@ def compare_releases(
     left: Mapping[str, NodeResult],
     probed: Mapping[str, str],
     revoked: Revocations = NOTHING_REVOKED,
+    inventory: str = "INVENTORY",
 ) -> dict[str, NodeStatus]:
     """Return the status of each node.
 
     `left` maps nodes to what an apply or rollback left there, `probed` to the time of their facts.
+    `inventory` is its path, for the command that a fix names.
     """
     found = {
-        name: _one(name, facts.get(name), release, left.get(name), probed.get(name))
+        name: _one(name, known, release, left.get(name), probed.get(name))
+        if (known := facts.get(name))
+        else _unknown(name, inventory)
         for name in names
     }
     for name, status in found.items():
@@ -40,16 +44,18 @@ def compare_releases(
     return found
 
 
+def _unknown(name: str, inventory: str) -> NodeStatus:
+    return NodeStatus(
+        node=name,
+        state="unknown",
+        reason="This state directory has no answer of this node.",
+        fix=f"Ask it: fleetbuild status {inventory}, without --offline",
+    )
+
+
 def _one(
-    name: str, facts: Facts | None, release: str, left: NodeResult | None, probed: str | None
+    name: str, facts: Facts, release: str, left: NodeResult | None, probed: str | None
 ) -> NodeStatus:
-    if facts is None:
-        return NodeStatus(
-            node=name,
-            state="unknown",
-            reason="This state directory has no answer of this node.",
-            fix="Ask it: fleetbuild status INVENTORY, without --offline",
-        )
     if facts.state != "ok":
         return NodeStatus(
             node=name, state=facts.state, reason=facts.reason, fix=facts.fix, probed=probed

@@ -6,6 +6,7 @@ In: the plan that installed the release, and recipes. Out: a result for each nod
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from fleetbuild.ansible.role_results import RoleResult, failure_reason
 from fleetbuild.models import Installs, Manifest, NodeResult, Plan, Result
@@ -14,7 +15,7 @@ from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.models.role_parameters import VerifySpec
 from fleetbuild.planning.document.serialize import with_digest
 from fleetbuild.state.directory import SavedResult, StateDir
-from fleetbuild.tasks.fleet_task import FleetTask
+from fleetbuild.tasks.fleet_task import FleetTask, how_to_repair
 
 
 class Checks(Frozen):
@@ -29,8 +30,12 @@ def verify_task(
     release: str,
     checks_of: Callable[[Manifest], Checks],
     revoked: Revocations = NOTHING_REVOKED,
+    inventory: str = "INVENTORY",
 ) -> FleetTask:
-    """Return the task that verifies the release on every node that serves one."""
+    """Return the task that verifies the release on every node that serves one.
+
+    `inventory` is its path, for the commands that a fix names.
+    """
 
     def job(name: str, manifest: Manifest) -> VerifySpec | NodeResult:
         if why := revoked.of_manifest(manifest):
@@ -40,7 +45,7 @@ def verify_task(
                 state="verify_failed",
                 release_id=manifest.id,
                 reason=f"{why.rstrip('.')}.",
-                fix="Replace it: fleetbuild plan INVENTORY, then fleetbuild apply",
+                fix=f"Replace it: fleetbuild plan {inventory}, then fleetbuild apply",
             )
         checks = checks_of(manifest)
         if not (checks.imports or checks.snippets):
@@ -55,18 +60,20 @@ def verify_task(
             path=install_path, release=release, imports=checks.imports, checks=checks.snippets
         )
 
-    return FleetTask("verify.yml", "fleetbuild_verifies", "verify", job, _result)
+    result = partial(_result, inventory)
+    return FleetTask("verify.yml", "fleetbuild_verifies", "verify", job, result)
 
 
-def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
+def _result(inventory: str, name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
     about = {"node": name, "group": manifest.group, "release_id": reply.release_id or manifest.id}
     if reply.ok:
         return NodeResult(state="verified", **about)
+    go_back = f"Go back with: fleetbuild rollback {inventory} --limit {name}"
     return NodeResult(
         state="verify_failed",
         damaged=reply.damaged,
         reason=failure_reason(reply),
-        fix=reply.fix or f"Go back with: fleetbuild rollback INVENTORY --limit {name}",
+        fix=how_to_repair(inventory) if reply.damaged else reply.fix or go_back,
         **about,
     )
 

@@ -77,9 +77,11 @@ def apply(
             )
             made = fleetbuild.read_plan(file)
             made.require_ssh()
-            fleet = steps.open_fleet(run, made.inventory, limit=made.limit, secrets=keys, **given)
+            fleet = steps.open_fleet(
+                run, made.inventory, command="apply", limit=made.limit, secrets=keys, **given
+            )
         else:
-            fleet = steps.open_fleet(run, what, limit=limit, secrets=keys, **given)
+            fleet = steps.open_fleet(run, what, command="apply", limit=limit, secrets=keys, **given)
             package = package or _packages_of_last_plan(run, fleet, yes=yes)
             facts, seconds = steps.probe(run, fleet)
             made, resolving = steps.plan(run, fleet, facts, packages=package, targets=target)
@@ -98,9 +100,10 @@ def apply(
 
 def _refuse_planning_options(file: Path | str, **given: Any) -> None:
     for name, value in given.items():
-        if value:
+        if value or value == "":
             values = value if isinstance(value, list) else [value]
-            options = " ".join(f"--{name} {shlex.quote(str(each))}" for each in values)
+            named = (shlex.quote(str(each)) if each else "PATTERN" for each in values)
+            options = " ".join(f"--{name} {each}" for each in named)
             raise UsageError(
                 f"--{name} does not go with a saved plan, which already contains it."
                 if name in ("config", "package")

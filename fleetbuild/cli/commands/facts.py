@@ -47,7 +47,9 @@ def facts(
             ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
         )
         given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
-        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        fleet = steps.open_fleet(
+            run, inventory, command="facts", limit=limit, secrets=keys, **given
+        )
         found, seconds = steps.probe(run, fleet, captures=captures, save=save)
         if json:
             run.out.document(report.facts_document(found))

@@ -85,7 +85,9 @@ def plan(
             if captures:
                 steps.refuse_without_ssh("--facts", timeout=timeout, forks=forks)
             given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
-            fleet = steps.open_fleet(run, source, limit=limit, secrets=keys, **given)
+            fleet = steps.open_fleet(
+                run, source, command="plan", limit=limit, secrets=keys, **given
+            )
             facts, seconds = steps.probe(run, fleet, captures=captures)
         made, resolving = steps.plan(
             run, fleet, facts, packages=package, targets=target, captures=captures

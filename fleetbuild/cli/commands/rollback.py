@@ -36,7 +36,9 @@ def rollback(
         given = steps.fleet_options(
             config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
         )
-        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        fleet = steps.open_fleet(
+            run, inventory, command="rollback", limit=limit, secrets=keys, **given
+        )
         # Only a person is asked: scripts ran `rollback INVENTORY` before there was a --yes.
         if not yes and not json and at_terminal():
             run.out.say(*going_back(steps.status(run, fleet, offline=False)))

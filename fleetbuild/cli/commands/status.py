@@ -51,7 +51,9 @@ def status(
         given = steps.fleet_options(
             config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
         )
-        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        fleet = steps.open_fleet(
+            run, inventory, command="status", limit=limit, secrets=keys, **given
+        )
         found = steps.status(run, fleet, offline=offline)
         if json:
             run.out.document(report.status_document(found))

@@ -44,5 +44,7 @@ def verify(
         given = steps.fleet_options(
             config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
         )
-        fleet = steps.open_fleet(run, inventory, limit=limit, secrets=keys, **given)
+        fleet = steps.open_fleet(
+            run, inventory, command="verify", limit=limit, secrets=keys, **given
+        )
         steps.run_task(run, fleet, lambda: fleet.verify(repair=repair))

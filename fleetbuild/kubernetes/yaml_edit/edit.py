@@ -16,7 +16,7 @@ from fleetbuild.kubernetes.yaml_edit.dump import Note
 from fleetbuild.kubernetes.yaml_edit.insert import CannotEditError, Path, put
 from fleetbuild.kubernetes.yaml_edit.parse import read
 from fleetbuild.models import PlannedGroup
-from fleetbuild.text import is_nested_deeply
+from fleetbuild.text import is_nested_deeply, yaml_mistake
 
 # The path of the pod template in kinds with one; pod_templates() knows the others.
 _TEMPLATES: dict[str, Path] = {
@@ -55,8 +55,9 @@ def workloads(name: str, text: str) -> list[int]:
     except (yaml.YAMLError, RecursionError) as problem:
         if "{{" in text:
             raise _unrendered(name) from None
-        reason = " ".join(str(problem).split())
-        raise UsageError(f"{name} cannot be read as YAML: {reason}.", "Correct it.") from None
+        raise UsageError(
+            f"{name} is not valid YAML{yaml_mistake(problem)}.", "Correct it."
+        ) from None
     holding = [
         index
         for index, document in enumerate(documents)

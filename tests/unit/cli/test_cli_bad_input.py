@@ -50,8 +50,38 @@ def test_a_state_directory_that_cannot_be_created_is_an_error(run: Run, here: Pa
     refused(run(*arguments, "--state-dir", "file"), 2, "file", "--state-dir")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("fleetbuild.yml", "packges: [hnswlib==0.8.0]\n"),
+        ("ours.yml", "packages: [hnswlib==0.8.0]\nbuild: {policy: auto}\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["apply", "plan"])
+def test_a_configuration_in_place_of_the_inventory_is_answered_with_the_right_command(
+    run: Run, here: Path, command: str, name: str, text: str
+) -> None:
+    (here / name).write_text(text)
+    result = run(command, name)
+    refused(result, 2, f"{name} is a fleetbuild configuration, not an inventory.")
+    assert result.stderr.endswith(f": fleetbuild {command} INVENTORY --config {name}\n")
+
+
+def test_a_group_named_as_a_key_of_the_configuration_is_not_a_configuration(
+    run: Run, here: Path
+) -> None:
+    (here / "inventory.yml").write_text("build: {hosts: {}}\n")
+    refused(run("plan", "inventory.yml"), 2, "inventory.yml names no hosts")
+
+
 def test_a_pattern_without_matching_hosts_is_an_error(run: Run) -> None:
     refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
+
+
+@pytest.mark.parametrize("limit", ["", " ", ",", "@none"])
+def test_an_empty_limit_does_not_mean_all_nodes(run: Run, here: Path, limit: str) -> None:
+    (here / "none").write_text("\n")
+    refused(run("apply", FLEET, "--limit", limit, "--yes"), 2, f"--limit {limit!r} is empty")
 
 
 def test_an_unknown_key_is_reported_with_the_nearest_valid_key(run: Run, here: Path) -> None:
@@ -93,7 +123,13 @@ def test_a_plan_in_a_newer_format_is_refused(run: Run, here: Path) -> None:
 
 
 def test_planning_options_are_refused_with_a_saved_plan(run: Run) -> None:
-    for option in (["--limit", "a"], ["--package", "x==1"], ["--config", "c.yml"], ["--yes"]):
+    for option in (
+        ["--limit", "a"],
+        ["--limit", ""],
+        ["--package", "x==1"],
+        ["--config", "c.yml"],
+        ["--yes"],
+    ):
         refused(run("apply", *option), 2, option[0])
 
 

@@ -61,6 +61,25 @@ def test_unsupported_options_are_answered_with_the_right_command(
     assert answer in fix
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "values"),
+    [
+        (("emit", "foo"), "WHAT", "Use one of: k8s, nfd, labels,"),
+        (("emit", "k8s", "--way", "foo"), "--way", "Use one of: hostpath, image, volume, init."),
+        (("plan", FLEET, "--timeout", "abc"), "--timeout", "Use a number of seconds, 1 or more."),
+        (("verify", FLEET, "-f0"), "--forks", "Use a whole number, 1 or more."),
+    ],
+)
+def test_an_invalid_value_is_answered_with_the_valid_ones(
+    run: Run, words: tuple[str, ...], name: str, values: str
+) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    error, fix = result.stderr.splitlines()
+    assert error == f"error: fleetbuild {words[0]} does not accept this value of {name}."
+    assert fix.startswith(f"fix: {values}")
+
+
 @pytest.mark.usefixtures("no_index")
 def test_apply_offers_the_packages_of_the_last_plan(run: Run, here: Path) -> None:
     run("plan", FLEET, "--facts", CAPTURES, "--package", "hnswlib==0.8.0")

@@ -420,8 +420,9 @@ def test_line_ends_and_byte_order_marks_stay():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "cannot be read as YAML"),
-        ("a: &a [*a]\nkind: Pod", "cannot be read as YAML"),
+        ("a: [", "web.yaml is not valid YAML in line 1, column 5: expected the node content"),
+        ("a: \0", "web.yaml is not valid YAML: unacceptable character #x0000"),
+        ("a: &a [*a]\nkind: Pod", "web.yaml is not valid YAML"),
         ("", "contains no workload"),
         ("kind: List\nitems: []\n", "contains no workload"),
         ("kind: [Pod]\n", "contains no workload"),

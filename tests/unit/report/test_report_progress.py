@@ -68,6 +68,23 @@ def test_a_quiet_log_gets_a_line_from_the_clock(monkeypatch: pytest.MonkeyPatch)
     assert f"{GROUP}: still building: n1: hnswlib 0.8 (" in lines[0]
 
 
+def test_nodes_that_fail_last_are_left_to_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = event(stage="verify", state="failed", node="n1", message="A check failed.")
+    with listening(Output()) as on_event:
+        on_event(failed)
+        on_event(EVENTS[-1])
+    assert capsys.readouterr().out == ""
+
+    def interrupted() -> None:
+        with listening(Output()) as on_event:
+            on_event(failed)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert capsys.readouterr().out.endswith(" failed to verify: n1: A check failed.\n")
+
+
 def test_json_is_an_event_a_line_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     out = Output(json=True)
     send(out)

@@ -41,7 +41,17 @@ def test_a_wheel_built_by_an_earlier_run_is_marked() -> None:
 
 def test_names_in_a_shared_reason_are_a_list_in_order() -> None:
     nodes = {name: ("unreachable", f"no address for {name}", f"ask {name}") for name in "ba"}
-    assert troubles(nodes) == ["unreachable: a, b: no address for a, b", "  fix: ask a,b"]
+    assert troubles(nodes) == ["unreachable: no address for a, b", "  fix: ask a,b"]
+
+
+def test_nodes_are_listed_before_a_reason_that_does_not_list_them() -> None:
+    def lines(reason: str, *names: str) -> list[str]:
+        return troubles({name: ("unreachable", reason.format(name), None) for name in names})
+
+    assert lines("no address for {}", "a") == ["unreachable: a: no address for a"]
+    assert lines("no route\n{}", "a", "b") == ["unreachable: a, b: no route", "  | a, b"]
+    many = [f"n{number}" for number in range(30)]
+    assert lines("no address for {}", *many) == ["unreachable: n[0-29]: no address for NODE"]
 
 
 def test_an_apply_without_changes_says_nothing_to_do() -> None:
@@ -121,7 +131,7 @@ def test_nodes_with_the_same_problem_share_a_line() -> None:
         for name in ("n1", "n2", "n10")
     )  # fmt: skip
     assert result_lines(Result(plan_digest="d", nodes=nodes))[:-1] == [
-        "failed to verify: n[1-2,10]: A check failed on n1, n2, n10.",
+        "failed to verify: A check failed on n1, n2, n10.",
         "  fix: fleetbuild rollback i.yml --limit n1,n2,n10",
     ]
 

@@ -198,9 +198,27 @@ def test_an_unreachable_index_is_reported_without_its_password(tmp_path):
     )
     answer = resolve(request_for("dep"), settings)
     assert answer.offline
-    assert "No index could be reached" in answer.problem
-    assert "127.0.0.1" in answer.problem
-    assert "secret" not in answer.problem
+    assert answer.problem == (
+        "The package index at http://127.0.0.1:9/simple/dep/ cannot be reached: Connection refused"
+        " (os error 111)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (
+            "error: Failed to fetch: `http://i/x/`\n  Caused by: HTTP status 503 for url (u)\n",
+            "The package index at http://i/x/ refuses the request: HTTP status 503.",
+        ),
+        ("error: Failed to fetch: http://i/x/", "The package index at http://i/x/ cannot be"),
+        ("timed out after 300 s", "No package index could be reached: timed out after 300 s"),
+    ],
+)
+def test_an_index_without_an_answer_is_named_in_plain_words(monkeypatch, settings, said, problem):
+    done = subprocess.CompletedProcess("uv", 2, "", said)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    assert resolve(request_for("dep"), settings).problem.startswith(problem)
 
 
 def test_a_resolver_that_hangs_is_ended(monkeypatch, settings):

@@ -105,7 +105,6 @@ def test_a_release_that_no_apply_installed_is_not_drift() -> None:
 def test_an_unreachable_node_has_no_drift() -> None:
     status = one(Facts(state="unreachable", reason="no route"))
     assert (status.state, status.reason, status.drift) == ("unreachable", "no route", None)
-    assert one(None).state == "unknown"
     assert one(Facts(state="skipped", reason="It is ours to leave.")).state == "skipped"
 
 
@@ -157,3 +156,9 @@ def test_nodes_without_a_cluster_node_or_without_facts_get_no_label_differences(
 def test_an_unreachable_node_keeps_its_fix() -> None:
     status = one(Facts(state="unreachable", reason="HOST KEY CHANGED", fix="ssh-keygen -R a"))
     assert (status.reason, status.fix) == ("HOST KEY CHANGED", "ssh-keygen -R a")
+
+
+def test_the_fix_for_an_unknown_node_names_the_inventory() -> None:
+    found = compare_releases(["a"], {}, release="default", left={}, probed={}, inventory="i.yml")
+    assert found["a"].state == "unknown"
+    assert found["a"].fix == "Ask it: fleetbuild status i.yml, without --offline"
