@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from fleetbuild.errors import ConfigError, FleetbuildError
+from fleetbuild.files import is_there
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
 from fleetbuild.text import is_nested_deeply, yaml_mistake
@@ -41,15 +42,18 @@ def load_config(path: Path | str) -> Config:
 
 def find_config(inventory: str) -> Path | None:
     """Return the path of fleetbuild.yml beside the inventory, or None."""
-    source = Path(inventory)
-    beside = (source if source.is_dir() else source.parent) / FILE_NAME
+    beside = _folder_of(inventory) / FILE_NAME
     return beside if beside.is_file() else None
 
 
 def base_folder(config: Config, inventory: Inventory) -> Path:
     """Return the folder of fleetbuild.yml, else of the inventory: relative paths start there."""
-    source = Path(inventory.source).absolute()
-    return Path(config.folder or (source if source.is_dir() else source.parent))
+    return Path(config.folder or _folder_of(inventory.source).absolute())
+
+
+def _folder_of(inventory: str) -> Path:
+    source = Path(inventory)
+    return source if is_there(source) and source.is_dir() else source.parent
 
 
 def with_absolute_playbooks(config: Config, folder: Path) -> Config:

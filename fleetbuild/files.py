@@ -18,6 +18,11 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def is_there(path: str | Path) -> bool:
+    """Return whether the path exists. It does not if it is too long, as a list of hosts may be."""
+    return os.path.exists(path)  # noqa: PTH110 (Path.exists raises an error then)
+
+
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Write a file so that a reader or a crash sees either the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)

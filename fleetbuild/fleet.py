@@ -52,6 +52,7 @@ from fleetbuild.tasks.status import compare_releases
 from fleetbuild.tasks.verify import repair_damaged, verify_task
 from fleetbuild.tasks.wheels.fleet_store import FleetStore, export_plan
 from fleetbuild.tasks.wheels.store_fetch import open_store
+from fleetbuild.text import same_fleet
 from fleetbuild.wiring import (
     FleetAccess,
     apply_tools,
@@ -253,8 +254,8 @@ class Fleet:
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
         revoked = Store(self._state.store).revocations
-        named = self.inventory.source
-        task = verify_task(config.install.path, config.release, checks, revoked, named)
+        again = same_fleet(self.inventory.source, self._state.root)
+        task = verify_task(config.install.path, config.release, checks, revoked, again)
         result = self._run_task(task, plan, config)
         if not repair:
             return result
@@ -293,7 +294,7 @@ class Fleet:
             left=left,
             probed=ages,
             revoked=revoked,
-            inventory=inventory.source,
+            inventory=same_fleet(inventory.source, self._state.root),
         )
         if self._cluster is None and config.kubernetes.labels != "api":
             return found
@@ -379,7 +380,7 @@ class Fleet:
     @property
     def _source(self) -> str:
         """Return the inventory's path, without reading it."""
-        return self._named or self._plan().inventory
+        return self._plan().inventory if self._named is None else self._named
 
     @property
     def _named(self) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from fleetbuild.ansible.messages import messages, plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
 from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import ConfigError, InventoryError
+from fleetbuild.files import is_there
 
 _YAML = (".yml", ".yaml", ".json")
 _SMALL = 4096  # bytes; only a small file can be a document without groups by mistake
@@ -59,7 +61,7 @@ def list_inventory(
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
         ended = _run(source, limit, secrets or Secrets(), on_start)
-        if problem := _without_groups(Path(source)):
+        if is_there(source) and (problem := _without_groups(Path(source))):
             raise problem
         if ended.code != 0:
             raise _problem(source, ended)
@@ -75,7 +77,7 @@ def list_inventory(
 
 def is_host_list(source: str) -> bool:
     """Return whether the source is a list of hosts (`host1,host2,`) rather than a path."""
-    return "," in source and not Path(source).exists()
+    return "," in source and not is_there(source)
 
 
 def _run(
@@ -123,7 +125,7 @@ def _problem(source: str, ended: Finished) -> InventoryError:
             "--limit @FILE names a file with one host per line.",
         )
     path = Path(source)
-    if problem := _file_problem(path):
+    if is_there(path) and (problem := _file_problem(path)):
         return problem
     failures = [match.groupdict() for match in _FAILURE.finditer(output)]
     plugin = "script" if path.is_file() and os.access(path, os.X_OK) else "ini"
@@ -184,7 +186,7 @@ def _vault_problem(source: str, output: str) -> InventoryError | None:
 
 
 def _file_problem(path: Path) -> InventoryError | None:
-    if path.exists() and not os.access(path, os.R_OK):
+    if not os.access(path, os.R_OK):
         return InventoryError(
             f"{path} cannot be read: permission denied.", "Check its owner and permissions."
         )
@@ -235,11 +237,11 @@ def _yaml_problem(path: Path) -> InventoryError | None:
 
 
 def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
-    if _is_configuration(Path(source)):
+    if is_there(source) and _is_configuration(Path(source)):
         return InventoryError(
             f"{source} is a fleetbuild configuration, not an inventory.",
             "Name the inventory, and this file with --config:"
-            f" fleetbuild plan INVENTORY --config {source}",
+            f" fleetbuild plan INVENTORY --config {shlex.quote(source)}",
         )
     if limit is not None:
         return InventoryError(

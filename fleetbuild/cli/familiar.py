@@ -7,6 +7,8 @@ ones.
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -42,7 +44,7 @@ _ANSWERS = {
     "-out": "To save a plan to a file, run: fleetbuild plan INVENTORY --out FILE",
 }
 # What belongs into options that have no list of values.
-_NUMBERS = {"--timeout": "a number of seconds, 1 or more", "--forks": "a whole number, 1 or more"}
+_NUMBERS = {"--timeout": "a number of seconds, 1 to 86400", "--forks": "a whole number, 1 or more"}
 
 
 class Command(TyperCommand):
@@ -65,9 +67,9 @@ class Command(TyperCommand):
         values = ", ".join(item.value for item in param.shell_complete(ctx, "") if item.value)
         valid = f"one of: {values}" if values else _NUMBERS.get(str(name))
         if valid:
-            _refuse(
-                f"fleetbuild {self.name} does not accept this value of {name}.", f"Use {valid}."
-            )
+            given = re.search("'[^']*'(?= is not)", problem.message)
+            value = given[0] if given else "this value"
+            _refuse(f"fleetbuild {self.name} does not accept {value} as {name}.", f"Use {valid}.")
 
 
 def _refuse(error: str, fix: str) -> NoReturn:
@@ -86,8 +88,10 @@ def _translated(command: str, own: set[str], args: Sequence[str]) -> Iterator[st
         if name in own:
             yield arg
         elif command in _TAKE_INVENTORY and name in _INVENTORY:
-            if value := value if equals else next(rest, ""):
-                yield value
+            value = value if equals else next(rest, "")
+            if not value:
+                _refuse(f"{name} of fleetbuild {command} names no inventory.", "Name one.")
+            yield value
         elif _SAME.get(name) in own:
             yield f"{_SAME[name]}{equals}{value}"
         elif name in answers:
@@ -101,6 +105,7 @@ def _inventory(args: Sequence[str]) -> str:
     """Return the inventory that these arguments name, to put it into the command to run."""
     for before, arg in pairwise(("", *args)):
         is_value = before.startswith("-") and before not in _INVENTORY  # of another option
-        if not is_value and Path(arg).suffix != ".json" and Path(arg).exists():
+        exists = os.path.exists(arg)  # noqa: PTH110 (Path.exists fails for a long list of hosts)
+        if not is_value and Path(arg).suffix != ".json" and exists:
             return shlex.quote(arg)
     return "INVENTORY"

@@ -108,6 +108,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         min=1,
+        max=86400,
         metavar="SECONDS",
         help="The deadline of each node's probe; in later steps a node that does not answer for"
         " twice as long is given up; default: 30.",

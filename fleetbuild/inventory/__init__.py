@@ -5,6 +5,7 @@ In: an inventory source, a limit and secrets. Out: an `Inventory`.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping
 from importlib import import_module
@@ -18,11 +19,15 @@ if TYPE_CHECKING:
     from fleetbuild.models import Inventory
 
 
+# "Without", "and" and "matching", without what.
+_NOTHING = re.compile("[!&]?~|[!&]")
+
+
 def read_inventory(
     source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
 ) -> Inventory:
     """Return the nodes of an inventory as Ansible sees them, with rendered logins."""
-    _refuse_empty(limit)
+    _refuse_empty(str(source), limit)
     # Ansible is slow to start, so it starts first and the modules for nodes and the probe are
     # imported meanwhile. Not a daemon thread: exiting while an extension module loads may crash.
     loading = threading.Thread(target=_load)
@@ -49,17 +54,24 @@ def read_inventory(
     )
 
 
-def _refuse_empty(limit: str | None) -> None:
-    """Refuse a limit without a pattern, which Ansible takes for all hosts."""
-    if limit is not None and not any(map(_has_pattern, limit.split(","))):
+def _refuse_empty(source: str, limit: str | None) -> None:
+    """Refuse an empty source or limit: Ansible takes every inventory here, or all hosts."""
+    if not source.strip():
         raise UsageError(
-            f"--limit {limit!r} is empty: it names no nodes.",
+            "The inventory is empty: it names no file, directory or host.",
+            "Name one. A list of hosts ends with a comma: host1,host2,",
+        )
+    if limit is None:
+        return
+    parts = [part.strip() for part in re.split("[,:]", limit)]
+    if not any(map(_has_pattern, parts)) or any(_NOTHING.fullmatch(part) for part in parts):
+        raise UsageError(
+            f"--limit {limit!r} is empty, or a part of it is: it names no nodes.",
             "Name hosts or groups. For all nodes, leave out --limit.",
         )
 
 
 def _has_pattern(part: str) -> bool:
-    part = part.strip()
     if part.startswith("@"):
         try:
             part = Path(part[1:]).read_text(encoding="utf-8")

@@ -253,7 +253,8 @@ class Plan(Frozen):
     def command(self, options: str = "") -> str:
         """Return how to make this plan again, for messages. A plan does not hold every option."""
         limit = f" --limit {shlex.quote(self.limit)}" if self.limit else ""
-        return f"fleetbuild plan {self.inventory}{limit}{options}, with the same options as before"
+        inventory = shlex.quote(self.inventory)
+        return f"fleetbuild plan {inventory}{limit}{options}, with the same options as before"
 
     @property
     def wheels(self) -> tuple[PlannedWheel, ...]:

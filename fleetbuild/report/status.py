@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,7 @@ def status_ending(
     and the state directory.
     """
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
-    silent = [name for name, node in nodes.items() if node.state == "unreachable"]
+    silent = [name for name, node in nodes.items() if node.state in ("unreachable", "unknown")]
     mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     serving = sum(node.release_id is not None for node in nodes.values())
     without_host = [node.node for node in nodes.values() if node.labels == "no_host"]
@@ -110,19 +111,20 @@ def status_ending(
         counts.append(f"{len(drifted)} drifted")
     if mislabelled:
         counts.append(f"{len(mislabelled)} with wrong labels")
+    again = clean(shlex.quote(source))
     lines = [f"{', '.join(counts)}."]
     oldest = min((node.probed for node in nodes.values() if node.probed), default=None)
     if oldest:
         lines.append(f"Read {ago(oldest)}.")
     if mislabelled:
-        command = f"verify {clean(source)}" if by == "nfd" else f"emit labels --apply{cluster}"
+        command = f"verify {again}" if by == "nfd" else f"emit labels --apply{cluster}"
         lines.append(f"wrong labels: {fold(mislabelled)}")
         lines.append(f"  fix: fleetbuild {command}{state}")
     if without_host:
         lines.append(f"labelled with this release, but not in the inventory: {fold(without_host)}")
     lines += troubles(
-        {name: ("unreachable", nodes[name].reason, nodes[name].fix) for name in silent}
+        {name: (nodes[name].state, nodes[name].reason, nodes[name].fix) for name in silent}
     )
     if drifted:
-        lines.append(f"Next: fleetbuild plan {clean(source)}{state}")
+        lines.append(f"Next: fleetbuild plan {again}{state}")
     return lines

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
-from fleetbuild.text import HIDDEN, clean, count, fold, natural_order
+from fleetbuild.text import HIDDEN, clean, count, fold, natural_order, state_option
 
 __all__ = [
     "HIDDEN",
@@ -86,11 +85,6 @@ def shortened(text: str, room: int) -> str:
         return text[: max(0, room - 1)] + "…"[: max(0, room)]
     head = room // 3
     return f"{text[:head]}…{text[head + 1 - room :]}"
-
-
-def state_option(state_dir: Path) -> str:
-    """Return the option that names this state directory, if a command needs it."""
-    return "" if state_dir == Path(".fleetbuild") else f" --state-dir {state_dir}"
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 # Up to the last "@" before the path. A password with an unescaped "/" makes no valid URL, but error
 # messages quote it: what follows "user:" is a password unless it is a port.
@@ -17,8 +17,11 @@ _SIGNED = re.compile(
     r"(?i)(?<=[?&])((?:X-Amz-|X-Goog-)[\w-]+|Signature|Sig|Token|Access_Token|Policy|Key-Pair-Id)"
     r"=[^&\s#\"']+"
 )
-# What may be a token: long, with letters and digits. Hiding another part of a path does no harm.
-_TOKEN = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~-]{16,}")
+# What may be a token: long, with letters, and with digits or both cases. Hiding another part of a
+# path does no harm.
+_TOKEN = re.compile(
+    r"(?=[^/]*[A-Za-z])(?=[^/]*\d|[^/]*[a-z][^/]*[A-Z]|[^/]*[A-Z][^/]*[a-z])[\w.~%+=:-]{16,}"
+)
 HIDDEN = "***"
 
 
@@ -31,7 +34,7 @@ def logins_of(values: Iterable[str]) -> dict[str, str]:
     """Return user:password by host."""
     found: dict[str, str] = {}
     for url in _addresses(values):
-        parts = urlsplit(url)
+        parts = _parsed(url)
         if parts.hostname and parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             found.setdefault(parts.hostname, login)
@@ -42,7 +45,7 @@ def tokens_of(values: Iterable[str]) -> dict[str, str]:
     """Return the parts of these addresses that may be secret, by the text that replaces them."""
     found: dict[str, str] = {}
     for url in _addresses(values):
-        parts = urlsplit(url)
+        parts = _parsed(url)
         secrets = [part for part in parts.path.split("/") if _TOKEN.fullmatch(part)]
         for secret in filter(None, (*secrets, parts.query)):
             if parts.hostname and secret not in found.values():
@@ -62,11 +65,19 @@ def hide(text: str, tokens: Mapping[str, str]) -> str:
 def reveal(address: str, tokens: Mapping[str, str]) -> str:
     """Return an address with the tokens of its own host again; everything else stays hidden."""
     # An index chooses the addresses of its files: no other host's token may go there.
-    own = f"{HIDDEN}{urlsplit(address).hostname}."
+    own = f"{HIDDEN}{_parsed(address).hostname}."
     for name, secret in tokens.items():
         if name.startswith(own):
             address = address.replace(name, secret)
     return address
+
+
+def _parsed(url: str) -> SplitResult:
+    """Return the parts of an address; all empty if it is invalid, such as http://[::1."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def _addresses(values: Iterable[str]) -> Iterable[str]:

@@ -37,6 +37,11 @@ _DEADLINE = 300
 _AT_ONCE = 4
 _ROUNDS = 5
 _PROJECT = "fleetbuild-requirements"
+# uv 0.9 and later say the first for 401, the second for 403.
+_REFUSED_LOGIN = re.compile(
+    r"An index(?: URL)? \((\S+?)\) (?:could not be queried[^(]*\((\d{3} [A-Za-z ]+)\)"
+    r"|returned an? (40[13] [A-Za-z ]+?) error)"
+)
 _UNASKED = re.compile(
     r"error sending request|Failed to fetch|Could not connect|Network unreachable|timed out"
     r"|the network was disabled|dns error|HTTP status"
@@ -360,11 +365,17 @@ def _unreachable(stderr: str) -> str:
         return ""
     causes = re.findall(r"(?:cause|Caused by): (.+)", stderr[address.end() :])
     last = f": {causes[-1].partition(' for url')[0].strip()}" if causes else ""
-    what = "refuses the request" if "HTTP status" in last else "cannot be reached"
+    what = "answers with an error" if "HTTP status" in last else "cannot be reached"
     return f"The package index at {address[1]} {what}{last}."
 
 
 def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) -> None:
+    if refused := _REFUSED_LOGIN.search(said):
+        raise ResolutionError(
+            f"The package index at {refused[1]} refuses the login: {refused[2] or refused[3]}.",
+            "Correct its user, password or token: under index: in fleetbuild.yml, in the "
+            "environment or in ~/.netrc.",
+        )
     mine = {canonicalize_name(name): name for name in request.sources}
     if (match := re.search(r"there is no version of ([\w.-]+)==([^\s,]+)", said)) and (
         name := mine.get(canonicalize_name(match[1]))

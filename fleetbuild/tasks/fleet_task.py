@@ -38,6 +38,7 @@ from fleetbuild.models.role_parameters import ReleaseSpec
 from fleetbuild.planner.facts import Prober
 from fleetbuild.state.directory import StateDir
 from fleetbuild.state.run_lock import hold_run_lock
+from fleetbuild.text import same_fleet
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
@@ -63,7 +64,10 @@ class FleetTask:
 
 
 def how_to_repair(inventory: str) -> str:
-    """Return the fix for a node of this inventory whose release is damaged or lost."""
+    """Return the fix for a node whose release is damaged or lost.
+
+    `inventory` is the argument as typed, with the option for the state directory.
+    """
     return f"Install it again: fleetbuild verify {inventory} --repair"
 
 
@@ -86,7 +90,8 @@ def run_fleet_task(
     began, started = monotonic(), now()
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
-        nodes = _without_release(facts, release, left, how_to_repair(inventory.source))
+        arguments = same_fleet(inventory.source, state.root)
+        nodes = _without_release(facts, release, left, how_to_repair(arguments))
         current = {name: facts[name].release[release] for name in facts if name not in nodes}
         jobs, refused = _jobs(task, current)
         nodes |= refused

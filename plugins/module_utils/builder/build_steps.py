@@ -116,7 +116,7 @@ class Steps(Folder):
         if self.call(log, command, self.plain_environment(), deadline) != 0:
             raise BuildFailed("The wheels of the CUDA toolkit cannot be unpacked.", "See the log.")
         home = lay_toolkit(self.params["cuda"], target)
-        search = self.params["environment"].get("PATH", PATH)
+        search = filled(self.params["environment"], self.dir).get("PATH", PATH)
         compiler = chosen_compilers(self.params["gcc"], search).get("gcc", "gcc")
         stub = [compiler, *write_driver_stub(home)]
         if self.call(log, stub, {**self.plain_environment(), "PATH": search}, deadline) != 0:

@@ -119,7 +119,10 @@ def write_driver_stub(home):
     An installed toolkit has this library, the wheels do not, and nodes have the driver's own. It
     exports every function that cuda.h names, and none of them does anything.
     """
-    with open(os.path.join(home, "include", "cuda.h"), encoding="utf-8") as file:
+    header = os.path.join(home, "include", "cuda.h")
+    if not os.path.isfile(header):
+        raise BuildFailed("The wheels of the CUDA toolkit lack cuda.h.", "Plan again.")
+    with open(header, encoding="utf-8", errors="replace") as file:
         names = sorted(set(re.findall(r"\bcu[A-Z]\w*", file.read())))
     folder = os.path.join(home, "lib", "stubs")
     os.makedirs(folder, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,10 @@ def test_only_the_runs_own_processes_are_ended(tmp_path: Path) -> None:
         subprocess.Popen(title, executable=sys.executable) as shared,
     ):
         try:
+            for process in (marked, shared):  # Linux shows both only some time after the start
+                for name in ("cmdline", "environ"):
+                    while not Path(f"/proc/{process.pid}/{name}").read_bytes():
+                        time.sleep(0.01)
             alive.signal_run(tmp_path, signal.SIGTERM)
             assert marked.wait(10) == shared.wait(10) == -signal.SIGTERM
             assert other.poll() is None

@@ -78,7 +78,17 @@ def test_a_pattern_without_matching_hosts_is_an_error(run: Run) -> None:
     refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
 
 
-@pytest.mark.parametrize("limit", ["", " ", ",", "@none"])
+@pytest.mark.parametrize("command", ["plan", "apply", "facts", "status"])
+def test_an_empty_inventory_does_not_mean_every_inventory_here(run: Run, command: str) -> None:
+    refused(run(command, ""), 2, "The inventory is empty")
+
+
+def test_a_list_of_hosts_may_be_longer_than_a_path(run: Run) -> None:
+    hosts = ",".join(f"gpu-{number:03}.cluster.example.org" for number in range(12))
+    refused(run("facts", f"{hosts},", "--facts", "nowhere"), 2, "nowhere")
+
+
+@pytest.mark.parametrize("limit", ["", " ", ",", "@none", "~", "!", "all:!", "all,&"])
 def test_an_empty_limit_does_not_mean_all_nodes(run: Run, here: Path, limit: str) -> None:
     (here / "none").write_text("\n")
     refused(run("apply", FLEET, "--limit", limit, "--yes"), 2, f"--limit {limit!r} is empty")

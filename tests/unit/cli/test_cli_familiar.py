@@ -64,10 +64,11 @@ def test_unsupported_options_are_answered_with_the_right_command(
 @pytest.mark.parametrize(
     ("words", "name", "values"),
     [
-        (("emit", "foo"), "WHAT", "Use one of: k8s, nfd, labels,"),
-        (("emit", "k8s", "--way", "foo"), "--way", "Use one of: hostpath, image, volume, init."),
-        (("plan", FLEET, "--timeout", "abc"), "--timeout", "Use a number of seconds, 1 or more."),
-        (("verify", FLEET, "-f0"), "--forks", "Use a whole number, 1 or more."),
+        (("emit", "foo"), "'foo' as WHAT", "Use one of: k8s, nfd, labels,"),
+        (("emit", "k8s", "--way", "a"), "'a' as --way", "Use one of: hostpath, image, volume,"),
+        (("plan", FLEET, "--timeout", "x"), "this value as --timeout", "Use a number of sec"),
+        (("plan", FLEET, "--timeout", "inf"), "this value as --timeout", "Use a number of sec"),
+        (("verify", FLEET, "-f0"), "this value as --forks", "Use a whole number, 1 or more."),
     ],
 )
 def test_an_invalid_value_is_answered_with_the_valid_ones(
@@ -76,8 +77,17 @@ def test_an_invalid_value_is_answered_with_the_valid_ones(
     result = run(*words)
     assert result.exit_code == 2
     error, fix = result.stderr.splitlines()
-    assert error == f"error: fleetbuild {words[0]} does not accept this value of {name}."
+    assert error == f"error: fleetbuild {words[0]} does not accept {name}."
     assert fix.startswith(f"fix: {values}")
+
+
+@pytest.mark.parametrize("words", [("-i", ""), ("--inventory=",)])
+def test_an_empty_inventory_option_does_not_mean_the_last_plan(
+    run: Run, words: tuple[str, ...]
+) -> None:
+    result = run("apply", *words, "--yes")
+    assert result.exit_code == 2
+    assert "of fleetbuild apply names no inventory.\nfix: Name one." in result.stderr
 
 
 @pytest.mark.usefixtures("no_index")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -209,7 +211,7 @@ def test_an_unreachable_index_is_reported_without_its_password(tmp_path):
     [
         (
             "error: Failed to fetch: `http://i/x/`\n  Caused by: HTTP status 503 for url (u)\n",
-            "The package index at http://i/x/ refuses the request: HTTP status 503.",
+            "The package index at http://i/x/ answers with an error: HTTP status 503.",
         ),
         ("error: Failed to fetch: http://i/x/", "The package index at http://i/x/ cannot be"),
         ("timed out after 300 s", "No package index could be reached: timed out after 300 s"),
@@ -219,6 +221,28 @@ def test_an_index_without_an_answer_is_named_in_plain_words(monkeypatch, setting
     done = subprocess.CompletedProcess("uv", 2, "", said)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
     assert resolve(request_for("dep"), settings).problem.startswith(problem)
+
+
+@pytest.mark.parametrize(("code", "words"), [(401, "401 Unauthorized"), (403, "403 Forbidden")])
+def test_an_index_that_refuses_the_login_is_named(tmp_path, code, words):
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(code)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever).start()
+        address = f"http://127.0.0.1:{server.server_port}/simple/"
+        own = IndexSettings({"UV_DEFAULT_INDEX": address, "UV_CACHE_DIR": str(tmp_path)})
+        try:
+            with pytest.raises(ResolutionError) as raised:
+                resolve(request_for("dep"), own)
+        finally:
+            server.shutdown()
+    assert str(raised.value) == f"The package index at {address} refuses the login: {words}."
+    assert "Correct its user, password or token" in raised.value.fix
 
 
 def test_a_resolver_that_hangs_is_ended(monkeypatch, settings):

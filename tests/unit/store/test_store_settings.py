@@ -137,16 +137,19 @@ def test_a_login_is_removed_whatever_its_password_contains(address: str, shown: 
     assert without_login(address) == shown
 
 
-def test_a_token_in_a_path_is_hidden_and_restored_for_a_download(tmp_path):
-    index = "https://host/aBcD1234efGH5678/me/simple/"
+@pytest.mark.parametrize(
+    "token", ["aBcD1234efGH5678", "onlyLettersButBothCases", "a1b2+c3d4%3De5f6="]
+)
+def test_a_token_in_a_path_is_hidden_and_restored_for_a_download(tmp_path, token):
+    index = f"https://host/{token}/me/simple/"
     made = index_settings(environ={"UV_INDEX_URL": index}, home=tmp_path)
     assert made.environment["UV_INDEX_URL"] == index  # what uv gets
-    wheel = "https://host/aBcD1234efGH5678/me/files/a-1.whl"
+    wheel = f"https://host/{token}/me/files/a-1.whl"
     hidden = hide(wheel, made.tokens)
     assert hidden == "https://host/***host.1***/me/files/a-1.whl"
     assert reveal(hidden, made.tokens) == wheel
-    assert "aBcD" not in made.key
-    assert "aBcD" not in repr(made)
+    assert token not in made.key
+    assert token not in repr(made)
 
 
 @pytest.mark.parametrize("host", ["evil", "host.1", "host.1.evil", "host.evil"])
@@ -155,6 +158,12 @@ def test_a_token_is_restored_for_its_own_host_alone(tmp_path, host):
     made = index_settings(environ={"UV_INDEX_URL": index}, home=tmp_path)
     address = f"https://{host}/***host.1***/a-1.whl"
     assert reveal(address, made.tokens) == address
+
+
+def test_an_invalid_address_holds_no_token(tmp_path):
+    made = index_settings(environ={"UV_INDEX": "http://[::1"}, home=tmp_path)
+    assert made.tokens == {}
+    assert reveal("http://[::1", {"***host.1***": "secret"}) == "http://[::1"
 
 
 def test_signed_queries_are_hidden(tmp_path):

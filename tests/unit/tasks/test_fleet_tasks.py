@@ -123,7 +123,8 @@ def test_a_missing_release_fails_verification(tmp_path: Path) -> None:
     result = fleet.run(VERIFY)
     assert [node.state for node in result.nodes] == ["verify_failed", "skipped"]
     assert "left release r1" in str(result.nodes[0].reason)
-    assert result.nodes[0].fix == "Install it again: fleetbuild verify i --repair"
+    fix = f"Install it again: fleetbuild verify i --state-dir {tmp_path} --repair"
+    assert result.nodes[0].fix == fix
     assert result.exit_code == 7
 
 
@@ -135,7 +136,7 @@ def test_a_fix_names_the_inventory(tmp_path: Path) -> None:
     assert [node.fix for node in fleet.run(verify).nodes] == [
         "Install it again: fleetbuild verify i --repair",
         "Go back with: fleetbuild rollback i --limit b",
-        "Install it again: fleetbuild verify i --repair",
+        f"Install it again: fleetbuild verify i --state-dir {tmp_path} --repair",
     ]
 
 
