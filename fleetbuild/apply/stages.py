@@ -70,6 +70,12 @@ def _skipped(run: Run, assignment: BuildAssignment) -> WheelResult:
     )
 
 
+def _left_running(run: Run) -> str:
+    builds = run.journal.left_running()
+    names = {node for key, node in builds.items() if key in run.plan.wheels_by_key}
+    return f" Builds continue on {fold(names)}." if names else ""
+
+
 def _drained(run: Run) -> str:
     names = run.journal.left_drained()
     return f" rollout.after has not run for {fold(names)}." if names else ""
@@ -94,8 +100,8 @@ def carry_out(run: Run, stages: Sequence[Stage] = STAGES) -> Result:
         except KeyboardInterrupt:
             run.journal.note("run ended", error="interrupted")
             raise Interrupted(
-                "Interrupted. Every node serves either its previous release or the new one; running"
-                f" builds continue on their nodes.{_drained(run)}",
+                "Interrupted. No node is between two releases: each serves what it served before, "
+                f"or the new release.{_left_running(run)}{_drained(run)}",
                 "Run the same apply again; it continues from here.",
             ) from None
         result = progress.result(run)

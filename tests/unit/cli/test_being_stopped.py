@@ -129,7 +129,7 @@ def test_a_signal_ends_an_apply_as_ctrl_c_does(
         process.send_signal(number)
         time.sleep(0.05)
     ended_well(folder, process)
-    assert "error: Interrupted. Every node serves either its previous release" in said(folder)
+    assert "error: Interrupted. No node is between two releases" in said(folder)
     assert "fix: Run the same apply again" in said(folder)
     assert "Traceback" not in said(folder)
 
