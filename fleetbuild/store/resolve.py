@@ -37,7 +37,8 @@ _DEADLINE = 300
 _AT_ONCE = 4
 _ROUNDS = 5
 _PROJECT = "fleetbuild-requirements"
-# uv 0.9 and later say the first for 401, the second for 403.
+# uv says the first for 401, and the second for 403, with which some indexes also answer for a
+# package that they do not have.
 _REFUSED_LOGIN = re.compile(
     r"An index(?: URL)? \((\S+?)\) (?:could not be queried[^(]*\((\d{3} [A-Za-z ]+)\)"
     r"|returned an? (40[13] [A-Za-z ]+?) error)"
@@ -371,10 +372,12 @@ def _unreachable(stderr: str) -> str:
 
 def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) -> None:
     if refused := _REFUSED_LOGIN.search(said):
+        why = f"refuses the login: {refused[2]}" if refused[2] else f"answers {refused[3]}"
         raise ResolutionError(
-            f"The package index at {refused[1]} refuses the login: {refused[2] or refused[3]}.",
+            f"The package index at {refused[1]} {why}.",
             "Correct its user, password or token: under index: in fleetbuild.yml, in the "
-            "environment or in ~/.netrc.",
+            "environment or in ~/.netrc."
+            + ("" if refused[2] else " Some indexes answer so if they do not have the package."),
         )
     mine = {canonicalize_name(name): name for name in request.sources}
     if (match := re.search(r"there is no version of ([\w.-]+)==([^\s,]+)", said)) and (

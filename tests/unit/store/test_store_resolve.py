@@ -223,7 +223,10 @@ def test_an_index_without_an_answer_is_named_in_plain_words(monkeypatch, setting
     assert resolve(request_for("dep"), settings).problem.startswith(problem)
 
 
-@pytest.mark.parametrize(("code", "words"), [(401, "401 Unauthorized"), (403, "403 Forbidden")])
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(401, "refuses the login: 401 Unauthorized"), (403, "answers 403 Forbidden")],
+)
 def test_an_index_that_refuses_the_login_is_named(tmp_path, code, words):
     class Refusing(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -241,7 +244,7 @@ def test_an_index_that_refuses_the_login_is_named(tmp_path, code, words):
                 resolve(request_for("dep"), own)
         finally:
             server.shutdown()
-    assert str(raised.value) == f"The package index at {address} refuses the login: {words}."
+    assert str(raised.value) == f"The package index at {address} {words}."
     assert "Correct its user, password or token" in raised.value.fix
 
 
