@@ -102,7 +102,11 @@ def status_ending(
     and the state directory.
     """
     drifted = [name for name, node in nodes.items() if node.drift not in (None, "none")]
-    silent = [name for name, node in nodes.items() if node.state in ("unreachable", "unknown")]
+    silent = [
+        name
+        for name, node in nodes.items()
+        if node.state in ("unreachable", "unknown") and node.labels != "no_host"
+    ]
     mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     serving = sum(node.release_id is not None for node in nodes.values())
     without_host = [node.node for node in nodes.values() if node.labels == "no_host"]
