@@ -97,5 +97,6 @@ def test_a_gpu_that_does_not_answer_is_explained(lab: Lab, here: Path) -> None:
     done = apply(lab, here, RECIPE + COMPUTES, "computes")
     assert done.returncode == 7, done.stdout + done.stderr
     said = " ".join((done.stdout + done.stderr).split())
-    assert "`It computes on the GPU`: ampere has no NVIDIA driver, or its driver is too old" in said
+    reason = "ampere, turing has no NVIDIA driver, or its driver is too old"
+    assert f"`It computes on the GPU`: {reason}" in said, said
     assert "install or update the driver" in said
