@@ -48,7 +48,7 @@ def check(run: Run, progress: Progress) -> Progress:
 
 def _refuse_without_lock(plan: Plan) -> None:
     if plan.lock != "complete":
-        problem = f" ({plan.lock_problem.rstrip('.')})" if plan.lock_problem else ""
+        problem = f" ({plan.lock_problem})" if plan.lock_problem else ""
         raise BlockedError(
             f"This plan has no dependency lock{problem}, so it cannot be applied.",
             f"Plan again with access to a package index: {plan.command()}",

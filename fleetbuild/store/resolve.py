@@ -367,7 +367,7 @@ def _unreachable(stderr: str) -> str:
     causes = re.findall(r"(?:cause|Caused by): (.+)", stderr[address.end() :])
     last = f": {causes[-1].partition(' for url')[0].strip()}" if causes else ""
     what = "answers with an error" if "HTTP status" in last else "cannot be reached"
-    return f"The package index at {address[1]} {what}{last}."
+    return f"The package index at {address[1]} {what}{last}"
 
 
 def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) -> None:

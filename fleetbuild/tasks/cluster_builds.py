@@ -45,9 +45,8 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
             "Set build.image in fleetbuild.yml, for example python:3.12-bookworm, then plan again.",
         )
     if plan.lock != "complete":
-        why = str(plan.lock_problem).rstrip(".")
         raise BlockedError(
-            f"This plan has no dependency lock ({why}).",
+            f"This plan has no dependency lock ({plan.lock_problem}).",
             "Plan again with access to a package index.",
         )
     orders: list[BuildOrder] = []

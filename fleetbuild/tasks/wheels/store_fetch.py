@@ -37,9 +37,8 @@ class Fetched:
 def fetch_releases(plan: Plan, store: Store) -> Fetched:
     """Fetch every locked dependency and published wheel of the plan's releases into the store."""
     if plan.lock != "complete":
-        why = str(plan.lock_problem).rstrip(".")
         raise BlockedError(
-            f"The plan has no dependency lock ({why}), so nothing can be fetched.",
+            f"The plan has no dependency lock ({plan.lock_problem}), so nothing can be fetched.",
             "Plan again with access to a package index.",
         )
     wanted = {file.identity: file for file in _wanted(plan, store)}

@@ -202,7 +202,7 @@ def test_an_unreachable_index_is_reported_without_its_password(tmp_path):
     assert answer.offline
     assert answer.problem == (
         "The package index at http://127.0.0.1:9/simple/dep/ cannot be reached: Connection refused"
-        " (os error 111)."
+        " (os error 111)"
     )
 
 
@@ -211,7 +211,7 @@ def test_an_unreachable_index_is_reported_without_its_password(tmp_path):
     [
         (
             "error: Failed to fetch: `http://i/x/`\n  Caused by: HTTP status 503 for url (u)\n",
-            "The package index at http://i/x/ answers with an error: HTTP status 503.",
+            "The package index at http://i/x/ answers with an error: HTTP status 503",
         ),
         ("error: Failed to fetch: http://i/x/", "The package index at http://i/x/ cannot be"),
         ("timed out after 300 s", "No package index could be reached: timed out after 300 s"),
