@@ -176,7 +176,8 @@ def main() -> None:
             measured = tools(lab, scratch)
             loads = measure(measured, given.nodes, given.rounds, scratch)
             text = page(measured, given, loads, versions(scratch))
-    given.page.write_text(text, encoding="utf-8")
+    _, title, others = given.page.read_text("utf-8").partition("## Installing")
+    given.page.write_text(f"{text}\n{title}{others}" if title else text, encoding="utf-8")
     say(text)
 
 

@@ -1,0 +1,190 @@
+"""A small wheel installed on 1 and 6 SSH nodes, beside a playbook of four tasks, and scp with uv.
+
+python -m benchmarks.install [--nodes 1 6] [--rounds 2] [--before COMMIT]
+
+fleetbuild also probes, reserves, verifies and records; the others do not. All take turns in one run
+on one machine, each from an empty install path, with connections of their own. `sessions` counts
+the calls of ssh, sftp and scp by the controller for each node. CPU is the controller's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from uv import find_uv_bin
+
+from benchmarks.apply import Tree, checkout
+from benchmarks.probe import HERE, SCRIPTS, say
+from tests.factories.files import make_wheel
+from tests.lab import Lab
+
+HAND = "/opt/fleetbuild/by-hand"
+LINK = "/opt/fleetbuild/current"
+PLAYBOOK = """
+- hosts: all
+  gather_facts: false
+  become: true
+  tasks:
+    - ansible.builtin.copy: {src: "WHEEL", dest: /opt/fleetbuild/by-hand/, mode: "0644"}
+    - ansible.builtin.command: python3 -m venv /opt/fleetbuild/by-hand/venv
+    - ansible.builtin.command: >-
+        /opt/fleetbuild/by-hand/venv/bin/pip install --no-index /opt/fleetbuild/by-hand/NAME
+    - ansible.builtin.file: {src: by-hand/venv, path: /opt/fleetbuild/current, state: link}
+"""
+
+
+@dataclass
+class Way:
+    """One way to install the wheel, and what each turn took."""
+
+    name: str
+    run: Callable[[Path], None]
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    sessions: list[float] = field(default_factory=list)
+
+
+def measure(way: Way, lab: Lab, scratch: Path) -> None:
+    """Take one turn from an empty install path."""
+    for name in lab.nodes:
+        lab.exec(
+            name,
+            "find /opt/fleetbuild -mindepth 1 -delete; cd /home/fleet && rm -f uv *.whl; sync",
+        )
+    calls = scratch / "calls"
+    calls.write_text("")
+    before, began = os.times(), time.monotonic()
+    way.run(calls)
+    after = os.times()
+    way.wall.append(time.monotonic() - began)
+    way.cpu.append(
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
+    way.sessions.append(len(calls.read_text().splitlines()) / len(lab.nodes))
+    say(f"{way.name}: {way.wall[-1]:.1f} s, CPU {way.cpu[-1]:.1f} s, sessions {way.sessions[-1]}")
+
+
+def counting(scratch: Path) -> Path:
+    """A folder of programs that note each call of ssh, sftp and scp in the file $CALLS."""
+    folder = scratch / "counting"
+    folder.mkdir()
+    for name in ("ssh", "sftp", "scp"):
+        program = shutil.which(name)
+        path = folder / name
+        path.write_text(
+            f'#!/bin/sh\ncase " $* " in *" -O "*) ;; *) echo {name} >> "$CALLS";; esac\n'
+            f'exec {program} "$@"\n'
+        )
+        path.chmod(0o755)
+    return folder
+
+
+def ways(lab: Lab, scratch: Path, wheel: Path, trees: Sequence[Tree], programs: Path) -> list[Way]:
+    """fleetbuild of each tree, the playbook, and what a user types for one node."""
+
+    def start(words: Sequence[str | Path], calls: Path, **env: str) -> None:
+        path = f"{programs}:{os.environ['PATH']}"
+        run(words, {**os.environ, "CALLS": str(calls), "PATH": path, **env}, scratch)
+
+    def fleetbuild(tree: Tree) -> Callable[[Path], None]:
+        line, env = tree.command("apply")
+        own = {"PYTHONPATH": env["PYTHONPATH"]}
+        return lambda calls: start(line, calls, **own)
+
+    book = scratch / "four.yml"
+    book.write_text(PLAYBOOK.replace("WHEEL", str(wheel)).replace("NAME", wheel.name))
+
+    def playbook(calls: Path) -> None:
+        sockets = tempfile.mkdtemp(dir=scratch)
+        line: list[str | Path] = [
+            SCRIPTS / "ansible-playbook",
+            "-i",
+            lab.inventory,
+            "--forks",
+            "25",
+            book,
+        ]
+        start(line, calls, ANSIBLE_SSH_CONTROL_PATH_DIR=sockets, ANSIBLE_PIPELINING="True")
+
+    def by_hand(calls: Path) -> None:
+        for name in lab.nodes:
+            options = ("-F", lab.ssh_config)
+            start(["scp", "-q", *options, str(wheel), find_uv_bin(), f"{name}:"], calls)
+            install = f"./uv -q venv {HAND} && ./uv -q pip install --offline -p {HAND} ./*.whl"
+            start(
+                ["ssh", *options, name, f"sudo sh -c '{install} && ln -sfn {HAND} {LINK}'"], calls
+            )
+
+    return [
+        *(Way(f"fleetbuild apply ({tree.name})", fleetbuild(tree)) for tree in trees),
+        Way("playbook of four tasks, verifies nothing", playbook),
+        Way("ssh, scp and uv, node by node, verifies nothing", by_hand),
+    ]
+
+
+def run(words: Sequence[str | Path], env: dict[str, str], folder: Path) -> None:
+    done = subprocess.run(
+        list(map(str, words)), env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise SystemExit(f"{words}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+
+
+def fleet(nodes: int, rounds: int, before: str | None) -> None:
+    """Measure this number of nodes and print the table."""
+    scratch = Path(tempfile.mkdtemp(prefix="fleetbuild-bench-"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        wheel = make_wheel(scratch / "wheels", "small", files={"small/__init__.py": b"x = 1\n"})
+        config = scratch / "fleetbuild.yml"
+        config.write_text(
+            yaml.safe_dump({"index": [str(wheel.parent)], "build": {"policy": "published"},
+                            "rollout": {"canary": 0, "serial": "100%"}})
+        )  # fmt: skip
+        trees = [Tree("this", HERE, scratch / "this")]
+        if before:
+            trees.append(Tree(before, stack.enter_context(checkout(before)), scratch / "before"))
+        spec = {"nodes": {f"n{i}": {"hardware": "avx2", "gpu": False} for i in range(1, nodes + 1)}}
+        lab = stack.enter_context(Lab(f"bench-install-{nodes}", spec))
+        for tree in trees:
+            tree.run("plan", "plan", lab.inventory, "--package", "small==1.0", "--config", config)
+        found = ways(lab, scratch, wheel, trees, counting(scratch))
+        for number in range(rounds):
+            for way in found if number % 2 == 0 else found[::-1]:
+                measure(way, lab, scratch)
+    one = {kind: statistics.median(getattr(found[-2], kind)) for kind in ("wall", "cpu")}
+    say(f"{nodes} node(s), load {os.getloadavg()[0]:.1f}; ratios to the playbook")
+    say("| way | wall | CPU | sessions per node |\n|---|---|---|---|")
+    for way in found:
+        wall, cpu = statistics.median(way.wall), statistics.median(way.cpu)
+        say(
+            f"| {way.name} | {wall:.1f} s ({wall / one['wall']:.2f}) | {cpu:.1f} s"
+            f" ({cpu / one['cpu']:.2f}) | {statistics.median(way.sessions):.0f} |"
+        )
+
+
+def main() -> None:
+    """Bring the labs up, one after the other, and measure."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.install")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 6])
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--before", metavar="COMMIT")
+    given = parser.parse_args()
+    for nodes in given.nodes:
+        fleet(nodes, given.rounds, given.before)
+
+
+if __name__ == "__main__":
+    main()
