@@ -24,10 +24,10 @@ class Row(NamedTuple):
 EVERY_NODE, INDEX = "every node", "package index"
 ROWS = (
     Row("inventory, fleetbuild.yml", "and recipes: what the user writes", color=FILES),
-    Row("inventory/", "Ansible lists hosts: nodes, logins"),
+    Row("probe/inventory/", "Ansible lists hosts: nodes, logins"),
     Row("probe/", "one script, one round trip", (EVERY_NODE, "cpuinfo, nvidia-smi …"), "both"),
-    Row("planning/", "eligibility, groups, wheels: a draft"),
-    Row("planner/", "pins every file", (INDEX, "sdists, dependencies"), "in", other=FILES),
+    Row("plan/decide/", "eligibility, groups, wheels: a draft"),
+    Row("plan/resolve/", "pins every file", (INDEX, "sdists, dependencies"), "in", other=FILES),
     Row("plan.json", "saved, exact, with a digest", color=FILES),
     Row("apply/check", "is the plan still right?", (EVERY_NODE, "probed again"), "both"),
     Row("apply/fetch", "locked files, by sha256", (INDEX, "fetched once"), "in", other=FILES),

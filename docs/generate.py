@@ -6,6 +6,7 @@ roles and modules.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -219,13 +220,45 @@ def _untitled(part: Any) -> Any:
     }
 
 
+_ROOMS = (
+    "", "cli", "emit", "apply", "kubernetes", "plan", "windows", "store", "probe", "ansible",
+    "audit", "recipes", "hardware", "models",
+)  # fmt: skip
+
+
+def modules_page() -> str:
+    """Every room and every module of the package, by the first paragraph of its docstring."""
+    package = ROOT / "fleetbuild"
+    lines = [NOTE, "# Every module, by room", ""]
+    for room in _ROOMS:
+        folders = sorted({path.parent for path in (package / room).rglob("*.py")})
+        for folder in folders if room else [package]:
+            name = folder.relative_to(ROOT).as_posix()
+            paths = sorted(folder.glob("*.py"), key=lambda path: path.name)
+            summary, details = _docstring(folder / "__init__.py")
+            lines += [f"{'##' if folder == package / room else '###'} {name}/", "", summary, ""]
+            lines += [details, ""] if details and room else []
+            modules = [path for path in paths if path.name not in ("__init__.py", "__main__.py")]
+            if modules:
+                rows = (f"| `{path.name}` | {_cell(_docstring(path)[0])} |" for path in modules)
+                lines += ["| module | what it does |", "|---|---|", *rows, ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _docstring(path: Path) -> tuple[str, str]:
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) if path.exists() else None
+    summary, _, details = (text or "").partition("\n\n")
+    return " ".join(summary.split()), details.partition("\n\n")[0]
+
+
 WRITTEN = {
+    "docs/reference/modules.md": modules_page,
     "docs/reference/config.md": config_page,
     "docs/reference/exit-codes.md": exit_codes_page,
     "docs/reference/cli.md": cli_page,
-    "fleetbuild/schemas/config.schema.json": config_schema,
-    "fleetbuild/schemas/recipe.schema.json": recipe_schema,
-    "fleetbuild/schemas/plan.schema.json": plan_schema,
+    "fleetbuild/models/schemas/config.schema.json": config_schema,
+    "fleetbuild/models/schemas/recipe.schema.json": recipe_schema,
+    "fleetbuild/models/schemas/plan.schema.json": plan_schema,
 }
 
 

@@ -69,7 +69,6 @@ def blocks() -> Iterator[Block]:
     yield Block("playbooks/build.yml", "build", lambda: _passed("build_wheel", BuildSpec, "build"))
     for playbook, prefix, spec, value in (
         ("install", "install_wheel", InstallSpec, "fleetbuild_install"),
-        ("install", "verify_wheel", InstallSpec, "fleetbuild_install"),
         ("verify", "verify_wheel", VerifySpec, "fleetbuild_verify"),
         ("rollback", "install_wheel", RollbackSpec, "fleetbuild_rollback"),
         ("clean_up", "install_wheel", ChangedRelease, "fleetbuild_clean_up"),
@@ -142,8 +141,10 @@ def _option(spec: type[Frozen], name: str, parameter: Parameter, *, module: bool
     if module and option.get("elements") == "dict":
         element = get_args(field.annotation)[0]
         # The module finds a file by its name, in the folder that the role copied it to.
-        keys = dict.fromkeys("file" if key == "path" else key for key in parameters(element))
-        option["description"] += f" Each has {' and '.join(f'C({key})' for key in keys)}."
+        keys = {"file" if key == "path" else key: None for key in _needed(element)}
+        option["description"] += f" Each has {' and '.join(f'C({key})' for key in keys)}"
+        more = [key for key in parameters(element) if key not in _needed(element)]
+        option["description"] += "".join(f", and may have C({key})" for key in more) + "."
     if module and parameter.path:
         option["type"] = "path"
     if field.is_required():
@@ -164,11 +165,28 @@ def _type(kind: Any, module: bool) -> dict[str, Any]:
         element = get_args(kind)[0]
         if not issubclass(element, Frozen):
             return {"type": "list", "elements": element.__name__}
-        parts = {name: part.meaning for name, part in parameters(element).items()}
-        kinds = {"type": "str", "required": True}
-        inner = {} if module else {n: {"description": m, **kinds} for n, m in parts.items()}
-        return {"type": "list", "elements": "dict", **({"options": inner} if inner else {})}
+        return {
+            "type": "list",
+            "elements": "dict",
+            **({} if module else {"options": _parts(element)}),
+        }
     return {"type": "dict" if origin is dict else kind.__name__}
+
+
+def _parts(element: type[Frozen]) -> Options:
+    """The parts of each entry of a list. One that need not be there has no default, either."""
+    return {
+        name: {
+            "description": part.meaning,
+            **_type(element.model_fields[name].annotation, module=False),
+            **({"required": True} if name in _needed(element) else {}),
+        }
+        for name, part in parameters(element).items()
+    }
+
+
+def _needed(element: type[Frozen]) -> list[str]:
+    return [name for name, field in element.model_fields.items() if field.is_required()]
 
 
 def _plain(value: Any) -> Any:

@@ -24,8 +24,10 @@ PAGES = {
     "tests/lab/README.md": "lab.md",
     **{f"roles/{role}/README.md": f"roles/{role}.md" for role in ROLES},
 }
-_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
-_CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
+# Links in code are examples. The text of a link may be code.
+_CODE_OR_LINK = re.compile(
+    r"^```.*?^```|`[^`\n]*`|(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", re.DOTALL | re.MULTILINE
+)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -39,16 +41,11 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Rewrite links from places in the repository to places in the site."""
     site = page.file.src_uri
     source = next((name for name, target in PAGES.items() if target == site), f"docs/{site}")
-    # Links in code are examples.
-    parts = _CODE.split(markdown)
-    parts[::2] = [
-        _LINK.sub(lambda found: _relinked(found, source, site), part) for part in parts[::2]
-    ]
-    return "".join(parts)
+    return _CODE_OR_LINK.sub(lambda found: _relinked(found, source, site), markdown)
 
 
 def _relinked(link: re.Match[str], source: str, site: str) -> str:
-    image, text, target, anchor = link.groups(default="")
+    image, text, target, anchor = link.groups(default="")  # all "" in code
     if not target or "://" in target or target.startswith("mailto:"):
         return link[0]
     place = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
