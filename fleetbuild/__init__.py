@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fleetbuild.ansible import Secrets
     from fleetbuild.audit import WheelAudit, audit_wheel
-    from fleetbuild.cluster import Cluster
     from fleetbuild.config import load_config
+    from fleetbuild.doctor import Finding
+    from fleetbuild.emit.emission import Emission, EmittedFiles
+    from fleetbuild.emit.kinds import EmitKind, emit_kinds
     from fleetbuild.errors import (
         BlockedError,
         CaptureError,
         ClusterError,
+        ConfigAsInventoryError,
         ConfigError,
         FleetbuildError,
         ForbiddenError,
@@ -39,8 +42,9 @@ if TYPE_CHECKING:
         UsageError,
     )
     from fleetbuild.fleet import Fleet
-    from fleetbuild.inventory import read_inventory
+    from fleetbuild.fleet_store import FleetStore
     from fleetbuild.kubernetes import Delivery
+    from fleetbuild.kubernetes.api import Cluster
     from fleetbuild.models import (
         Config,
         Event,
@@ -56,21 +60,27 @@ if TYPE_CHECKING:
         Result,
         WheelResult,
     )
-    from fleetbuild.planner.plan_files import read_plan, save_plan
-    from fleetbuild.tasks.doctor import Finding
-    from fleetbuild.tasks.emit import EmittedFiles
-    from fleetbuild.tasks.explain import Explanation
-    from fleetbuild.tasks.recipe_draft import init_recipe
-    from fleetbuild.tasks.starter_files import init
-    from fleetbuild.tasks.wheels.fleet_store import FleetStore
+    from fleetbuild.plan.check import CheckReport, CheckRow, check, judge_wheel
+    from fleetbuild.plan.document.files import read_plan, save_plan
+    from fleetbuild.plan.explain import Explanation
+    from fleetbuild.plan.resolve.requirement_files import RequirementList, read_requirement_files
+    from fleetbuild.probe.inventory import read_inventory
+    from fleetbuild.starter_files import init
+    from fleetbuild.starter_recipe import init_recipe
+    from fleetbuild.this_machine import (
+        THIS_MACHINE,
+        InstalledRelease,
+        default_inventory,
+        installed_release,
+    )
 
     __version__: str
 
 _ERRORS = (
-    "BlockedError", "CaptureError", "ClusterError", "ConfigError", "FleetbuildError",
-    "ForbiddenError", "InstallError", "Interrupted", "InventoryError", "KubeconfigError",
-    "LockedError", "PlanFileError", "RecipeError", "ResolutionError", "StalePlanError",
-    "UsageError",
+    "BlockedError", "CaptureError", "ClusterError", "ConfigAsInventoryError", "ConfigError",
+    "FleetbuildError", "ForbiddenError", "InstallError", "Interrupted", "InventoryError",
+    "KubeconfigError", "LockedError", "PlanFileError", "RecipeError", "ResolutionError",
+    "StalePlanError", "UsageError",
 )  # fmt: skip
 _MODELS = (
     "Config", "Event", "Facts", "Inventory", "LabelResult", "Labelled", "Node", "NodeResult",
@@ -79,32 +89,51 @@ _MODELS = (
 _MODULES = {
     **dict.fromkeys(_ERRORS, "errors"),
     **dict.fromkeys(_MODELS, "models"),
-    "Cluster": "cluster",
+    "CheckReport": "plan.check",
+    "CheckRow": "plan.check",
+    "Cluster": "kubernetes.api",
     "Delivery": "kubernetes",
-    "EmittedFiles": "tasks.emit",
-    "Explanation": "tasks.explain",
-    "Finding": "tasks.doctor",
+    "EmitKind": "emit.kinds",
+    "Emission": "emit.emission",
+    "EmittedFiles": "emit.emission",
+    "Explanation": "plan.explain",
+    "Finding": "doctor",
     "Fleet": "fleet",
-    "FleetStore": "tasks.wheels.fleet_store",
+    "FleetStore": "fleet_store",
+    "InstalledRelease": "this_machine",
+    "RequirementList": "plan.resolve.requirement_files",
     "Secrets": "ansible",
+    "THIS_MACHINE": "this_machine",
     "WheelAudit": "audit",
     "audit_wheel": "audit",
-    "init": "tasks.starter_files",
-    "init_recipe": "tasks.recipe_draft",
+    "check": "plan.check",
+    "default_inventory": "this_machine",
+    "emit_kinds": "emit.kinds",
+    "init": "starter_files",
+    "init_recipe": "starter_recipe",
+    "installed_release": "this_machine",
+    "judge_wheel": "plan.check",
     "load_config": "config",
-    "read_inventory": "inventory",
-    "read_plan": "planner.plan_files",
-    "save_plan": "planner.plan_files",
+    "read_inventory": "probe.inventory",
+    "read_plan": "plan.document.files",
+    "read_requirement_files": "plan.resolve.requirement_files",
+    "save_plan": "plan.document.files",
 }
 
 __all__ = [
+    "THIS_MACHINE",
     "BlockedError",
     "CaptureError",
+    "CheckReport",
+    "CheckRow",
     "Cluster",
     "ClusterError",
     "Config",
+    "ConfigAsInventoryError",
     "ConfigError",
     "Delivery",
+    "Emission",
+    "EmitKind",
     "EmittedFiles",
     "Event",
     "Explanation",
@@ -115,6 +144,7 @@ __all__ = [
     "FleetbuildError",
     "ForbiddenError",
     "InstallError",
+    "InstalledRelease",
     "Interrupted",
     "Inventory",
     "InventoryError",
@@ -129,6 +159,7 @@ __all__ = [
     "Plan",
     "PlanFileError",
     "RecipeError",
+    "RequirementList",
     "ResolutionError",
     "Result",
     "Secrets",
@@ -138,11 +169,17 @@ __all__ = [
     "WheelResult",
     "__version__",
     "audit_wheel",
+    "check",
+    "default_inventory",
+    "emit_kinds",
     "init",
     "init_recipe",
+    "installed_release",
+    "judge_wheel",
     "load_config",
     "read_inventory",
     "read_plan",
+    "read_requirement_files",
     "save_plan",
 ]
 

@@ -41,17 +41,25 @@ def load_config(path: Path | str) -> Config:
 
 
 def find_config(inventory: str) -> Path | None:
-    """Return the path of fleetbuild.yml beside the inventory, or None."""
-    beside = _folder_of(inventory) / FILE_NAME
-    return beside if beside.is_file() else None
+    """Return the path of fleetbuild.yml beside the inventory, or None.
+
+    An inventory directory may hold it, or lie beside it.
+    """
+    folder = folder_of(inventory)
+    source = Path(inventory)
+    folders = [folder]
+    if is_there(source) and source.is_dir() and inventory not in (".", "./"):
+        folders.append(folder.absolute().parent)
+    return next((path for each in folders if (path := each / FILE_NAME).is_file()), None)
 
 
 def base_folder(config: Config, inventory: Inventory) -> Path:
     """Return the folder of fleetbuild.yml, else of the inventory: relative paths start there."""
-    return Path(config.folder or _folder_of(inventory.source).absolute())
+    return Path(config.folder or folder_of(inventory.source).absolute())
 
 
-def _folder_of(inventory: str) -> Path:
+def folder_of(inventory: str) -> Path:
+    """Return the folder in which an inventory lies; the current one for a list of hosts."""
     source = Path(inventory)
     return source if is_there(source) and source.is_dir() else source.parent
 

@@ -6,6 +6,7 @@ Unreachable nodes, failed builds and failed verifications are not exceptions: th
 
 from __future__ import annotations
 
+import shlex
 from typing import ClassVar
 
 
@@ -36,6 +37,18 @@ class InventoryError(FleetbuildError):
     """The inventory is missing, cannot be read, or has no hosts."""
 
     exit_code = 2
+
+
+class ConfigAsInventoryError(InventoryError):
+    """A configuration was named in the place of the inventory; `command` is the one to repeat."""
+
+    def __init__(self, source: str, command: str = "plan") -> None:
+        super().__init__(
+            f"{source} is a fleetbuild configuration, not an inventory.",
+            "Name the inventory, and this file with --config:"
+            f" fleetbuild {command} INVENTORY --config {shlex.quote(source)}",
+        )
+        self.source = source
 
 
 class RecipeError(FleetbuildError):

@@ -18,6 +18,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def ansible_dir() -> Path:
+    """Return the collection's folder: in the installed package, or the checkout around it."""
+    package = Path(__file__).parent
+    installed = package / "_ansible"
+    return installed if installed.is_dir() else package.parent
+
+
 def is_there(path: str | Path) -> bool:
     """Return whether the path exists. It does not if it is too long, as a list of hosts may be."""
     return os.path.exists(path)  # noqa: PTH110 (Path.exists raises an error then)

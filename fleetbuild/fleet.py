@@ -13,53 +13,63 @@ from pathlib import Path
 
 from fleetbuild.ansible import Secrets
 from fleetbuild.apply.context import Run
-from fleetbuild.apply.stages import REPAIR_STAGES, STAGES, Stage, carry_out
-from fleetbuild.cluster import Cluster
-from fleetbuild.cluster.read_fleet import read_fleet
-from fleetbuild.config import base_folder, find_config, load_config
-from fleetbuild.errors import BlockedError, UsageError
-from fleetbuild.inventory import read_inventory
-from fleetbuild.kubernetes import Delivery
-from fleetbuild.kubernetes.builds.builder_image import builder_image
-from fleetbuild.labelling.labeller import label_targets, targets_of_plan
-from fleetbuild.labelling.serving import serving_now
-from fleetbuild.models import Config, Facts, Inventory, NodeStatus, OnEvent, Plan, Result, ignore
-from fleetbuild.models.config import LabelsBy
-from fleetbuild.models.event import now
-from fleetbuild.models.plan import FactsSource
-from fleetbuild.models.result import Labelled
-from fleetbuild.planner.facts import last_facts, stored_facts, with_containers
-from fleetbuild.planner.plan_files import config_of, keep_applied, last_plan, read_plan, save_plan
-from fleetbuild.planner.plan_fleet import named_builders, plan_fleet
-from fleetbuild.planning.packages import named_packages
-from fleetbuild.state.directory import StateDir
-from fleetbuild.state.journal import Journal
-from fleetbuild.store import Store
-from fleetbuild.tasks.cluster_labels import compare_labels, label_cluster, unlabel_cluster
-from fleetbuild.tasks.doctor import Finding, examine
-from fleetbuild.tasks.emit import (
-    WITH_WHEELS,
-    Emission,
-    EmittedFiles,
-    What,
-    emit_login,
-    read_workload,
-)
-from fleetbuild.tasks.explain import Explanation, explain_name
-from fleetbuild.tasks.fleet_task import FleetTask
-from fleetbuild.tasks.rollback import rollback_task
-from fleetbuild.tasks.status import compare_releases
-from fleetbuild.tasks.verify import repair_damaged, verify_task
-from fleetbuild.tasks.wheels.fleet_store import FleetStore, export_plan
-from fleetbuild.tasks.wheels.store_fetch import open_store
-from fleetbuild.text import same_fleet
-from fleetbuild.wiring import (
+from fleetbuild.apply.fleet_task import FleetTask
+from fleetbuild.apply.rollback import rollback_task
+from fleetbuild.apply.stages import REPAIR_STAGES, STAGES, StageFunction, carry_out
+from fleetbuild.apply.status import compare_releases
+from fleetbuild.apply.verify import repair_damaged, verify_task
+from fleetbuild.apply.wiring import (
     FleetAccess,
     apply_tools,
     checks_by_manifest,
     open_labeller,
     run_on_fleet,
 )
+from fleetbuild.config import base_folder, find_config, folder_of, load_config
+from fleetbuild.doctor import Finding, examine
+from fleetbuild.emit.emission import Emission, EmittedFiles, read_workload
+from fleetbuild.emit.kinds import emit_kind
+from fleetbuild.emit.labels import compare_labels, label_cluster, unlabel_cluster
+from fleetbuild.emit.writers import login
+from fleetbuild.errors import BlockedError, PlanFileError, UsageError
+from fleetbuild.fleet_store import FleetStore, export_plan
+from fleetbuild.journal import Journal
+from fleetbuild.kubernetes import Delivery
+from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.kubernetes.jobs.builder_image import builder_image
+from fleetbuild.kubernetes.labels.labeller import label_targets, targets_of_plan
+from fleetbuild.kubernetes.labels.serving import serving_now
+from fleetbuild.kubernetes.read_fleet import read_fleet
+from fleetbuild.models import (
+    Config,
+    Event,
+    Facts,
+    Inventory,
+    NodeStatus,
+    OnEvent,
+    Plan,
+    Result,
+    ignore,
+)
+from fleetbuild.models.config import LabelsBy
+from fleetbuild.models.event import now
+from fleetbuild.models.plan import FactsSource
+from fleetbuild.models.result import Labelled
+from fleetbuild.plan.decide.packages import named_packages
+from fleetbuild.plan.document.files import config_of, keep_applied, last_plan, read_plan, save_plan
+from fleetbuild.plan.explain import Explanation, explain_name
+from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
+from fleetbuild.plan.resolve.requirement_files import RequirementList, listed_packages
+from fleetbuild.probe.facts import last_facts, stored_facts, with_containers
+from fleetbuild.probe.inventory import read_inventory
+from fleetbuild.state import StateDir
+from fleetbuild.store import Store
+from fleetbuild.store.fetch_locked import open_store
+from fleetbuild.surroundings import refuse_common_folder, refuse_foreign_home
+from fleetbuild.text import same_fleet
+from fleetbuild.this_machine import is_this_machine, with_users_folder
+
+TIMEOUT = 30.0  # seconds for a node's probe
 
 
 class Fleet:
@@ -67,8 +77,8 @@ class Fleet:
 
     Files are read when a call needs them. Without `inventory`, calls use the inventory of the last
     plan. Without `config`, they use fleetbuild.yml beside the inventory, if there is one. `timeout`
-    is each node's deadline in seconds, `forks` the number of nodes asked at once. `on_event` may be
-    replaced between calls.
+    is each node's deadline in seconds: for an apply the plan's by default, else 30. `forks` is the
+    number of nodes asked at once. `on_event` may be replaced between calls.
     """
 
     def __init__(
@@ -79,7 +89,7 @@ class Fleet:
         state_dir: Path | str = ".fleetbuild",
         secrets: Secrets | None = None,
         limit: str | None = None,
-        timeout: float = 30,
+        timeout: float | None = None,
         forks: int = 64,
         cluster: Cluster | None = None,
         on_event: OnEvent = ignore,
@@ -89,6 +99,7 @@ class Fleet:
                 "This inventory was read already, so no limit applies to it.",
                 "Pass the limit to read_inventory, or pass the inventory's path.",
             )
+        refuse_foreign_home()
         self.on_event = on_event
         self._given = inventory
         self._limit = limit
@@ -125,6 +136,7 @@ class Fleet:
             return self._read_cluster[0]
         if isinstance(self._given, Inventory):
             return self._given
+        refuse_common_folder(self._source, folder_of(self._source))
         if self._given is not None:
             return read_inventory(self._given, limit=self._limit, secrets=self._secrets)
         plan = self._plan()
@@ -135,18 +147,27 @@ class Fleet:
     @cached_property
     def config(self) -> Config:
         """The configuration: the argument, else fleetbuild.yml beside the inventory, else the
-        defaults."""
-        return self._configuration(self._source)
+        defaults.
+
+        On this machine alone, releases go to the user's data folder if /opt/fleetbuild cannot be
+        written.
+        """
+        config = self._configuration(self._source)
+        if self._from_cluster or not is_this_machine(self._source):
+            return config
+        may_become = self._secrets.become_pass is not None
+        return with_users_folder(config, self.inventory, may_become=may_become)
 
     @property
     def packages(self) -> tuple[str, ...]:
         """The packages that the configuration, or else the inventory, names."""
-        return named_packages(self.config, self.inventory)
+        listed = listed_packages(self.config, base_folder(self.config, self.inventory))
+        return listed.requirements or named_packages(self.config, self.inventory)
 
     @property
     def labelled_by(self) -> LabelsBy:
         """How nodes are labelled: kubernetes.labels of the installed configuration."""
-        return self._installed(self.last_plan()).kubernetes.labels
+        return self._installed(self._readable_plan()).kubernetes.labels
 
     @property
     def store(self) -> FleetStore:
@@ -175,11 +196,13 @@ class Fleet:
         targets: Sequence[str] = (),
         facts: Mapping[str, Facts] | None = None,
         captures: Path | str | None = None,
+        requirements: RequirementList | None = None,
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
-        `packages` and `targets` replace the configuration's. With targets, nodes only build.
-        `facts` come from an earlier `probe` with the same `captures`; else the nodes are probed.
+        `packages`, `requirements` (of files) and `targets` replace the configuration's. With
+        targets, nodes only build. `facts` come from an earlier `probe` with the same `captures`;
+        else the nodes are probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
         config = self.config
@@ -205,6 +228,8 @@ class Fleet:
             builders=builders,
             targets=targets,
             facts_source=source,
+            requirements=requirements,
+            timeout=self._timeout,
             on_event=self.on_event,
         )
 
@@ -218,6 +243,22 @@ class Fleet:
     def last_plan(self) -> Plan | None:
         """Return the plan that was saved or applied last; None if no plan was saved yet."""
         return self._last or last_plan(self._state)
+
+    def _readable_plan(self) -> Plan | None:
+        """Return the last plan for calls that can do without it; say if it cannot be read."""
+        try:
+            return self.last_plan()
+        except PlanFileError as error:
+            what = f"{error.message} Paths and names come from fleetbuild.yml instead."
+            self._warn(what, error.fix or "")
+            return None
+
+    def _set_aside_damaged_result(self) -> None:
+        if sentence := self._state.set_aside_damaged_result():
+            self._warn(sentence)
+
+    def _warn(self, message: str, fix: str = "") -> None:
+        self.on_event(Event(stage="check", state="warning", message=message, fix=fix))
 
     def apply(self, plan: Plan | None = None, *, rollback_on_failure: bool = False) -> Result:
         """Carry out a plan: build, distribute, install, verify, label, write manifests.
@@ -235,9 +276,14 @@ class Fleet:
         return result
 
     def _carry_out(
-        self, plan: Plan, stages: Sequence[Stage] = STAGES, *, rollback_on_failure: bool = False
+        self,
+        plan: Plan,
+        stages: Sequence[StageFunction] = STAGES,
+        *,
+        rollback_on_failure: bool = False,
     ) -> Result:
-        access = self._access(plan.install_path)
+        self._set_aside_damaged_result()
+        access = self._access(plan.install_path, plan.timeout)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)
@@ -264,8 +310,9 @@ class Fleet:
 
     def rollback(self) -> Result:
         """Switch each node back to its previous release that holds no revoked wheel."""
-        plan = self.last_plan()
+        plan = self._readable_plan()
         config = self._installed(plan)
+        self._set_aside_damaged_result()
         revoked = (entry.what for entry in Store(self._state.store).revocations.entries)
         controller = self._state.create().controller()
         task = rollback_task(config.install.path, config.release, controller, revoked)
@@ -277,7 +324,7 @@ class Fleet:
         `offline` uses the facts of the last probe instead of probing. If a cluster was given, or if
         labels are set through the API, the labels in the cluster are compared too.
         """
-        plan = self.last_plan()
+        plan = self._readable_plan()
         config, inventory = self._installed(plan), self.inventory
         names = [node.name for node in inventory.nodes]
         if offline:
@@ -310,28 +357,30 @@ class Fleet:
 
     def emit(
         self,
-        kind: What = "k8s",
+        kind: str = "k8s",
         *,
         plan: Plan | None = None,
         result: Result | None = None,
         delivery: Delivery | None = None,
         workload: Path | str | None = None,
+        options: Mapping[str, object] | None = None,
         out: Path | str | None = None,
     ) -> EmittedFiles:
         """Return manifests and scripts, with a warning for everything that is left out.
 
         Labels name the release that serves on each node: by the node's last answer, else by
         `result` or the plan. `plan` is the last one by default. `delivery` says how a release gets
-        into a pod. `workload` is a user's manifest, written once per group. `out` is a folder to
-        write the files to; for "containers", "nix" and "flox", locked dependencies are
-        fetched, and the wheels are copied beside the files.
+        into a pod. `workload` is a user's manifest, for which each group gets an overlay. `options`
+        go to a plug-in. `out` is a folder to write the files to; for "containers", "nix" and
+        "flox", locked dependencies are fetched, and the wheels are copied beside the files.
         """
         if kind == "rbac" and not (plan or self.last_plan()):  # a plan may need this login
-            emitted = emit_login(self._configuration("."), delivery or Delivery())
+            emitted = login(self._configuration("."), delivery or Delivery())
             return emitted.written(out)
         plan = plan or self._plan()
         store = Store(self._state.store)
-        if kind in WITH_WHEELS:  # which fetches
+        copies = emit_kind(kind).has_wheels
+        if copies:  # which fetches
             config = self._configuration(self._named or plan.inventory)
             store = open_store(plan, self._state, config)
         emission = Emission(
@@ -341,8 +390,8 @@ class Fleet:
             store=store,
             workload=read_workload(Path(workload)) if workload is not None else None,
         )
-        emitted = emission.write(kind).written(out)
-        if out is None or kind not in WITH_WHEELS:
+        emitted = emission.write(kind, options).written(out)
+        if out is None or not copies:
             return emitted
         return replace(emitted, paths=(*emitted.paths, *export_plan(plan, store, Path(out))))
 
@@ -395,7 +444,10 @@ class Fleet:
         """Return the `config` argument, else fleetbuild.yml beside this inventory."""
         if isinstance(self._config, Config):
             return self._config
+        refuse_common_folder(source, folder_of(source))
         found = self._config or find_config(source)
+        if found and self._config is None:
+            refuse_common_folder(source, Path(found).parent)
         return load_config(found) if found else Config()
 
     def _plan(self) -> Plan:
@@ -409,14 +461,16 @@ class Fleet:
             return self.config
         return config_of(plan)
 
-    def _access(self, install_path: str) -> FleetAccess:
+    def _access(self, install_path: str, planned: float | None = None) -> FleetAccess:
+        """Return the way to the nodes. `planned` is the deadline that a plan was made with."""
         if self._from_cluster:
             raise BlockedError(
                 "This fleet was read from a cluster; this call needs SSH access to the nodes.",
                 "Name an inventory of the same nodes: Fleet('inventory.yml').",
             )
+        timeout = self._timeout or planned or TIMEOUT
         return FleetAccess(
-            self.inventory, self._state, self._secrets, self._timeout, self._forks, install_path
+            self.inventory, self._state, self._secrets, timeout, self._forks, install_path
         )
 
     def _run_task(self, task: FleetTask, plan: Plan | None, config: Config) -> Result:

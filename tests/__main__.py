@@ -1,4 +1,4 @@
-"""All tests: those that compute beside those that mostly wait for real nodes, and one count.
+"""All tests: tests that compute, beside tests that mostly wait for real nodes, and one count.
 
 python -m tests [ARGUMENTS FOR EACH PYTEST]
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 _ALONE = "tests/fleet/test_apply.py"
 _FLEET = sorted(path for path in map(str, Path("tests/fleet").glob("test_*.py")) if path != _ALONE)
 PARTS = {
-    "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov=fleetbuild", "--cov-report="),
+    "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov", "--cov-report="),
     "apply": (_ALONE,),
     "molecule": ("tests/molecule",),
     **{f"fleet-{number}": _FLEET[number::6] for number in range(6)},
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
             for name, part in running.items():
                 print(f"== {name} tests (log: {LOGS / name}.log)", flush=True)
                 _follow(part, LOGS / f"{name}.log")
-        except KeyboardInterrupt:  # pytest was told too, and takes its labs down
+        except KeyboardInterrupt:  # pytest gets the signal too, and takes its labs down
             pool.shutdown(cancel_futures=True)
     logs = [(LOGS / f"{name}.log").read_text(errors="replace") for name in PARTS]
     codes = [INTERRUPTED if part.cancelled() else part.result() for part in running.values()]
@@ -63,7 +63,7 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def _follow(part: Future[int], log: Path) -> None:
-    """Show what the log holds and what is added, until the part has ended."""
+    """Show the log and each addition to it, until the part has ended."""
     with log.open("rb") as file:
         ended = False
         while not ended:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 # How long an example takes says how busy the machine is, and nothing of the code.
-settings.register_profile("fleetbuild", deadline=None)
-settings.load_profile("fleetbuild")
+settings.register_profile("fleetbuild", deadline=None, max_examples=25)
+settings.register_profile("long", settings.get_profile("fleetbuild"), max_examples=200)
 
 _TESTS = Path(__file__).parent
 
@@ -22,13 +22,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fleetbuild")
     group.addoption("--keep-lab", action="store_true", help="leave the labs up after the tests")
     group.addoption("--no-fleet", action="store_true", help="skip tests that need the lab's nodes")
-    group.addoption("--update-golden", action="store_true", help="write golden files anew")
+    group.addoption("--update-golden", action="store_true", help="write golden files again")
     group.addoption("--soak", action="store_true", help="also run every fault, for hours")
     group.addoption("--record", type=Path, help="note fault tests in FILE; skip passed ones")
     group.addoption("--long", action="store_true", help="also run the tests that take minutes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("long" if config.getoption("--long") else "fleetbuild")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts it for `make test &`
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "molecule: runs a role's Molecule scenario in the lab")
@@ -67,9 +68,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, Any], None]:
             text = json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False)
             file.write_text(text + "\n", encoding="utf-8")
         path = file.relative_to(_TESTS.parent)
-        anew = f"python -m pytest {request.node.nodeid} --update-golden && git diff {path}"
+        update = f"python -m pytest {request.node.nodeid} --update-golden && git diff {path}"
         assert result == json.loads(file.read_text(encoding="utf-8")), (
-            f"{path} has something else. If the change is meant: {anew}"
+            f"{path} has something else. If the change is meant: {update}"
         )
 
     return compare

@@ -1,8 +1,8 @@
 """Count the forms that the rules of wording exclude (CONTRIBUTING.md, "How fleetbuild speaks").
 
 It reads strings, docstrings and comments of Python, the whole text of YAML, shell and Jinja files,
-Markdown without inline code, and the names of tests. `python -m tests.wording` lists every place;
-`--record` writes the counts to tests/wording.yml, provided that no count has risen.
+the Makefile, Markdown without inline code, and the names of tests. `python -m tests.wording` lists
+every place; `--record` writes the counts to tests/wording.yml, provided that no count has risen.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "tests" / "wording.yml"
-FOLDERS = ("fleetbuild", "roles", "playbooks", "plugins", "docs")
+FOLDERS = ("fleetbuild", "roles", "playbooks", "plugins", "docs", "tests")
 ENDINGS = {".py", ".md", ".yml", ".yaml", ".sh", ".j2"}
+LEFT_OUT = (
+    "CHANGELOG.md",  # it repeats changelog.d/, whose released sentences stay as they were
+    "tests/unit/data",  # what others wrote
+    "tests/wording.py",  # the excluded forms themselves, and their examples
+    "tests/wording.yml",
+    "tests/unit/docs/test_wording.py",
+)
 FORMS = {
     "is none": r"\b(?:is|are|was|were) none\b",
     "is no NOUN": r"\b(?:is|are|was|were) no (?!longer\b|more\b|route\b|such\b)[a-z]+",
@@ -57,8 +64,8 @@ class Hit(NamedTuple):
 def hits(root: Path = ROOT) -> Iterator[Hit]:
     """Yield every place of an excluded form."""
     for path in _files(root):
-        texts = _test_names(path) if path.is_relative_to(root / "tests") else _texts(path)
-        for line, text in texts:
+        names = _test_names(path) if path.is_relative_to(root / "tests") else ()
+        for line, text in (*_texts(path), *names):
             for form, pattern in FORMS.items():
                 for _ in re.finditer(pattern, text):
                     place = f"{path.relative_to(root)}:{line}"
@@ -73,10 +80,14 @@ def recorded() -> dict[str, int]:
 
 def _files(root: Path) -> list[Path]:
     below = (path for folder in FOLDERS for path in (root / folder).rglob("*"))
-    tests = (root / "tests").rglob("test_*.py")
-    files = [path for path in (*root.glob("*.md"), *below, *tests) if path.suffix in ENDINGS]
-    # The changelog repeats changelog.d/, whose released sentences stay as they were.
-    return sorted(path for path in files if path.is_file() and path.name != "CHANGELOG.md")
+    files = [path for path in (*root.glob("*.md"), *below) if path.suffix in ENDINGS]
+    left_out = {root / name for name in LEFT_OUT}
+    makefiles = root.glob("Makefile")
+    return sorted(
+        path
+        for path in (*files, *makefiles)
+        if path.is_file() and not left_out & {path, *path.parents}
+    )
 
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:

@@ -9,12 +9,12 @@ from fleetbuild.ansible.playbooks import (
     SILENCE,
     HostRun,
     TaskEvent,
-    ansible_dir,
     run_playbook,
 )
 from fleetbuild.ansible.rendering import needs_rendering, render
 from fleetbuild.ansible.secrets import Secrets
 from fleetbuild.ansible.settings import Settings, effective_settings
+from fleetbuild.files import ansible_dir
 
 __all__ = [
     "SILENCE",

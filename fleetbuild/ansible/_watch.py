@@ -53,7 +53,7 @@ class Process(NamedTuple):
 
 
 def processes_of(private: Path) -> Iterator[Process]:
-    """Yield the processes of the run with this private directory.
+    """Yield this user's processes of the run with this private directory.
 
     Their environment names the directory; for a shared connection, whose environment ssh
     overwrites, the process title does.
@@ -61,6 +61,8 @@ def processes_of(private: Path) -> Iterator[Process]:
     mark, socket = f"FLEETBUILD_RUN={private}\0".encode(), f"ssh: {private}/cp/".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
+            if folder.stat().st_uid != os.geteuid():
+                continue  # anybody can put that name into an environment
             shared = folder.joinpath("cmdline").read_bytes().startswith(socket)
             environ = folder.joinpath("environ").read_bytes()
             if shared or mark in environ:

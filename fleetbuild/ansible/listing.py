@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from fleetbuild.ansible._runner import Finished, capture, private_dir
 from fleetbuild.ansible.messages import messages, plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
 from fleetbuild.ansible.settings import Settings, effective_settings
-from fleetbuild.errors import ConfigError, InventoryError
+from fleetbuild.errors import ConfigAsInventoryError, ConfigError, InventoryError
 from fleetbuild.files import is_there
 
 _YAML = (".yml", ".yaml", ".json")
@@ -238,11 +237,7 @@ def _yaml_problem(path: Path) -> InventoryError | None:
 
 def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
     if is_there(source) and _is_configuration(Path(source)):
-        return InventoryError(
-            f"{source} is a fleetbuild configuration, not an inventory.",
-            "Name the inventory, and this file with --config:"
-            f" fleetbuild plan INVENTORY --config {shlex.quote(source)}",
-        )
+        return ConfigAsInventoryError(source)
     if limit is not None:
         return InventoryError(
             f"No host of {source} matches {limit!r}.",

@@ -22,6 +22,8 @@ from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, config_files, effective_settings
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.files import ansible_dir
+from fleetbuild.this_machine import local_hosts
 
 _CONFIG = Path(__file__).with_name("ansible.cfg")
 _LONGEST = 2000
@@ -112,7 +114,7 @@ def run_playbook(
         log = new_log(state_dir / "runs", Path(name).stem)
         arguments = [
             *("-i", inventory, "--forks", str(forks)),
-            *_interpreter_inventory(known, private),
+            *_own_inventory(known, local_hosts(inventory), private),
             *_limit_and_variables(limit, extravars, private),
             *_prompt_options(secrets),
             *vault_arguments(secrets),
@@ -139,13 +141,6 @@ def run_playbook(
             f"Its whole output is in {log}",
         )
     return {host: replace(end, log=str(log)) for host, end in run.hosts(limit).items()}
-
-
-def ansible_dir() -> Path:
-    """Return the collection's folder: in the installed package, or the checkout around it."""
-    package = Path(__file__).parents[1]
-    installed = package / "_ansible"
-    return installed if installed.is_dir() else package.parent
 
 
 def new_log(folder: Path, name: str) -> Path:
@@ -193,11 +188,15 @@ def _limit_and_variables(
     return "--limit", f"@{hosts}", "-e", f"@{values}"
 
 
-def _interpreter_inventory(interpreters: Mapping[str, str], private: Path) -> tuple[str, ...]:
-    """Return arguments for a second inventory that sets the interpreter of each host."""
-    if not interpreters:
-        return ()
+def _own_inventory(
+    interpreters: Mapping[str, str], local: Sequence[str], private: Path
+) -> tuple[str, ...]:
+    """Return arguments for a second inventory: each host's interpreter, and who is this machine."""
     hosts = {host: {"ansible_python_interpreter": path} for host, path in interpreters.items()}
+    for host in local:
+        hosts[host] = {**hosts.get(host, {}), "ansible_connection": "local"}
+    if not hosts:
+        return ()
     return "-i", str(write_private(private / "hosts.json", json.dumps({"all": {"hosts": hosts}})))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
-# The facts that playbooks/README.md promises.
+# The facts that playbooks/README.md promises; install_wheel_result is also a module's reply.
 _FACTS: dict[str, Literal["build", "install", "verify"]] = {
     "build_wheel_result": "build",
     "install_wheel_result": "install",
@@ -52,6 +52,7 @@ class RoleResult(BaseModel):
     output: str = ""
     reason: str = ""
     fix: str = ""
+    kind: Literal["", "machine", "code", "input"] = ""  # what made a build fail
     log: str | None = None
     kept: Annotated[tuple[KeptRelease, ...], Field(max_length=1000)] = ()
 
@@ -71,7 +72,17 @@ def is_disk_full(text: str) -> bool:
 
 
 def role_result_of(event: TaskEvent) -> RoleResult | None:
-    """Return the role result or failure in an event, or None."""
+    """Return the role result or failure in an event, or None.
+
+    A release that was verified and does not serve yet, or not at all, is a result of `verify`.
+    """
+    verification = event.result.get("verification")
+    if isinstance(verification, dict) and not (
+        event.result.get("active") is True and verification.get("ok") is True
+    ):
+        return _read("verify", verification)
+    if event.state in ("ok", "changed") and "active" in event.result:
+        return _read("install", event.result)
     if event.state == "failed":
         fix = _TIMED_OUT_FIX if "timedout" in event.result else event.result.get("fix")
         fix, reason = fix if isinstance(fix, str) else "", event.message

@@ -10,7 +10,7 @@ from functools import cache
 
 import yaml
 
-from fleetbuild.ansible.playbooks import ansible_dir
+from fleetbuild.files import ansible_dir
 from fleetbuild.models import Stage
 from fleetbuild.models._base import Frozen
 

@@ -6,10 +6,13 @@ not trusted, so the file itself is checked: hash, tags, CPU features, SMs, libc.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from fleetbuild.apply.builds.build_events import incoming
+from fleetbuild.apply.build_events import incoming
 from fleetbuild.apply.context import Progress, Run, StoredFile
 from fleetbuild.apply.pending import BuildAssignment, key_of, pins_of, results_of_failed_wheels
 from fleetbuild.audit import check_wheel
@@ -34,9 +37,9 @@ def audit_wheels(run: Run, progress: Progress) -> Progress:
         return progress
     wheels, stored_wheels = dict(progress.wheels), dict(progress.stored_wheels)
     with run.stage("audit", count(len(built), "wheel")) as outcome:
-        for assignment in built:
+        for assignment, delivered in zip(built, _read_all(run, progress, built), strict=True):
             key = key_of(assignment.wheel)
-            wheels[key], stored = _audit(run, progress, assignment, wheels[key])
+            wheels[key], stored = _audit(run, progress, assignment, wheels[key], delivered)
             if stored:
                 stored_wheels[key] = stored
             else:
@@ -45,13 +48,30 @@ def audit_wheels(run: Run, progress: Progress) -> Progress:
     return replace(progress, wheels=wheels, stored_wheels=stored_wheels, nodes=nodes)
 
 
+def _read_all(
+    run: Run, progress: Progress, built: list[BuildAssignment]
+) -> Iterator[tuple[Path | None, list[str]]]:
+    """Yield each delivered wheel with its problems; wheels are read beside each other."""
+
+    def read(assignment: BuildAssignment) -> tuple[Path | None, list[str]]:
+        result = progress.wheels[key_of(assignment.wheel)]
+        path, problem = _delivered_wheel(run, assignment, result)
+        if path is None:
+            return None, [problem]
+        return path, [*run.tools.audit(path, run.plan, assignment.wheel)]
+
+    with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1)) as readers:
+        yield from readers.map(read, built)
+
+
 def _audit(
-    run: Run, progress: Progress, assignment: BuildAssignment, result: WheelResult
+    run: Run,
+    progress: Progress,
+    assignment: BuildAssignment,
+    result: WheelResult,
+    delivered: tuple[Path | None, list[str]],
 ) -> tuple[WheelResult, StoredFile | None]:
-    path, problem = _delivered_wheel(run, assignment, result)
-    problems = [problem] if problem else []
-    if path is not None:
-        problems += run.tools.findings(path, run.plan, assignment.wheel)
+    path, problems = delivered
     confirmed_on = None
     if not problems and path is not None and run.plan.confirm > 1:
         confirmed_on, problems = _compare_builds(run, progress, assignment, path)

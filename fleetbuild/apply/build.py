@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.role_results import RoleResult, is_disk_full, role_result_of
 from fleetbuild.ansible.silent_nodes import AGAIN, describe_loss, tell_waiting
-from fleetbuild.apply.builds.build_events import (
+from fleetbuild.apply.build_events import (
     incoming,
     log_of,
     report_end,
@@ -27,9 +27,10 @@ from fleetbuild.apply.builds.build_events import (
     report_start,
     report_waiting_groups,
 )
-from fleetbuild.apply.builds.failover import BuilderPool, failure_before_reply, machine_failure
 from fleetbuild.apply.context import Progress, Run
+from fleetbuild.apply.failover import BuilderPool, failure_before_reply, machine_failure
 from fleetbuild.apply.known_failures import explain_failure
+from fleetbuild.apply.parallel import one_by_one
 from fleetbuild.apply.pending import (
     BuildAssignment,
     BuildPlace,
@@ -42,7 +43,6 @@ from fleetbuild.apply.pending import (
 from fleetbuild.files import raise_if_folder_is_full, sha256_of
 from fleetbuild.models import LockedFile, NodeResult, WheelResult, ignore
 from fleetbuild.models.build_parameters import BuildSpec, Requirement
-from fleetbuild.parallel import one_by_one
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _look_again(run: Run, progress: Progress) -> Progress:
             node=name,
             group=groups[name].name,
             state="unreachable",
-            reason=f"{progress.failed_builders[name].rstrip('.')}; it does not answer now: "
+            reason=f"{progress.failed_builders[name]} It does not answer now: "
             f"{said.reason or said.state}",
             fix=said.fix or AGAIN,
         )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fleetbuild.apply.context import Progress, Run, StoredFile
+from fleetbuild.apply.hooks import check_hooks
 from fleetbuild.apply.pending import (
     BuildAssignment,
     NoBuilder,
@@ -22,7 +23,6 @@ from fleetbuild.apply.pending import (
     results_of_failed_wheels,
     wheel_identity,
 )
-from fleetbuild.apply.waves.hooks import check_hooks
 from fleetbuild.errors import BlockedError, StalePlanError
 from fleetbuild.models import Node, Plan, PlannedWheel, WheelResult
 from fleetbuild.text import fold
@@ -35,7 +35,7 @@ def check(run: Run, progress: Progress) -> Progress:
         _refuse_revoked(run)
         check_hooks(run)
         facts = run.tools.probe(_nodes(run), run.on_event)
-        _refuse_stale(run, run.tools.differences(run.plan, facts))
+        _refuse_stale(run, run.tools.find_changes(run.plan, facts))
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         _refuse_unsigned(run, progress)
         progress = _assign_builds(run, progress)
@@ -57,7 +57,7 @@ def _refuse_without_lock(plan: Plan) -> None:
 
 def _refuse_revoked(run: Run) -> None:
     if revoked := run.tools.revoked(run.plan):
-        reasons = " ".join(dict.fromkeys(f"{why.rstrip('.')}." for why in revoked.values()))
+        reasons = " ".join(dict.fromkeys(revoked.values()))
         raise StalePlanError(
             f"Since this plan was made, a wheel that it uses was revoked: {reasons}",
             f"Plan again, with another version if needed: {run.plan.command()}",

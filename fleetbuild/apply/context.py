@@ -6,7 +6,7 @@ without nodes, network or Ansible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import Any, Protocol
 from fleetbuild.ansible.fleet_playbooks import Playbooks
 from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.journal import Journal
 from fleetbuild.kubernetes import Serving
-from fleetbuild.labelling.labeller import Labeller, ManualLabels
+from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
 from fleetbuild.models import (
     Event,
     Facts,
@@ -36,9 +37,8 @@ from fleetbuild.models import (
 from fleetbuild.models.config import Hook
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
-from fleetbuild.planner.facts import Prober
-from fleetbuild.state.directory import StateDir
-from fleetbuild.state.journal import Journal
+from fleetbuild.probe.facts import Prober
+from fleetbuild.state import StateDir
 from fleetbuild.store.provenance.releases import SignedRelease
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 
@@ -89,12 +89,12 @@ class Tools:
     """The functions that act outside this process: probe, playbooks, store, labels."""
 
     probe: Prober
-    differences: Callable[[Plan, Mapping[str, Facts]], Sequence[str]]
+    find_changes: Callable[[Plan, Mapping[str, Facts]], Sequence[str]]
     playbook: Playbooks
     wheels: Wheels
-    findings: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
-    imports: Callable[[Path], tuple[str, ...]]
-    manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
+    audit: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
+    import_names_of: Callable[[Path], tuple[str, ...]]
+    render_manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
     # Signs the statement about a release; None if signing.key is not set.
     sign: Callable[[Mapping[str, Any]], SignedRelease] | None = None
     labels: Labeller = field(default_factory=ManualLabels)
@@ -102,6 +102,8 @@ class Tools:
     revoked: Callable[[Plan], Mapping[str, str]] = lambda _: {}
     hook: Callable[[HookCall], Mapping[str, HookFailure]] = lambda _: {}  # returns the failures
     hook_exists: Callable[[Hook], bool] = lambda _: True
+    # Files that a published wheel may hold all the same, by package.
+    allow_files: Mapping[str, Collection[str]] = field(default_factory=dict)
     stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from fleetbuild.ansible import ansible_dir
 from fleetbuild.models import Target
+from fleetbuild.models.problem import Problem
 
 _TABLE = "roles/verify_wheel/vars/main/known_failures.yml"
 _LONGEST = 1 << 16  # characters from the end: a compiler prints its error last
@@ -33,8 +34,8 @@ def explain_failure(
     target: Target,
     *,
     during: Literal["run", "build"] = "build",
-) -> tuple[str, str]:
-    """Return (reason, fix) of a failure. An unknown text is returned unchanged, with fix ""."""
+) -> Problem:
+    """Return the problem behind a failure. An unknown text is its own reason, without a fix."""
     text = text[-_LONGEST:]
     known = {"node": node, "group": group, "isa": target.isa, "sms": _sms(target)}
     for failure in _known_failures():
@@ -43,11 +44,11 @@ def explain_failure(
         for pattern in failure.patterns:
             if match := pattern.search(text):
                 found = next(filter(None, match.groups()), "")
-                return (
+                return Problem(
                     failure.says.format("", found, **known),
                     failure.fix.format("", found, **known),
                 )
-    return text, ""
+    return Problem(text)
 
 
 def _sms(target: Target) -> str:

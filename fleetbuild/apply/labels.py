@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fleetbuild.apply.context import Progress, Run
-from fleetbuild.labelling.labeller import (
+from fleetbuild.kubernetes.labels.labeller import (
     OFF,
     report_labels,
     results_of_kept_labels,
     verified_releases,
 )
-from fleetbuild.labelling.serving import note_reply
+from fleetbuild.kubernetes.labels.serving import note_reply
 from fleetbuild.models import Manifest, ignore
 from fleetbuild.models.result import LabelResult
 
@@ -79,7 +79,7 @@ def _with_results(
     report_labels(run.on_event, dict(results), _group_of_node(run), done)
     run.journal.note(
         "labels off" if done else "labels on",
-        nodes=sorted(name for name in results if results[name].well),
+        nodes=sorted(name for name in results if results[name].ok),
     )
     relabelled = any(result.state == "labelled" for result in results.values())
     return replace(

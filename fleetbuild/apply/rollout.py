@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from fleetbuild.apply.context import Progress, Run
+from fleetbuild.apply.hooks import finish_hooks
+from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
-from fleetbuild.apply.waves.clean_up import clean_up
-from fleetbuild.apply.waves.hooks import finish_hooks
-from fleetbuild.apply.waves.roll_back import roll_back
-from fleetbuild.apply.waves.wave import install_spec, installed_wheels, needed_space, wave
-from fleetbuild.audit.downloads import shared_files
+from fleetbuild.apply.rollback_on_failure import roll_back
+from fleetbuild.apply.wave import install_spec, installed_wheels, needed_space, wave
+from fleetbuild.audit.ownership import loaded_by_others, second_owners
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import NodeResult, PlannedGroup
-from fleetbuild.parallel import one_by_one, run_in_parallel
+from fleetbuild.models.role_parameters import ChangedRelease
 from fleetbuild.text import fold
 
 GROUPS_AT_ONCE = 8  # each has an ansible-playbook of its own, which takes 100 MB
@@ -95,7 +95,7 @@ def _refuse_small_disks(run: Run, progress: Progress, group: PlannedGroup) -> Pr
 
 
 def _check_release(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
-    """Fail the group if its release cannot be signed, or if two wheels install the same file."""
+    """Fail the group if its release cannot be signed, or if two wheels bring the same name."""
     names = pending_nodes(group, progress.nodes)
     if not names:
         return progress
@@ -103,12 +103,19 @@ def _check_release(run: Run, progress: Progress, group: PlannedGroup) -> Progres
         spec = install_spec(run, progress, group, names[0], {})
     except ConfigError as error:
         return _fail(run, progress, group, error.message, error.fix or "")
-    problems = shared_files(Path(wheel.path) for wheel in spec.wheels)
+    paths = [Path(wheel.path) for wheel in spec.wheels]
+    built = {wheel.package: wheel.allow_files for wheel in group.wheels}
+    problems = second_owners(paths, {**run.tools.allow_files, **built})
     if not problems:
+        for warning in loaded_by_others(paths):
+            run.tell("install", "warning", f"{warning}.", group=group.name)
         return progress
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-    reason = f"Wheels of this release share files: {'; '.join(problems[:3])}{more}."
-    fix = "Leave out one of these packages, or take versions that do not share files."
+    reason = f"Wheels of this release take each other's names: {'; '.join(problems[:3])}{more}."
+    fix = (
+        "Leave out one of these packages, or take other versions. If a package's files belong in"
+        " the other's folder, allow them in fleetbuild.yml: allow_files: {NAME: [PATTERN]}."
+    )
     return _fail(run, progress, group, reason, fix)
 
 
@@ -210,3 +217,24 @@ def _over_limit(
         fix = "Once they answer, run the same apply again; finished work is kept."
         return f"{fold(unreachable)} stopped answering, and {limit}.", fix
     return None
+
+
+def clean_up(run: Run, progress: Progress) -> None:
+    """Run playbooks/clean_up.yml where an earlier run of this controller may hold a lease."""
+    names = sorted(
+        name
+        for name, result in progress.nodes.items()
+        if result.state == "up_to_date" and run.state.is_reserved(name)
+    )
+    if not names:
+        return
+    job = ChangedRelease(
+        path=run.plan.install_path, release=run.plan.release, controller=run.state.controller()
+    ).model_dump(mode="json")
+    hosts = run.tools.playbook(
+        "clean_up.yml",
+        limit=names,
+        extravars={"fleetbuild_clean_ups": dict.fromkeys(names, job)},
+        on_event=lambda _: None,
+    )
+    run.state.mark_ended(name for name in names if hosts[name].state == "ok")

@@ -25,10 +25,10 @@ from fleetbuild.apply.rollout import rollout
 from fleetbuild.apply.write_manifests import emit
 from fleetbuild.errors import FleetbuildError, Interrupted
 from fleetbuild.models import Result, WheelResult
-from fleetbuild.state.run_lock import hold_run_lock
+from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.text import fold
 
-Stage = Callable[[Run, Progress], Progress]
+StageFunction = Callable[[Run, Progress], Progress]
 
 
 def build_and_audit(run: Run, progress: Progress) -> Progress:
@@ -88,7 +88,7 @@ STAGES = (check, fetch, build_and_audit, rollout, emit)
 REPAIR_STAGES = STAGES[:-1]
 
 
-def carry_out(run: Run, stages: Sequence[Stage] = STAGES) -> Result:
+def carry_out(run: Run, stages: Sequence[StageFunction] = STAGES) -> Result:
     """Run the stages under the run lock; save and return the result."""
     with hold_run_lock(run.state.create().lock_file):
         run.journal.note("run started", plan=run.plan.digest)

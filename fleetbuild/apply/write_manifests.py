@@ -10,8 +10,9 @@ from pathlib import Path
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.labels import label_up_to_date
-from fleetbuild.labelling.serving import serving_now
-from fleetbuild.state.directory import write_if_changed
+from fleetbuild.kubernetes.labels.serving import serving_now
+from fleetbuild.state import write_if_changed
+from fleetbuild.surroundings import refuse_outside
 from fleetbuild.text import count
 
 
@@ -22,7 +23,8 @@ def emit(run: Run, progress: Progress) -> Progress:
     served = tuple(group for group in run.plan.groups if result.verified & set(group.nodes))
     if not served:
         return progress
-    texts = run.tools.manifests(run.plan, served, serving_now(run.plan, run.state, result))
+    texts = run.tools.render_manifests(run.plan, served, serving_now(run.plan, run.state, result))
+    refuse_outside(run.state.manifests, texts)
     paths = {run.state.manifests / name: text for name, text in sorted(texts.items())}
     written = [path for path, text in paths.items() if write_if_changed(path, text)]
     # An unreached node may still serve the release of an older manifest, so keep that file.
@@ -41,7 +43,11 @@ def _outdated(run: Run) -> set[Path]:
     """Return the manifest files that the last apply wrote."""
     saved = run.state.last_result()
     paths = (Path(path) for path in saved.result.manifests) if saved else ()
-    return {path for path in paths if path.is_relative_to(run.state.manifests)}
+    return {
+        path
+        for path in paths
+        if path.is_relative_to(run.state.manifests) and ".." not in path.parts
+    }
 
 
 def _remove(paths: set[Path]) -> list[Path]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,24 +15,86 @@ from typing import Any
 import yaml
 
 from fleetbuild.audit.models import FeatureUse
+from fleetbuild.audit.pieces import Found, Kind, Piece, chunks
 
 _RETURN = 0xD65F03C0
 _BRANCH_IF_ZERO = 0x34000000  # cbz of a 32-bit register
 _BRANCH_MASK = 0xFF000000
+_CALL, _CALL_MASK = 0x14000000, 0x7C000000  # b, bl
+_PAGE_TO_X16 = 0x90000010  # adrp x16
+_LOAD, _LOAD_MASK = 0xF9400211, 0xFFC003FF  # ldr x17, [x16, #…]
+_LANDING = (0xD503245F, 0xD503201F)  # bti c, nop
+_IDENTITY = re.compile(rb".[\x00-\x07]\x38\xd5", re.S)  # mrs of an ID register
 
 
-def used_features(data: bytes, address: int, known: frozenset[str]) -> Iterator[FeatureUse]:
-    """Yield the first use of each feature beyond the baseline that is not in `known`."""
-    words = _words(data)
-    interesting = {word: needs for word in set(words) if (needs := features_of(word))}
-    found = set(known)
+def used_features(data: bytes, pieces: Iterable[Piece]) -> Iterator[Found]:
+    """Yield the first use of each feature beyond the baseline, for each kind of piece."""
+    found: set[tuple[str, Kind]] = set()
+    for chunk in chunks(data, pieces, margin=0):
+        words = _words(chunk.data, -chunk.start % 4)
+        interesting = {word: needs for word in set(words) if (needs := features_of(word))}
+        if not interesting:
+            continue
+        for piece in chunk.pieces:
+            first = max(0, piece.start - chunk.start + 3) // 4
+            for at in range(first, min(len(words), (piece.end - chunk.start) // 4)):
+                for feature in interesting.get(words[at], ()):
+                    if (feature, piece.kind) in found:
+                        continue
+                    if feature == "atomics" and _guarded(words, at):
+                        continue
+                    found.add((feature, piece.kind))
+                    place = chunk.start + -chunk.start % 4 + 4 * at + piece.shift
+                    use = FeatureUse(
+                        feature=feature,
+                        when=piece.when,
+                        instruction=_text(words[at], place),
+                        address=place,
+                    )
+                    yield use, piece.local
+
+
+def calls_of(data: bytes, start: int, end: int, shift: int) -> Iterator[tuple[int, bool]]:
+    """Yield what a function calls or branches to: an address, which is never a stored one."""
+    for at, word in enumerate(_words(data[start:end])):
+        if word & _CALL_MASK == _CALL:
+            yield start + shift + 4 * (at + _signed(word, 26)), False
+
+
+def stub_slot(data: bytes, offset: int, address: int) -> int | None:
+    """Return where the stub of the linker at an address has its target stored."""
+    words = list(_words(data[offset : offset + 16]))
+    while words and words[0] in _LANDING:
+        words, address = words[1:], address + 4
+    if len(words) < 2 or words[0] & 0x9F00001F != _PAGE_TO_X16 or words[1] & _LOAD_MASK != _LOAD:
+        return None
+    return _page(words[0], address) + (words[1] >> 10 & 0xFFF) * 8
+
+
+def addresses_in(data: bytes, start: int, end: int, shift: int) -> Iterator[int]:
+    """Yield the addresses that a function takes, as a resolver does to return one of them."""
+    words = _words(data[start:end])
+    pages: dict[int, int] = {}
     for at, word in enumerate(words):
-        for feature in interesting.get(word, ()):
-            if feature in found or (feature == "atomics" and _guarded(words, at)):
-                continue
-            found.add(feature)
-            place = address + 4 * at
-            yield FeatureUse(feature=feature, instruction=_text(word, place), address=place)
+        if word & 0x9F000000 == 0x90000000:  # adrp
+            pages[word & 31] = _page(word, start + shift + 4 * at)
+        elif word & 0xFFC00000 == 0x91000000 and word >> 5 & 31 in pages:  # add, immediate
+            yield pages[word >> 5 & 31] + (word >> 10 & 0xFFF)
+
+
+def asks_cpu(data: bytes, start: int, end: int) -> bool:
+    """Return whether code reads the registers that describe the CPU."""
+    return any(match.start() % 4 == start % 4 for match in _IDENTITY.finditer(data, start, end))
+
+
+def _page(word: int, address: int) -> int:
+    pages = (word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3
+    return (address & ~0xFFF) + ((pages ^ 1 << 20) - (1 << 20) << 12)
+
+
+def _signed(word: int, bits: int) -> int:
+    value = word & (1 << bits) - 1
+    return (value ^ 1 << bits - 1) - (1 << bits - 1)
 
 
 def features_of(word: int) -> tuple[str, ...]:
@@ -57,8 +120,8 @@ def _guarded(words: array[int], at: int) -> bool:
     )
 
 
-def _words(data: bytes) -> array[int]:
-    words = array("I", data[: len(data) // 4 * 4])
+def _words(data: bytes, start: int = 0) -> array[int]:
+    words = array("I", data[start : start + (len(data) - start) // 4 * 4])
     if sys.byteorder == "big":  # instructions are little-endian everywhere
         words.byteswap()
     return words

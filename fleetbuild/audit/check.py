@@ -18,14 +18,17 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.metadata import same
-from fleetbuild.audit.models import ElfAudit, WheelAudit
+from fleetbuild.audit.models import ElfAudit, WheelAudit, code_runs_on
 from fleetbuild.audit.wheel import audit_wheel
-from fleetbuild.hardware.cuda import runs_on
+from fleetbuild.audit.wheel_tags import supported_tags
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target
 from fleetbuild.text import version_key
-from fleetbuild.wheel_tags import supported_tags
 
+# Folders in which every user of a node can write. Others, such as the lib folder that a Python of
+# pyenv or conda puts into everything that it links, belong to one user.
+_COMMON_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/var/lock")  # noqa: S108
+_DEEPEST = 8  # folders above $ORIGIN; a release has no more
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 
 
@@ -51,7 +54,13 @@ def check_wheel(
         *_identity(audit, package, wheel_version),
         *_unpinned(audit, pins),
         *_tags(audit, target),
-        *(finding for elf in audit.elfs for finding in _elf(elf, target, package)),
+        *_machines(audit, target),
+        *(
+            finding
+            for elf in audit.elfs
+            if elf.arch == target.arch
+            for finding in _elf(elf, target)
+        ),
         *_cxx(audit, libstdcxx),
         *_gpus(audit, target, package, wheel_version),
     )
@@ -98,20 +107,40 @@ def _python(tag: Tag) -> tuple[str, str]:
     return tag.interpreter, tag.abi
 
 
-def _elf(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
-    if elf.arch != target.arch:
-        yield f"{elf.path} is for {elf.arch}, not {target.arch}"
-        return
+def _machines(audit: WheelAudit, target: Target) -> Iterator[str]:
+    """Yield the files for another machine, unless some are for this one: then those are data."""
+    host = [elf for elf in audit.elfs if elf.arch != "cuda"]
+    if not any(elf.arch == target.arch for elf in host):
+        for elf in host:
+            yield f"{elf.path} is for {elf.arch}, not {target.arch}"
+
+
+def _elf(elf: ElfAudit, target: Target) -> Iterator[str]:
     if elf.libc and elf.libc != target.libc.family:
         yield f"{elf.path} is linked with {elf.libc}, but the nodes have {target.libc.family}"
     elif elf.glibc and version_key(elf.glibc) > version_key(target.libc.floor):
         yield f"{elf.path} needs glibc {elf.glibc}, but the oldest node has {target.libc.floor}"
-    if elf.path in _table("cpu_code")["packages"].get(canonicalize_name(package), ()):
-        return
     allowed = _IMPLIED[elf.arch](frozenset(target.features))
     for use in elf.features:
-        if use.feature not in allowed:
+        if use.when != "guarded" and use.feature not in allowed:
             yield f"{elf.path} uses {use}, which {target.isa} does not have"
+    for path in elf.search_paths:
+        if not _is_own(path):
+            folder = repr(path) if path else "the working directory"
+            yield (
+                f"{elf.path} looks for its libraries in {folder} (RPATH),"
+                " where others may put theirs: link it with $ORIGIN"
+            )
+
+
+def _is_own(path: str) -> bool:
+    """Return whether no other user can put a library into a folder of RPATH."""
+    first, *rest = path.split("/")
+    if first in ("$ORIGIN", "${ORIGIN}"):
+        return rest.count("..") <= _DEEPEST
+    if not path.startswith("/") or ".." in rest:
+        return False
+    return not any(f"{path}/".startswith(f"{folder}/") for folder in _COMMON_FOLDERS)
 
 
 def _cxx(audit: WheelAudit, oldest: str | None) -> Iterator[str]:
@@ -129,7 +158,7 @@ def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iter
     if not machine and not ptx:  # a package of the release that has no GPU code
         return
     for sm in target.sms:
-        if not any(_runs(code, sm) for code in (*machine, *(f"{each}+PTX" for each in ptx))):
+        if not any(code_runs_on(code, sm) for code in (*machine, *(f"{each}+PTX" for each in ptx))):
             yield f"{audit.file} has no code for SM {sm}; it has {_sorted(machine | ptx)}"
     if target.ptx and target.ptx not in ptx:
         found = f"only for SM {_sorted(ptx)}" if ptx else "for no SM"
@@ -169,13 +198,6 @@ def _table(name: str) -> dict[str, Any]:
     text = files("fleetbuild.audit").joinpath(f"data/{name}.yml").read_text("utf-8")
     table: dict[str, Any] = yaml.safe_load(text)
     return table
-
-
-def _runs(code: str, sm: str) -> bool:
-    try:
-        return runs_on(code, sm)
-    except ValueError:  # the file names an unknown SM
-        return False
 
 
 def _either(texts: Iterable[str]) -> str:

@@ -7,7 +7,6 @@ script called python3 replaces its interpreter, and a module called json replace
 
 from __future__ import annotations
 
-import configparser
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator
@@ -15,11 +14,13 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
+from typing import Any
 
 import yaml
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.archive import Archive
+from fleetbuild.audit.entry_points import COMMANDS, Unclear, entry_points, info_folder
 
 _HOOKS = ("sitecustomize", "usercustomize")
 # Commands of a virtual environment and of fleetbuild.
@@ -43,15 +44,22 @@ def content_problems(
     `allowed` are patterns of files to allow all the same. `top_level`, if given, are the only
     names that it may bring to site-packages.
     """
-    patterns = (*allowed, *_table()["allowed"].get(canonicalize_name(name), ()))
+    patterns = (*allowed, *content_table()["allowed"].get(canonicalize_name(name), ()))
+    info = info_folder(archive)
     for file in archive.names:
         if not any(fnmatchcase(file, pattern) for pattern in patterns):
-            yield from _file_problems(file, name, frozenset(top_level))
-    info = next((n.split("/")[0] for n in archive.names if n.endswith(".dist-info/METADATA")), "")
-    for command in _entry_points(archive.text(f"{info}/entry_points.txt") or ""):
-        pattern = f"entry point {command}"
+            yield from _file_problems(file, name, info, frozenset(top_level))
+    if not info:
+        yield "it must have exactly one .dist-info folder"
+        return
+    try:
+        commands = commands_of(archive)
+    except Unclear as error:
+        yield f"its entry_points.txt has no single reading: {error}"
+        return
+    for command in commands:
         why = _command_problem(command)
-        if why and not any(fnmatchcase(pattern, each) for each in patterns):
+        if why and not any(fnmatchcase(f"entry point {command}", each) for each in patterns):
             yield f"its entry point {command!r} {why}"
 
 
@@ -75,17 +83,23 @@ def installed_path(file: str) -> str:
 
 
 def commands_of(archive: Archive) -> tuple[str, ...]:
-    """Return the commands that installing the wheel makes by its entry points."""
-    info = next((n.split("/")[0] for n in archive.names if n.endswith(".dist-info/METADATA")), "")
-    return tuple(_entry_points(archive.text(f"{info}/entry_points.txt") or ""))
+    """Return the commands that a wheel's entry points make; raises Unclear."""
+    return tuple(each.name for each in entry_points(archive) if each.group in COMMANDS)
 
 
-def _file_problems(file: str, name: str, top_level: frozenset[str]) -> Iterator[str]:
+def announced_files(archive: Archive) -> tuple[str, ...]:
+    """Return the names that installing a wheel adds to bin/; raises Unclear."""
+    places = (installed_path(member) for member in archive.names)
+    scripts = {place.split("/")[1] for place in places if place.startswith("bin/")}
+    return tuple(sorted(scripts.union(commands_of(archive))))
+
+
+def _file_problems(file: str, name: str, info: str, top_level: frozenset[str]) -> Iterator[str]:
     path = installed_path(file)
     if _CONTROL.search(file) or str(PurePosixPath(file)) != file:
         yield f"{file!r} is not a plain file name"
     elif path.startswith("site/"):
-        yield from _module_problems(file, path.removeprefix("site/"), name, top_level)
+        yield from _module_problems(file, path.removeprefix("site/"), name, info, top_level)
     elif path.startswith("bin/"):
         command = path.removeprefix("bin/")
         if why := _command_problem(command):
@@ -96,9 +110,17 @@ def _file_problems(file: str, name: str, top_level: frozenset[str]) -> Iterator[
         yield f"{file!r} would replace a file of the release"
 
 
-def _module_problems(file: str, path: str, name: str, top_level: frozenset[str]) -> Iterator[str]:
+def _module_problems(
+    file: str, path: str, name: str, info: str, top_level: frozenset[str]
+) -> Iterator[str]:
     first, _, rest = path.partition("/")
+    if first == info:
+        return
     if first.endswith((".dist-info", ".egg-info")):
+        yield f"{file!r} would describe another package"
+        return
+    if "__pycache__" in path.split("/"):
+        yield f"{file!r} is compiled code, which may differ from its source"
         return
     module = first if rest else first.split(".")[0]
     if (not rest and first.endswith((".pth", ".egg-link"))) or module in _HOOKS:
@@ -117,29 +139,22 @@ def _command_problem(command: str) -> str | None:
         return "is not a plain command name"
     if _OWN_COMMAND.fullmatch(command):
         return "would replace a command of the release"
+    if command.casefold() in content_table()["commands"]:
+        return "would stand in for a command of the system"
     return None
 
 
-def _entry_points(text: str) -> Iterator[str]:
-    parser = configparser.RawConfigParser(delimiters=("=",), strict=False, allow_no_value=True)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    try:
-        parser.read_string(text)
-    except configparser.Error:
-        yield "\n"  # installers read such a file in different ways
-        return
-    for section in ("console_scripts", "gui_scripts"):
-        if parser.has_section(section):
-            yield from parser.options(section)
-
-
 @cache
-def _table() -> dict[str, dict[str, list[str]]]:
+def content_table() -> dict[str, Any]:
+    """Return data/content.yml."""
     text = files("fleetbuild.audit").joinpath("data/content.yml").read_text("utf-8")
-    table: dict[str, dict[str, list[str]]] = yaml.safe_load(text)
+    table: dict[str, Any] = yaml.safe_load(text)
+    table["commands"] = frozenset(table["commands"].split())
     return table
 
 
 @cache
 def _owners() -> dict[str, str]:
-    return {module: name for name, modules in _table()["owners"].items() for module in modules}
+    return {
+        module: name for name, modules in content_table()["owners"].items() for module in modules
+    }

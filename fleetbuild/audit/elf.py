@@ -1,12 +1,13 @@
 """Read an ELF file within limits: architecture, libraries, symbol versions, code, functions.
 
-In: bytes. Out: an `Elf`, or BrokenElf. A hostile file may name one section 60,000 times, chain
-records in a circle, or contain endless strings; common ELF libraries do not guard against that.
+In: bytes. Out: an `Elf`, or BrokenElf. What the loader reads counts: segments and the dynamic table
+come before sections, which a file may lack or forge. A hostile file may name one section 60,000
+times, chain records in a circle, or contain endless strings; common ELF libraries do not guard
+against that.
 """
 
 from __future__ import annotations
 
-import bisect
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from fleetbuild.text import version_key
 MAGIC = b"\x7fELF"
 _64_BIT_LITTLE_ENDIAN = b"\x02\x01"
 _MACHINES = {3: "i386", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
-             243: "riscv"}  # fmt: skip
+             190: "cuda", 243: "riscv"}  # fmt: skip
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -28,32 +29,34 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _DYNAMIC = struct.Struct("<qQ")
 _NEED = struct.Struct("<HHIII")
 _NEED_VERSION = struct.Struct("<IHHII")
+_NOTE = struct.Struct("<III")
+_PROPERTY = struct.Struct("<II")
 
 _SYMBOL_TABLES = (2, 11)  # SHT_SYMTAB, SHT_DYNSYM
-_SHT_DYNAMIC, _SHT_NOBITS, _SHT_VERNEED = 6, 8, 0x6FFFFFFE
-_SHF_EXECINSTR, _PF_X, _PT_LOAD, _DT_NEEDED = 4, 1, 1, 1
+_SHT_PROGBITS, _SHT_DYNAMIC, _SHT_NOBITS, _SHT_VERNEED = 1, 6, 8, 0x6FFFFFFE
+_SHF_EXECINSTR, _PF_X = 4, 1
+_PT_LOAD, _PT_DYNAMIC, _PT_GNU_EH_FRAME, _PT_GNU_PROPERTY = 1, 2, 0x6474E550, 0x6474E553
+_DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+_IFUNC = 10
+_ISA_NEEDED = 0xC0008002  # GNU_PROPERTY_X86_ISA_1_NEEDED
+_LEVELS = {1: "x86-64", 2: "x86-64-v2", 4: "avx2", 8: "avx512"}  # as rungs
 
 _LONGEST_NAME = 4096
 _SHOWN_NAME = 200  # characters; enough to recognise a mangled name
-_MOST_FUNCTIONS = 2_000_000
+_MOST_SYMBOLS = 2_000_000
 _MOST_LIBRARIES = 1000
 _MOST_VERSIONS = 1000
+_GPU_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 
 class BrokenElf(ValueError):
     """The file starts like an ELF file but is damaged."""
 
 
-@dataclass(frozen=True)
-class CodeSection:
-    """A piece of machine code and its load address."""
+class Section(NamedTuple):
+    """A section header."""
 
-    address: int
-    data: bytes
-
-
-class _Section(NamedTuple):
     name: int
     kind: int
     flags: int
@@ -63,16 +66,152 @@ class _Section(NamedTuple):
     link: int
 
 
-@dataclass(frozen=True)
-class Elf:
-    """The content of an ELF file."""
+class Segment(NamedTuple):
+    """A segment that the loader maps."""
 
-    arch: str
-    needed: tuple[str, ...] = ()
-    versions: tuple[str, ...] = ()  # GLIBC_2.34, GLIBCXX_3.4.29, …
-    code: tuple[CodeSection, ...] = ()
-    fatbins: tuple[bytes, ...] = ()
-    functions: tuple[tuple[int, int, str], ...] = ()  # address, size, name; sorted
+    executable: bool
+    offset: int
+    address: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Code:
+    """A piece of machine code: where it is in the file, and where in memory."""
+
+    address: int
+    offset: int
+    size: int
+    marked: bool  # by a section as code; else only functions in it are code
+
+    @property
+    def end(self) -> int:
+        """Return the address after it."""
+        return self.address + self.size
+
+
+class Symbol(NamedTuple):
+    """A function; `name` is an offset in the file."""
+
+    address: int
+    size: int
+    name: int
+    ifunc: bool
+    local: bool
+
+
+class Elf:
+    """An ELF file. Each part is read when it is asked for; raises BrokenElf if it is damaged."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        if len(data) < 20:
+            raise BrokenElf("it ends before its headers do")
+        (machine,) = struct.unpack_from("<H" if data[5] != 2 else ">H", data, 18)
+        self.arch = _MACHINES.get(machine, f"machine {machine}")
+        # 32-bit and big-endian files are named and not read.
+        self.readable = data[4:6] == _64_BIT_LITTLE_ENDIAN
+        self._headers: list[tuple[int, ...]] = []
+        self.sections: list[Section] = []
+        self._names = 0
+        if self.readable:
+            self._read_headers()
+
+    def _read_headers(self) -> None:
+        header = _HEADER.unpack_from(self.data)
+        self._headers = self._table(_SEGMENT, header[5], header[10], header[9])
+        rows = self._table(_SECTION, header[6], header[12], header[11])
+        self.sections = [Section(*row[:7]) for row in rows]
+        self._names = header[13]
+        stored = sum(each.size for each in self.sections if each.kind != _SHT_NOBITS)
+        mapped = sum(row[5] for row in self._headers if row[0] == _PT_LOAD)
+        if max(stored, mapped) > 2 * len(self.data):
+            raise BrokenElf("its sections are larger than the file")
+
+    # What the loader maps
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """Return the loaded segments; a file without any (an object file) has its sections."""
+        found = [
+            Segment(bool(flags & _PF_X), offset, address, size)
+            for kind, flags, offset, address, _, size, *_ in self._headers
+            if kind == _PT_LOAD
+        ] or [
+            Segment(bool(s.flags & _SHF_EXECINSTR), s.offset, s.address, s.size)
+            for s in self.sections
+            if s.flags & 2 and s.kind != _SHT_NOBITS  # SHF_ALLOC
+        ]
+        for segment in found:
+            self._check(segment.offset, segment.size)
+        return found
+
+    def offset_of(self, address: int) -> int | None:
+        """Return where in the file the byte at an address is."""
+        for segment in self.segments:
+            if segment.address <= address < segment.address + segment.size:
+                return address - segment.address + segment.offset
+        return None
+
+    @cached_property
+    def code(self) -> tuple[Code, ...]:
+        """Return the executable pieces, by address and without overlaps."""
+        marked = [s for s in self.sections if s.flags & _SHF_EXECINSTR and s.kind != _SHT_NOBITS]
+        found: list[Code] = []
+        for segment in self.segments:
+            if segment.executable:
+                found += _pieces(segment, marked)
+        return tuple(_apart(sorted(found, key=lambda code: code.address)))
+
+    # What the dynamic table says
+
+    @cached_property
+    def _dynamic_rows(self) -> tuple[list[tuple[int, ...]], int | None]:
+        """Return the dynamic table, and where in the file its strings are."""
+        for kind, _, offset, _, _, size, *_ in self._headers:
+            if kind == _PT_DYNAMIC:
+                rows = self._rows(_DYNAMIC, offset, size)
+                strings = next((value for tag, value in rows if tag == _DT_STRTAB), None)
+                return rows, None if strings is None else self.offset_of(strings)
+        for section in self.sections:
+            if section.kind == _SHT_DYNAMIC:
+                return self._rows(_DYNAMIC, section.offset, section.size), self._strings(section)
+        return [], None
+
+    @cached_property
+    def dynamic(self) -> dict[int, int]:
+        """Return the values of the dynamic table; of a tag that repeats, the last one."""
+        return dict(self._dynamic_rows[0])  # type: ignore[arg-type]
+
+    def _dynamic_texts(self, *tags: int) -> tuple[str, ...]:
+        rows, strings = self._dynamic_rows
+        values = (value for tag, value in rows if tag in tags)
+        return tuple(
+            self.string(strings + value)
+            for value in islice(values, _MOST_LIBRARIES)
+            if strings is not None
+        )
+
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """Return the libraries that it is linked with."""
+        return self._dynamic_texts(_DT_NEEDED)
+
+    @cached_property
+    def search_paths(self) -> tuple[str, ...]:
+        """Return the folders of RPATH and RUNPATH, where the loader looks for its libraries."""
+        texts = self._dynamic_texts(_DT_RPATH, _DT_RUNPATH)
+        return tuple(dict.fromkeys(path for text in texts for path in text.split(":")))
+
+    @cached_property
+    def versions(self) -> tuple[str, ...]:
+        """Return the symbol versions that it needs: GLIBC_2.34, GLIBCXX_3.4.29, …"""
+        return tuple(
+            name
+            for section in self.sections
+            if section.kind == _SHT_VERNEED
+            for name in islice(self._needed_versions(section), _MOST_VERSIONS)
+        )
 
     @property
     def libc(self) -> Literal["glibc", "musl"] | None:
@@ -87,123 +226,106 @@ class Elf:
         found = [v.removeprefix(prefix + "_") for v in self.versions if v.startswith(prefix + "_")]
         return max((v for v in found if v[:1].isdigit()), key=version_key, default=None)
 
-    def symbol_at(self, address: int) -> str | None:
-        """Return the name of the function at an address."""
-        at = bisect.bisect_right(self._starts, address) - 1
-        if at < 0:
-            return None
-        start, size, name = self.functions[at]
-        return name if address < start + max(size, 1) else None
+    # Sections and symbols
+
+    def named(self, *names: str) -> Iterator[Section]:
+        """Yield the sections of these names that have bytes in the file."""
+        for section in self.sections:
+            if section.kind != _SHT_NOBITS and self.section_name(section) in names:
+                self._check(section.offset, section.size)
+                yield section
+
+    def section_name(self, section: Section) -> str:
+        """Return a section's name."""
+        if self._names >= len(self.sections):
+            return ""
+        return self.string(self.sections[self._names].offset + section.name)
+
+    @property
+    def gpu_sections(self) -> list[tuple[int, int]]:
+        """Return where in the file the sections are that hold GPU code alone."""
+        found = self.named(*_GPU_SECTIONS) if self.readable else iter(())
+        return [(section.offset, section.offset + section.size) for section in found]
+
+    def symbols(self, *, defined: bool = True) -> Iterator[Symbol]:
+        """Yield the functions of the symbol tables, defined here or elsewhere."""
+        tables = (section for section in self.sections if section.kind in _SYMBOL_TABLES)
+        rows = (
+            (row, self._strings(section))
+            for section in tables
+            for row in self._stream(_SYMBOL, section.offset, section.size)
+        )
+        for (name, info, _, index, value, size), strings in islice(rows, _MOST_SYMBOLS):
+            if (index != 0) == defined and strings is not None:
+                kind = info & 0xF
+                if (kind in _FUNCTIONS and value) or not defined:
+                    yield Symbol(value, size, strings + name, kind == _IFUNC, info >> 4 == 0)
+
+    def frame_tables(self) -> list[int]:
+        """Return the addresses of the tables for unwinding."""
+        return [row[3] for row in self._headers if row[0] == _PT_GNU_EH_FRAME]
 
     @cached_property
-    def _starts(self) -> list[int]:
-        return [start for start, _, _ in self.functions]
+    def hints(self) -> tuple[str, ...]:
+        """Return the rungs that the file's GNU property note names as needed."""
+        found = 0
+        for kind, _, offset, _, _, size, *_ in self._headers:
+            if kind == _PT_GNU_PROPERTY and self.arch == "x86_64":
+                found |= self._isa_needed(offset, min(size, 4096))
+        return tuple(name for bit, name in _LEVELS.items() if found & bit)
 
+    def name_of(self, symbol: Symbol) -> str:
+        """Return a symbol's name, at most so long that it can be shown."""
+        return self.string(symbol.name)[:_SHOWN_NAME]
 
-def read_elf(data: bytes) -> Elf:
-    """Read an ELF file; raises BrokenElf if it is damaged."""
-    try:
-        return _Reader(data).elf()
-    except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
-        raise BrokenElf("it ends before its headers do") from error
+    # Bytes
 
+    def string(self, offset: int) -> str:
+        """Return the text at an offset in the file; empty if it does not end."""
+        end = self.data.find(b"\0", offset, offset + _LONGEST_NAME)
+        return self.data[offset:end].decode("utf-8", "replace") if end >= 0 else ""
 
-def needed_by(data: bytes) -> tuple[str, ...]:
-    """Return only the libraries that an ELF file is linked with."""
-    try:
-        return _Reader(data).needed()
-    except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
-        raise BrokenElf("it ends before its headers do") from error
+    def bytes_at(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file."""
+        self._check(offset, size)
+        return self.data[offset : offset + size]
 
+    def rows_at(self, row: struct.Struct, address: int, size: int) -> Iterator[tuple[int, ...]]:
+        """Yield the rows of a table at an address; none if the file does not hold it."""
+        offset = self.offset_of(address)
+        return iter(()) if offset is None else self._stream(row, offset, size)
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        if len(data) < 20:
-            raise BrokenElf("it ends before its headers do")
-        (machine,) = struct.unpack_from("<H" if data[5] != 2 else ">H", data, 18)
-        self._arch = _MACHINES.get(machine, f"machine {machine}")
-        self._native = data[4:6] == _64_BIT_LITTLE_ENDIAN
+    def _stream(self, row: struct.Struct, offset: int, size: int) -> Iterator[tuple[int, ...]]:
+        self._check(offset, size)
+        for at in range(offset, offset + size, row.size * 4096):
+            end = min(at + row.size * 4096, offset + size // row.size * row.size)
+            yield from row.iter_unpack(self.data[at:end])
 
-    def elf(self) -> Elf:
-        if not self._native:  # 32-bit or big-endian: not supported by fleetbuild
-            return Elf(arch=self._arch)
-        names = self._read_headers()
-        return Elf(
-            arch=self._arch,
-            needed=tuple(self._needed()),
-            versions=tuple(self._versions()),
-            code=tuple(self._code()),
-            fatbins=tuple(self._named(".nv_fatbin", names)),
-            functions=tuple(sorted(islice(self._functions(), _MOST_FUNCTIONS))),
-        )
-
-    def needed(self) -> tuple[str, ...]:
-        if not self._native:
-            return ()
-        self._read_headers()
-        return tuple(self._needed())
-
-    def _read_headers(self) -> int:
-        """Read segments and sections; return the offset of the section names."""
-        header = _HEADER.unpack_from(self._data)
-        self._segments = self._table(_SEGMENT, header[5], header[10], header[9])
-        rows = self._table(_SECTION, header[6], header[12], header[11])
-        self._sections = [_Section(*row[:7]) for row in rows if row[1] != _SHT_NOBITS]
-        self._all = [_Section(*row[:7]) for row in rows]
-        if sum(section.size for section in self._sections) > 2 * len(self._data):
-            raise BrokenElf("its sections are larger than the file")
-        names: int = header[13]
-        return names
+    def _rows(self, row: struct.Struct, offset: int, size: int) -> list[tuple[int, ...]]:
+        return list(islice(self._stream(row, offset, size), _MOST_SYMBOLS))
 
     def _table(
         self, row: struct.Struct, offset: int, count: int, size: int
     ) -> list[tuple[int, ...]]:
         if count and size != row.size:
             raise BrokenElf("its headers have an odd size")
-        return list(row.iter_unpack(self._bytes(offset, count * size)))
+        return self._rows(row, offset, count * size)
 
-    def _bytes(self, offset: int, size: int) -> bytes:
-        if offset + size > len(self._data):
+    def _check(self, offset: int, size: int) -> None:
+        if offset + size > len(self.data):
             raise BrokenElf("it ends before its sections do")
-        return self._data[offset : offset + size]
 
-    def _string(self, table: int, offset: int) -> str:
-        if table >= len(self._all):
-            return ""
-        start = self._all[table].offset + offset
-        end = self._data.find(b"\0", start, start + _LONGEST_NAME)
-        return self._data[start:end].decode("utf-8", "replace") if end >= 0 else ""
+    def _strings(self, section: Section) -> int | None:
+        return self.sections[section.link].offset if section.link < len(self.sections) else None
 
-    def _whole(self, section: _Section, row: struct.Struct) -> Iterator[tuple[int, ...]]:
-        return row.iter_unpack(self._bytes(section.offset, section.size // row.size * row.size))
-
-    def _named(self, name: str, names: int) -> Iterator[bytes]:
-        for section in self._sections:
-            if self._string(names, section.name) == name:
-                yield self._bytes(section.offset, section.size)
-
-    def _needed(self) -> Iterator[str]:
-        for section in self._sections:
-            if section.kind == _SHT_DYNAMIC:
-                rows = self._whole(section, _DYNAMIC)
-                names = (value for tag, value in rows if tag == _DT_NEEDED)
-                for name in islice(names, _MOST_LIBRARIES):
-                    yield self._string(section.link, name)
-
-    def _versions(self) -> Iterator[str]:
-        for section in self._sections:
-            if section.kind == _SHT_VERNEED:
-                yield from islice(self._chain(section), _MOST_VERSIONS)
-
-    def _chain(self, section: _Section) -> Iterator[str]:
-        at = section.offset
+    def _needed_versions(self, section: Section) -> Iterator[str]:
+        strings, at = self._strings(section) or 0, section.offset
         for _ in range(_MOST_LIBRARIES):
-            _, count, _, first, following = _NEED.unpack_from(self._data, at)
+            _, count, _, first, following = _NEED.unpack_from(self.data, at)
             place = at + first
             for _ in range(count):
-                _, _, _, name, step = _NEED_VERSION.unpack_from(self._data, place)
-                yield self._string(section.link, name)
+                _, _, _, name, step = _NEED_VERSION.unpack_from(self.data, place)
+                yield self.string(strings + name)
                 if not step:
                     break
                 place += step
@@ -211,18 +333,63 @@ class _Reader:
                 return
             at += following
 
-    def _code(self) -> Iterator[CodeSection]:
-        marked = [section for section in self._sections if section.flags & _SHF_EXECINSTR]
-        for section in marked:
-            yield CodeSection(section.address, self._bytes(section.offset, section.size))
-        # Without sections, every executable segment is code.
-        for kind, flags, offset, address, _, size, *_ in () if marked else self._segments:
-            if kind == _PT_LOAD and flags & _PF_X:
-                yield CodeSection(address, self._bytes(offset, size))
+    def _isa_needed(self, offset: int, size: int) -> int:
+        note = self.bytes_at(offset, size)
+        if len(note) < _NOTE.size + 4:
+            return 0
+        found, at, end = 0, _NOTE.size + 4, min(size, _NOTE.size + 4 + _NOTE.unpack_from(note)[1])
+        while at + _PROPERTY.size + 4 <= end:
+            kind, length = _PROPERTY.unpack_from(note, at)
+            if kind == _ISA_NEEDED:
+                found |= struct.unpack_from("<I", note, at + _PROPERTY.size)[0]
+            at += _PROPERTY.size + (length + 7) // 8 * 8
+        return found
 
-    def _functions(self) -> Iterator[tuple[int, int, str]]:
-        for section in self._sections:
-            if section.kind in _SYMBOL_TABLES:
-                for name, info, _, _, value, size in self._whole(section, _SYMBOL):
-                    if info & 0xF in _FUNCTIONS and value:
-                        yield value, size, self._string(section.link, name)[:_SHOWN_NAME]
+
+def read_elf(data: bytes) -> Elf:
+    """Read an ELF file's headers; raises BrokenElf if it is damaged."""
+    try:
+        return Elf(data)
+    except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
+        raise BrokenElf("it ends before its headers do") from error
+
+
+def needed_by(data: bytes) -> tuple[str, ...]:
+    """Return only the libraries that an ELF file is linked with."""
+    try:
+        return Elf(data).needed
+    except (struct.error, OverflowError) as error:
+        raise BrokenElf("it ends before its headers do") from error
+
+
+def _pieces(segment: Segment, marked: list[Section]) -> Iterator[Code]:
+    """Split an executable segment by the sections that are marked as code.
+
+    If none is, all of it is code, and so is what lies between two of them: there the mark is
+    missing, or cleared to hide code. Before and after them old linkers put headers and constants.
+    """
+    end = segment.offset + segment.size
+    inside = sorted(
+        (max(s.offset, segment.offset), min(s.offset + s.size, end))
+        for s in marked
+        if s.offset < end and s.offset + s.size > segment.offset and s.size
+    )
+    shift, at = segment.address - segment.offset, segment.offset
+    for start, stop in inside:
+        if start > at:
+            yield Code(at + shift, at, start - at, marked=at > segment.offset)
+        if stop > max(start, at):
+            yield Code(max(start, at) + shift, max(start, at), stop - max(start, at), marked=True)
+        at = max(at, stop)
+    if end > at:
+        yield Code(at + shift, at, end - at, marked=not inside)
+
+
+def _apart(codes: list[Code]) -> Iterator[Code]:
+    """Yield the pieces without what an earlier one covers: segments may overlap."""
+    reached = 0
+    for code in codes:
+        skip = max(0, reached - code.address)
+        if skip < code.size:
+            yield Code(code.address + skip, code.offset + skip, code.size - skip, code.marked)
+        reached = max(reached, code.end)

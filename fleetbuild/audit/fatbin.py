@@ -1,60 +1,227 @@
-"""Find the SMs that a CUDA fat binary has code for. The format was found by experiments."""
+"""Find the GPU code of a file: for which SMs, and which kernels.
+
+Kernels are named by the sections of machine code (`.text.KERNEL`), which is ELF itself, and by the
+entries of PTX. The format of fat binaries was found by experiments with nvcc 12 and 13.
+"""
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+
+from fleetbuild.audit.elf import MAGIC, BrokenElf, read_elf
+from fleetbuild.audit.models import Kernels
+from fleetbuild.hardware.gpus import sm_order
 
 _CONTAINER = struct.Struct("<IHHQ")  # magic, version, header size, size of the entries
 _MAGIC = 0xBA55ED50
+_MAGIC_BYTES = struct.pack("<I", _MAGIC)
 _ENTRY = struct.Struct("<HHIQ")  # kind, -, header size, size of the code
-_ARCH_AT = 28
-_FLAGS_AT = 40
+_PACKED_AT, _ARCH_AT, _FLAGS_AT, _UNPACKED_AT = 16, 28, 40, 56
 _ENTRY_MIN = _FLAGS_AT + 8
 _PTX, _SASS = 1, 2
 _SUFFIXES = {0x100000: "a", 0x200000: "f"}  # one SM only; one family of SMs
+_LZ4, _ZSTD = 0x2000, 0x8000
+_LARGEST = 256 * 2**20  # bytes of one entry
+_CUDA = 190
+_ENTRY_OF_PTX = re.compile(rb"\.entry\s+([\w$.]{1,4096})")
 
 
 class BrokenFatbin(ValueError):
     """The section does not match its headers."""
 
 
+class CannotUnpackError(Exception):
+    """An entry is compressed, and what decompresses it is not installed."""
+
+
 @dataclass(frozen=True)
 class GpuCode:
-    """One entry of GPU code: its SM and kind."""
+    """One entry of GPU code: its SM and kind; `code` is packed as `flags` say."""
 
     sm: str  # "8.6", "9.0a"
     ptx: bool
+    code: bytes = b""
+    flags: int = 0
+    size: int = 0  # unpacked
+
+    @property
+    def spelled(self) -> str:
+        """Return the SM as in TORCH_CUDA_ARCH_LIST."""
+        return f"{self.sm}+PTX" if self.ptx else self.sm
+
+    @cached_property
+    def kernels(self) -> frozenset[str]:
+        """Return the names of its kernels; raises CannotUnpackError."""
+        try:
+            code = self._unpacked()
+        except CannotUnpackError:
+            raise
+        except Exception as error:
+            raise CannotUnpackError("it is damaged") from error
+        if self.ptx:
+            return frozenset(name.decode("ascii") for name in _ENTRY_OF_PTX.findall(code))
+        return kernels_of(code)
+
+    def _unpacked(self) -> bytes:
+        if not self.flags & (_LZ4 | _ZSTD):
+            return self.code
+        if self.size > _LARGEST:
+            raise CannotUnpackError(f"it unpacks to {self.size} bytes")
+        try:
+            if self.flags & _ZSTD:
+                import zstandard  # noqa: PLC0415 (optional)
+
+                whole: bytes = zstandard.ZstdDecompressor().decompress(self.code, self.size)
+                return whole
+            import lz4.block  # noqa: PLC0415 (optional)
+
+            unpacked: bytes = lz4.block.decompress(self.code, uncompressed_size=self.size)
+        except ImportError as error:
+            raise CannotUnpackError(f"{error.name} is not installed") from error
+        return unpacked
 
 
-def gpu_code(section: bytes) -> Iterator[GpuCode]:
-    """Yield the GPU code entries in a .nv_fatbin section."""
+@dataclass(frozen=True)
+class GpuNeeds:
+    """The GPU code of a file."""
+
+    sms: tuple[str, ...]
+    ptx: tuple[str, ...]
+    kernels: tuple[Kernels, ...]
+    unread: tuple[str, ...]
+
+
+def gpu_needs(data: bytes, sections: Iterable[tuple[int, int]]) -> GpuNeeds:
+    """Return what GPU code a file has: in its sections for it, and anywhere else.
+
+    `sections` are the (start, end) of sections that hold nothing else.
+    """
+    codes: dict[str, set[str]] = defaultdict(set)
+    sms: set[str] = set()
+    ptx: set[str] = set()
+    unread: dict[str, int] = defaultdict(int)
+    for container in _containers(data, sorted(sections)):
+        unknown, names = set(), set()
+        for entry in container:
+            (ptx if entry.ptx else sms).add(entry.sm)
+            try:
+                for name in entry.kernels:
+                    codes[name].add(entry.spelled)
+                    names.add(name)
+            except CannotUnpackError as error:
+                unknown.add(entry.spelled)
+                unread[f"kernels for SM {entry.spelled}: {error}"] += 1
+        for name in names:  # from one source: what cannot be read most likely has them, too
+            codes[name] |= unknown
+    return GpuNeeds(
+        sms=tuple(sorted(sms, key=sm_order)),
+        ptx=tuple(sorted(ptx, key=sm_order)),
+        kernels=_grouped(codes),
+        unread=tuple(f"{what} ({times} times)" for what, times in sorted(unread.items())),
+    )
+
+
+def gpu_code(data: bytes, start: int = 0, end: int | None = None) -> Iterator[GpuCode]:
+    """Yield the GPU code entries in a section that holds fat binaries."""
+    for container in _section(data, start, len(data) if end is None else end):
+        yield from container
+
+
+def kernels_of(cubin: bytes) -> frozenset[str]:
+    """Return the kernels of machine code for a GPU; empty if it is damaged."""
+    try:
+        elf = read_elf(cubin)
+        names = {elf.section_name(section) for section in elf.sections}
+    except (BrokenElf, struct.error, OverflowError):
+        return frozenset()
+    code = {name.removeprefix(".text.") for name in names if name.startswith(".text.")}
+    # Kernels have parameters; what else has code is called by them.
+    return frozenset(name for name in code if f".nv.constant0.{name}" in names)
+
+
+def sm_of(cubin: bytes) -> str | None:
+    """Return the SM of machine code for a GPU; None if it is not that."""
+    if len(cubin) < 64 or struct.unpack_from("<H", cubin, 18) != (_CUDA,):
+        return None
+    (flags,) = struct.unpack_from("<I", cubin, 48)
+    arch = flags >> 8 & 0xFF if cubin[8] >= 8 else flags & 0xFF  # by the version of its ABI
+    return f"{arch // 10}.{arch % 10}"
+
+
+def _containers(data: bytes, sections: list[tuple[int, int]]) -> Iterator[list[GpuCode]]:
+    """Yield the entries of each fat binary, and machine code that is in none, one by one."""
     at = 0
-    while at + _CONTAINER.size <= len(section):
-        magic, _, header, size = _CONTAINER.unpack_from(section, at)
+    for start, end in [*sections, (len(data), len(data))]:
+        yield from _hidden(data, at, start)
+        if start >= at:
+            yield from _section(data, start, end)
+        at = max(at, end)
+
+
+def _hidden(data: bytes, at: int, end: int) -> Iterator[list[GpuCode]]:
+    """Yield GPU code between other data."""
+    begin = at
+    while (at := data.find(_MAGIC_BYTES, at, end)) >= 0:
+        try:
+            _, version, header, size = _CONTAINER.unpack_from(data, at)
+            if version != 1 or header != _CONTAINER.size or at + header + size > end:
+                raise BrokenFatbin
+            yield list(_entries(data, at + header, at + header + size))
+            at += header + size
+        except (BrokenFatbin, struct.error):
+            at += 4
+    at = max(begin, 1)  # the file itself is an ELF file
+    while (at := data.find(MAGIC, at, end)) >= 0:
+        if sm := sm_of(data[at : at + 64]):
+            yield [GpuCode(sm=sm, ptx=False, code=data[at : min(end, at + _LARGEST)])]
+        at += 4
+
+
+def _section(data: bytes, at: int, end: int) -> Iterator[list[GpuCode]]:
+    while at + _CONTAINER.size <= end:
+        magic, _, header, size = _CONTAINER.unpack_from(data, at)
         if magic == 0:  # padding: containers start at multiples of eight
             at += 8
             continue
-        end = at + header + size
-        if magic != _MAGIC or header < _CONTAINER.size or end > len(section):
+        stop = at + header + size
+        if magic != _MAGIC or header < _CONTAINER.size or stop > end:
             raise BrokenFatbin(f"no fat binary at offset {at:#x}")
-        yield from _entries(section, at + header, end)
-        at = (end + 7) // 8 * 8
+        yield list(_entries(data, at + header, stop))
+        at += (header + size + 7) // 8 * 8
 
 
-def _entries(section: bytes, at: int, end: int) -> Iterator[GpuCode]:
+def _entries(data: bytes, at: int, end: int) -> Iterator[GpuCode]:
     while at + _ENTRY_MIN <= end:
-        kind, _, header, size = _ENTRY.unpack_from(section, at)
+        kind, _, header, size = _ENTRY.unpack_from(data, at)
         if header < _ENTRY_MIN or at + header + size > end:
             raise BrokenFatbin(f"an entry at offset {at:#x} reaches beyond its container")
         if kind in (_PTX, _SASS):
-            yield GpuCode(sm=_sm(section, at), ptx=kind == _PTX)
+            yield _entry(data, at, header, size, ptx=kind == _PTX)
         at += header + size
 
 
-def _sm(section: bytes, at: int) -> str:
-    (arch,) = struct.unpack_from("<I", section, at + _ARCH_AT)
-    (flags,) = struct.unpack_from("<Q", section, at + _FLAGS_AT)
+def _entry(data: bytes, at: int, header: int, size: int, *, ptx: bool) -> GpuCode:
+    (arch,) = struct.unpack_from("<I", data, at + _ARCH_AT)
+    (flags,) = struct.unpack_from("<Q", data, at + _FLAGS_AT)
     suffix = "".join(letter for bit, letter in _SUFFIXES.items() if flags & bit)
-    return f"{arch // 10}.{arch % 10}{suffix}"
+    unpacked = 0
+    if flags & (_LZ4 | _ZSTD) and header >= _UNPACKED_AT + 8:
+        (unpacked,) = struct.unpack_from("<Q", data, at + _UNPACKED_AT)
+        size = min(size, struct.unpack_from("<I", data, at + _PACKED_AT)[0])
+    code = data[at + header : at + header + size]
+    return GpuCode(f"{arch // 10}.{arch % 10}{suffix}", ptx, code, flags, unpacked)
+
+
+def _grouped(codes: dict[str, set[str]]) -> tuple[Kernels, ...]:
+    groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, spelled in codes.items():
+        groups[tuple(sorted(spelled))].append(name)
+    return tuple(
+        Kernels(codes=spelled, names=tuple(sorted(names)))
+        for spelled, names in sorted(groups.items())
+    )

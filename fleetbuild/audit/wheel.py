@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -9,17 +10,28 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit import aarch64, x86
+from fleetbuild.audit.apart import (
+    FILE_SECONDS,
+    MEMORY,
+    TooMuchError,
+    is_usual,
+    read_apart,
+    too_much,
+    turn,
+)
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.content import content_problems, tag_problems
-from fleetbuild.audit.elf import MAGIC, BrokenElf, Elf, needed_by, read_elf
-from fleetbuild.audit.fatbin import BrokenFatbin, gpu_code
+from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
+from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
+from fleetbuild.audit.functions import Functions
 from fleetbuild.audit.metadata import Metadata, read_metadata
-from fleetbuild.audit.models import ElfAudit, FeatureUse, WheelAudit
+from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelAudit, When
+from fleetbuild.audit.pieces import Found, Piece
 from fleetbuild.errors import UsageError
 from fleetbuild.files import sha256_of
-from fleetbuild.hardware.gpus import sm_order
 
-_Reader = Callable[[bytes, int, frozenset[str]], Iterator[FeatureUse]]
+_Reader = Callable[[bytes, Iterable[Piece]], Iterator[Found]]
+_ORDER: dict[When, int] = {"load": 0, "default": 1, "guarded": 2}
 _ENOUGH = 20  # problems that are listed one by one
 _READERS: dict[str, _Reader] = {
     "x86_64": x86.used_features,
@@ -37,11 +49,25 @@ def audit_wheel(
     """
     path = Path(path)
     try:
-        audit = WheelAudit(file=path.name, sha256=sha256_of(path), **_file_name(path.name))
+        usual = path.stat().st_size == 0 or is_usual(path)
+        path.open("rb").close()
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", "Name a wheel: a file that ends in .whl."
         ) from error
+    allowed, top_level = tuple(allowed), tuple(top_level)
+    if usual:
+        return audit_here(path, allowed, top_level)
+    found = read_apart("audit", path, allowed=allowed, top_level=top_level)
+    if found is None:
+        problems = (too_much(),)
+        return WheelAudit(file=path.name, sha256=sha256_of(path), problems=problems)
+    return WheelAudit.model_validate_json(found)
+
+
+def audit_here(path: Path, allowed: Iterable[str], top_level: Collection[str]) -> WheelAudit:
+    """Audit a wheel in this process."""
+    audit = WheelAudit(file=path.name, sha256=sha256_of(path), **_file_name(path.name))
     try:
         with zipfile.ZipFile(path) as file:
             return _look_into(Archive(file), audit, allowed, top_level)
@@ -99,7 +125,7 @@ def _look_into(
         *tag_problems(audit.tags),
         *content_problems(archive, metadata.name or "", allowed=allowed, top_level=top_level),
     ]
-    elfs = tuple(_elfs(archive, problems))
+    elfs = tuple(read_elfs(archive, problems))
     if len(problems) > _ENOUGH:
         problems[_ENOUGH:] = [f"and {len(problems) - _ENOUGH} more problems"]
     return audit.model_copy(
@@ -113,13 +139,20 @@ def _look_into(
     )
 
 
-def _elfs(archive: Archive, problems: list[str]) -> Iterator[ElfAudit]:
+def read_elfs(archive: Archive, problems: list[str]) -> Iterator[ElfAudit]:
+    """Yield what each ELF file of an archive needs; add a sentence for each that is damaged."""
     for name in archive.names:
         if archive.head(name) != MAGIC:
             continue
         try:
-            with archive.mapped(name) as data:
-                yield audit_elf(name, data)
+            with turn(), archive.mapped(name) as data:
+                elf = audit_elf(name, data)
+            yield elf
+        except (TooMuchError, MemoryError):
+            problems.append(
+                f"{name} takes more than {FILE_SECONDS} s of processor time or"
+                f" {MEMORY // 2**20} MiB to read"
+            )
         except (BrokenElf, BrokenFatbin) as error:
             problems.append(f"{name} is damaged: {error}")
         except BROKEN as error:
@@ -128,26 +161,57 @@ def _elfs(archive: Archive, problems: list[str]) -> Iterator[ElfAudit]:
 
 def audit_elf(path: str, data: bytes) -> ElfAudit:
     """Return what an ELF file needs; raises BrokenElf or BrokenFatbin if it is damaged."""
+    try:
+        return _audit_elf(path, data)
+    except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
+        raise BrokenElf("it ends before its headers do") from error
+
+
+def _audit_elf(path: str, data: bytes) -> ElfAudit:
     elf = read_elf(data)
-    pieces = {piece for section in elf.fatbins for piece in gpu_code(section)}
-    return ElfAudit(
+    gpu = gpu_needs(data, elf.gpu_sections)
+    sm = sm_of(data[:64])
+    own = (Kernels(codes=(sm,), names=tuple(sorted(kernels_of(data)))),) if sm else ()
+    audit = ElfAudit(
         path=path,
         arch=elf.arch,
         needed=elf.needed,
         libc=elf.libc,
         glibc=elf.highest("GLIBC"),
         glibcxx=elf.highest("GLIBCXX"),
-        text_bytes=sum(len(code.data) for code in elf.code),
-        features=tuple(sorted(_features(elf), key=lambda use: use.feature)),
-        sms=tuple(sorted({p.sm for p in pieces if not p.ptx}, key=sm_order)),
-        ptx=tuple(sorted({p.sm for p in pieces if p.ptx}, key=sm_order)),
+        text_bytes=sum(code.size for code in elf.code if code.marked),
+        hints=elf.hints,
+        search_paths=elf.search_paths,
+        sms=(sm, *gpu.sms) if sm else gpu.sms,
+        ptx=gpu.ptx,
+        kernels=(*own, *gpu.kernels),
+        unread=gpu.unread,
     )
+    if elf.arch not in _READERS:
+        return audit
+    functions = Functions(elf)
+    found = list(_READERS[elf.arch](data, functions.pieces()))
+    uses = [
+        use.model_copy(update={"symbol": functions.name_at(use.address)})
+        for use in _chosen(found, asks_cpu=functions.asks_cpu)
+    ]
+    uses.sort(key=lambda use: (use.feature, _ORDER[use.when]))
+    return audit.model_copy(update={"features": tuple(uses), "checks_cpu": functions.asks_cpu})
 
 
-def _features(elf: Elf) -> Iterator[FeatureUse]:
-    reader = _READERS.get(elf.arch)
-    known: set[str] = set()
-    for code in elf.code if reader else ():
-        for use in reader(code.data, code.address, frozenset(known)) if reader else ():
-            known.add(use.feature)
-            yield use.model_copy(update={"symbol": elf.symbol_at(use.address)})
+def _chosen(found: list[Found], *, asks_cpu: bool) -> Iterator[FeatureUse]:
+    """Yield the uses, each feature once for each `when`.
+
+    A file that chooses by the CPU has functions without a name for a level, too: the parts of the
+    ones with a name. They are local. A file that is compiled for a level as a whole uses it in
+    functions that others call as well.
+    """
+    guarded = {use.feature for use, _ in found if use.when == "guarded"} if asks_cpu else set()
+    plain = {use.feature for use, local in found if use.when == "default" and not local}
+    seen = set()
+    for use, _ in found:
+        parts = use.when == "default" and use.feature in guarded - plain
+        chosen = use.model_copy(update={"when": "guarded"}) if parts else use
+        if (chosen.feature, chosen.when) not in seen:
+            seen.add((chosen.feature, chosen.when))
+            yield chosen

@@ -14,8 +14,10 @@ import typer
 from fleetbuild.cli.commands import (
     apply,
     audit,
+    check,
     doctor,
     emit,
+    env,
     explain,
     facts,
     init,
@@ -23,11 +25,13 @@ from fleetbuild.cli.commands import (
     provenance,
     revoke,
     rollback,
+    run,
     status,
     store,
     verify,
 )
 from fleetbuild.cli.familiar import Command
+from fleetbuild.cli.options import expand
 
 app = typer.Typer(
     name="fleetbuild",
@@ -51,12 +55,16 @@ for command in (
     verify.verify,
     rollback.rollback,
     explain.explain,
+    check.check,
     audit.audit,
-    emit.emit,
     provenance.provenance,
     revoke.revoke,
+    env.env,
 ):
-    app.command(cls=Command)(command)
+    app.command(cls=Command)(expand(command))
+# What follows the command's name is the command's own.
+app.command(cls=Command, context_settings={"allow_interspersed_args": False})(expand(run.run))
+app.add_typer(emit.app, name="emit")
 app.add_typer(store.app, name="store")
 
 

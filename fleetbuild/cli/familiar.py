@@ -33,13 +33,32 @@ _DRY_RUNS = {
     "verify": "To see what serves on each node without running its checks, run:"
     " fleetbuild status INVENTORY",
 }
-_CHECK = ("--check", "-C", "--diff", "-D")
+_CHECK = ("--check", "-C", "--diff", "-D", "--dry-run", "-n")
+_OF_PIP = (
+    "Packages are named with --package, -r FILE and --lock FILE when a plan is made:"
+    " fleetbuild plan INVENTORY -r FILE"
+)
 _VARIABLE = "Set {} in the inventory; fleetbuild reads it as Ansible does."
 _ANSWERS = {
     **dict.fromkeys(("-b", "--become"), _VARIABLE.format("ansible_become: true")),
     **dict.fromkeys(("-u", "--user"), _VARIABLE.format("ansible_user")),
     **dict.fromkeys(("-e", "--extra-vars"), _VARIABLE.format("the variable")),
+    **dict.fromkeys(
+        ("-t", "--tags", "--skip-tags", "--start-at-task", "--step", "--list-tasks"),
+        "A run has no parts to choose. For some nodes: --limit PATTERN; after an interruption, the"
+        " same command goes on from where it stood.",
+    ),
+    **dict.fromkeys(
+        ("-m", "--module-name", "-a", "--args"),
+        "fleetbuild runs no single module; use ansible for that.",
+    ),
     "--private-key": _VARIABLE.format("ansible_ssh_private_key_file"),
+    **dict.fromkeys(("-r", "--requirement", "--constraint", "--lock", "--group"), _OF_PIP),
+    **dict.fromkeys(
+        ("--index-url", "--extra-index-url", "--find-links"),
+        "Name indexes under index: in fleetbuild.yml, or in a requirements file.",
+    ),
+    **dict.fromkeys(("--target-node", "--hosts", "--host"), "Choose nodes with: --limit PATTERN"),
     "-o": "To save a plan to a file, run: fleetbuild plan INVENTORY --out FILE",
     "-out": "To save a plan to a file, run: fleetbuild plan INVENTORY --out FILE",
 }
@@ -54,7 +73,7 @@ class Command(TyperCommand):
         """Translate the arguments, then parse them."""
         own = {name for param in self.params for name in param.opts}
         try:
-            return super().parse_args(ctx, list(_translated(str(self.name), own, args)))
+            return super().parse_args(ctx, list(_translated(_words(ctx), own, args)))
         except typer.BadParameter as problem:
             self._refuse_value(ctx, problem)
             raise
@@ -69,15 +88,24 @@ class Command(TyperCommand):
         if valid:
             given = re.search("'[^']*'(?= is not)", problem.message)
             value = given[0] if given else "this value"
-            _refuse(f"fleetbuild {self.name} does not accept {value} as {name}.", f"Use {valid}.")
+            refuse(f"fleetbuild {_words(ctx)} does not accept {value} as {name}.", f"Use {valid}.")
 
 
-def _refuse(error: str, fix: str) -> NoReturn:
+def _words(ctx: Any) -> str:
+    """Return the command as it was typed: the words after fleetbuild."""
+    return " ".join(ctx.command_path.split()[1:])
+
+
+def refuse(error: str, fix: str) -> NoReturn:
+    """End with a message about the command line."""
     typer.echo(f"error: {error}\nfix: {fix}", err=True)
     raise typer.Exit(2)
 
 
 def _translated(command: str, own: set[str], args: Sequence[str]) -> Iterator[str]:
+    if command == "run":  # its arguments belong to another program
+        yield from args
+        return
     answers = _ANSWERS | dict.fromkeys(_CHECK, _DRY_RUNS.get(command, _DRY_RUN))
     rest = iter(args)
     for arg in rest:
@@ -90,13 +118,13 @@ def _translated(command: str, own: set[str], args: Sequence[str]) -> Iterator[st
         elif command in _TAKE_INVENTORY and name in _INVENTORY:
             value = value if equals else next(rest, "")
             if not value:
-                _refuse(f"{name} of fleetbuild {command} names no inventory.", "Name one.")
+                refuse(f"{name} of fleetbuild {command} names no inventory.", "Name one.")
             yield value
         elif _SAME.get(name) in own:
             yield f"{_SAME[name]}{equals}{value}"
         elif name in answers:
             fix = answers[name].replace("INVENTORY", _inventory(args))
-            _refuse(f"fleetbuild {command} has no option {name}.", fix)
+            refuse(f"fleetbuild {command} has no option {name}.", fix)
         else:
             yield arg
 

@@ -1,13 +1,26 @@
-"""Options that several commands share."""
+"""Options that several commands share, and groups of them that a command takes as one parameter.
+
+A group is a dataclass whose fields are options. `expand` shows Typer a command with the options of
+its groups in place of the groups: the fields give help texts, completion and types.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-Source = Annotated[
+from fleetbuild.cli.session import Session, read_secrets
+
+if TYPE_CHECKING:
+    from fleetbuild import Secrets
+
+InventoryArgument = Annotated[
     str,
     typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script."),
 ]
@@ -21,6 +34,30 @@ Packages = Annotated[
     list[str] | None,
     typer.Option(
         "--package", "-p", metavar="SPEC", help="A package, as name==version; can be repeated."
+    ),
+]
+Requirements = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--requirement", "-r", metavar="FILE", help="A requirements.txt; can be repeated."
+    ),
+]
+Constraints = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--constraint", metavar="FILE", help="A constraints.txt, as pip's -c; can be repeated."
+    ),
+]
+Lock = Annotated[
+    Path | None,
+    typer.Option("--lock", metavar="FILE", help="Take the versions of a uv.lock or pylock.toml."),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group",
+        metavar="NAME",
+        help="A dependency group of --lock, else of pyproject.toml here; can be repeated.",
     ),
 ]
 Targets = Annotated[
@@ -111,7 +148,7 @@ Timeout = Annotated[
         max=86400,
         metavar="SECONDS",
         help="The deadline of each node's probe; in later steps a node that does not answer for"
-        " twice as long is given up; default: 30.",
+        " twice as long is given up; default: the plan's, else 30.",
     ),
 ]
 Forks = Annotated[
@@ -120,3 +157,93 @@ Forks = Annotated[
 ]
 
 STATE_DIR = Path(".fleetbuild")
+
+
+class OptionGroup:
+    """Options that belong together: each field is an option of the commands that take the group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(OptionGroup):
+    """Where a command's state is, and how it shows what it does."""
+
+    json: Json = False
+    verbose: Verbose = False
+    no_color: NoColor = False
+    state_dir: StateDir = STATE_DIR
+
+    def session(self) -> Session:
+        """Return the session of a command with these options."""
+        return Session(
+            state_dir=self.state_dir, json=self.json, verbose=self.verbose, no_color=self.no_color
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions(OptionGroup):
+    """Which nodes of the inventory are reached, and how."""
+
+    limit: Limit = None
+    config: Config = None
+    timeout: Timeout = None
+    forks: Forks = None
+    ask_pass: AskPass = False
+    ask_become_pass: AskBecomePass = False
+    become_password_file: BecomePasswordFile = None
+    vault_password_file: VaultFiles = None
+    vault_id: VaultIds = None
+
+    def secrets(self) -> Secrets:
+        """Return the passwords that the options ask for."""
+        return read_secrets(
+            self.ask_pass,
+            self.ask_become_pass,
+            self.vault_password_file,
+            self.vault_id,
+            self.become_password_file,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(OptionGroup):
+    """Which cluster is asked."""
+
+    kubeconfig: Kubeconfig = None
+    context: Context = None
+
+
+def expand(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameters are the function's, with each group as its options."""
+    groups: dict[str, type[Any]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        group: Any = parameter.annotation
+        if isinstance(group, type) and issubclass(group, OptionGroup):
+            groups[parameter.name] = group
+            parameters += _options_of(group)
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(function)
+    def command(**values: Any) -> None:
+        for name, group in groups.items():
+            options = {field.name: values.pop(field.name) for field in fields(group)}
+            values[name] = group(**options)
+        function(**values)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+def _options_of(group: type[Any]) -> list[inspect.Parameter]:
+    types = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=types[field.name],
+        )
+        for field in fields(group)
+    ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import typer
 
 from fleetbuild import FleetbuildError, Interrupted, UsageError
-from fleetbuild.report import Output
+from fleetbuild.cli.show import Output
 
 if TYPE_CHECKING:
     from fleetbuild import Secrets
@@ -66,10 +66,24 @@ class Session:
                 )
             )
             self.exit_code = FleetbuildError.exit_code
+        elif isinstance(problem, OSError) and self._is_in_state(problem.filename):
+            self.out.error(
+                UsageError(
+                    f"{problem.filename} cannot be used: {problem.strerror}.",
+                    f"See what it is (ls -ld {problem.filename}), move it away, and run the same"
+                    " command again.",
+                )
+            )
+            self.exit_code = UsageError.exit_code
         elif problem is not None:
             self._unexpected(problem)
             self.exit_code = 1
         raise typer.Exit(self.exit_code)
+
+    def _is_in_state(self, name: object) -> bool:
+        """Return whether a path is below the state directory, such as a folder of this name."""
+        state = self.state_dir.absolute()
+        return isinstance(name, str) and Path(name).absolute().is_relative_to(state)
 
     def _interrupted(self, problem: BaseException) -> None:
         if not isinstance(problem, Interrupted):
@@ -98,7 +112,7 @@ def at_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def secrets(
+def read_secrets(
     ask_pass: bool,
     ask_become_pass: bool,
     vault_password_files: Sequence[str] | None,

@@ -9,17 +9,28 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict
 
 import fleetbuild
+from fleetbuild.cli.options import ClusterOptions, NodeOptions
 from fleetbuild.cli.session import Session
-from fleetbuild.report import plan as plan_report
-from fleetbuild.report import result as result_report
-from fleetbuild.report.facts import probing as probing_nodes
-from fleetbuild.report.progress import listening, waiting
+from fleetbuild.cli.show import plan as plan_report
+from fleetbuild.cli.show import result as result_report
+from fleetbuild.cli.show.facts import probing as probing_nodes
+from fleetbuild.cli.show.progress import listening, waiting
 
 if TYPE_CHECKING:
-    from fleetbuild import Cluster, Facts, Fleet, NodeStatus, OnEvent, Plan, Result, Secrets
+    from fleetbuild import (
+        Cluster,
+        Facts,
+        Fleet,
+        InstalledRelease,
+        NodeStatus,
+        OnEvent,
+        Plan,
+        RequirementList,
+        Result,
+    )
 
 
 class FleetOptions(TypedDict, total=False):
@@ -32,30 +43,25 @@ class FleetOptions(TypedDict, total=False):
 
 
 def fleet_options(
-    *,
-    config: Path | None = None,
-    timeout: float | None = None,
-    forks: int | None = None,
-    kubeconfig: Path | None = None,
-    context: str | None = None,
+    nodes: NodeOptions | None = None, cluster: ClusterOptions | None = None
 ) -> FleetOptions:
-    """Return the options that were given. The library knows the defaults of the others."""
-    given: FleetOptions = {}
-    if config is not None:
-        given["config"] = config
-    if timeout is not None:
-        given["timeout"] = timeout
-    if forks is not None:
-        given["forks"] = forks
-    if kubeconfig is not None or context is not None:
-        given["cluster"] = fleetbuild.Cluster(kubeconfig, context)
-    return given
+    """Return the options that the user named. The library knows the defaults of the others."""
+    named: FleetOptions = {}
+    if nodes and nodes.config is not None:
+        named["config"] = nodes.config
+    if nodes and nodes.timeout is not None:
+        named["timeout"] = nodes.timeout
+    if nodes and nodes.forks is not None:
+        named["forks"] = nodes.forks
+    if cluster and cluster != ClusterOptions():
+        named["cluster"] = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
+    return named
 
 
-def cluster_options(kubeconfig: Path | None, context: str | None) -> str:
+def cluster_options(cluster: ClusterOptions) -> str:
     """Return the options that name the same cluster in the next command."""
-    given = (("--kubeconfig", kubeconfig), ("--context", context))
-    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
+    options = (("--kubeconfig", cluster.kubeconfig), ("--context", cluster.context))
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in options if value)
 
 
 def open_fleet(
@@ -63,21 +69,62 @@ def open_fleet(
     source: str,
     *,
     command: str,
-    limit: str | None,
-    secrets: Secrets,
-    **options: Unpack[FleetOptions],
+    nodes: NodeOptions,
+    cluster: ClusterOptions | None = None,
 ) -> Fleet:
     """Read the inventory, and return the fleet of its nodes. A fix names `command`."""
+    secrets = nodes.secrets()
     read_inventory = fleetbuild.read_inventory
     # Everything else is loaded while Ansible reads.
     threading.Thread(target=getattr, args=(fleetbuild, "Fleet")).start()
     with waiting(run.out, f"Reading {source}"):
         try:
-            inventory = read_inventory(source, limit=limit, secrets=secrets)
-        except fleetbuild.InventoryError as error:
-            error.fix = error.fix.replace("fleetbuild plan ", f"fleetbuild {command} ")
-            raise
+            inventory = read_inventory(source, limit=nodes.limit, secrets=secrets)
+        except fleetbuild.ConfigAsInventoryError as error:
+            raise fleetbuild.ConfigAsInventoryError(error.source, command) from None
+    options = fleet_options(nodes, cluster)
     return fleetbuild.Fleet(inventory, state_dir=run.state_dir, secrets=secrets, **options)
+
+
+def release_here(name: str, config: Path | None) -> InstalledRelease:
+    """Return the current release on this machine, by fleetbuild.yml if it names an install path."""
+    found = Path("fleetbuild.yml") if config is None else config
+    paths = []
+    if config is not None or found.is_file():
+        install = fleetbuild.load_config(found).install
+        paths = [install.path] if "path" in install.model_fields_set else []
+    return fleetbuild.installed_release(name, paths)
+
+
+def listed(
+    requirement: Sequence[Path] | None,
+    constraint: Sequence[Path] | None,
+    lock: Path | None,
+    group: Sequence[str] | None,
+    *,
+    packages: Sequence[str] | None,
+) -> RequirementList:
+    """Return the packages and bounds in the files that these options name."""
+    return fleetbuild.read_requirement_files(
+        requirements=requirement or (),
+        constraints=constraint or (),
+        lock=lock,
+        groups=group or (),
+        others=bool(packages),
+    )
+
+
+def chosen_inventory(run: Session, named: str | None) -> str:
+    """Return the inventory that was named, else the one beside, else this machine; say which."""
+    if named is not None:
+        return named
+    source = fleetbuild.default_inventory()
+    run.out.warn(  # standard output starts with the plan, if there is one
+        "No inventory is named, and none is here: taking this machine (localhost,)."
+        if source == fleetbuild.THIS_MACHINE
+        else f"No inventory is named: taking {source}, which is here."
+    )
+    return source
 
 
 def probe(
@@ -126,6 +173,7 @@ def plan(
     facts: Mapping[str, Facts],
     *,
     packages: Sequence[str] | None,
+    requirements: RequirementList,
     targets: Sequence[str] | None = None,
     captures: Path | None = None,
 ) -> tuple[Plan, float]:
@@ -133,7 +181,11 @@ def plan(
     began = time.monotonic()
     with waiting(run.out, "Resolving and planning") as fleet.on_event:
         made = fleet.plan(
-            tuple(packages or ()), targets=tuple(targets or ()), facts=facts, captures=captures
+            tuple(packages or ()),
+            targets=tuple(targets or ()),
+            facts=facts,
+            captures=captures,
+            requirements=requirements,
         )
     return made, time.monotonic() - began
 
@@ -144,7 +196,7 @@ def show_plan(run: Session, plan: Plan, probing: float, resolving: float) -> Non
     out.say(plan_report.heading(plan, probing, resolving), "")
     out.show(plan_report.plan_body(plan, out.console.width))
     if plan.tradeoffs:
-        from fleetbuild.report.tradeoffs import tradeoff_table
+        from fleetbuild.cli.show.tradeoffs import tradeoff_table
 
         out.say("")
         out.show(tradeoff_table(plan))

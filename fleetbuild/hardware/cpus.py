@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
+
+from archspec.cpu import TARGETS
 
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.rungs import RUNGS, Rung
@@ -48,3 +50,28 @@ def _number(text: str | None) -> int | None:
     """Return 85 for "85" and 3340 for "0xd0c"; None if the text is not a small number."""
     known = re.fullmatch(r"0x[0-9a-fA-F]{1,8}|[0-9]{1,8}", text or "")
     return int(known[0], 16 if "x" in known[0] else 10) if known else None
+
+
+# The kernel's spelling to archspec's.
+_ALIASES = {"pni": "sse3"}
+_ARM_IMPLEMENTERS = {"0x41": "ARM", "0x43": "Cavium", "0x46": "Fujitsu", "0x4e": "Nvidia",
+                     "0x61": "Apple", "0xc0": "Ampere"}  # fmt: skip
+
+
+def microarchitecture(
+    arch: str, features: Set[str], vendor: str | None = None, part: str | None = None
+) -> str | None:
+    """Return the best microarchitecture whose features are all present: `haswell`, `neoverse_v1`.
+
+    `vendor` and `part` are as /proc/cpuinfo has them. Arm cores are known by their part, since
+    cores of one architecture have the same flags; x86 by vendor and flags.
+    """
+    known = {_ALIASES.get(feature, feature) for feature in features}
+    maker = _ARM_IMPLEMENTERS.get(vendor or "", vendor)
+    fitting = [
+        target
+        for target in TARGETS.values()
+        if target.family.name == arch and target.vendor == maker and target.features <= known
+        if not target.cpu_part or target.cpu_part == part
+    ]
+    return max(fitting, key=lambda target: len(target.features)).name if fitting else None

@@ -63,6 +63,12 @@ def other_gpu_name(pci_id: str) -> str:
     return f"{OTHER_VENDORS[vendor][0]} {name or f'GPU [{pci_id}]'}"
 
 
+def gfx_name(version: int) -> str:
+    """Return LLVM's name of an AMD GPU, by gfx_target_version of its driver: 90010 is gfx90a."""
+    major, minor, stepping = version // 10000, version // 100 % 100, version % 100
+    return f"gfx{major}{minor:x}{stepping:x}"
+
+
 def sm_of_soc(compatible: str) -> str | None:
     """Return the SM of the GPU in a chip such as "nvidia,tegra234"; None if unknown."""
     vendor, _, chip = compatible.partition(",")

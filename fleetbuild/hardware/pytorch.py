@@ -73,7 +73,7 @@ class Torch:
     cudnn_from: str | None
     cuda_from: str
     build: str
-    pypi: str | None  # the CUDA version of the wheel on PyPI
+    pypi: str | None  # the CUDA version of the wheel for x86_64 on PyPI
     releases: dict[str, Release]
     reported: dict[str, frozenset[str]]  # CUDA version -> SMs it is reported to work on
     # What others publish: CUDA version -> architecture -> the SMs that it has code for.
@@ -93,6 +93,16 @@ class Torch:
         major = max(version_key(cuda)[0] for cuda in self.releases)
         end = min((major + 1,), version_key(self.broken.cuda) if self.broken else (major + 1,))
         return [cuda for cuda in TOOLKITS if (major,) <= version_key(cuda) < end][-1]
+
+    def read_on_pypi(self, arch: str) -> bool:
+        """Return whether it is known what PyPI's wheel for this architecture contains."""
+        arm = (*_DATA["pypi_aarch64"]["cpu"], *_DATA["pypi_aarch64"]["cuda"])
+        return self.known and (arch == "x86_64" or self.name in arm)
+
+    def cuda_on_pypi(self, arch: str) -> str | None:
+        """Return the CUDA version of PyPI's wheel for this architecture; None for CPUs only."""
+        cpu_only = arch == "aarch64" and self.name in _DATA["pypi_aarch64"]["cpu"]
+        return None if cpu_only else self.pypi
 
     def unsupported_sms(self, sms: Iterable[str]) -> list[str]:
         """Return the SMs that it does not support; empty if it is newer than the table."""

@@ -1,19 +1,19 @@
-"""Kubernetes manifests of a plan: labels, Node patches, workloads, build Jobs. No I/O.
+"""Everything for Kubernetes: manifests (pure), labels, the API client, build Jobs.
 
-In: a plan and the release that each node serves. Out: file names and texts. Read `render.py` first.
+In: a plan and the release that each node serves. Out: file names and texts, labels on Nodes. Read
+`manifests/render.py` first.
 """
 
-from fleetbuild.kubernetes.delivery.containerfile import containers
-from fleetbuild.kubernetes.delivery.images import default_image
-from fleetbuild.kubernetes.delivery.options import Delivery, Kind, Way, Wheel
-from fleetbuild.kubernetes.delivery.snippets import snippets
 from fleetbuild.kubernetes.labels.affinity import affinity, selector
 from fleetbuild.kubernetes.labels.feature_files import feature_file, feature_files
 from fleetbuild.kubernetes.labels.node_labels import hardware_labels, node_labels
 from fleetbuild.kubernetes.labels.release_labels import Serving, as_planned
 from fleetbuild.kubernetes.labels.rules import node_feature_rule
-from fleetbuild.kubernetes.names import label_value
-from fleetbuild.kubernetes.render import (
+from fleetbuild.kubernetes.manifests.containerfile import containers
+from fleetbuild.kubernetes.manifests.images import default_image
+from fleetbuild.kubernetes.manifests.names import label_value
+from fleetbuild.kubernetes.manifests.options import Delivery, Kind, Way
+from fleetbuild.kubernetes.manifests.render import (
     node_warnings,
     render,
     render_kustomize,
@@ -21,13 +21,13 @@ from fleetbuild.kubernetes.render import (
     render_workload,
     warnings,
 )
+from fleetbuild.kubernetes.manifests.snippets import snippets
 
 __all__ = [
     "Delivery",
     "Kind",
     "Serving",
     "Way",
-    "Wheel",
     "affinity",
     "as_planned",
     "containers",

@@ -1,10 +1,9 @@
 """The data that fleetbuild works with, as frozen pydantic models. No I/O here."""
 
-from fleetbuild.models.capture import Capture, Unreachable
 from fleetbuild.models.config import PYTORCH, Config, Install
 from fleetbuild.models.event import Event, OnEvent, Stage, ignore, now
 from fleetbuild.models.facts import Container, Facts, Gpu, Libc, Os, Python
-from fleetbuild.models.node import Become, Inventory, Login, Node
+from fleetbuild.models.node import Become, Capture, Inventory, Login, Node, Unreachable
 from fleetbuild.models.plan import (
     FORMAT_VERSION,
     Commit,
@@ -21,7 +20,7 @@ from fleetbuild.models.plan import (
     Summary,
     Tradeoff,
 )
-from fleetbuild.models.release import Manifest, ManifestWheel, release_root
+from fleetbuild.models.release import Manifest, ManifestWheel, ReleaseFile, release_root
 from fleetbuild.models.result import (
     Labelled,
     LabelResult,
@@ -32,6 +31,7 @@ from fleetbuild.models.result import (
 )
 from fleetbuild.models.target import (
     PLANNED_ONLY,
+    Floors,
     Target,
     TargetLibc,
     WindowsGroup,
@@ -51,6 +51,7 @@ __all__ = [
     "Container",
     "Event",
     "Facts",
+    "Floors",
     "Gpu",
     "Install",
     "Installs",
@@ -75,6 +76,7 @@ __all__ = [
     "PlannedTarget",
     "PlannedWheel",
     "Python",
+    "ReleaseFile",
     "Requires",
     "Result",
     "Stage",

@@ -1,3 +1,5 @@
+"""The base of all models: frozen, and strict about unknown keys."""
+
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict

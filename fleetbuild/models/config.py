@@ -275,7 +275,24 @@ class Config(Frozen):
         description="the release's name, of letters, digits, dots, dashes and underscores",
     )
     packages: tuple[str, ...] = Field(
-        (), description="the packages of the release, pinned: name==version"
+        (),
+        description="the packages of the release: name==version, a range such as name>=1.2, "
+        "name[extra], a path, or name @ git+https://…@ref; a plan holds the exact version",
+    )
+    requirements: tuple[str, ...] = Field(
+        (), description="requirements files, whose packages are the release's too"
+    )
+    constraints: tuple[str, ...] = Field(
+        (), description="constraints files, which bound the versions of all that is installed"
+    )
+    groups: tuple[str, ...] = Field(
+        (), description="dependency groups or extras of pyproject.toml, or groups of lock:"
+    )
+    lock: str | None = Field(
+        None,
+        min_length=1,
+        description="a uv.lock or pylock.toml: its versions are taken, and its packages if none "
+        "are named otherwise",
     )
     python: str | None = Field(
         None,

@@ -12,7 +12,9 @@ class Gpu(Frozen):
     """A GPU. `sm` is its compute capability, such as "8.6", or None if unknown."""
 
     name: str
+    vendor: Literal["nvidia", "amd", "intel"] = "nvidia"
     sm: str | None = None
+    gfx: str | None = None  # of AMD: gfx942, if its driver works
     memory_mb: int | None = None
 
 
@@ -89,15 +91,19 @@ class Facts(Frozen):
     isolation_setting: str | None = None  # the kernel setting that forbids them
     install_free_gb: float | None = None  # free space of the install path
     install_filesystem: str | None = None  # type of the file system that holds the install path
+    install_read_only: bool = False  # that file system is mounted read-only
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     # Release name -> its current manifest on the node. A damaged release is not `verified`.
     release: dict[str, Manifest] = {}
     damaged: dict[str, str] = {}  # release name -> its damage since the install
+    signed_by: dict[str, str] = {}  # release name -> its signer, on nodes with allowed signers
     previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
     requires_signature: bool = False  # the node has a file of allowed signers
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
     instance_type: str | None = None  # the Kubernetes Node's label
     container: Container | None = None  # if the plan builds in containers
+    # Sections of the probe that gave no answer in time: what they would tell is unknown.
+    unanswered: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, SecretStr
@@ -9,6 +10,7 @@ from pydantic import Field, SecretStr
 from fleetbuild.models._base import Frozen
 
 SKIPPED = "The inventory says fleetbuild_skip."
+NO_SSH = "none"  # the connection of a node that only the cluster reaches
 
 
 class Become(Frozen):
@@ -74,3 +76,14 @@ class Inventory(Frozen):
 
     def __getitem__(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
+
+
+# Section ("uname", "cpuinfo", …) -> the text that the node printed. A missing section is unknown.
+Capture = Mapping[str, str]
+
+
+class Unreachable(Frozen):
+    """A node that could not be probed. `reason` says why, `fix` what to do about it."""
+
+    reason: str
+    fix: str = ""

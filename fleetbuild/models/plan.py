@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -13,6 +14,7 @@ from fleetbuild.models.config import LabelsBy, Rollout
 from fleetbuild.models.target import Target, WindowsGroup
 
 FactsSource = Literal["probe", "captures", "cluster"]
+_Versions = dict[str, list[str]]  # version -> its groups
 FORMAT_VERSION = "1.0"  # minor: fields added; major: older readers must refuse
 
 
@@ -143,6 +145,33 @@ class PlannedGroup(Frozen):
     )  # None: no index could be reached, the lock is missing
     installs: Installs
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether one of its wheels is blocked, so that no release of the group can be made."""
+        return any(wheel.action == "blocked" for wheel in self.wheels)
+
+
+def version_skew(groups: Sequence[PlannedGroup]) -> tuple[str, ...]:
+    """Return a sentence for torch, and for NCCL, if groups get different versions of it.
+
+    One distributed job needs the same version in all of its processes: NCCL refuses another one.
+    """
+    torch, nccl = _Versions(), _Versions()
+    for group in groups:
+        for wheel in group.wheels:
+            if wheel.package == "torch" and wheel.action != "blocked":
+                torch.setdefault(wheel.version.partition("+")[0], []).append(group.name)
+        for file in group.dependencies or ():
+            if file.name.startswith("nvidia-nccl-"):
+                nccl.setdefault(file.version, []).append(group.name)
+    return tuple(
+        f"Groups have different versions of {what}: "
+        + "; ".join(f"{version} in {', '.join(names)}" for version, names in versions.items())
+        + ". A distributed job cannot span them: run each job on nodes of one version."
+        for what, versions in (("torch", torch), ("NCCL", nccl))
+        if len(versions) > 1
+    )
+
 
 class NodeHardware(Frozen):
     """The hardware of a blocked node, which is in no group: it decides its hardware class."""
@@ -224,6 +253,7 @@ class Plan(Frozen):
     digest: str = ""  # sha256 over the document with this field empty
     inventory: str
     limit: str | None = None
+    timeout: float | None = None  # of --timeout, if it was given: an apply takes the same
     facts_source: FactsSource
     lock: Literal["complete", "missing"] = "complete"
     lock_problem: str | None = None
@@ -255,6 +285,11 @@ class Plan(Frozen):
         limit = f" --limit {shlex.quote(self.limit)}" if self.limit else ""
         inventory = shlex.quote(self.inventory)
         return f"fleetbuild plan {inventory}{limit}{options}, with the same options as before"
+
+    @property
+    def unblocked_groups(self) -> tuple[PlannedGroup, ...]:
+        """The groups of which a release can be made; a blocked group offers no class."""
+        return tuple(group for group in self.groups if not group.is_blocked)
 
     @property
     def wheels(self) -> tuple[PlannedWheel, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from fleetbuild.models._base import Frozen
 # become names of folders, names and versions become labels and are printed.
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?"
 _VERSION = r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,127}"
-ENVIRONMENT_BYTES = 40_000_000  # of an empty virtual environment with pip, compiled
+ENVIRONMENT_BYTES = 40_000_000  # of an empty environment, with uv beside it or pip in it
 _FOLDER = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Dependency = Annotated[str, Field(pattern=f"^{_NAME}=={_VERSION}$")]
 
@@ -39,6 +39,16 @@ class Manifest(Frozen):
     verified: bool = False
     # The hash of the record of its files, beside the manifest; None before fleetbuild kept records.
     files_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+
+
+class ReleaseFile(NamedTuple):
+    """A file of a release, as pip needs it."""
+
+    name: str
+    version: str
+    sha256: str
+    needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
+    file: str = ""  # its file name
 
 
 def release_root(install_path: str, release_name: str) -> str:

@@ -82,7 +82,7 @@ class LabelResult(Frozen):
     fix: str | None = None
 
     @property
-    def well(self) -> bool:
+    def ok(self) -> bool:
         """Whether the labels are right, or the node is not in the cluster."""
         return self.state in ("labelled", "unchanged", "no_node")
 
@@ -163,6 +163,7 @@ class NodeStatus(Frozen):
     release_id: str | None = None  # the current release
     previous: str | None = None  # the release that a rollback would switch to
     verified: bool = False
+    signed_by: str | None = None  # the allowed signer of the release, on nodes that require one
     packages: tuple[str, ...] = ()  # name==version of the wheels that were built for it
     drift: Drift | None = None
     sentence: str = ""  # the drift as a sentence

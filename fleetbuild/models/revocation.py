@@ -25,6 +25,10 @@ class Revocation(Frozen):
     # same build again is refused, whatever bill it would get.
     delivered: str | None = None
 
+    def sentence(self, package: str, version: str) -> str:
+        """Return the sentence that says why this wheel is recalled."""
+        return f"{package} {version} is revoked: {self.reason.rstrip('.')}."
+
     def covers(self, package: str, version: str, sha256: str = "") -> bool:
         """Return whether it recalls this file. A public version covers its local versions too."""
         name, given, wanted = self.what.partition("==")
@@ -43,11 +47,11 @@ class Revocations(Frozen):
         """Return a sentence that says why this file is recalled; empty if it is not."""
         for entry in self.entries:
             if entry.covers(package, version, sha256):
-                return f"{package} {version} is revoked: {entry.reason}"
+                return entry.sentence(package, version)
         return ""
 
     def of_file(self, file: LockedFile) -> str:
-        """Return why a locked file is recalled; empty if it is not."""
+        """Return a sentence that says why a locked file is recalled; empty if it is not."""
         return self.of(file.name, file.version, file.sha256)
 
     def of_manifest(self, manifest: Manifest) -> str:
@@ -65,7 +69,7 @@ class Revocations(Frozen):
         found = [self.of_file(file) for file in (*dependencies, *_files(wheels))]
         found += [self.of(each.package, each.wheel_version) for each in wheels]
         found += [
-            f"{each.package} {each.wheel_version} is revoked: {recalled[each.artifact_key].reason}"
+            recalled[each.artifact_key].sentence(each.package, each.wheel_version)
             for each in wheels
             if each.artifact_key in recalled
         ]

@@ -34,6 +34,13 @@ class InstalledWheel(Frozen):
     path: Annotated[str, Parameter("Its path on the controller, which ends with the file's name.")]
     file: Annotated[str, Parameter("The file's name.")]
     sha256: Annotated[str, Parameter("Its hash.")]
+    commands: Annotated[
+        tuple[str, ...],
+        Parameter(
+            "The names that it adds to bin/. If all wheels say so, an install that adds another or"
+            " changes one of Python's ends."
+        ),
+    ] = ()
 
 
 class ReleaseSpec(Frozen):
@@ -159,6 +166,15 @@ class ReleaseContents(ChangedRelease):
         tuple[InstalledWheel, ...],
         Parameter("All wheels to install, dependencies included: no index is used.", module=True),
     ] = ()
+    uv: Annotated[
+        dict[str, str],
+        Parameter(
+            "The program uv for this node: C(path) on the controller, C(file) and C(sha256). It is"
+            " kept beside the releases and installs the wheels. Without it, or where the node does"
+            " not run it, pip does.",
+            module=True,
+        ),
+    ] = {}
     python: Annotated[
         str,
         Parameter(
@@ -210,7 +226,18 @@ class InstallSpec(ReleaseContents, VerifySpec):
 class InstallRole(ReleaseContents):
     """The variables of the role install_wheel."""
 
-    activate: Annotated[bool, Parameter("Switch to the release at the end.")] = True
+    activate: Annotated[
+        bool,
+        Parameter("Switch to the release at the end.", module=True, module_default=False),
+    ] = True
+    verify: Annotated[
+        dict[str, Any],
+        Parameter(
+            "How to verify the release before the switch: C(imports), C(checks), C(timeout) and"
+            " C(features) as in the role verify_wheel. Empty to leave it out.",
+            module=True,
+        ),
+    ] = {}
     revoked: Annotated[tuple[str, ...], _REVOKED] = ()
 
 

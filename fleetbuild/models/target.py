@@ -5,9 +5,10 @@ The groups of Windows nodes are here, too: they are planned only, and built by h
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fleetbuild.models._base import Frozen
+from fleetbuild.text import version_key
 
 PLANNED_ONLY = "fleetbuild does not build or install on Windows yet: this node is planned only."
 
@@ -17,6 +18,23 @@ class TargetLibc(Frozen):
 
     family: Literal["glibc", "musl"]
     floor: str
+
+
+class Floors(NamedTuple):
+    """The oldest libraries that a stored wheel was checked for, or that a planned wheel needs."""
+
+    libc: str
+    libstdcxx: str | None = None  # None: unknown, or no node has it
+
+    def satisfies(self, wanted: Floors) -> bool:
+        """Return whether a wheel with these floors runs on the wanted floors."""
+        if version_key(self.libc) > version_key(wanted.libc):
+            return False
+        if wanted.libstdcxx is None:
+            return True
+        return self.libstdcxx is not None and version_key(self.libstdcxx) <= version_key(
+            wanted.libstdcxx
+        )
 
 
 class Target(Frozen):

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from fleetbuild.models import Container, Login, Node, Unreachable
-from fleetbuild.probe.parsing.apart import read_facts
+from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import split
 from fleetbuild.probe.parsing.text import short
-from fleetbuild.probe.probing import ask, script
+from fleetbuild.probe.probing import ask, script, section_seconds
 from fleetbuild.probe.transport.base import Answer
 
 _ID = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
@@ -33,7 +33,7 @@ def look_into_image(
     found = ask(
         nodes,
         container_script(),
-        (nonce, image),
+        (nonce, image, section_seconds(timeout)),
         functools.partial(_read, nonce=nonce, image=image),
         timeout=timeout + _START_SECONDS,
         forks=forks,
@@ -85,7 +85,7 @@ def read_container(output: str, nonce: str, image: str) -> Container:
             fix=f"Run there, as the user that Ansible becomes: {engine} pull {image}",
         )
     capture = split(output, nonce)
-    facts = read_facts(capture) if capture else None
+    facts = facts_of(capture) if capture else None
     if facts is None or facts.libc is None:
         tail = [line for line in output.splitlines()[-20:] if line and not line.startswith(nonce)]
         return Container(
@@ -94,6 +94,12 @@ def read_container(output: str, nonce: str, image: str) -> Container:
             f" ({short(tail[-1] if tail else 'its C library is unknown', 300).rstrip('.')})",
             fix=f"Try it there: {engine} run --rm --network none --entrypoint sh {image} -c id. The"
             " image has to have the node's architecture, sh and a C library.",
+        )
+    if {"python", "toolchain"} & {*facts.unanswered}:
+        return Container(
+            image=image,
+            problem=f"did not list the tools in the image {image} in time",
+            fix="Plan again with a longer --timeout.",
         )
     return Container(
         image=image,

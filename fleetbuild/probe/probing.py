@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Generic, TypeVar
 
 from fleetbuild.models import Capture, Event, Facts, Login, Node, OnEvent, Unreachable, ignore
-from fleetbuild.probe.parsing.apart import read_facts
+from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import split
 from fleetbuild.probe.pool import run_all
 from fleetbuild.probe.transport import failure_reasons as reasons
@@ -50,17 +50,26 @@ def probe(
 ) -> dict[str, Probed | Unreachable]:
     """Probe every node; the results are in the order of `nodes`."""
     nonce = f"fleetbuild-{secrets.token_hex(16)}"
+    seconds = section_seconds(timeout)
     answers = ask(
         nodes,
         script(),
-        (nonce, install_path, workspace, _interpreters(nodes)),
+        (nonce, install_path, workspace, _interpreters(nodes), seconds),
         functools.partial(_read, nonce=nonce),
         timeout=timeout,
         forks=forks,
         on_event=on_event,
-        windows=(windows_script(), (nonce,)),
+        windows=(windows_script(), (nonce, seconds)),
     )
     return {node.name: answers[node.name] for node in nodes}
+
+
+def section_seconds(timeout: float) -> str:
+    """Return the limit of each section, as the probe script takes it: half of the node's.
+
+    The sections run at the same time; the other half is for the login.
+    """
+    return str(max(1, int(timeout / 2)))
 
 
 def _interpreters(nodes: Sequence[Node]) -> str:
@@ -193,7 +202,7 @@ def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
     capture = split(answer.out.decode(errors="replace"), nonce)
     if not capture:
         raise reasons.unusable_answer(answer, login)
-    return Probed(capture, read_facts(capture))
+    return Probed(capture, facts_of(capture))
 
 
 def _late(timeout: float) -> Unreachable:

@@ -2,7 +2,7 @@
 # For Windows PowerShell 5.1 and PowerShell 7. Needs no elevation. Add-Type compiles a few lines of C#,
 # for which Windows PowerShell uses the folder for temporary files; nothing else is written.
 # Sections are framed as in script.sh: "NONCE begin NAME" and "NONCE end NAME STATUS".
-param([string]$Nonce)
+param([string]$Nonce, [int]$Limit = 10)
 
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
@@ -21,6 +21,7 @@ function Write-Line([string]$Text) {
 function Write-Section([string]$Name, [scriptblock]$Read) {
     Write-Line "$Nonce begin $Name"
     $status = 1
+    $script:late = $false
     try {
         & $Read | ForEach-Object {
             $status = 0
@@ -29,12 +30,16 @@ function Write-Section([string]$Name, [scriptblock]$Read) {
     } catch {
         $status = 1
     }
+    if ($late) {
+        Write-Line "fleetbuild: no answer within $Limit s"
+        $status = 124
+    }
     Write-Line ''
     Write-Line "$Nonce end $Name $status"
 }
 
 # Runs a program with a time limit, and returns its output and exit code.
-function Invoke-Program([string]$Path, [string]$Arguments, [int]$Seconds) {
+function Invoke-Program([string]$Path, [string]$Arguments) {
     $start = New-Object System.Diagnostics.ProcessStartInfo
     $start.FileName = $Path
     $start.Arguments = $Arguments
@@ -47,9 +52,10 @@ function Invoke-Program([string]$Path, [string]$Arguments, [int]$Seconds) {
     $process.StandardInput.Close()
     $output = $process.StandardOutput.ReadToEndAsync()
     $complaint = $process.StandardError.ReadToEndAsync()
-    if (-not $process.WaitForExit($Seconds * 1000)) {
+    if (-not $process.WaitForExit($Limit * 1000)) {
         $process.Kill()
-        throw "no answer within $Seconds s"
+        $script:late = $true
+        throw "no answer within $Limit s"
     }
     if (-not $output.Wait(2000)) {
         throw 'its output did not end'
@@ -62,7 +68,7 @@ function Invoke-Program([string]$Path, [string]$Arguments, [int]$Seconds) {
 }
 
 function Read-Cim([string]$Class, [string[]]$Properties) {
-    foreach ($object in @(Get-CimInstance -ClassName $Class -Property $Properties -OperationTimeoutSec 10)) {
+    foreach ($object in @(Get-CimInstance -ClassName $Class -Property $Properties -OperationTimeoutSec $Limit)) {
         foreach ($property in $Properties) {
             "$property : $($object.$property)"
         }
@@ -75,7 +81,7 @@ function Read-Uname {
     if ($env:PROCESSOR_ARCHITEW6432) {
         $machine = $env:PROCESSOR_ARCHITEW6432
     }
-    $version = (Get-CimInstance -ClassName Win32_OperatingSystem -OperationTimeoutSec 10).Version
+    $version = (Get-CimInstance -ClassName Win32_OperatingSystem -OperationTimeoutSec $Limit).Version
     "Windows $version $machine"
 }
 
@@ -131,9 +137,13 @@ function Read-CpuFeatures {
     }
     if (Test-Path -LiteralPath $pwsh -PathType Leaf) {
         $encoded = [Convert]::ToBase64String([System.Text.Encoding]::Unicode.GetBytes($cpuid))
-        $answer = Invoke-Program $pwsh "-NoProfile -NonInteractive -EncodedCommand $encoded" 10
-        if ($answer.Code -eq 0) {
-            $answer.Text
+        try {
+            $answer = Invoke-Program $pwsh "-NoProfile -NonInteractive -EncodedCommand $encoded"
+            if ($answer.Code -eq 0) {
+                $answer.Text
+            }
+        } catch {
+            $script:late = $false # Windows has answered above
         }
     }
 }
@@ -143,7 +153,7 @@ function Read-CpuFeatures {
 # The columns of df -PTk, for the drive that holds the user's profile.
 function Read-Disk {
     $drive = $env:USERPROFILE.Substring(0, 2)
-    $disk = Get-CimInstance -ClassName Win32_LogicalDisk -Filter "DeviceID='$drive'" -OperationTimeoutSec 10
+    $disk = Get-CimInstance -ClassName Win32_LogicalDisk -Filter "DeviceID='$drive'" -OperationTimeoutSec $Limit
     $total = [math]::Floor($disk.Size / 1024)
     $free = [math]::Floor($disk.FreeSpace / 1024)
     $share = [math]::Ceiling(100 * ($total - $free) / $total)
@@ -213,7 +223,7 @@ function Read-Python {
         }
         $seen[$name] = $true
         try {
-            $answer = Invoke-Program $path $arguments 8
+            $answer = Invoke-Program $path $arguments
             if ($answer.Code -eq 0) {
                 $answer.Text.Trim()
             }
@@ -239,10 +249,10 @@ function Read-NvidiaSmi {
     $path = Find-NvidiaSmi
     if ($path) {
         $columns = 'driver_version,memory.total,uuid --format=csv'
-        $answer = Invoke-Program $path "--query-gpu=index,name,compute_cap,$columns" 10
+        $answer = Invoke-Program $path "--query-gpu=index,name,compute_cap,$columns"
         if ($answer.Text -like '*compute_cap*is not*') {
             # an older driver, which does not know that column
-            $answer = Invoke-Program $path "--query-gpu=index,name,$columns" 10
+            $answer = Invoke-Program $path "--query-gpu=index,name,$columns"
         }
         $answer.Text.Trim()
     }
@@ -253,7 +263,7 @@ function Read-Lspci {
     $number = 0
     foreach ($vendor in '10DE', '1002', '8086') {
         $filter = "PNPDeviceID LIKE 'PCI\\VEN_$vendor%'"
-        foreach ($device in @(Get-CimInstance -ClassName Win32_PnPEntity -Filter $filter -OperationTimeoutSec 10)) {
+        foreach ($device in @(Get-CimInstance -ClassName Win32_PnPEntity -Filter $filter -OperationTimeoutSec $Limit)) {
             $display = @($device.CompatibleID) -match 'CC_(03[0-9A-F]{2})'
             if (($device.PNPDeviceID -match 'DEV_([0-9A-F]{4})') -and $display) {
                 $id = $Matches[1].ToLowerInvariant()
@@ -278,7 +288,7 @@ function Get-Version([string]$Text, [string]$Pattern) {
 
 function Read-Tool([string]$Name, [string]$Path, [string]$Arguments, [string]$Pattern) {
     try {
-        $version = Get-Version (Invoke-Program $Path $Arguments 8).Text $Pattern
+        $version = Get-Version (Invoke-Program $Path $Arguments).Text $Pattern
         if ($version) {
             "$Name $version"
         }
@@ -293,7 +303,7 @@ function Read-Msvc {
     if (-not (Test-Path -LiteralPath $vswhere -PathType Leaf)) {
         return
     }
-    $answer = Invoke-Program $vswhere '-products * -property installationPath' 10
+    $answer = Invoke-Program $vswhere '-products * -property installationPath'
     foreach ($folder in $answer.Text.Split("`n")) {
         if ($folder.Trim() -eq '') {
             continue

@@ -2,14 +2,14 @@
 # shellcheck disable=SC2329 # the read_ functions are called by name
 #
 # The probe: prints one node's hardware and software in one round trip. Needs only a POSIX sh.
-#   sh -s -- NONCE INSTALL_PATH WORKSPACE INTERPRETERS  < script.sh
-# INTERPRETERS are paths, apart by spaces, that the inventory sets for Ansible's modules.
+#   sh -s -- NONCE INSTALL_PATH WORKSPACE INTERPRETERS SECONDS  < script.sh
+# INTERPRETERS are paths, apart by spaces, that the inventory sets for Ansible's modules. SECONDS is
+# the limit of each section: a wedged driver or file system must not take the others with it.
 # Each section is printed between "NONCE begin NAME" and "NONCE end NAME STATUS". A section that does
 # not exist on the node prints nothing and ends with a status other than 0. The script writes nothing.
 
 exec 2>/dev/null
-nonce=$1 install_path=$2 workspace=$3 interpreters=$4
-deadline=10 # seconds a section; a wedged driver or file system must not take the others with it
+nonce=$1 install_path=$2 workspace=$3 interpreters=$4 deadline=$5
 LC_ALL=C
 PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/usr/lib/wsl/lib
 export LC_ALL PATH
@@ -163,7 +163,19 @@ read_disk() {
   esac
   workspace=$(existing "$workspace")
   install=$(existing "$install_path")
-  df -PTk "$workspace" "$install" || df -Pk "$workspace" "$install"
+  df -PTk "$workspace" "$install" || df -Pk "$workspace" "$install" || return
+  is_read_only "$install" && echo read-only
+  return 0
+}
+
+# Whether the file system of $1 is mounted read-only: root could not write there either.
+mounts=/proc/self/mounts
+is_read_only() {
+  mount=$(df -P "$1" | tail -n 1) mount=${mount##* } options=
+  while read -r _ point _ now _; do
+    [ "$point" = "$mount" ] && options=$now
+  done <"$mounts"
+  case ,$options, in *,ro,*) return 0 ;; *) return 1 ;; esac
 }
 
 read_release() {
@@ -194,6 +206,25 @@ read_previous() {
   true
 }
 
+# On a node with allowed signers: "signature by PRINCIPAL", "signature none", or "signature refused"
+# if no allowed signer has signed this release, as after a signer was removed.
+release_signature() {
+  [ -r "$signers" ] || return 0
+  id=$(pwd -P) statement=manifest.json.signed
+  id=${id##*/}
+  if [ ! -e "$statement" ] || [ ! -e "$statement.sig" ]; then echo 'signature none' && return; fi
+  command -v ssh-keygen >/dev/null 2>&1 || return 0
+  ssh-keygen -Y find-principals -f "$signers" -s "$statement.sig" 2>/dev/null | head -n 8 | {
+    while read -r who; do
+      grep -qF "\"id\":\"${id#.broken-}\"" "$statement" &&
+        ssh-keygen -Y verify -f "$signers" -s "$statement.sig" -I "$who" \
+          -n release@fleetbuild.dev <"$statement" >/dev/null 2>&1 &&
+        echo "signature by $who" | head -c 200 && echo && exit
+    done
+    echo 'signature refused'
+  }
+}
+
 # What each current release has that its record (manifest.files) has not, and the other way round,
 # by size and time; module_utils/release_files.py writes the record in the same form. 12,000 files
 # take a tenth of a second.
@@ -204,8 +235,9 @@ read_release_files() {
     found=0 name=default
     [ "$current" = "$install_path"/current ] || name=${current%/current} name=${name##*/}
     echo "release $name"
+    case $(readlink "$current") in releases/*) ;; *) echo elsewhere ;; esac
     [ -d "$current/" ] || [ ! -x "${current%current}releases" ] || echo gone
-    (cd "$current/" && release_files) || echo unknown
+    (cd "$current/" && release_signature && release_files) || echo unknown
   done
   return "$found"
 }
@@ -220,7 +252,11 @@ release_files() {
       ! -path './manifest.json*' ! -path './manifest.files*' ! -path './bin/fleetbuild-sanity*' \
       -exec stat -c '%s %Y %n' {} + || echo '!'
     sed -e '/\/__pycache__\//d' -e 's/^.\{65\}//' manifest.files
-  } | sort | uniq -u | sed 's/^/differs /' | head -c 4000
+  } | sort | uniq -u | while read -r size time path; do
+    how=differs
+    [ -z "$path" ] || [ -e "$path" ] || [ -L "$path" ] || how=deleted
+    echo "$how $size${time:+ $time $path}"
+  done | head -c 4000
 }
 
 # --- Python ---
@@ -305,13 +341,13 @@ read_python() {
 
 # --- GPUs ---
 
-# within SECONDS COMMAND...
+# within COMMAND...: it ends with the section, even where the section's shell cannot be killed.
 within() {
-  if have timeout; then timeout "$@"; else shift && "$@"; fi
+  if have timeout; then timeout "$deadline" "$@"; else "$@"; fi
 }
 
 nvidia_smi_csv() {
-  within 8 nvidia-smi "--query-gpu=index,name,$1driver_version,memory.total,uuid" --format=csv 2>&1
+  within nvidia-smi "--query-gpu=index,name,$1driver_version,memory.total,uuid" --format=csv 2>&1
 }
 
 # Completes nvidia-smi's CSV, from standard input, with the CUDA driver's own values for each GPU;
@@ -363,7 +399,7 @@ print("\n".join(", ".join(row) for row in rows))
 # Asked only where a driver has made its devices: on all other nodes this costs nothing.
 ask_cuda() {
   for device in /dev/nvidiactl /dev/nvhost-gpu /dev/nvgpu /dev/dxg; do
-    [ -e "$device" ] && have python3 && within 5 python3 -I -S -B -c "$cuda" && return
+    [ -e "$device" ] && have python3 && within python3 -I -S -B -c "$cuda" && return
   done
   return 1
 }
@@ -391,8 +427,8 @@ read_nvidia_smi() {
 # GPUs that are split into instances. The driver creates that directory if a GPU can be split.
 split=/proc/driver/nvidia/capabilities
 read_mig() {
-  within 8 nvidia-smi --query-gpu=index,name,mig.mode.current --format=csv 2>&1
-  within 8 nvidia-smi -L 2>&1
+  within nvidia-smi --query-gpu=index,name,mig.mode.current --format=csv 2>&1
+  within nvidia-smi -L 2>&1
 }
 
 # lspci's output, made from /sys: all devices of NVIDIA, and the GPUs of AMD and Intel.
@@ -424,6 +460,22 @@ read_lspci() {
   text=$(have lspci && lspci -Dnn | grep -iE '\[10de:|\[(03..|1200)\]: .*\[(1002|8086):')
   [ -n "$text" ] || text=$(pci_devices)
   [ -n "$text" ] && echo "$text"
+}
+
+# AMD's GPUs with a working driver: PCI domain, location_id and gfx_target_version of each.
+topology=/sys/class/kfd/kfd/topology/nodes
+read_kfd() {
+  for properties in "$topology"/*/properties; do
+    domain=0 location=0 version=0
+    while read -r key value; do
+      case $key in
+        domain) domain=$value ;;
+        location_id) location=$value ;;
+        gfx_target_version) version=$value ;;
+      esac
+    done <"$properties"
+    [ "$version" = 0 ] || echo "$domain $location $version"
+  done
 }
 
 # --- Tools ---
@@ -506,7 +558,7 @@ read_isolation() {
   # CAP_SYS_ADMIN is number 21.
   [ $((0x${capabilities:-0} >> 21 & 1)) = 1 ] && echo namespaces && return
   have unshare || return
-  within 5 unshare -U -r -m -n -i -u -p -f sh -c "$trial" >/dev/null && echo namespaces && return
+  within unshare -U -r -m -n -i -u -p -f sh -c "$trial" >/dev/null && echo namespaces && return
   setting user.max_user_namespaces 0 && return
   setting kernel.unprivileged_userns_clone 0 && return
   setting kernel.apparmor_restrict_unprivileged_userns 1 && return
@@ -533,12 +585,12 @@ answer() {
 # cannot even be killed, when the nap is.
 timely() {
   echo "$nonce begin $1"
-  sleep $deadline &
+  sleep "$deadline" &
   nap=$!
   { answer "$1"; kill $nap; } &
   wait $nap || return 0
   kill -9 $!
-  printf 'fleetbuild: no answer within %s s\n\n%s end %s 124\n' $deadline "$nonce" "$1"
+  printf 'fleetbuild: no answer within %s s\n\n%s end %s 124\n' "$deadline" "$nonce" "$1"
 }
 
 # Copies a section, up to its end and no further.
@@ -557,6 +609,7 @@ together() {
     [ -e "$signers" ] && framed allowed-signers
     [ -r "$sve" ] && framed sve
     [ -r "$tree/compatible" ] && framed device-tree
+    [ -d "$topology" ] && framed kfd
     return
   fi
   timely "$1" | {

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models._base import Frozen
-from fleetbuild.recipes.templates import ENVIRONMENT
+from fleetbuild.recipes.templates import ENVIRONMENT, LONGEST
 
 GENERIC = "generic"
 _NATIVE = re.compile(r"-m(arch|cpu|tune)=native")
@@ -26,6 +26,8 @@ _FILE = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
 
 
 def _template(value: str) -> str:
+    if len(value) > LONGEST:
+        raise ValueError(f"a template of more than {LONGEST} characters")
     try:
         ENVIRONMENT.parse(value)
     except TemplateSyntaxError as problem:
@@ -139,9 +141,10 @@ class Recipe(Frozen):
     # Packages of the same release whose wheels are in its build environment. Its wheel is pinned
     # to their exact versions.
     built_against: tuple[str, ...] = ()
-    # Architecture -> the lowest rung of its published wheels, if these choose code at run time.
-    # The machine code of other published wheels has to be read.
-    published: dict[str, str] = {}
+    # Architecture -> the lowest rung of its published wheels, if these choose code at run time; or
+    # version specifier -> that rung, of which the first that fits counts. The machine code of other
+    # published wheels has to be read.
+    published: dict[str, str | dict[str, str]] = {}
     build_requirements: tuple[Template, ...] = ()  # beyond what the source declares
     # Backend -> requirements that it states only while it runs, too late for a lock.
     backend_requirements: dict[str, tuple[str, ...]] = {}
@@ -162,6 +165,20 @@ class Recipe(Frozen):
     allow_files: tuple[str, ...] = ()
     import_names: tuple[str, ...] = ()  # default: the top-level names of the wheel
     checks: tuple[Template, ...] = ()  # Python snippets that must run on every node
+
+    def published_rung(self, arch: str, version: str) -> str | None:
+        """Return the lowest rung of the published wheels of a version; None if not known."""
+        rungs = self.published.get(arch, {})
+        if isinstance(rungs, str):
+            return rungs
+        return next(
+            (
+                rung
+                for versions, rung in rungs.items()
+                if SpecifierSet(versions).contains(version, prereleases=True)
+            ),
+            None,
+        )
 
     def rungs_when(self, optimize_for: str) -> tuple[str, ...]:
         """Return the rungs that can change the wheel with this optimize_for, weakest first."""
@@ -210,8 +227,19 @@ class Recipe(Frozen):
 
     @field_validator("published")
     @classmethod
-    def _known_rungs(cls, published: dict[str, str]) -> dict[str, str]:
-        cls._known(tuple(published.values()))
+    def _known_rungs(
+        cls, published: dict[str, str | dict[str, str]]
+    ) -> dict[str, str | dict[str, str]]:
+        for rungs in published.values():
+            by_version = {"": rungs} if isinstance(rungs, str) else rungs
+            cls._known(tuple(by_version.values()))
+            for versions in by_version:
+                try:
+                    SpecifierSet(versions)
+                except InvalidSpecifier as problem:
+                    raise ValueError(
+                        f"{versions!r} is not a version specifier: {problem}"
+                    ) from None
         return published
 
     @field_validator("rungs")

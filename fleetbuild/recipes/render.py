@@ -24,7 +24,7 @@ from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Target, WindowsTarget
 from fleetbuild.models._base import Frozen
 from fleetbuild.recipes.model import Patch, Recipe, RecipeSource, WindowsBuild
-from fleetbuild.recipes.templates import compiled
+from fleetbuild.recipes.templates import rendered
 
 # Placeholders for folders; the builder replaces them with its paths.
 FILES = "@files@"  # folder of the recipe's files
@@ -221,8 +221,8 @@ def _text(
 ) -> str:
     try:
         for name, value in more.items():
-            values[name] = compiled(value).render(values).strip()
-        return compiled(template).render(values).strip()
+            values[name] = rendered(value, values)
+        return rendered(template, values)
     except (TemplateError, TypeError, ValueError, ArithmeticError) as problem:
         said = str(problem).rstrip(".")
         raise RecipeError(

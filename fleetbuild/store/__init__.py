@@ -2,15 +2,15 @@
 
 from fleetbuild.store.index import IndexFile, write_index
 from fleetbuild.store.index_config import IndexSettings, index_settings
-from fleetbuild.store.stored import Provenance, StoredWheel
+from fleetbuild.store.stored import StoredWheel, WheelRecord
 from fleetbuild.store.wheels import Store
 
 __all__ = [
     "IndexFile",
     "IndexSettings",
-    "Provenance",
     "Store",
     "StoredWheel",
+    "WheelRecord",
     "index_settings",
     "write_index",
 ]

@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetbuild.errors import InstallError, ResolutionError
+from fleetbuild.programs import run_program
 from fleetbuild.store.address_secrets import without_login
 from fleetbuild.store.pack import pack_checkout
 
 _ANSWER_WITHIN, _FETCH_WITHIN = 60, 4 * 3600
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_OF_A_CALLER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+# What a git that started fleetbuild, as a hook or an alias, says about its own repository.
+_OF_A_CALLER = {
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_CONFIG",
+    "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE",
+}  # fmt: skip
 _SETTINGS = ("core.autocrlf=false", "core.hooksPath=/dev/null", "advice.detachedHead=false")
 
 
@@ -32,6 +37,8 @@ def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
     if _COMMIT.fullmatch(ref):
         return ref
     wanted = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
+    if ref == "HEAD":  # the repository's own branch
+        wanted = [ref]
     asked = _Git(address, mirrors).run("ls-remote", "--", address, *wanted, within=_ANSWER_WITHIN)
     answers = (line.partition("\t") for line in asked.splitlines())
     found = {name: commit for commit, _, name in answers}
@@ -78,7 +85,7 @@ def pack_commit(
         git.run("checkout", "--quiet", "--detach", commit)
         if submodules:
             git.run("submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1")
-        pack_checkout(git.folder, dest, root)
+        pack_checkout(Path(folder), dest, root)
 
 
 def _fetch(git: _Git, commit: str) -> None:
@@ -99,23 +106,14 @@ class _Git:
 
     address: str
     mirrors: Mapping[str, str]
-    folder: Path = Path()
+    folder: Path | None = None  # None: a question that needs no repository
 
     def run(self, *arguments: str, within: int = _FETCH_WITHIN) -> str:
         """Run git and return its output; raise if it fails."""
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         try:
-            done = subprocess.run(
-                ["git", *settings, *arguments],
-                cwd=self.folder,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=within,
-                check=False,
-            )
+            command = ["git", *settings, *arguments]
+            done = run_program(command, within=within, cwd=self.folder, env=self._environment())
         except FileNotFoundError:
             raise InstallError(
                 "A source is in git, but git is not installed on this machine.", "Install git."
@@ -140,6 +138,11 @@ class _Git:
         """
         values = {name: value for name, value in os.environ.items() if name not in _OF_A_CALLER}
         values |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
+        # A repository around this one, such as /tmp/.git, has settings that run programs.
+        if self.folder is None:
+            values["GIT_DIR"] = os.devnull
+        else:
+            values["GIT_CEILING_DIRECTORIES"] = str(self.folder.absolute().parent)
         values.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
         # A foreign repository must not reach files of this machine.
         local = any(url.startswith("file://") for url in (self.address, *self.mirrors.values()))

@@ -34,6 +34,7 @@ _UV_KEYS = {"index", "index-url", "extra-index-url", "find-links", "no-index"}
 _SYSTEM = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
 _UV_SYSTEM = Path("/etc/uv/uv.toml")
 _DISTRIBUTION = re.compile(r".*\.(whl|tar\.gz|zip|tar\.bz2|tar\.xz)")
+_FOLDER = re.compile(r"(?:^|[\s=])(file://\S+)")
 _ON = {"1", "true", "yes", "on"}
 
 
@@ -51,6 +52,8 @@ class IndexSettings:
     mirrors: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Recalled versions of dependencies: name!=version.
     excluded: tuple[str, ...] = ()
+    # The user's constraints on dependencies; builds are not bound by them.
+    bounds: tuple[str, ...] = ()
     # What may be secret in the indexes' addresses, by the text that replaces it.
     tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -108,6 +111,7 @@ def index_settings(
     if links:
         known = [link for link in values.get("UV_FIND_LINKS", "").split(",") if link]
         values["UV_FIND_LINKS"] = ",".join((*links, *known))
+    _refuse_missing(values)
     if (cert := pip.get("cert")) and "SSL_CERT_FILE" not in environ:
         values["SSL_CERT_FILE"] = cert
     if hosts := pip.get("trusted-host"):
@@ -242,6 +246,18 @@ def _sorted(entries: Iterable[str], folder: Path) -> tuple[list[str], list[str]]
         else:
             indexes.append(path.absolute().as_uri())
     return indexes, links
+
+
+def _refuse_missing(values: Mapping[str, str]) -> None:
+    """Refuse a folder that is named as an index and is not there: to uv it is an index with no
+    package at all."""
+    for name, value in values.items():
+        for address in _FOLDER.findall(value) if name != "UV_FIND_LINKS" else ():
+            if not Path(unquote(urlsplit(address).path)).is_dir():
+                raise ConfigError(
+                    f"{name} names the index {address}, and there is no such folder.",
+                    "Correct the address, or remove it from uv's or pip's settings.",
+                )
 
 
 def _one_index(entry: str, folder: Path) -> str:

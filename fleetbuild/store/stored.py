@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleetbuild.models import LockedFile, TargetLibc
+from fleetbuild.models import Floors, LockedFile, TargetLibc
 from fleetbuild.models._base import Frozen
-from fleetbuild.planning import Floors
 
 
-class Provenance(Frozen):
-    """The provenance of a stored wheel."""
+class WheelRecord(Frozen):
+    """What the store records about a wheel: the file beside it."""
 
     artifact_key: str
     package: str
@@ -38,7 +37,7 @@ class StoredWheel(Frozen):
     """A wheel in the store, with its provenance."""
 
     path: Path
-    provenance: Provenance
+    provenance: WheelRecord
     revoked: str = ""  # why it must not be used, as a sentence
 
     @property

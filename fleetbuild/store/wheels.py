@@ -21,9 +21,8 @@ from fleetbuild.audit import needed_libraries
 from fleetbuild.audit.downloads import RULES, audit_download
 from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.files import remove_old, sha256_of
-from fleetbuild.models import Commit, LockedFile, PlannedWheel, now
+from fleetbuild.models import Commit, Floors, LockedFile, PlannedWheel, now
 from fleetbuild.models.revocation import Revocations
-from fleetbuild.planning import Floors
 from fleetbuild.store.address_secrets import reveal, without_login
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
@@ -33,7 +32,7 @@ from fleetbuild.store.provenance.sign import Signer
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext, as_text, statement
 from fleetbuild.store.revoked import read_revocations, write_revocations
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
-from fleetbuild.store.stored import Provenance, StoredWheel
+from fleetbuild.store.stored import StoredWheel, WheelRecord
 
 _PROVENANCE = "provenance.json"
 STATEMENT_SUFFIX = ".intoto.json"  # after the wheel's file name; the signature adds .sig
@@ -87,8 +86,8 @@ class Store:
 
     def _record(
         self, path: Path, wheel: PlannedWheel, delivered: str, *, built_on: str, seconds: float
-    ) -> Provenance:
-        return Provenance(
+    ) -> WheelRecord:
+        return WheelRecord(
             artifact_key=wheel.artifact_key or "",
             package=wheel.package,
             version=wheel.version,
@@ -112,7 +111,7 @@ class Store:
         )
 
     def _add(
-        self, path: Path, wheel: PlannedWheel, known: Provenance, context: BuildContext
+        self, path: Path, wheel: PlannedWheel, known: WheelRecord, context: BuildContext
     ) -> StoredWheel:
         home = self.root / "wheels" / known.artifact_key / known.sha256
         with self._whole(home) as part:
@@ -122,7 +121,7 @@ class Store:
         return StoredWheel(path=home / path.name, provenance=known)
 
     def _state_origin(
-        self, file: Path, wheel: PlannedWheel, known: Provenance, context: BuildContext
+        self, file: Path, wheel: PlannedWheel, known: WheelRecord, context: BuildContext
     ) -> None:
         """Write the wheel's in-toto statement, and its signature if signing.key is set."""
         document = statement(
@@ -147,7 +146,7 @@ class Store:
         fitting = [
             stored
             for stored in self.of_key(wheel.artifact_key or "")
-            if stored.floors.serve(wanted) and not stored.revoked
+            if stored.floors.satisfies(wanted) and not stored.revoked
         ]
         newest_first = sorted(fitting, key=lambda each: each.provenance.built_at, reverse=True)
         return next(filter(self._keep_intact, newest_first), None)
@@ -287,6 +286,9 @@ class Store:
     def check(self) -> tuple[Path, ...]:
         """Read every wheel and download; remove the damaged ones and return their paths."""
         wheels = [wheel.path for wheel in self.list() if not self._keep_intact(wheel)]
+        unstated = [wheel.path for wheel in self.list() if not _has_statement(wheel)]
+        for path in unstated:
+            shutil.rmtree(path.parent)
         known = {wheel.path.parent for wheel in self.list()}
         # A folder without a whole wheel and its provenance is never read, and holds nothing.
         broken = [
@@ -302,7 +304,7 @@ class Store:
         ]
         for path in downloads:
             path.unlink()
-        return (*wheels, *broken, *downloads)
+        return (*wheels, *unstated, *broken, *downloads)
 
     def remove(self, name: str) -> tuple[Path, ...]:
         """Remove the wheels of this name; return their paths.
@@ -372,6 +374,18 @@ def _names(wheel: StoredWheel) -> set[str]:
     return {known.package, *(f"{known.package}=={version}" for version in versions)}
 
 
+def _has_statement(stored: StoredWheel) -> bool:
+    """Return whether the statement beside a wheel is whole and about it; older wheels have none."""
+    try:
+        text = stored.path.with_name(stored.path.name + STATEMENT_SUFFIX).read_text("utf-8")
+        subjects = json.loads(text)["subject"]
+        return bool(subjects[0]["digest"]["sha256"] == stored.sha256)
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False
+
+
 def _begins(wheel: StoredWheel, name: str) -> bool:
     hashes = (wheel.provenance.artifact_key, wheel.sha256)
     return len(name) >= _SHORTEST_HASH and any(each.startswith(name.lower()) for each in hashes)
@@ -380,7 +394,7 @@ def _begins(wheel: StoredWheel, name: str) -> bool:
 def _stored(key: Path, revocations: Revocations) -> Iterator[StoredWheel]:
     for home in sorted(key.iterdir()) if key.is_dir() else ():
         try:
-            known = Provenance.model_validate(json.loads((home / _PROVENANCE).read_text()))
+            known = WheelRecord.model_validate(json.loads((home / _PROVENANCE).read_text()))
         except (OSError, ValueError, ValidationError):
             continue  # damaged or foreign: treated as absent
         path = home / Path(known.file).name

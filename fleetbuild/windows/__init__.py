@@ -1,7 +1,7 @@
-"""Build scripts for groups of Windows nodes. No I/O.
+"""Windows nodes: read their facts, plan groups for them, write scripts; nothing is built there.
 
-In: a plan. Out: file names and texts: a PowerShell script for each group, with its patches, files
-and checks beside it.
+In: a Windows node's probe, a plan. Out: facts, `WindowsGroup`s, a PowerShell script per group. Read
+`planning.py` first.
 """
 
 from fleetbuild.windows.build_script import windows_files, windows_warnings

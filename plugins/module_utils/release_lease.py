@@ -149,8 +149,9 @@ def locked(root):
     os.makedirs(root.releases, mode=0o755, exist_ok=True)
     root.check()
     path = os.path.join(root.path, ".lock")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(descriptor, "w", encoding="ascii") as lock:
+        os.fchmod(descriptor, 0o600)  # whoever can open the file can hold the lock
         began = time.monotonic()
         while not taken(lock):
             if time.monotonic() - began > PATIENCE:

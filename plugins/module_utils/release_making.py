@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,15 +15,17 @@ import tempfile
 
 from . import release_files
 from .release_lease import changing
+from .release_receiving import remove_received, staged, take_in
 from .release_root import Problem, remove
 from .release_signature import Signatures
+from .wheel_installer import install, keep_uv, kept_uv, make_environment
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def make(root, params, check):
-    """Create the release unless it is complete; return whether something changed."""
+    """Create the release unless it is complete; return what made it, or "" if nothing changed."""
     release_id, manifest = params["release_id"], params["manifest"]
     signatures = Signatures(root)
     signatures.check_begin(params["statement"], params["signature"], release_id)
@@ -34,60 +37,99 @@ def make(root, params, check):
         intact = there is not None and not root.damage(release_id, True)
         if intact and signatures.accepts(release_id):
             if wanted(there) == wanted(manifest):
-                return False
+                return ""
             if hashes(there) == hashes(manifest):
                 if not check:
                     signatures.keep(release_id, params["statement"], params["signature"])
                     seal(root[release_id], manifest)
-                    remove_staged(params)
-                return True
+                    remove_received(params)
+                return "manifest"
             if root.serves(release_id):
                 raise Problem(
                     f"Release {release_id} serves already, with other wheels.",
                     "Give the new wheels another release id.",
                 )
+        made = "venv"
         if not check:
             if root.serves(release_id):
                 root.put_aside(release_id)
-            assemble(root, params)
-            remove_staged(params)
+            made = assemble(root, params)
+            remove_received(params)
             if params["counter"]:
                 lease.renew(params["counter"])  # the verification begins
-    return True
+    return made
 
 
 def assemble(root, params):
-    """Create the environment at its final path, and its manifest last."""
+    """Create the environment at its final path, and its manifest last; return what made it."""
     path = root[params["release_id"]]
     for wheel in params["wheels"]:
-        if release_files.sha256(staged(params, wheel)) != wheel["sha256"]:
-            os.unlink(staged(params, wheel))
-            raise Problem(
-                "{} arrived damaged: its sha256 is not the plan's.".format(wheel["file"]),
-                "Run again; it is copied again.",
-            )
+        take_in(params, wheel)
     remove(path)  # left by an interrupted run, or damaged
-    python = os.path.join(path, "bin", "python")
-    files = [staged(params, wheel) for wheel in params["wheels"]]
-    pip = [python, "-I", "-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check"]
-    offline = ["install", "--no-index", "--no-deps", "--no-cache-dir", "--force-reinstall"]
+    files = [(staged(params, wheel), wheel["sha256"]) for wheel in params["wheels"]]
+    made = "venv"
     try:
-        run([params["python"], "-I", "-m", "venv", path], venv_fix(params["python"]))
+        make_environment(params["python"], path, run)
+        before = commands(path)
         if files:
-            run(pip + offline + files, "Plan again: the wheels do not fit this Python.")
+            made = install(path, files, uv_of(params), run)
+        refuse_unannounced(params["wheels"], before, commands(path))
         Signatures(root).keep(params["release_id"], params["statement"], params["signature"])
         seal(path, params["manifest"])
     except (Problem, OSError):
         shutil.rmtree(path, ignore_errors=True)
         raise
+    return made
 
 
-def remove_staged(params):
-    """Remove the wheels that were copied for this release."""
-    for wheel in params["wheels"]:
-        shutil.rmtree(os.path.dirname(staged(params, wheel)), ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.rmdir(params["staging"])
+def commands(path):
+    """Return the files in bin/ of an environment, each with what it holds or leads to."""
+    found = {}
+    for name in os.listdir(os.path.join(path, "bin")):
+        file = os.path.join(path, "bin", name)
+        if os.path.islink(file):
+            found[name] = os.readlink(file)
+        elif os.path.isfile(file):
+            found[name] = release_files.sha256(file)
+        elif name != "__pycache__":
+            found[name] = "a folder"
+    return found
+
+
+def refuse_unannounced(wheels, before, after):
+    """Raise if the install added a command that no wheel announced, or changed one of Python's."""
+    if not all("commands" in wheel for wheel in wheels):
+        return  # a playbook of one's own need not say
+    announced = {name for wheel in wheels for name in wheel["commands"]}
+    if "pip" in announced:  # pip gives its own command a name for each version
+        announced.update(name for name in after if re.match(r"pip[0-9.]*\Z", name))
+    odd = sorted(
+        name
+        for name in set(before).union(after)
+        if name not in announced and before.get(name) != after.get(name)
+    )
+    if odd:
+        raise Problem(
+            "The install changed {} in bin/, which no wheel of the release announced.".format(
+                ", ".join(odd[:5])
+            ),
+            "Look into the wheels (fleetbuild audit WHEEL), and leave out the package at fault.",
+        )
+
+
+def uv_of(params):
+    """Return the path of the uv that the controller sent, now or earlier, or ""."""
+    if not params["uv"]:
+        return ""
+    folder = os.path.dirname(params["staging"])
+    kept = kept_uv(folder, params["uv"])
+    if not os.path.exists(kept):
+        try:
+            take_in(params, params["uv"])
+        except (Problem, OSError):  # pip does it
+            return ""
+        keep_uv(folder, params["uv"], staged(params, params["uv"]))
+    return kept
 
 
 def seal(path, manifest):
@@ -99,11 +141,6 @@ def seal(path, manifest):
     text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
     release_files.write(os.path.join(path, "manifest.json"), text)
     release_files.persist_names(os.path.dirname(path))
-
-
-def venv_fix(python):
-    """Return the fix if no virtual environment can be created."""
-    return f"Install the venv module of {python} (Debian and Ubuntu: its -venv package)."
 
 
 def run(command, fix):
@@ -145,11 +182,6 @@ def end(child):
     os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(10)
-
-
-def staged(params, wheel):
-    """Return the path that a wheel was copied to."""
-    return os.path.join(params["staging"], wheel["sha256"], wheel["file"])
 
 
 def hashes(manifest):

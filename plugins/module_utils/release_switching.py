@@ -4,12 +4,15 @@ Standard library only, Python 3.6 or newer.
 """
 
 import contextlib
+import os
 import re
 
 from .release_lease import changing
 from .release_root import ASIDE, Problem, remove
 from .release_signature import SIGNERS, Signatures
 from .releases_in_use import find_uses
+
+MOST_FOR_OTHERS = 4  # old releases that stay because processes of other users use them
 
 
 def activate(root, params, check):
@@ -53,7 +56,12 @@ def accept(root, params):
 def remove_unused(root, outdated, in_use):
     """Remove old releases, except those in use; return the removed and the kept ones."""
     uses = {root[name]: reason for name, reason in in_use.items()}
-    uses.update(find_uses([root[name] for name in outdated if root[name] not in uses]))
+    rest = [root[name] for name in outdated if root[name] not in uses]
+    others = find_uses(rest)
+    uses.update(find_uses(list(others), users=(0, os.geteuid())))
+    # Any user can stand in any release, so that the disk would fill up: the latest ones stay.
+    last = [path for path in rest if path in others and path not in uses][-MOST_FOR_OTHERS:]
+    uses.update({path: others[path] for path in last})
     kept = [
         {"release_id": name, "reason": uses[root[name]]} for name in outdated if root[name] in uses
     ]

@@ -12,9 +12,10 @@ _MOST_READ = 16 << 20  # bytes of one file in /proc
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-def find_uses(folders, proc="/proc"):
+def find_uses(folders, proc="/proc", users=None):
     """Return {folder: sentence} for the folders that are mounted or used by a process.
 
+    With `users`, only processes of these users count.
     Without root, open files of other users' processes cannot be seen; their mounts can.
     """
     own = _read_mounts(os.path.join(proc, "self"))
@@ -24,6 +25,8 @@ def find_uses(folders, proc="/proc"):
     tables = {}  # mount namespace -> its mounts: containers have thousands of processes in few
     for process in _processes(proc):
         path = os.path.join(proc, process)
+        if users is not None and _owner(path) not in users:
+            continue
         namespace = _link(os.path.join(path, "ns", "mnt")) or process
         if namespace not in tables:
             tables[namespace] = _read_mounts(path)
@@ -31,6 +34,13 @@ def find_uses(folders, proc="/proc"):
         used = (_place(tables[namespace], name) for name in _paths_in_use(path))
         _note(found, places, used, "It is in use", path)
     return found
+
+
+def _owner(path):
+    try:
+        return os.stat(path).st_uid
+    except OSError:  # it ended
+        return None
 
 
 def _note(found, places, used, what, process):

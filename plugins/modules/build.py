@@ -202,9 +202,11 @@ sha256:
   description: The wheel's hash. Empty until the build is done.
   returned: always
   type: str
-dir:
-  description: The build's folder.
-  returned: always
+home:
+  description:
+    - What C(~) in O(dir) stands for. Empty if the folder is in C(/var/cache) instead of
+      root's home.
+  returned: state is prepared
   type: str
 isolation:
   description:
@@ -231,6 +233,13 @@ fix:
   description: What to do about it. Empty if the module does not know.
   returned: always
   type: str
+kind:
+  description:
+    - What made the build fail. C(machine), so that another node may build; C(input), a file or an
+      image; C(code), so that it fails on every node. Empty unless the build failed.
+  returned: always
+  type: str
+  sample: code
 errors:
   description: The lines of the log that show the error.
   returned: always
@@ -259,11 +268,13 @@ progress:
 """
 
 import os
+import pathlib
 import pwd
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ..module_utils.builder.wheel_build import Build, BuildFailed
+
+from ..module_utils.builder.wheel_build import MACHINE, Build, BuildFailed
 
 
 def main():
@@ -305,6 +316,7 @@ def main():
         ],
         supports_check_mode=True,
     )
+    asked = module.params["dir"]
     for name in ("dir", "cache_dir"):
         if module.params[name]:
             module.params[name] = outside_of_roots_home(module.params[name])
@@ -314,7 +326,9 @@ def main():
             if not module.check_mode:
                 build.prepare()
             status = build.status()
-            module.exit_json(changed=status["state"] not in ("done", "running"), **status)
+            home = str(pathlib.Path.home()) if module.params["dir"] == asked else ""
+            changed = status["state"] not in ("done", "running")
+            module.exit_json(changed=changed, home=home, **status)
         if module.params["state"] == "built":
             module.exit_json(changed=True, **build.run())
         module.exit_json(changed=False, **wait(build, module.params["poll"]))
@@ -348,6 +362,7 @@ def wait(build, poll):
             state="failed",
             reason="The build did not start, or was killed (restart, lack of memory).",
             fix="Run again; the compiler cache keeps finished work.",
+            kind=MACHINE,
         )
     return status
 

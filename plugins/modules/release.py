@@ -17,9 +17,11 @@ options:
   state:
     description:
       - C(query) returns the state of the release and of the current one, and changes nothing.
-      - C(begun) takes the lease of the folder, so that no other controller changes it meanwhile.
-        It fails if the disk does not have enough space for the release.
-      - C(present) creates the release beside the current one.
+      - C(begun) answers as C(query). Unless the release serves already, it also takes the lease of
+        the folder, so that no other controller changes it meanwhile. It fails if the disk does not
+        have enough space for the release. It takes nothing where this user cannot write.
+      - C(present) creates the release beside the current one. With O(verify) it also verifies it,
+        and with O(activate) switches to it, all under one lease.
       - C(active) switches to the release and removes old ones.
       - C(previous) switches back to the verified release that served before.
       - C(ended) ends the lease of a run that failed. C(active) and C(previous) end it themselves.
@@ -33,8 +35,22 @@ options:
     type: int
     default: 0
   root: {description: The folder that holds the releases of one name., type: path, required: true}
+  base:
+    description: The folder above the releases of a name, which no other user may own or write.
+    type: path
   release_id: {description: The release's id., type: str, default: ""}
+  name:
+    description: The release's name. Names that the layout of O(root) uses are refused.
+    type: str
+    default: default
   staging: {description: "The folder that the wheels were copied to, by hash.", type: path}
+  incoming:
+    description: The folder that C(begun) has named for the files, if it is not O(staging).
+    type: path
+  whole:
+    description: Whether C(begun) has found the release complete, so that C(present) makes nothing.
+    type: bool
+    default: false
   # generated: documentation, by make docs
   controller:
     description: Who changes the node, for messages to others. While
@@ -72,10 +88,18 @@ options:
     default: {}
   wheels:
     description: 'All wheels to install, dependencies included:
-      no index is used. Each has C(file) and C(sha256).'
+      no index is used. Each has C(file) and C(sha256), and may
+      have C(commands).'
     type: list
     elements: dict
     default: []
+  uv:
+    description: 'The program uv for this node: C(path) on the controller,
+      C(file) and C(sha256). It is kept beside the releases and
+      installs the wheels. Without it, or where the node does not
+      run it, pip does.'
+    type: dict
+    default: {}
   python:
     description: The interpreter that the release is made with,
       on the node.
@@ -97,6 +121,16 @@ options:
       of the statement, as JSON with sorted keys and without spaces.
     type: str
     default: ''
+  activate:
+    description: Switch to the release at the end.
+    type: bool
+    default: false
+  verify:
+    description: 'How to verify the release before the switch: C(imports),
+      C(checks), C(timeout) and C(features) as in the role verify_wheel.
+      Empty to leave it out.'
+    type: dict
+    default: {}
   revoked:
     description: 'For a rollback: revoked wheels, by sha256 or as
       name==version. It passes over releases that hold one.'
@@ -140,7 +174,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 counter:
-  description: The counter of the lease.
+  description: The counter of the lease. 0 if none was taken.
   returned: state is begun
   type: int
 took_over:
@@ -149,47 +183,64 @@ took_over:
   type: str
 root:
   description: The folder of the releases.
-  returned: state is query
+  returned: state is query or begun
   type: str
 complete:
   description: Whether the release exists with exactly this manifest and all files as installed.
-  returned: state is query
+  returned: state is query or begun
   type: bool
 verified:
   description: Whether the release's manifest says that it was verified on this node.
-  returned: state is query
+  returned: state is query or begun
   type: bool
+incoming:
+  description: The folder to send the missing files to, each in a folder that its hash names.
+  returned: state is query or begun
+  type: str
 serving:
   description: The id of the current release. Empty if no release is current.
-  returned: state is query
+  returned: state is query or begun
   type: str
 writable:
   description: Whether this user can write there. If not, root is needed.
-  returned: state is query
+  returned: state is query or begun
   type: bool
 missing:
-  description: The wheels that are still to be copied to O(staging).
-  returned: state is query
+  description: The wheels, and uv, that are still to be sent.
+  returned: state is query or begun
   type: list
   elements: dict
 release_id:
-  description: The release that serves now.
-  returned: state is previous
+  description: The release that was installed, or that serves now.
+  returned: state is present or previous
   type: str
 previous:
   description: The release that served before.
-  returned: state is active or previous
+  returned: state is present, active or previous
   type: str
+active:
+  description: Whether the release serves now.
+  returned: state is present
+  type: bool
+made_by:
+  description: What installed the wheels, C(uv) or C(pip); C(venv) for a release without wheels,
+    C(manifest) if only the manifest changed. Empty if nothing changed.
+  returned: state is present
+  type: str
+verification:
+  description: How the verification ended, as C(ok), C(release_id), C(reason), C(fix) and C(output).
+  returned: state is present, and O(verify) is not empty
+  type: dict
 pruned:
   description: The releases that were removed.
-  returned: state is active
+  returned: state is present or active
   type: list
   elements: str
 kept:
   description:
     - Old releases that were not removed because they are mounted or in use, each with C(release_id)
       and C(reason). They are removed by a later run that finds them unused.
-  returned: state is active
+  returned: state is present or active
   type: list
   elements: dict
 fix:
@@ -203,13 +254,29 @@ import os
 import re
 import shutil
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ..module_utils.release_lease import Lease, locked
-from ..module_utils.release_making import FULL, make, staged, wanted
+from ..module_utils.release_making import FULL, make, wanted
+from ..module_utils.release_receiving import expect, missing, own_folder, wanted_files
 from ..module_utils.release_root import Problem, Root
 from ..module_utils.release_signature import Signatures
 from ..module_utils.release_switching import activate, go_back
-from ansible.module_utils.basic import AnsibleModule
+from ..module_utils.release_verifying import verify_made
+from ..module_utils.wheel_installer import tool_paths
 
+FREE_NAME = re.compile(
+    r"(?!(current|history|releases|wheels)([.]new)?\Z)[A-Za-z0-9][A-Za-z0-9._-]*\Z"
+)
+VERIFY = {
+    "imports": [],
+    "checks": [],
+    "timeout": 300,
+    "features": [],
+    "known_failures": [],
+    "node": "this node",
+}
+SERVES = {"ok": True, "active": True, "pruned": [], "kept": []}
 BROKEN = (errno.EROFS, errno.EIO)  # an error of the disk often makes its file system read-only
 
 
@@ -228,6 +295,8 @@ def look(root, params):
     """Return the state of a release, without changing anything."""
     release_id = params["release_id"]
     manifest = root.manifest(release_id) if release_id else None
+    may_write = writable(root.path, root.releases, params["staging"] or root.path)
+    incoming = params["staging"] or "" if may_write else own_folder(root)
     return {
         "root": root.path,
         "complete": manifest is not None
@@ -236,32 +305,40 @@ def look(root, params):
         and Signatures(root).accepts(release_id),
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
-        "writable": writable(root.path, root.releases, params["staging"] or root.path),
-        "missing": [
-            wheel for wheel in params["wheels"] if not os.path.exists(staged(params, wheel))
-        ],
+        "writable": may_write,
+        "incoming": incoming,
+        "missing": missing(params, incoming),
     }
 
 
 def begin(root, params, check):
-    """Take the lease, and refuse a disk on which the release does not fit."""
+    """Return the state of the release, and take the lease if this user changes something."""
+    found = look(root, params)
+    serves = found["complete"] and found["serving"] == params["release_id"]
+    files = [] if found["complete"] else wanted_files(params)
+    if not found["writable"] and not check:
+        expect(found["incoming"], files, True)
+    if serves or not found["writable"]:
+        return {**found, "changed": False, "counter": 0, "took_over": ""}
     lease = Lease(root.path)
     lease.refuse_other(params["controller"])  # at once, although that run may hold the lock
     if params["release_id"]:  # none if the link to the current release is removed
         signature = params["signature"]
         Signatures(root).check_begin(params["statement"], signature, params["release_id"])
     if check:
-        return {"changed": False, "counter": 0, "took_over": ""}
+        return {**found, "changed": False, "counter": 0, "took_over": ""}
     with locked(root):
-        refuse_small_disk(root, params["space"])
+        refuse_small_disk(root, 0 if found["complete"] else params["space"])
         left = lease.copied() if params["staging"] else []
-        wheels = [wheel["sha256"] for wheel in params["wheels"]] if params["staging"] else None
+        # Of what an earlier run copied, only these files stay on the node.
+        wheels = [file["sha256"] for file in files] if params["staging"] else None
         counter, took_over = lease.take(
             *(params[name] for name in ("controller", "plan", "release_id", "lease")), wheels
         )
-        for sha256 in set(left).difference(wheels or ()):
-            shutil.rmtree(os.path.join(params["staging"], sha256), ignore_errors=True)
-    return {"changed": True, "counter": counter, "took_over": took_over}
+        for name in set(left).difference(wheels or ()):
+            shutil.rmtree(os.path.join(params["staging"], name), ignore_errors=True)
+        expect(found["incoming"], files, False)
+    return {**found, "changed": True, "counter": counter, "took_over": took_over}
 
 
 def refuse_small_disk(root, needed):
@@ -284,6 +361,48 @@ def end_lease(root, params, check):
     return bool(params["counter"])
 
 
+def install(root, params, check):
+    """Make the release, verify it, and switch to it, as far as it is asked for."""
+    release_id, before = params["release_id"], root.serving()
+    made = "" if params["whole"] else make(root, params, check)
+    result = {
+        **SERVES,
+        "release_id": release_id,
+        "changed": bool(made),
+        "made_by": made,
+        "active": before == release_id,
+        "previous": before,
+    }
+    if params["verify"] and not check:
+        about = {**VERIFY, **params["verify"]}
+        said = verify_made(root[release_id], about)
+        verification = {name: said[name] for name in ("ok", "reason", "fix", "output")}
+        result["verification"] = {**verification, "release_id": release_id, "damaged": False}
+        if not said["ok"]:
+            return {**result, "ok": False}
+    if params["activate"] and (not check or root.manifest(release_id)):
+        switched = activate(root, params, check)
+        result.update(switched, active=True, changed=bool(made) or switched["changed"])
+    return result
+
+
+def step(root, params, check):
+    """Do what the state asks for and return the result."""
+    state = params["state"]
+    if state == "query":
+        return {"changed": False, **look(root, params)}
+    if state == "begun":
+        return begin(root, params, check)
+    if state == "ended":
+        return {"changed": end_lease(root, params, check)}
+    if state == "present":
+        return install(root, params, check)
+    if state == "active":
+        about = {**SERVES, "release_id": params["release_id"]}
+        return {**about, **activate(root, params, check)}
+    return {**SERVES, **go_back(root, params, check)}
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
@@ -293,8 +412,12 @@ def main():
             },
             "counter": {"type": "int", "default": 0},
             "root": {"type": "path", "required": True},
+            "base": {"type": "path"},
             "release_id": {"type": "str", "default": ""},
+            "name": {"type": "str", "default": "default"},
             "staging": {"type": "path"},
+            "incoming": {"type": "path"},
+            "whole": {"type": "bool", "default": False},
             # generated: arguments, by make docs
             "controller": {"type": "str", "default": ""},
             "plan": {"type": "str", "default": ""},
@@ -303,10 +426,13 @@ def main():
             "keep": {"type": "int", "default": 2},
             "in_use": {"type": "dict", "default": {}},
             "wheels": {"type": "list", "elements": "dict", "default": []},
+            "uv": {"type": "dict", "default": {}},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "manifest": {"type": "dict", "default": {}},
             "statement": {"type": "dict", "default": {}},
             "signature": {"type": "str", "default": ""},
+            "activate": {"type": "bool", "default": False},
+            "verify": {"type": "dict", "default": {}},
             "revoked": {"type": "list", "elements": "str", "default": []},
             # end of arguments
         },
@@ -321,25 +447,28 @@ def main():
     params, check = module.params, module.check_mode
     if params["release_id"] and not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z", params["release_id"]):
         module.fail_json(msg="{!r} is not a release id.".format(params["release_id"]))
+    if not FREE_NAME.match(params["name"]):
+        module.fail_json(
+            msg="install_wheel_release is {}. Choose another name, of letters, digits, dots, dashes"
+            " and underscores: current, history, releases and wheels are what {} holds beside"
+            " releases.".format(params["name"], os.path.dirname(params["root"]))
+        )
     root = Root(os.path.abspath(params["root"]))
     used = [root[params["release_id"]]] if params["release_id"] else []
+    used += [params["staging"]] if params["staging"] else []
+    if params["staging"] and params["uv"]:
+        used += tool_paths(os.path.dirname(params["staging"]), params["uv"])
     try:
-        root.check(*used, *filter(None, [params["staging"]]))
-        if params["state"] == "query":
-            module.exit_json(changed=False, **look(root, params))
-        if params["state"] == "begun":
-            module.exit_json(**begin(root, params, check))
-        if params["state"] == "ended":
-            module.exit_json(changed=end_lease(root, params, check))
-        if params["state"] == "present":
-            module.exit_json(changed=make(root, params, check))
-        if params["state"] == "active":
-            module.exit_json(**activate(root, params, check))
-        module.exit_json(**go_back(root, params, check))
+        root.check(*used, *filter(None, [params["base"]]))
+        result = step(root, params, check)
     except Problem as problem:
         module.fail_json(msg=str(problem), fix=problem.fix)
     except OSError as error:
         module.fail_json(msg=failure(root, error), fix=way_out(root, error))
+    if not result.get("ok", True):
+        said = result["verification"]
+        module.fail_json(**dict(result, msg=said["reason"], fix=said["fix"]))
+    module.exit_json(**result)
 
 
 def failure(root, error):

@@ -115,12 +115,20 @@ writable:
   type: bool
 """
 
-import json
 import os
 
-from ..module_utils import release_checks, release_files
 from ansible.module_utils.basic import AnsibleModule
-from ..module_utils.release_checks import manifest, sanity_script, try_release
+
+from ..module_utils.release_checks import try_release
+from ..module_utils.release_root import Problem
+from ..module_utils.release_verifying import (
+    damage_of,
+    damaged,
+    find,
+    manifest_or_nothing,
+    mark,
+    unmark,
+)
 
 
 def main():
@@ -158,7 +166,10 @@ def main():
         module.exit_json(changed=False, ok=False, present=False, reason=reason, fix="Install it.",
                          output="", release_id=params["release_id"], damaged=False)  # fmt: skip
     said = manifest_or_nothing(release)
-    damage = damage_of(release, said) if params["files"] or not said else ""
+    try:
+        damage = damage_of(params["root"], release, said) if params["files"] or not said else ""
+    except Problem as problem:
+        module.fail_json(msg=str(problem), fix=problem.fix)
     module.exit_json(
         changed=False,
         present=True,
@@ -168,74 +179,6 @@ def main():
         damaged=bool(damage),
         **(damaged(damage) if damage else try_release(release, about, params["node"])),
     )
-
-
-def find(root, release_id):
-    """Return the folder of a complete release, without symlinks in its path, else None."""
-    path = (
-        os.path.join(root, "releases", release_id) if release_id else os.path.join(root, "current")
-    )
-    path = os.path.realpath(path)
-    return path if os.path.exists(os.path.join(path, "manifest.json")) else None
-
-
-def manifest_or_nothing(release):
-    """Return the content of manifest.json; empty if it is damaged."""
-    try:
-        found = manifest(release)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def damage_of(release, said):
-    """Return the files that differ from the install's record; empty if all match or none exists."""
-    if not said:
-        return "its manifest.json is damaged"
-    if not os.path.exists(os.path.join(release, "bin", "python")):
-        return "its Python (bin/python) is missing"
-    expected = said.get("files_sha256")
-    return release_files.damage(release, expected, True) if expected else ""
-
-
-def damaged(what):
-    """Return the result for a damaged release."""
-    return {
-        "ok": False,
-        "reason": f"Damaged since it was installed: {what}.",
-        "fix": "Install it again: fleetbuild verify INVENTORY --repair",
-        "output": "",
-    }
-
-
-def unmark(release, check):
-    """Mark the manifest as not verified."""
-    found = manifest_or_nothing(release)
-    if not found.get("verified"):
-        return False
-    if not check:
-        save(release, dict(found, verified=False))
-    return True
-
-
-def save(release, found):
-    """Write the manifest."""
-    text = json.dumps(found, indent=2, sort_keys=True) + "\n"
-    release_files.write(os.path.join(release, "manifest.json"), text)
-
-
-def mark(release, about, check):
-    """Mark the manifest as verified, and write bin/fleetbuild-sanity into the release."""
-    found = manifest(release)
-    if found.get("verified"):
-        return False
-    if not check:
-        source = release_checks.__loader__.get_source(release_checks.__name__)
-        script = sanity_script(source, about, found.get("python", ""))
-        path = os.path.join(release, "bin", "fleetbuild-sanity")
-        release_files.write(path, script, 0o755)
-        save(release, dict(found, verified=True))
-    return True
 
 
 if __name__ == "__main__":

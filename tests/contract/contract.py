@@ -1,7 +1,7 @@
-"""What the contract tests compare: the shape of a document, and what of a record is gone.
+"""What the contract tests compare: the shape of a document, and which parts of a record are gone.
 
-A record lists what users and their programs rely on. Additions pass; what was recorded and is no
-longer there, or is of another type, fails. After an intended change, record anew and read the diff:
+A record lists what users and their programs rely on. Additions pass; a recorded part that is
+gone, or of another type, fails. After an intended change, record again and read the diff:
     python -m pytest tests/contract --update-golden && git diff tests/contract/data
 """
 
@@ -118,7 +118,7 @@ def broken_command(recorded: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def broken_list(recorded: Iterable[str], now: Iterable[str]) -> list[str]:
-    """What was recorded and is no longer there."""
+    """Return the recorded parts that are gone."""
     return [f"{name}: gone" for name in sorted(set(recorded) - set(now))]
 
 
@@ -128,6 +128,6 @@ def load(name: str) -> Any:
 
 
 def save(name: str, record: Any) -> None:
-    """Write a record anew."""
+    """Write a record again."""
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False)
     (DATA / name).write_text(text + "\n", encoding="utf-8")

@@ -49,13 +49,13 @@ def updating(pytestconfig: pytest.Config) -> bool:
 
 
 def hold(name: str, now: Any, broken: list[str], updating: bool) -> None:
-    """Fail with what is broken, or record what is there now."""
+    """Fail and name the broken promises, or record the present state."""
     if updating:
         save(name, now)
     elif broken:
         pytest.fail(
-            "This breaks what was promised to users:\n  " + "\n  ".join(broken)
-            + f"\nIf it is meant, record it anew: {UPDATE}",
+            "This breaks promises to users:\n  " + "\n  ".join(broken)
+            + f"\nIf it is meant, record it again: {UPDATE}",
             pytrace=False,
         )  # fmt: skip
 

@@ -187,7 +187,7 @@ class FakeApi:
             if node is None and uid:
                 raise Say(409, f"uid mismatch: the provided object specified uid {uid}, and no"
                           " existing object was found", "Conflict")  # fmt: skip
-            if node is None:  # an apply makes what is not there
+            if node is None:  # an apply makes the missing Node
                 node = self.nodes[name] = FakeNode(name)
             self._same(node, uid)
             if asked.query.get("dryRun") == "All":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from fleetbuild.kubernetes import Delivery, Wheel
-from fleetbuild.models import Plan
+from fleetbuild.kubernetes import Delivery
+from fleetbuild.models import Plan, ReleaseFile
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
 PREFIX = "registry.example.com/team/fleet"
@@ -75,11 +75,11 @@ def six_nodes() -> Plan:
     )
 
 
-def wheels_of(plan: Plan) -> dict[str, tuple[Wheel, ...]]:
+def wheels_of(plan: Plan) -> dict[str, tuple[ReleaseFile, ...]]:
     """The wheels of each group, as a store would tell them."""
     return {
         group.name: tuple(
-            Wheel(wheel.package, wheel.wheel_version, "ab" * 32) for wheel in group.wheels
+            ReleaseFile(wheel.package, wheel.wheel_version, "ab" * 32) for wheel in group.wheels
         )
         for group in plan.groups
     }

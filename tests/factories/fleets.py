@@ -20,7 +20,7 @@ from fleetbuild.models import (
     Python,
 )
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
-from fleetbuild.planning import (
+from fleetbuild.plan.decide import (
     Locks,
     Package,
     PlanDraft,
@@ -29,8 +29,8 @@ from fleetbuild.planning import (
     build_request,
     draft_plan,
     group_fleet,
-    make_plan,
 )
+from fleetbuild.plan.document import make_plan
 from fleetbuild.recipes import Recipe, find_recipe, parse_recipe
 
 GCC = {"gcc": ("12.2.0",), "g++": ("12.2.0",)}

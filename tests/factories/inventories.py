@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import fleetbuild.inventory
+import fleetbuild.probe.inventory
 from fleetbuild.ansible import Listing
 
 _READ: dict[tuple[str, str, str | None], Listing] = {}
@@ -18,7 +18,7 @@ def remember_inventories(monkeypatch: pytest.MonkeyPatch, *sources: str, place: 
 
     `place` tells apart relative ones, where tests run in several folders.
     """
-    reading = fleetbuild.inventory.list_inventory
+    reading = fleetbuild.probe.inventory.list_inventory
 
     def listing(
         source: str, *, on_start: Callable[[], None], limit: str | None, **more: Any
@@ -32,4 +32,4 @@ def remember_inventories(monkeypatch: pytest.MonkeyPatch, *sources: str, place: 
             on_start()
         return _READ[key]
 
-    monkeypatch.setattr(fleetbuild.inventory, "list_inventory", listing)
+    monkeypatch.setattr(fleetbuild.probe.inventory, "list_inventory", listing)

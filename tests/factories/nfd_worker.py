@@ -1,6 +1,6 @@
-"""What nfd-worker reports of a node, for tests, from what was captured of it.
+"""The report of nfd-worker about a node, for tests, from the node's capture.
 
-The names are those of github.com/klauspost/cpuid/v2 (x86) and of NFD's cpuid_linux_arm64.go,
+The names come from github.com/klauspost/cpuid/v2 (x86) and from NFD's cpuid_linux_arm64.go,
 written down here a second time, so that a slip in fleetbuild's own table shows.
 """
 

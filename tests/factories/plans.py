@@ -16,7 +16,7 @@ from fleetbuild.models import (
     Target,
     TargetLibc,
 )
-from fleetbuild.planning.document.serialize import with_digest
+from fleetbuild.plan.document.serialize import with_digest
 
 RELEASE_ID = "0123456789abcdef"
 
@@ -84,7 +84,7 @@ def make_plan(
     names: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> Plan:
-    """A plan of these groups; `names` are those that the cluster has for nodes."""
+    """A plan of these groups; `names` are the cluster's names of nodes."""
     groups = (make_group(),) if groups is None else tuple(groups)
     nodes = {
         node: PlannedNode(

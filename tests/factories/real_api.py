@@ -1,6 +1,6 @@
 """A real kube-apiserver with its etcd, from the folder that KUBEBUILDER_ASSETS names.
 
-That variable, and what lies in the folder, are those of controller-runtime's envtest:
+The variable and the folder's content come from controller-runtime's envtest:
 `setup-envtest use -p path` prints such a folder.
 """
 

@@ -31,7 +31,10 @@ ALONE = {
     "lease": 1800,
     "revoked": [],
     "wheels": [],
+    "uv": {},
+    "manifest": {},
     "staging": None,
+    "incoming": None,
     "statement": {},
     "signature": "",
 }

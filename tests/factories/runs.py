@@ -12,8 +12,9 @@ from typing import Any, Literal, cast
 from fleetbuild.ansible import HostRun, TaskEvent
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.journal import Journal
 from fleetbuild.kubernetes import Serving
-from fleetbuild.labelling.labeller import Labeller, ManualLabels
+from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
 from fleetbuild.models import (
     Event,
     Facts,
@@ -28,8 +29,7 @@ from fleetbuild.models import (
     PlannedWheel,
 )
 from fleetbuild.models.hooks import HookCall, HookFailure
-from fleetbuild.state.directory import StateDir
-from fleetbuild.state.journal import Journal
+from fleetbuild.state import StateDir
 from fleetbuild.store.provenance.releases import SignedRelease
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 from tests.factories.fleets import locked
@@ -121,7 +121,7 @@ class FakeStore:
     def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
         check_cancelled()
         if file.name in self.lost:
-            raise FleetbuildError(f"{file.file} is not to be had.", "Look at the index.")
+            raise FleetbuildError(f"{file.file} cannot be fetched.", "Look at the index.")
         self.fetched.append(file.name)
         return self.folder / file.file
 
@@ -133,7 +133,7 @@ class FakeFleet:
     facts: dict[str, Facts]
     store: FakeStore
     trouble: dict[tuple[str, str], str] = field(default_factory=dict)
-    build_failures: dict[str, str] = field(default_factory=dict)  # trouble -> what a builder says
+    build_failures: dict[str, dict[str, str]] = field(default_factory=dict)  # trouble -> reply
     findings: dict[str, list[str]] = field(default_factory=dict)  # by wheel version
     differences: list[str] = field(default_factory=list)
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -189,15 +189,16 @@ class FakeFleet:
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
         if trouble == "toolchain":
-            on_event(event(host, "Stop", {"fix": "Install gcc."}, "failed", "There is no gcc."))
+            on_event(event(host, "Stop", {"fix": "Install gcc."}, "failed", "gcc is missing."))
             return ended("failed")
         for build in builds:
             on_event(event(host, "Wait for the build", {"progress": {"done": 1, "total": 2}}))
             on_event(event(host, "Wait for the build", {"progress": "?"}))
             reply = {"key": build["key"], "package": build["package"], "seconds": 1.5, "fix": ""}
             if trouble in ("failed", f"{build['package']} failed", *self.build_failures):
-                reason = self.build_failures.get(trouble, "the compiler failed")
-                answer(on_event, host, reply | {"ok": False, "reason": reason})
+                why = {"reason": "the compiler failed", "kind": "code"}
+                why = self.build_failures.get(trouble, why)
+                answer(on_event, host, reply | {"ok": False} | why)
                 on_event(event(host, "Stop", {}, "failed"))
                 return ended("failed")
             version = build["wheel_version"]
@@ -218,27 +219,32 @@ class FakeFleet:
         if trouble == "expired lease":
             taken = {"counter": 2, "took_over": "Took over the expired lease of a run of ann."}
             on_event(event(host, "Reserve the releases for this run", taken, "changed"))
-        on_event(event(host, "install_wheel : Make the release", {}, "changed"))
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
+        task = "install_wheel : Make the release"
         if trouble == "install":
-            on_event(event(host, "Make", {"fix": "Make room."}, "failed", "The disk is full."))
+            on_event(event(host, task, {"fix": "Make room."}, "failed", "The disk is full."))
             return ended("failed")
-        answer(on_event, host, {"ok": True, "active": False}, "install")
+        reply: dict[str, Any] = {"ok": True, "active": False, "made_by": "uv"}
         if job.get("verify", True):
-            if ended_with := self._verify(host, trouble, on_event):
-                return ended_with
+            reply["verification"] = {"ok": trouble != "verify"}
+            if trouble == "verify":
+                said = {"reason": "The check failed.", "output": "Traceback\nIllegal instruction"}
+                reply["verification"] |= said
+                on_event(event(host, task, reply | {"ok": False}, "failed", "The check failed."))
+                return ended("failed")
         else:
             assert host in self.verified, "it switches to a release that nobody verified"
         if not job.get("switch", True):
             self.verified.add(host)
+            on_event(event(host, task, reply, "changed"))
             return ended("ok")
+        if trouble == "switch":
+            on_event(event(host, task, {}, "failed", "no rename"))
+            return ended("failed")
         in_use = job.get("in_use", {}).items()
         kept = [{"release_id": name, "reason": reason} for name, reason in in_use]
-        if trouble == "switch":
-            on_event(event(host, "Switch to the release", {}, "failed", "no rename"))
-            return ended("failed")
-        answer(on_event, host, {"ok": True, "active": True, "kept": kept}, "install")
+        on_event(event(host, task, reply | {"active": True, "kept": kept}, "changed"))
         self.before[host] = self.facts[host].release.get("default")
         manifest = Manifest.model_validate(job["manifest"] | {"verified": True})
         self.facts[host] = self.facts[host].model_copy(update={"release": {"default": manifest}})
@@ -264,17 +270,6 @@ class FakeFleet:
             raise KeyboardInterrupt
         return {node: HookFailure(reason=said) for node, said in troubles.items() if said}
 
-    def _verify(self, host: str, trouble: str, on_event: Any) -> Any:
-        task = "verify_wheel : Verify the release"
-        on_event(event(host, task, {"ok": trouble != "verify"}))
-        if trouble == "verify":
-            reply = {"ok": False, "output": "Traceback\nIllegal instruction"}
-            answer(on_event, host, reply | {"reason": "The check failed."}, "verify")
-            on_event(event(host, "Stop", {}, "failed"))
-            return ended("failed")
-        answer(on_event, host, {"ok": True}, "verify")
-        return None
-
     def run(self, plan: Plan, folder: Path, told: list[Event] | None = None, **options: Any) -> Run:
         state = StateDir(folder)
         nodes = [Node(name=name, login=Login(host=name)) for name in self.facts]
@@ -284,12 +279,12 @@ class FakeFleet:
             state=state,
             tools=Tools(
                 probe=self.probe,
-                differences=lambda _, __: self.differences,
+                find_changes=lambda _, __: self.differences,
                 playbook=self.playbook,
                 wheels=self.store,
-                findings=lambda _, __, wheel: self.findings.get(wheel.wheel_version, []),
-                imports=lambda path: (path.name.split("-")[0],),
-                manifests=_manifests,
+                audit=lambda _, __, wheel: self.findings.get(wheel.wheel_version, []),
+                import_names_of=lambda path: (path.name.split("-")[0],),
+                render_manifests=_manifests,
                 labels=self.labels,
                 hook=self.hook,
                 sign=self.sign,

@@ -15,7 +15,7 @@ def allowed(pod, labels):
 
 
 def score(pod, labels):
-    """The sum of the weights of all that the node has of what is preferred."""
+    """Return the sum of the weights of the preferences that the node meets."""
     preferred = pod["affinity"]["nodeAffinity"].get(PREFERRED, [])
     assert all(1 <= each["weight"] <= 100 for each in preferred)
     return sum(each["weight"] for each in preferred if _holds(each["preference"], labels))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fleetbuild.starter_recipe import find_sdist
 from fleetbuild.store import Store, index_settings
-from fleetbuild.tasks.recipe_draft import find_sdist
 
 
 def fetch_sdist(name: str, version: str, folder: Path, python: str = "3.11") -> Path:

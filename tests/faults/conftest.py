@@ -41,7 +41,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the cases that passed in the record, so that a run goes on where one stopped."""
+    """Leave out the cases that passed in the record, so that a run resumes a stopped one."""
     path: Path | None = config.getoption("--record")
     if path and path.exists():
         lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]

@@ -25,7 +25,7 @@ from fleetbuild import Config
 from fleetbuild.ansible import _watch
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Inventory, Plan
-from fleetbuild.state.run_lock import hold_run_lock
+from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.store import Store
 from tests.faults.disk import Disk, root
 from tests.fleet.test_apply import source_tree
@@ -262,7 +262,7 @@ class Scene:
             f" cp -a {_SAVED} releases/{kept} && ln -sfn releases/{kept} current &&"
             f" echo {kept} > history || exit;"
             " rm -rf /home/fleet/.cache/* /home/fleet/.ansible/*;"
-            " rm -rf /etc/kubernetes; sync -f .",  # a fault may lose what is not on the disk
+            " rm -rf /etc/kubernetes; sync -f .",  # a fault may lose unwritten data
             check=True,
         )
 

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.faults.scene import CODES, Controller, Ended, Moment, Scene, folders_of_dead_runs
+from tests.faults.scene import (
+    CODES,
+    INSTALL_PATH,
+    Controller,
+    Ended,
+    Moment,
+    Scene,
+    folders_of_dead_runs,
+)
 from tests.faults.striking import STRIKES, Fault
 
 MATRIX: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "matrix.yml").read_text())
@@ -47,12 +55,17 @@ def test_no_node_is_left_broken(scene: Scene, kind: str, stage: str) -> None:
     new = str(scene.plan(node, package).groups[0].release_id)
     fault = Fault(scene, node, controller)
     fault.prepare(kind)
+
+    def strike(process: Any) -> None:
+        if "until" in about:
+            file = f"{INSTALL_PATH}/releases/{new}/{about['until']}"
+            wait = f"timeout 60 sh -c 'until [ -e {file} ]; do sleep 0.02; done'"
+            scene.lab.exec(node, wait, check=True)
+        fault.strike(kind, process)
+
     try:
-        ended = controller.run(
-            timeout=10,
-            at=[Moment(**moment) for moment in about["at"]],
-            strike=lambda process: fault.strike(kind, process),
-        )
+        moments = [Moment(**moment) for moment in about["at"]]
+        ended = controller.run(timeout=10, at=moments, strike=strike)
         assert ended.struck, ended.story()
         fault.end()
         _check(scene, node, new, [ended, *fault.second], kind)

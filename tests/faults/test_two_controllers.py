@@ -70,7 +70,7 @@ def test_the_lease_of_a_dead_run_is_taken_over_and_said(scene: Scene, node: str)
 
 
 def test_a_run_that_lost_its_lease_does_not_switch(scene: Scene, node: str) -> None:
-    """It is held up after the installation for longer than its lease lasts."""
+    """It is held up before it makes the release, for longer than its lease lasts."""
     first = scene.controller(node, "second", "one")
     other = scene.controller(node, "third", "two")
     taken: list[Ended] = []
@@ -87,7 +87,7 @@ def test_a_run_that_lost_its_lease_does_not_switch(scene: Scene, node: str) -> N
 
 
 def _held_up(scene: Scene, node: str, controller: Controller, overtake: Any) -> Ended:
-    """Run a controller whose node stands still at the verification while `overtake` runs."""
+    """Run a controller whose node stands still once it is reserved, while `overtake` runs."""
     stopped = "pkill -STOP -f '^sshd: fleet'"
     going = "pkill -CONT -f '^sshd: fleet'"
 
@@ -98,7 +98,7 @@ def _held_up(scene: Scene, node: str, controller: Controller, overtake: Any) -> 
         finally:
             scene.lab.exec(node, going)
 
-    return controller.run(at=[Moment(task="Verify the release")], strike=strike)
+    return controller.run(at=[Moment(task="Copy wheels")], strike=strike)
 
 
 def _wait_for_the_module(scene: Scene, node: str) -> None:

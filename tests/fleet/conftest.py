@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab import Lab, LabError
+from tests.lab import Lab, LabError, LesserCpuError
 
 MakeLab = Callable[[Mapping[str, Any] | None], Lab]
 
@@ -24,6 +24,8 @@ def make_labs(config: pytest.Config) -> Iterator[MakeLab]:
             reason = ""
             try:
                 lab.up()
+            except LesserCpuError as error:
+                pytest.skip(str(error))
             except LabError as error:
                 reason = str(error)
             if reason:  # a lab that cannot be had fails tests: a silent skip would hide them

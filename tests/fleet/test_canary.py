@@ -87,7 +87,7 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
 
 
 class _Nothing(http.server.BaseHTTPRequestHandler):
-    """An index that wants a login and has no package."""
+    """An index that requires a login and has no package."""
 
     def do_GET(self) -> None:
         self.send_error(404)

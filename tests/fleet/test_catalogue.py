@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from uv import find_uv_bin
 
 from fleetbuild.audit import audit_wheel
 from tests.factories.command_line import run_fleetbuild
+from tests.factories.environments import installed_by, output_of
 from tests.lab import Lab
 
 SOURCE = Path(__file__).parents[1] / "cuda_extension"
@@ -30,12 +28,11 @@ toolkit_wheels: []
 environment:
   TORCH_CUDA_ARCH_LIST: "{{ sms | join(';') }}"
 """
-ALONE = {"PATH": "/usr/bin:/bin", "PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}
 
 
 @pytest.fixture(scope="module")
 def lab(make_lab: Callable[[Mapping[str, Any]], Lab]) -> Lab:
-    return make_lab({"nodes": {"builder": {"hardware": "avx512"}}})
+    return make_lab({"nodes": {"builder": {"hardware": "avx2", "gpu": False}}})
 
 
 def run(*words: str | Path, here: Path, code: int = 0) -> str:
@@ -85,18 +82,8 @@ def install(here: Path, program: str, group: str, code: str) -> str:
     """What this code prints where the table's line for the group was run, and nothing else."""
     text = (here / "www/variants.md").read_text()
     (line,) = re.findall(rf"^{program} .*HERE/{re.escape(group)}/simple/ .*$", text, re.MULTILINE)
-    words = line.replace("HERE", (here / "www").as_uri()).replace("'", "").split()
-    venv = here / f"{program}-{group}"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    python = str(venv / "bin/python")
-    start = [python, "-m", "pip"] if program == "pip" else [find_uv_bin()]
-    more = ["--python", python, "--no-cache"] if program == "uv" else []
-    done = subprocess.run(
-        [*start, *words[1:], *more], capture_output=True, text=True, check=False, env=ALONE
-    )
-    assert done.returncode == 0, done.stderr
-    said = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    return said.stdout.strip()
+    line = line.replace("HERE", (here / "www").as_uri())
+    return output_of(installed_by(line, here / f"{program}-{group}"), code)
 
 
 def test_gpu_code_is_built_without_an_installed_cuda(lab: Lab, tmp_path: Path) -> None:

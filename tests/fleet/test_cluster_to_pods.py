@@ -33,7 +33,7 @@ from tests.factories.real_kubelet import ADDRESS, KUBECTL, NODE
 from tests.fleet.test_built_against import CODE, project
 from tests.fleet.test_images import base
 from tests.lab.podman import podman
-from tests.unit.cluster.test_cluster_builds import commands_of_the_guide
+from tests.unit.kubernetes.api.test_cluster_builds import commands_of_the_guide
 
 MISSING = real_kubelet.missing("nfd-master", "nfd-worker") or ("" if KUBECTL else "no kubectl")
 pytestmark = [
@@ -287,7 +287,7 @@ def test_the_guides_commands_lead_from_a_cluster_alone_to_a_running_pod(
 
 
 def finish(shell: Shell, line: str) -> None:
-    """Wait for the Jobs, and look at what one that is built against another has seen."""
+    """Wait for the Jobs, and check what a Job saw of the wheel that it builds against."""
     jobs = "kubectl get jobs -l app.kubernetes.io/managed-by=fleetbuild -o json"
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:

@@ -55,11 +55,11 @@ def lab(make_lab: Callable[[Mapping[str, Any]], Lab]) -> Lab:
         {
             "nodes": {
                 "builder": {
-                    "hardware": "avx512",
+                    "hardware": "avx2",
                     "containers": True,
                     "vars": {"ansible_become": True},
                 },
-                "old": {"hardware": "avx2", "suite": "bullseye"},
+                "old": {"hardware": "avx", "suite": "bullseye"},
             }
         }
     )

@@ -88,7 +88,7 @@ def test_apply_reinstalls_what_the_probe_finds_damaged(fleet: Fleet) -> None:
     assert again.summary.wheels_to_build == 0
     assert again.summary.nodes_to_change == 2
     result = fleet.calls().apply(fleet.plan)
-    assert states(result) == {"a": "installed", "b": "installed"}, result
+    assert states(result) == {"a": "installed", "b": "installed"}, [n.reason for n in result.nodes]
     assert [wheel.state for wheel in result.wheels] == ["reused"]
     fleet.check_intact()
     assert set(states(fleet.calls().apply(fleet.plan)).values()) == {"up_to_date"}

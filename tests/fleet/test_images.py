@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from fleetbuild.kubernetes import Delivery, Way, containers, render
-from fleetbuild.tasks.publish.export import export_indexes, release_files
+from fleetbuild.store.publish.export import export_indexes, release_files
 from tests.factories.files import stocked
 from tests.factories.plans import make_plan
 from tests.lab import image as lab_image

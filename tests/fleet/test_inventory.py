@@ -17,7 +17,7 @@ import yaml
 from fleetbuild import ansible
 from fleetbuild.ansible import Secrets, TaskEvent, playbooks, run_playbook
 from fleetbuild.errors import FleetbuildError, InventoryError
-from fleetbuild.inventory import read_inventory
+from fleetbuild.probe.inventory import read_inventory
 
 
 @pytest.fixture(autouse=True)

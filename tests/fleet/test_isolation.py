@@ -150,7 +150,7 @@ def test_a_node_without_namespaces_builds_unprivileged_at_least(
     result, log = build("open")
     assert result["ok"], log[-3000:]
     assert result["isolation"] == "none"
-    # The same program does reach all this where nothing holds it; sudo and /root it does not.
+    # Without isolation, the same program reaches all this, but neither sudo nor /root.
     assert reached(log) == OPEN
     assert connections(listener) == 1
     result, log = build("open-become")

@@ -1,4 +1,4 @@
-"""The lab keeps its promises: real ssh, the hardware that it was told, and no way out."""
+"""The lab keeps its promises: real ssh, the hardware of the fleet file, and no way out."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.lab import Lab
+from tests.lab import Lab, LabError, LesserCpuError, default_fleet, runnable
+from tests.lab.fleet import HARDWARE, RUNGS, parse_fleet, require_cpu
 
-MakeLab = Callable[[dict[str, Any]], Lab]
+MakeLab = Callable[[dict[str, Any] | None], Lab]
+
+
+@pytest.fixture(scope="module", params=[rung for rung in RUNGS if rung != "avx512vnni"])
+def lab(request: pytest.FixtureRequest, make_lab: MakeLab) -> Iterator[Lab]:
+    """The default fleet, as a machine with this highest rung has it."""
+    if request.param not in runnable():
+        pytest.skip(f"{request.param}: this machine's CPU runs {', '.join(runnable())}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAB_CPU", request.param)
+        yield make_lab(None)
 
 
 def ssh(lab: Lab, node: str, command: str) -> subprocess.CompletedProcess[str]:
@@ -35,6 +46,23 @@ def ansible(lab: Lab, *words: str, **environment: str) -> subprocess.CompletedPr
         env={**os.environ, **environment},
         timeout=120,
     )
+
+
+def test_a_lesser_cpu_has_fewer_rungs_and_refuses_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LAB_CPU", "x86-64-v2")
+    assert runnable() == ["x86-64-v2"]
+    assert set(default_fleet()["nodes"]) == {"x86-64-v2-1", "x86-64-v2-2"}
+    require_cpu(parse_fleet({"nodes": {"a": {"hardware": "x86-64-v2"}, "b": {"cpu": "Haswell"}}}))
+    for above in ("avx", str(HARDWARE / "nodriver")):
+        with pytest.raises(
+            LesserCpuError, match=r"a needs avx2?; this machine's CPU runs x86-64-v2"
+        ):
+            require_cpu(parse_fleet({"nodes": {"a": {"hardware": above}}}))
+    monkeypatch.setenv("LAB_CPU", "pentium")
+    with pytest.raises(LabError, match="LAB_CPU=pentium"):
+        runnable()
 
 
 def test_nodes_show_their_captures_hardware(lab: Lab) -> None:
@@ -95,11 +123,12 @@ def test_orphans_are_reaped(lab: Lab) -> None:
 @pytest.fixture(scope="module")
 def odd(make_lab: MakeLab) -> Lab:
     alice = {"name": "alice", "password": "w'onder land", "sudo": "password"}
+    weakest = {"hardware": "x86-64-v2"}
     nodes = {
-        "gate": {"hardware": "avx2"},
-        "inner": {"hardware": "avx2", "behind": "gate"},
-        "bare": {"hardware": "avx2", "python": False, "memory": "256m"},
-        "own": {"hardware": "nodriver", "users": [alice], "setup": "touch /srv/made"},
+        "gate": weakest,
+        "inner": {**weakest, "behind": "gate"},
+        "bare": {**weakest, "python": False, "memory": "256m"},
+        "own": {**weakest, "users": [alice], "setup": "touch /srv/made"},
     }
     return make_lab({"nodes": nodes, "vars": {"colour": "red"}})
 

@@ -10,7 +10,7 @@ import pytest
 import fleetbuild
 from fleetbuild import Config, Event, Plan, Result
 from fleetbuild.kubernetes import node_labels
-from fleetbuild.labelling.labeller import OFF
+from fleetbuild.kubernetes.labels.labeller import OFF
 from tests.fleet.conftest import MakeLab
 from tests.lab import Lab
 

@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from fleetbuild.ansible import Secrets
-from fleetbuild.inventory import read_inventory
 from fleetbuild.models import Event, Inventory, Login, Node, Unreachable
 from fleetbuild.probe import ask, probe, transport_for
+from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.probe.probing import Probed
 from fleetbuild.probe.transport.base import Answer
 from fleetbuild.probe.transport.openssh import ProgramTransport
@@ -182,7 +182,7 @@ def said_by_ansible(inventory: Path, *words: str) -> dict[str, str | None]:
         capture_output=True,
         check=False,
         stdin=subprocess.DEVNULL,
-        # Without shared connections: a host that must fail would use that of an alias.
+        # Without shared connections: a host that must fail would use an alias's connection.
         env={**os.environ, "ANSIBLE_FORKS": "25", "ANSIBLE_SSH_ARGS": "-C"},
         timeout=180,
     )

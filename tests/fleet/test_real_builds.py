@@ -39,7 +39,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 @dataclass(frozen=True)
 class Release:
-    """What is asked for: a package to be built, and what is published and goes with it."""
+    """A request: a package to build, and the published packages that go with it."""
 
     name: str
     package: str
@@ -77,7 +77,7 @@ class Made:
 
     @property
     def built(self) -> dict[str, tuple[PlannedWheel, WheelResult]]:
-        """What was built for each rung."""
+        """The build of each rung."""
         results = {each.artifact_key: each for each in self.result.wheels}
         return {
             group.target.isa: (wheel, results[str(wheel.artifact_key)])

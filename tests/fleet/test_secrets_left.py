@@ -15,7 +15,7 @@ import pytest
 
 from fleetbuild.ansible import Secrets, _watch
 from fleetbuild.errors import InventoryError
-from fleetbuild.inventory import read_inventory
+from fleetbuild.probe.inventory import read_inventory
 
 CANARY = f"c4nary-{os.getpid()}-7f3a91"  # other sessions may test at the same time
 _PRYING = """
@@ -38,7 +38,7 @@ _RUN = """
 import sys, time
 from pathlib import Path
 from fleetbuild.ansible import Secrets, run_playbook, playbooks
-from fleetbuild.inventory import read_inventory
+from fleetbuild.probe.inventory import read_inventory
 secrets = Secrets(vault_passwords=(("", "open-CANARY"),), become_pass="b-CANARY")
 read_inventory("inv.yml", secrets=secrets)
 Path("read").touch()

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import fleetbuild
-from fleetbuild import BlockedError, Config, Plan, Result, wiring
+from fleetbuild import BlockedError, Config, Plan, Result
+from fleetbuild.apply import wiring
 from fleetbuild.store.provenance.releases import ReleaseSigner, SignedRelease
 from tests.fleet.test_apply import source_tree
 from tests.lab import Lab

@@ -110,7 +110,7 @@ def configure(
     assert set(groups.values()) == set(nodes), plan.nodes
     read = {}
     for wheel in fleet.apply(plan).wheels:
-        assert wheel.state == "failed", wheel  # a configured tree is no wheel
+        assert wheel.state == "failed", wheel  # a configured tree makes no wheel
         group = groups[wheel.artifact_key]
         read[group] = read_graph(lab, nodes[group], wheel.artifact_key, wheel.log)
         # The control: CMake finds these libraries on this builder.

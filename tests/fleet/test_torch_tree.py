@@ -1,7 +1,7 @@
 """The torch recipe on a real source tree of torch: configured on a node, as an apply does it.
 
-Building it would take hours, so the build ends where CMake has made its build graph (which is what
-setup.py's own --cmake-only is for), and the graph is read: what is compiled, and with which flags.
+Building it would take hours, so the build ends where CMake has made its build graph (where
+setup.py's own --cmake-only stops). The graph says which files are compiled, and with which flags.
 It is a global option, since setup.py builds for pip's first question, which is for the metadata.
 """
 
@@ -80,7 +80,7 @@ def configured(
         assert group.name == "cpu-avx-cp311"
         result = fleet.apply(plan)
         (wheel,) = result.wheels
-        assert wheel.state == "failed"  # a configured tree is no wheel
+        assert wheel.state == "failed"  # a configured tree makes no wheel
         assert wheel.log
         log = Path(wheel.log).read_text()
         assert "Finished running cmake" in log, log[-3000:]
@@ -113,7 +113,7 @@ def test_no_object_file_of_torch_is_compiled_beyond_the_target(
         f"({saved} saved); above avx: {dict(above)}, and {dict(stock.above())} with all levels"
     )
     assert saved > 100
-    # What is fast without AVX2 stays.
+    # Parts that are fast without AVX2 stay.
     for option, value in {"USE_MKLDNN": "1", "USE_XNNPACK": "1", "BLAS": "MKL"}.items():
         assert graph.says(option) == value, option
     assert graph.says("USE_FBGEMM") == "OFF"

@@ -71,7 +71,7 @@ def pythons(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def search_on(cpu: str, python: Path, qemu: str) -> subprocess.CompletedProcess[str]:
-    """What the search says on this CPU; QEMU runs the real interpreter, so the path is told."""
+    """Run the search on this CPU. QEMU runs the real interpreter, without the packages."""
     (packages,) = python.parents[1].glob("lib/*/site-packages")
     return subprocess.run(
         [qemu, "-cpu", cpu, python.resolve(), "-c", SEARCH],

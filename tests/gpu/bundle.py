@@ -22,21 +22,52 @@ BUILD = ["setuptools<82", "wheel", "ninja", "packaging", "psutil", "pip>=25.1"]
 # 2.21.5 ends the first module of a build with "'UnifiedTaskResult' object is not iterable".
 ANSIBLE = "ansible-core<2.20"
 SOURCES = {"torch-scatter": "2.1.2"}
+# The tests by part, for machines that end a command after ten minutes: each part takes less.
+PARTS = {
+    "probe": "the_probe_agrees",
+    "extension": "an_extension_is_built",
+    "refusal": "a_wheel_for_another_gpu",
+    "scatter": "torch_scatter",
+    "compile": "torch_compile",
+}
 RUN = """\
 #!/bin/bash
-# Runs tests/gpu here, with nothing from a network: bash run.sh [pytest's arguments]
+# Runs tests/gpu here, with nothing from a network: bash run.sh PART, with PART one of
+# @PARTS@ or all.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-export PIP_NO_INDEX=1 PIP_FIND_LINKS="$here/wheels" PIP_DISABLE_PIP_VERSION_CHECK=1
+case "${1:-}" in
+@CASES@
+  all) only=test ;;
+  *) sed -n 2,3p "$0"; exit 2 ;;
+esac
 export FLEETBUILD_GPU_WHEELS="$here/wheels" FLEETBUILD_GPU_PYTHON="${PYTHON:-$(command -v python3)}"
-[ -x "$here/venv/bin/python" ] || "$FLEETBUILD_GPU_PYTHON" -m venv "$here/venv"
-"$here/venv/bin/python" -m pip install --quiet fleetbuild pytest
+# The machine's Python may lack venv and ensurepip, so uv makes the environment, from its own wheel.
+uv="$here/uv"
+[ -x "$uv" ] || "$FLEETBUILD_GPU_PYTHON" - "$here" <<'end'
+import glob, os, sys, zipfile
+(wheel,) = glob.glob(sys.argv[1] + "/wheels/uv-*.whl")
+with zipfile.ZipFile(wheel) as opened:
+    (name,) = [name for name in opened.namelist() if name.endswith(".data/scripts/uv")]
+    with open(sys.argv[1] + "/uv", "wb") as program:
+        program.write(opened.read(name))
+os.chmod(sys.argv[1] + "/uv", 0o755)
+end
+[ -x "$here/venv/bin/python" ] || "$uv" venv --quiet --python "$FLEETBUILD_GPU_PYTHON" "$here/venv"
+"$uv" pip install --quiet --offline --no-index --find-links "$here/wheels" \\
+  --python "$here/venv/bin/python" fleetbuild pytest pip
 cd "$here"
 # The machine's own Python comes first: it is the one that wheels are built for.
 export PATH="$PATH:$here/venv/bin" PYTHONPATH="$here"
 pytest=(-m pytest -c /dev/null --rootdir "$here" -p no:cacheprovider -v -rs)
-exec "$here/venv/bin/python" "${pytest[@]}" tests/gpu "$@"
+exec "$here/venv/bin/python" "${pytest[@]}" tests/gpu -k "$only"
 """
+
+
+def script() -> str:
+    """Return run.sh."""
+    cases = "\n".join(f"  {part}) only={name} ;;" for part, name in PARTS.items())
+    return RUN.replace("@PARTS@", ", ".join(PARTS)).replace("@CASES@", cases)
 
 
 def make(file: Path, python: str) -> int:
@@ -56,9 +87,9 @@ def make(file: Path, python: str) -> int:
             tar.add(wheels, "wheels")
             for name in ("tests/__init__.py", "tests/gpu", "tests/cuda_extension"):
                 tar.add(ROOT / name, name, filter=_without_caches)
-            script = Path(scratch, "run.sh")
-            script.write_text(RUN)
-            tar.add(script, "run.sh")
+            run = Path(scratch, "run.sh")
+            run.write_text(script())
+            tar.add(run, "run.sh")
     return file.stat().st_size
 
 
@@ -83,7 +114,7 @@ def main() -> int:
     size = make(arguments.file, arguments.python)
     print(  # noqa: T201
         f"{arguments.file}: {size / (1 << 20):.0f} MB. Unpack it on the machine with the GPU, then "
-        "run: bash run.sh"
+        f"run each part: bash run.sh {' | '.join(PARTS)}"
     )
     if size > LIMIT:
         print(f"That is more than {LIMIT >> 20} MB.", file=sys.stderr)  # noqa: T201

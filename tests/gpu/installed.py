@@ -1,4 +1,4 @@
-"""Wheels made again from what is installed, where a machine without a network has no others."""
+"""Wheels made again from installed packages, because a machine without a network has no others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_requirements(name: str) -> list[importlib.metadata.Distribution]:
 
 
 def wheel_of(distribution: importlib.metadata.Distribution, folder: Path) -> Path:
-    """Write the wheel that this distribution was installed from, as far as it can be told."""
+    """Write the wheel that this distribution was installed from, as far as its files show."""
     tags = re.findall(r"^Tag: (\S+)", distribution.read_text("WHEEL") or "", re.MULTILINE)
     if not tags:
         raise ValueError(f"{distribution.name} was not installed from a wheel")
@@ -42,7 +42,7 @@ def wheel_of(distribution: importlib.metadata.Distribution, folder: Path) -> Pat
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as wheel:
         for file in distribution.files or ():
             place = Path(str(file.locate()))
-            # Programs are made anew, and compiled files are not part of a wheel.
+            # Programs are made again, and compiled files are not part of a wheel.
             if ".." not in file.parts and "__pycache__" not in file.parts and place.is_file():
                 wheel.write(place, file.as_posix())
     return path

@@ -16,11 +16,11 @@ import yaml
 
 from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.downloads import audit_download
-from fleetbuild.cluster.kubeconfig_schema import parse as parse_kubeconfig
-from fleetbuild.kubernetes.yaml_edit.edit import EditableWorkload, workloads
-from fleetbuild.models import Facts
-from fleetbuild.planning import dump_plan, read_plan
-from fleetbuild.planning.document.serialize import with_digest
+from fleetbuild.kubernetes import Delivery, render_workload
+from fleetbuild.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
+from fleetbuild.models import Facts, Plan
+from fleetbuild.plan.document import dump_plan, read_plan
+from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import split
 from tests.factories.data import DATA
@@ -86,14 +86,13 @@ def read_kubeconfig(text: str) -> None:
 
 
 @cache
-def _group() -> object:
-    return six_nodes().groups[0]
+def _plan() -> Plan:
+    return six_nodes()
 
 
 def read_workload(text: str) -> None:
     """A user's manifest."""
-    for index in workloads("web.yaml", text):
-        EditableWorkload("web.yaml", text, index, _group())  # type: ignore[arg-type]
+    render_workload(_plan(), "web.yaml", text, delivery=Delivery())
 
 
 def read_wheel(path: Path) -> None:

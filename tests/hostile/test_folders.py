@@ -11,9 +11,9 @@ import pytest
 
 from fleetbuild.errors import UsageError
 from fleetbuild.fleet import Fleet
-from fleetbuild.state.directory import StateDir
-from fleetbuild.state.journal import Journal
-from fleetbuild.state.run_lock import hold_run_lock
+from fleetbuild.journal import Journal
+from fleetbuild.run_lock import hold_run_lock
+from fleetbuild.state import StateDir
 from tests.factories.role_modules import plugin
 
 release = plugin("modules.release")

@@ -1,4 +1,4 @@
-"""Indexes: which one serves a package, what is too new, and downloads that do not end."""
+"""Indexes: which one serves a package, releases that are too new, endless downloads."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Config, TargetLibc
-from fleetbuild.planning import LockRequest
+from fleetbuild.plan.decide import LockRequest
+from fleetbuild.plan.resolve.uv import find_wheels, newest_version, resolve
 from fleetbuild.store import Store
 from fleetbuild.store import fetch as fetching
 from fleetbuild.store.fetch import fetch
 from fleetbuild.store.index import IndexFile, write_index
 from fleetbuild.store.index_config import index_settings, settings_of
-from fleetbuild.store.resolve import find_wheels, newest_version, resolve
 from tests.factories.files import make_wheel
 
 
@@ -130,7 +130,7 @@ def test_the_login_of_such_an_index_is_in_no_file_and_no_argument(indexes, tmp_p
         seen.append(" ".join(command) + "".join(path.read_text() for path in cwd.iterdir()))
         raise subprocess.TimeoutExpired("uv", 1)
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr("fleetbuild.plan.resolve.uv.run_program", run)
     resolve(request_for("secret-lib"), settings)
     assert "explicit = true" in seen[0]
     assert "canary" not in seen[0]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.models import LockedFile
-from fleetbuild.planner.plan_fleet import plan_fleet
+from fleetbuild.plan.plan_fleet import plan_fleet
+from fleetbuild.plan.resolve import sandbox
+from fleetbuild.plan.resolve.backend import ask_backend
+from fleetbuild.plan.resolve.sandbox import SandboxError, why_unavailable
 from fleetbuild.store import Store
-from fleetbuild.store.metadata import sandbox
-from fleetbuild.store.metadata.backend import ask_backend
-from fleetbuild.store.metadata.sandbox import SandboxError, why_unavailable
 from tests.factories.files import make_wheel, only
 from tests.factories.fleets import facts, inventory
 
@@ -145,7 +145,7 @@ def test_nothing_of_a_hostile_setup_py_happens_on_the_controller(site, listener)
 @pytest.mark.usefixtures("site")
 def test_the_backend_is_asked_once(monkeypatch):
     plan("evil==1.0")
-    monkeypatch.setattr("fleetbuild.store.metadata.backend.run_confined", None)
+    monkeypatch.setattr("fleetbuild.plan.resolve.backend.run_confined", None)
     assert plan("evil==1.0").lock == "complete"
 
 
@@ -175,7 +175,7 @@ def test_without_a_sandbox_the_plan_says_what_to_write(site, listener, monkeypat
 def test_a_published_wheel_of_the_same_version_states_the_requirements_of_the_source(
     site, listener, monkeypatch
 ):
-    monkeypatch.setattr("fleetbuild.planner.run_time_requirements.ask_backend", None)
+    monkeypatch.setattr("fleetbuild.plan.resolve.run_time_requirements.ask_backend", None)
     make_wheel(site / "files", "evil", requires="dep")
     made = plan("evil==1.0")
     assert [file.name for file in made.groups[0].dependencies] == ["dep"]
@@ -186,7 +186,7 @@ def test_a_wheel_on_the_index_does_not_state_the_requirements_of_a_local_source(
     def asked(*_):
         raise SandboxError("asked")
 
-    monkeypatch.setattr("fleetbuild.planner.run_time_requirements.ask_backend", asked)
+    monkeypatch.setattr("fleetbuild.plan.resolve.run_time_requirements.ask_backend", asked)
     make_wheel(site / "files", "evil", requires="foreign")
     made = plan("evil==1.0 @ files/evil-1.0.tar.gz")
     assert "failed: asked." in made.nodes["a"].reason
@@ -235,3 +235,36 @@ def test_a_real_setup_py_without_static_metadata(tmp_path, monkeypatch):
     made = plan("hnswlib==0.8.0")
     assert made.lock == "complete", made.nodes
     assert [file.name for file in made.groups[0].dependencies] == ["numpy"]
+
+
+KERNEL = """
+import ctypes, os, socket
+library = ctypes.CDLL(None, use_errno=True)
+numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[os.uname().machine]
+for name, number in zip(("add_key", "request_key", "keyctl"), numbers):
+    ctypes.set_errno(0)
+    # keyctl: the id of the session's keyring
+    library.syscall(*map(ctypes.c_long, (number, 0, -3, 0, 0, 0)))
+    print(name, ctypes.get_errno())
+library.syscall(*map(ctypes.c_long, (425, 1, 0)))
+print("io_uring", ctypes.get_errno())
+for family in (socket.AF_VSOCK, socket.AF_UNIX, socket.AF_INET):
+    try:
+        socket.socket(family, socket.SOCK_STREAM).close()
+        print(family.name, "open")
+    except OSError as problem:
+        print(family.name, problem.errno)
+try:
+    print("keys", open("/proc/keys").read())
+except OSError:
+    print("keys hidden")
+"""
+
+
+@pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
+def test_a_backend_reaches_neither_the_kernels_keys_nor_the_host_of_this_machine():
+    said = sandbox.run_confined([str(sandbox.PYTHON), "-I", "-c", KERNEL], {})
+    refused = ("add_key", "request_key", "keyctl", "io_uring", "AF_VSOCK")
+    assert said.splitlines() == [
+        *(f"{name} 1" for name in refused), "AF_UNIX open", "AF_INET open", "keys hidden",
+    ]  # fmt: skip

@@ -6,20 +6,22 @@ import json
 import tracemalloc
 import zipfile
 import zlib
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.audit import audit_wheel, check_wheel
-from fleetbuild.audit.downloads import audit_download, installed_size, shared_files
+from fleetbuild.audit.downloads import announced_commands, audit_download, installed_size
+from fleetbuild.audit.ownership import loaded_by_others, second_owners
 from fleetbuild.cli import app
 from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.store import IndexSettings, Store
-from fleetbuild.tasks.publish.export import release_files
-from fleetbuild.tasks.wheels.store_fetch import lacking
+from fleetbuild.store.fetch_locked import lacking
+from fleetbuild.store.publish.export import release_files
 from tests.factories import runs
 from tests.factories.files import demo_wheel, make_wheel
 from tests.factories.fleets import facts, locked
@@ -27,7 +29,11 @@ from tests.factories.plans import make_target
 from tests.factories.runs import FakeFleet, FakeStore
 
 RUNS = "would run in every Python of the release"
+NO_SINGLE = "has no single reading"
 COMMAND = "would replace a command of the release"
+SYSTEM = "would stand in for a command of the system"
+OTHER = "would describe another package"
+COMPILED = "is compiled code, which may differ from its source"
 REPLACES = "would replace a file of the release"
 
 ATTACKS = {
@@ -47,6 +53,14 @@ ATTACKS = {
     "demo-1.0.data/data/bin/python3.11": COMMAND,
     "demo-1.0.data/scripts/activate": COMMAND,
     "demo-1.0.data/scripts/fleetbuild-sanity": COMMAND,
+    "demo-1.0.data/scripts/bash": SYSTEM,
+    "demo-1.0.data/data/bin/ssh": SYSTEM,
+    "numpy-2.0.dist-info/METADATA": "exactly one .dist-info folder",
+    "demo-1.0.data/purelib/numpy-2.0.dist-info/METADATA": OTHER,
+    "numpy-2.0.egg-info/PKG-INFO": OTHER,
+    "numpy.egg-info": OTHER,
+    "__pycache__/six.cpython-311.pyc": COMPILED,
+    "demo/__pycache__/__init__.cpython-311.pyc": COMPILED,
     "demo-1.0.data/scripts/a b": "is not a plain command name",
     "demo-1.0.data/scripts/x/y": "is not a plain command name",
     "demo-1.0.data/data/pyvenv.cfg": REPLACES,
@@ -85,7 +99,17 @@ def test_files_of_ordinary_wheels_are_allowed(tmp_path, file):
         ("[gui_scripts]\nPIP = demo:main\n", "'PIP' would replace a command"),
         ("[console_scripts]\n../../x = demo:main\n", "is not a plain command name"),
         ("[console_scripts]\na/b = demo:main\n", "is not a plain command name"),
-        ("no section\n[", "is not a plain command name"),
+        ("[console_scripts]\nls = demo:main\n", "'ls' would stand in for a command of the system"),
+        ("no section\n[", NO_SINGLE),
+        # pip takes an indented line for an entry point, configparser for a continuation.
+        ("[console_scripts]\na = demo:main\n  python3 = demo:main\n", NO_SINGLE),
+        ("[console_scripts]\n;python3 = demo:main\n", NO_SINGLE),  # and this for a comment
+        ("[x]\na = b\x0b[console_scripts]\x0bpython3 = demo:main\n", NO_SINGLE),
+        ("[x]\na = b\u2028[console_scripts]\u2028python3 = demo:main\n", NO_SINGLE),
+        ("[console_scripts]\na = demo:main\na = demo:other\n", NO_SINGLE),
+        ("\ufeff[console_scripts]\npython3 = demo:main\n", NO_SINGLE),
+        ("[console_scripts]\npython3\n", NO_SINGLE),
+        ("#" * (17 << 20) + "\n[console_scripts]\npython3 = demo:main\n", NO_SINGLE),
     ],
 )
 def test_entry_points_of_such_a_name_are_refused(tmp_path, text, words):
@@ -166,6 +190,17 @@ def test_a_large_member_is_not_held_in_memory(tmp_path):
     assert peak < 20 << 20
 
 
+def test_a_vendored_dist_info_does_not_hide_the_entry_points(tmp_path):
+    entry = b"[console_scripts]\npython3 = demo:main\n"
+    files = {
+        "demo/_vendor/x-1.dist-info/METADATA": b"Name: x\n",
+        "demo-1.0.dist-info/entry_points.txt": entry,
+    }
+    assert any(
+        "'python3'" in text for text in audit_wheel(make_wheel(tmp_path, files=files)).problems
+    )
+
+
 def two(tmp_path, one, other, **more):
     return [
         make_wheel(tmp_path, "one", files=one),
@@ -174,18 +209,107 @@ def two(tmp_path, one, other, **more):
 
 
 def test_two_wheels_of_a_release_may_not_share_a_file(tmp_path):
-    same = {"ns/__init__.py": b""}
-    assert shared_files(two(tmp_path, same, same)) == ()
+    same = {"ns/__init__.py": DECLARED[0]}
+    assert second_owners(two(tmp_path, same, same)) == ()
     other = {"ns/__init__.py": b"print('two')"}
-    assert shared_files(two(tmp_path, same, other)) == (
-        "ns/__init__.py belongs to one-1.0-py3-none-any.whl and to two-1.0-py3-none-any.whl",
+    assert second_owners(two(tmp_path, same, other))[0] == (
+        "ns/__init__.py belongs to one-1.0-py3-none-any.whl and to two-1.0-py3-none-any.whl"
     )
     hidden = {"two-1.0.data/platlib/ns/__init__.py": b"print('two')"}
-    assert len(shared_files(two(tmp_path, same, hidden))) == 1
+    assert "ns/__init__.py belongs to" in second_owners(two(tmp_path, same, hidden))[0]
     entry = b"[console_scripts]\ntool = x:main\n"
     commands = [{f"{name}-1.0.dist-info/entry_points.txt": entry} for name in ("one", "two")]
-    (problem,) = shared_files(two(tmp_path, *commands))
+    (problem,) = second_owners(two(tmp_path, *commands))
     assert problem.startswith("bin/tool belongs to")
+    script = {"one-1.0.data/scripts/tool": b"#!python\n"}
+    (problem,) = second_owners(two(tmp_path, script, commands[1]))
+    assert problem.startswith("bin/tool belongs to")
+
+
+DECLARED = [
+    b"__import__('pkg_resources').declare_namespace(__name__)  # pragma: no cover\n",
+    b"from pkgutil import extend_path\n\n__path__ = extend_path(__path__, __name__)\n",
+    b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)  # type: ignore\n",
+    (
+        b"# License\ntry:\n    import pkg_resources\n\n    pkg_resources.declare_namespace(__name__)\n"  # noqa: E501
+        b"except ImportError:\n    import pkgutil\n\n"
+        b"    __path__: List[str] = pkgutil.extend_path(__path__, __name__)\n"
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "other", "name"),
+    [
+        ({"torch/__init__.py": b"x = 1"}, {"torch/backends/evil.py": b""}, "torch"),
+        ({"torch/__init__.py": b"x = 1"}, {"torch/lib/libevil.so": b""}, "torch"),
+        ({"torch/__init__.py": b""}, {"torch/__init__.py": b"", "torch/evil.py": b""}, "torch"),
+        ({"torch/__init__.py": b"x = 1"}, {"two-1.0.data/purelib/torch/evil.py": b""}, "torch"),
+        ({"six.py": b"x = 1"}, {"six/__init__.py": b"evil"}, "six"),
+        ({"six.py": b"x = 1"}, {"six.cpython-311-x86_64-linux-gnu.so": b"evil"}, "six"),
+        ({"six.py": b"x = 1"}, {"six/data.txt": b"x"}, "six"),
+        ({"ns/a/__init__.py": b"x = 1"}, {"ns/a/evil.py": b""}, "ns.a"),
+        ({"ns/__init__.py": DECLARED[1], "ns/a.py": b""}, {"ns/a/__init__.py": b"evil"}, "ns.a"),
+        ({"ns/a.py": b""}, {"ns/__init__.py": DECLARED[1] + b"import evil\n"}, "ns"),
+    ],
+)
+def test_an_import_name_has_one_owner(tmp_path, owner, other, name):
+    words = f"the import name {name} belongs to "
+    assert any(words in text for text in second_owners(two(tmp_path, owner, other)))
+    assert any(words in text for text in second_owners(two(tmp_path, owner, other)[::-1]))
+
+
+@pytest.mark.parametrize("init", [None, *DECLARED])
+def test_a_namespace_is_shared(tmp_path, init):
+    both = {"ns/__init__.py": init} if init else {}
+    one, other = {**both, "ns/a/__init__.py": b"x = 1"}, {**both, "ns/b/__init__.py": b"x = 2"}
+    assert second_owners(two(tmp_path, one, other)) == ()
+    assert second_owners(two(tmp_path, one, {"ns/b/__init__.py": b"x = 2"})) == ()
+    one, other = {"nvidia/__init__.py": b"", "nvidia/a/x.so": b"1"}, {"nvidia/b/x.so": b"2"}
+    assert second_owners(two(tmp_path, one, other)) == ()
+
+
+def test_a_package_may_add_to_another_if_it_is_allowed_to(tmp_path):
+    wheels = two(tmp_path, {"torch/__init__.py": b"x = 1"}, {"torch/extra.py": b"x = 2"})
+    assert second_owners(wheels)
+    assert second_owners(wheels, {"two": ["torch/extra*"]}) == ()
+
+
+def test_what_another_package_loads_by_itself_is_named(tmp_path):
+    entry = b"[torch.backends]\nevil = two:start\n"
+    files = {"two-1.0.dist-info/entry_points.txt": entry}
+    torch = make_wheel(tmp_path, "torch", files={"torch/__init__.py": b"x = 1"})
+    one, other = two(tmp_path, {"one.py": b""}, files)
+    assert loaded_by_others([torch, one, other]) == (
+        "two-1.0-py3-none-any.whl is loaded by torch by itself (entry points torch.backends)",
+    )
+    assert loaded_by_others([one, other]) == ()
+
+
+def test_an_apply_warns_of_what_another_package_loads(tmp_path):
+    store = FakeStore(tmp_path / "store")
+    entry = {"two-1.0.dist-info/entry_points.txt": b"[pytest11]\nevil = two\n"}
+    make_wheel(tmp_path / "store", "pytest", files={"pytest/__init__.py": b"x = 1"})
+    make_wheel(tmp_path / "store", "two", files=entry)
+    group = runs.group("avx2", ["avx2-1"], dependencies=(locked("pytest"), locked("two")))
+    fleet = FakeFleet(facts={name: facts("avx2") for name in group.nodes}, store=store)
+    events = []
+    run = replace(fleet.run(runs.plan(group), tmp_path / "state"), on_event=events.append)
+    assert carry_out(run).exit_code == 0
+    (warning,) = (each for each in events if each.state == "warning")
+    assert "two-1.0-py3-none-any.whl is loaded by pytest" in warning.message
+
+
+def test_the_commands_of_a_wheel_are_announced(tmp_path):
+    entry = b"[console_scripts]\ntool = x:main\n[gui_scripts]\nshow = x:main\n[x]\ny = z\n"
+    files = {
+        "demo-1.0.dist-info/entry_points.txt": entry,
+        "demo-1.0.data/scripts/run.py": b"",
+        "demo-1.0.data/data/bin/other": b"",
+    }
+    assert announced_commands(make_wheel(tmp_path, files=files)) == (
+        "other", "run.py", "show", "tool",
+    )  # fmt: skip
 
 
 def test_a_release_whose_wheels_share_files_is_not_installed(tmp_path):
@@ -213,7 +337,7 @@ def test_a_dependency_is_audited_once_and_remembered(tmp_path, monkeypatch):
     monkeypatch.setattr("fleetbuild.store.wheels.audit_download", None)
     assert store.fetch(file) == path
     monkeypatch.undo()
-    with pytest.raises(InstallError):  # what was allowed is not allowed any more
+    with pytest.raises(InstallError):  # a kept file is checked again
         Store(tmp_path / "store").fetch(file)
 
 

@@ -2,6 +2,6 @@
 
 from tests.lab.fleet import default_fleet, runnable
 from tests.lab.lab import Lab, LabNode
-from tests.lab.podman import LabError
+from tests.lab.podman import LabError, LesserCpuError
 
-__all__ = ["Lab", "LabError", "LabNode", "default_fleet", "runnable"]
+__all__ = ["Lab", "LabError", "LabNode", "LesserCpuError", "default_fleet", "runnable"]

@@ -28,7 +28,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    up = commands.add_parser("up", help="start a lab, or what is stopped of it")
+    up = commands.add_parser("up", help="start a lab, or its stopped nodes")
     up.add_argument(
         "--fleet",
         metavar="FILE.yml",

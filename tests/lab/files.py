@@ -1,4 +1,4 @@
-"""The texts of a lab: what a node is told at its start, and how one reaches the nodes."""
+"""The texts of a lab: each node's setup script, and how to reach the nodes."""
 
 from __future__ import annotations
 

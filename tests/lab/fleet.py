@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import yaml
 
 from tests.lab.emulation import CPUS
 from tests.lab.image import CONTAINERS, SUITE, System
-from tests.lab.podman import LabError
+from tests.lab.podman import LabError, LesserCpuError
 
 HARDWARE = Path(__file__).parent / "hardware"
 FLEETS = Path(__file__).parent / "fleets"
@@ -82,7 +84,7 @@ def load_fleet(path: Path) -> Fleet:
     try:
         return parse_fleet(yaml.safe_load(path.read_text()), beside=path.parent)
     except (OSError, yaml.YAMLError) as error:
-        raise LabError(f"{path} is no fleet file: {error}") from error
+        raise LabError(f"{path} cannot be read as a fleet file: {error}") from error
 
 
 def parse_fleet(document: Any, *, beside: Path = Path()) -> Fleet:
@@ -91,7 +93,7 @@ def parse_fleet(document: Any, *, beside: Path = Path()) -> Fleet:
     nodes = {name: _node(name, said or {}, beside) for name, said in document["nodes"].items()}
     for node in nodes.values():
         if node.behind is not None and node.behind not in nodes:
-            raise LabError(f"{node.name} is behind {node.behind}, which is no node of this fleet")
+            raise LabError(f"{node.name} is behind {node.behind}, which this fleet lacks")
     return Fleet(nodes=nodes, vars=document.get("vars") or {})
 
 
@@ -122,31 +124,50 @@ def _capture(name: str, hardware: str | None, beside: Path) -> Path | None:
     raise LabError(f"{name}: no cpuinfo in {hardware}; a capture folder or one of {known}")
 
 
+# What sets each rung apart from the one before it, as /proc/cpuinfo says it; weakest first.
+RUNGS = {
+    "x86-64-v2": {"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"},
+    "avx": {"avx"},
+    "avx2": {"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"},
+    "avx512": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "avx512vnni": {"avx512_vnni"},
+}
+
+
 def runnable() -> list[str]:
-    """The fixtures whose code this host's CPU can run, weakest first."""
-    if platform.machine() != "x86_64":
-        return []
-    mine = _flags(Path("/proc/cpuinfo"))
-    needed = {
-        "x86-64-v2": {"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"},
-        "avx": {"avx"},
-        "avx2": {"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"},
-        "avx512": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
-        "avx512vnni": {"avx512_vnni"},
-    }
-    able = []
-    for hardware, flags in needed.items():
-        if not flags <= mine:
-            break
-        able.append(hardware)
-    return able
+    """Return the rungs whose code this machine's CPU runs, weakest first.
+
+    LAB_CPU names the highest one, so that a machine shows what a lesser machine would.
+    """
+    able = _rungs(Path("/proc/cpuinfo"))
+    highest = os.environ.get("LAB_CPU")
+    if not highest:
+        return able
+    if highest not in able:
+        raise LabError(f"LAB_CPU={highest}: this machine's CPU runs {', '.join(able) or 'no rung'}")
+    return able[: able.index(highest) + 1]
+
+
+def require_cpu(fleet: Fleet) -> None:
+    """Raise LesserCpuError if a node shows a CPU whose code this machine's CPU does not run."""
+    able = runnable()
+    for node in fleet.nodes.values():
+        rungs = _rungs(node.capture / "cpuinfo") if node.capture and not node.cpu else []
+        if not set(rungs) <= set(able):
+            mine = f"this machine's CPU runs {', '.join(able) or 'no rung'}"
+            raise LesserCpuError(f"{node.name} needs {rungs[-1]}; {mine}")
 
 
 def default_fleet() -> dict[str, Any]:
-    """Six nodes in three groups: the two of a pair differ in their GPU alone."""
+    """Return two nodes for each of the three highest rungs: the two differ in their GPU.
+
+    A machine that runs fewer rungs has fewer pairs.
+    """
     rungs = [rung for rung in runnable() if rung != "avx512vnni"][-3:]
-    if len(rungs) < 3:
-        raise LabError("the default lab needs a CPU with AVX2; pass a fleet of your own (--fleet)")
+    if not rungs:
+        raise LesserCpuError(
+            "the default lab needs an x86-64-v2 CPU; pass a fleet of your own (--fleet)"
+        )
     return {
         "nodes": {
             f"{rung}-{number}": {"hardware": rung, "gpu": number == 1}
@@ -154,6 +175,11 @@ def default_fleet() -> dict[str, Any]:
             for number in (1, 2)
         }
     }
+
+
+def _rungs(cpuinfo: Path) -> list[str]:
+    flags = _flags(cpuinfo)
+    return list(takewhile(lambda rung: RUNGS[rung] <= flags, RUNGS))
 
 
 def _flags(cpuinfo: Path) -> set[str]:

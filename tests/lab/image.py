@@ -24,7 +24,7 @@ INCLUDE = [
 ]
 DEBIAN_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
 _PROGRAMS = Path(__file__).parent / "programs"
-# `*` is no password but, unlike `!`, no lock either: sshd without PAM refuses locked accounts.
+# `*` allows no password and, unlike `!`, locks nothing: sshd without PAM refuses locked accounts.
 _FINISH = r"""
 set -e
 root=$1

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from tests.lab import captures, emulation, files, image
 from tests.lab.emulation import CPUS
-from tests.lab.fleet import Fleet, NodeSpec, default_fleet, load_fleet, parse_fleet
+from tests.lab.fleet import Fleet, NodeSpec, default_fleet, load_fleet, parse_fleet, require_cpu
 from tests.lab.podman import LabError, as_root, idle_cgroup, podman, require, ulimits
 
 FOLDER = Path(os.environ.get("FLEETBUILD_LAB_DIR") or Path(__file__).parents[2] / ".lab").resolve()
@@ -92,6 +92,7 @@ class Lab:
         began = time.monotonic()
         require()
         fleet = self._fleet()
+        require_cpu(fleet)
         systems = {node.system for node in fleet.nodes.values()}
         for arch in sorted({CPUS[node.cpu].arch for node in fleet.nodes.values() if node.cpu}):
             if reason := emulation.why_not(arch):

@@ -17,7 +17,11 @@ PACKAGES = [
 
 
 class LabError(RuntimeError):
-    """The lab cannot do what was asked; the message says why and what to do."""
+    """The lab cannot do this; the message says why and what to do."""
+
+
+class LesserCpuError(LabError):
+    """A node is asked for whose code this machine's CPU does not run."""
 
 
 def as_root(command: Sequence[str]) -> list[str]:
@@ -51,7 +55,7 @@ def podman(
             check=False,
             cwd=cwd,
             env=environment,
-            # Never this process's own stdin: podman exec would read what was meant for others.
+            # Never this process's own stdin: podman exec would read input that is meant for others.
             **({"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}),
         )
     except FileNotFoundError as missing:
@@ -63,7 +67,7 @@ def podman(
 
 
 def require() -> None:
-    """Raise LabError with the sentence to act on where no lab can be started here."""
+    """Raise LabError, with a fix, if this machine cannot start a lab."""
     for program in ("podman", "ssh-keygen"):
         if not shutil.which(program, path=_PATH):
             raise LabError(_how_to_install(f"{program} is not installed"))

@@ -1,4 +1,4 @@
-"""The build graph that CMake wrote for torch on a node of the lab: what is compiled, and how."""
+"""CMake's build graph of torch on a node of the lab: which files are compiled, and how."""
 
 from __future__ import annotations
 

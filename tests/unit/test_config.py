@@ -1,4 +1,4 @@
-"""fleetbuild.yml: what is right is read, what is wrong is told with its place and its fix."""
+"""fleetbuild.yml: a right file is read; a mistake is reported with its place and its fix."""
 
 from __future__ import annotations
 
@@ -108,6 +108,18 @@ def test_fleetbuild_yml_is_found_beside_the_inventory(tmp_path):
     assert find_config(str(tmp_path / "hosts.yml")) == expected
     assert find_config(str(tmp_path)) == expected
     assert find_config(str(Path("/nowhere/hosts"))) is None
+
+
+def test_fleetbuild_yml_may_lie_beside_an_inventory_directory(tmp_path):
+    folder = tmp_path / "inventory"
+    folder.mkdir()
+    above, inside = tmp_path / "fleetbuild.yml", folder / "fleetbuild.yml"
+    above.write_text("")
+    assert find_config(str(folder)) == above
+    inside.write_text("")
+    assert find_config(str(folder)) == inside
+    inside.unlink()
+    assert find_config(str(folder / "hosts.yml")) is None
 
 
 def test_serial_is_a_number_a_percentage_or_a_list_whose_last_entry_is_repeated() -> None:

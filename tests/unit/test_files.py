@@ -1,4 +1,4 @@
-"""A full disk of this machine is told from other failures."""
+"""A full disk of this machine is distinguished from other failures."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from fleetbuild.errors import PlanFileError, UsageError
 from fleetbuild.files import raise_if_folder_is_full
-from fleetbuild.planner.plan_files import save_plan
-from fleetbuild.state.run_lock import hold_run_lock
+from fleetbuild.plan.document.files import save_plan
+from fleetbuild.run_lock import hold_run_lock
 from tests.factories.plans import make_plan
 
 
@@ -41,7 +41,7 @@ def test_a_plan_and_a_lock_on_a_full_disk_are_not_called_a_wrong_path(
         save_plan(make_plan(), tmp_path / "file" / "plan.json")
     with pytest.raises(UsageError), hold_run_lock(tmp_path):
         pass
-    monkeypatch.setattr("fleetbuild.planner.plan_files.write_atomically", full)
+    monkeypatch.setattr("fleetbuild.plan.document.files.write_atomically", full)
     with pytest.raises(OSError, match="No space left"):
         save_plan(make_plan(), tmp_path / "plan.json")
     monkeypatch.setattr("os.open", full)

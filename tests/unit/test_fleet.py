@@ -7,6 +7,9 @@ import pytest
 
 import fleetbuild
 from fleetbuild import Cluster, Config, Fleet
+from fleetbuild.apply.context import Run
+from fleetbuild.apply.fleet_task import FleetTask
+from fleetbuild.apply.wiring import checks_by_manifest
 from fleetbuild.errors import (
     BlockedError,
     FleetbuildError,
@@ -30,14 +33,12 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.config import Build
 from fleetbuild.models.role_parameters import ReleaseSpec
-from fleetbuild.planner.facts import keep
-from fleetbuild.planning import read_plan as plan_of_text
-from fleetbuild.planning.document.serialize import with_digest
+from fleetbuild.plan.document import read_plan as plan_of_text
+from fleetbuild.plan.document.serialize import with_digest
+from fleetbuild.probe.facts import keep
 from fleetbuild.probe.parsing.facts import facts_of
-from fleetbuild.state.directory import StateDir
+from fleetbuild.state import StateDir
 from fleetbuild.store import Store
-from fleetbuild.tasks.fleet_task import FleetTask
-from fleetbuild.wiring import checks_by_manifest
 from tests.factories.runs import group, plan, wheel
 
 PLAN = with_digest(plan(group("avx", ["a", "b"])))
@@ -173,6 +174,21 @@ def test_an_applied_plan_is_the_last_plan_of_later_processes(
     assert Fleet(FLEET, state_dir=tmp_path).last_plan() == (PLAN if kept else earlier)
 
 
+@pytest.mark.parametrize(("given", "taken"), [(None, 90), (20, 20)])
+def test_an_apply_takes_the_timeout_of_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: float | None, taken: float
+) -> None:
+    timeouts: list[float] = []
+
+    def carry_out(run: Run, *_: object) -> Result:
+        timeouts.append(run.tools.probe.__self__.timeout)  # type: ignore[attr-defined]
+        return Result(plan_digest=PLAN.digest)
+
+    monkeypatch.setattr("fleetbuild.fleet.carry_out", carry_out)
+    Fleet(FLEET, state_dir=tmp_path, timeout=given).apply(PLAN.model_copy(update={"timeout": 90}))
+    assert timeouts == [taken]
+
+
 def test_a_fleet_without_inventory_and_plan_says_what_to_do(tmp_path: Path) -> None:
     fleet = Fleet(state_dir=tmp_path)
     assert fleet.last_plan() is None
@@ -202,8 +218,8 @@ def test_tasks_use_install_path_and_release_of_the_last_plan(
         asked.append((install_path, "special"))
         return {node.name: facts_of(CAPTURE) for node in FLEET.nodes}
 
-    monkeypatch.setattr("fleetbuild.wiring.run_fleet_task", task)
-    monkeypatch.setattr("fleetbuild.wiring.probe_nodes", probed)
+    monkeypatch.setattr("fleetbuild.apply.wiring.run_fleet_task", task)
+    monkeypatch.setattr("fleetbuild.apply.wiring.probe_nodes", probed)
     special = PLAN.model_copy(
         update={"inventory": FLEET.source, "install_path": "/srv", "release": "special"}
     )
@@ -298,8 +314,25 @@ def test_verify_and_rollback_read_the_plan_once(
         left.append(given["left"])
         return done
 
-    monkeypatch.setattr("fleetbuild.planner.plan_files.plan_of_text", reading)
-    monkeypatch.setattr("fleetbuild.wiring.run_fleet_task", sent)
+    monkeypatch.setattr("fleetbuild.plan.document.files.plan_of_text", reading)
+    monkeypatch.setattr("fleetbuild.apply.wiring.run_fleet_task", sent)
     getattr(Fleet(FLEET, state_dir=tmp_path), task)()
     assert read == [str(tmp_path / "plan.json")]
     assert left == [{"a": "r1"}]
+
+
+def test_a_damaged_plan_does_not_stop_status_and_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plan.json").write_text('{"half')
+    (tmp_path / "result.json").write_text("null")
+    events = []
+    fleet = Fleet(FLEET, config=Config(packages=["x"]), state_dir=tmp_path, on_event=events.append)
+    monkeypatch.setattr(Fleet, "_run_task", lambda *_: Result(plan_digest=""))
+    fleet.rollback()
+    warnings = [each.message for each in events if each.state == "warning"]
+    assert "plan.json" in warnings[0]
+    assert "result.json, cannot be read" in warnings[1]
+    fleet.status(offline=True)
+    with pytest.raises(PlanFileError):
+        fleet.apply()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,15 +12,17 @@ import typer
 
 from fleetbuild import FleetbuildError, UsageError
 from fleetbuild.cli import options
-from fleetbuild.cli.session import Session, at_terminal, secrets
+from fleetbuild.cli.session import Session, at_terminal
 
 if TYPE_CHECKING:
     from fleetbuild import Fleet
 
-What = Annotated[
+PlanOrInventoryArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="PLAN|INVENTORY", help="A saved plan (default: the last one), or an inventory."
+        metavar="PLAN|INVENTORY",
+        help="A saved plan, or an inventory; default: the last"
+        " plan, else the inventory here, else this machine.",
     ),
 ]
 
@@ -34,57 +37,54 @@ RollbackOnFailure = Annotated[
 
 
 def apply(
-    what: What = None,
-    config: options.Config = None,
+    *,
+    what: PlanOrInventoryArgument = None,
     package: options.Packages = None,
+    requirement: options.Requirements = None,
+    constraint: options.Constraints = None,
+    lock: options.Lock = None,
+    group: options.Groups = None,
     target: options.Targets = None,
-    limit: options.Limit = None,
     yes: options.Yes = False,
     rollback_on_failure: RollbackOnFailure = False,
-    timeout: options.Timeout = None,
-    forks: options.Forks = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    no_color: options.NoColor = False,
-    state_dir: options.StateDir = options.STATE_DIR,
-    ask_pass: options.AskPass = False,
-    ask_become_pass: options.AskBecomePass = False,
-    become_password_file: options.BecomePasswordFile = None,
-    vault_password_file: options.VaultFiles = None,
-    vault_id: options.VaultIds = None,
+    nodes: options.NodeOptions,
+    cluster: options.ClusterOptions,
+    output: options.OutputOptions,
 ) -> None:
     """Carry out a plan: build, install and verify.
 
     An INVENTORY is planned for first; then apply shows the plan and asks.
     """
-    with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+    with output.session() as run:
         import fleetbuild
         from fleetbuild.cli import steps
-        from fleetbuild.report import result as report
+        from fleetbuild.cli.show import result as report
+        from fleetbuild.cli.show.plan import hook_lines
 
-        keys = secrets(
-            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
-        )
-        given = steps.fleet_options(
-            config=config, timeout=timeout, forks=forks, kubeconfig=kubeconfig, context=context
-        )
-        if what is None or steps.is_plan(what):
+        planning: dict[str, Any] = {
+            "config": nodes.config, "package": package, "target": target, "limit": nodes.limit,
+            "requirement": requirement, "constraint": constraint, "lock": lock, "group": group,
+        }  # fmt: skip
+        if steps.is_plan(what) if what is not None else _means_last_plan(run, **planning):
             file = what or steps.plan_file(run)
-            _refuse_planning_options(
-                file, config=config, package=package, target=target, limit=limit, yes=yes
-            )
+            _refuse_planning_options(file, **planning)
             made = fleetbuild.read_plan(file)
             made.require_ssh()
+            run.out.say(*hook_lines(made))
+            planned = replace(nodes, limit=made.limit)
             fleet = steps.open_fleet(
-                run, made.inventory, command="apply", limit=made.limit, secrets=keys, **given
+                run, made.inventory, command="apply", nodes=planned, cluster=cluster
             )
         else:
-            fleet = steps.open_fleet(run, what, command="apply", limit=limit, secrets=keys, **given)
-            package = package or _packages_of_last_plan(run, fleet, yes=yes)
+            source = steps.chosen_inventory(run, what)
+            fleet = steps.open_fleet(run, source, command="apply", nodes=nodes, cluster=cluster)
+            listed = steps.listed(requirement, constraint, lock, group, packages=package)
+            if not listed.requirements:
+                package = package or _packages_of_last_plan(run, fleet, yes=yes)
             facts, seconds = steps.probe(run, fleet)
-            made, resolving = steps.plan(run, fleet, facts, packages=package, targets=target)
+            made, resolving = steps.plan(
+                run, fleet, facts, packages=package, requirements=listed, targets=target
+            )
             fleet.save_plan(made)
             steps.show_plan(run, made, seconds, resolving)
             if not _agreed(run, made.summary.nodes_to_change, yes=yes):
@@ -93,9 +93,25 @@ def apply(
         work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure)
         result = steps.run_task(run, fleet, work, made.changes)
         run.out.say(
-            *report.places(made, result, state_dir),
-            report.next_command(made, result, state_dir),
+            *report.places(made, result, output.state_dir),
+            report.next_command(made, result, output.state_dir),
         )
+
+
+def _means_last_plan(run: Session, **planning: Any) -> bool:
+    """Whether an apply that names nothing carries out the last plan.
+
+    With options that make a plan, it plans again for the inventory here or this machine, if the
+    last plan was made for the same.
+    """
+    import fleetbuild
+
+    file = run.state_dir / "plan.json"
+    if not file.exists():
+        return False
+    if not any(value or value == "" for value in planning.values()):
+        return True
+    return _inventory_of(file) != fleetbuild.default_inventory()
 
 
 def _refuse_planning_options(file: Path | str, **given: Any) -> None:
@@ -103,14 +119,12 @@ def _refuse_planning_options(file: Path | str, **given: Any) -> None:
         if value or value == "":
             values = value if isinstance(value, list) else [value]
             named = (shlex.quote(str(each)) if each else name.upper() for each in values)
-            options = " ".join(f"--{name} {each}" for each in named)
+            again = " ".join(f"--{name} {each}" for each in named)
             raise UsageError(
                 f"--{name} does not go with a saved plan, which already contains it."
                 if name in ("config", "package")
                 else f"--{name} does not go with a saved plan, which is applied as a whole.",
-                "Leave it out: a saved plan is applied without asking."
-                if name == "yes"
-                else f"Plan again with it: fleetbuild apply {_inventory_of(file)} {options}",
+                f"Plan again with it: fleetbuild apply {_inventory_of(file)} {again}",
             )
 
 

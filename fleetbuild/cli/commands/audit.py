@@ -8,25 +8,38 @@ from typing import Annotated
 import typer
 
 from fleetbuild.cli import options
-from fleetbuild.cli.session import Session
 
-Wheel = Annotated[Path, typer.Argument(help="A wheel file.")]
+WheelArgument = Annotated[Path, typer.Argument(help="A wheel file.")]
+
+
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--for",
+        metavar="KIND",
+        help="Fail unless the wheel runs on this rung (x86-64-v2), SM (sm61), group or CPU model"
+        " (IvyBridge); can be repeated.",
+    ),
+]
 
 
 def audit(
-    wheel: Wheel,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    wheel: WheelArgument,
+    output: options.OutputOptions,
+    kinds: Kinds = None,
 ) -> None:
     """Show which CPU features, SMs and libc a wheel needs."""
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+    with output.session() as run:
         import fleetbuild
-        from fleetbuild.report.wheels import audit as report
+        from fleetbuild.cli.show import audit as report
 
         found = fleetbuild.audit_wheel(wheel)
-        if json:
-            run.out.document(report.audit_document(found))
+        verdicts = fleetbuild.judge_wheel(wheel, kinds) if kinds else {}
+        if output.json:
+            run.out.document(report.audit_document(found, verdicts))
         else:
-            run.out.say(*report.audit_lines(found, every_use=verbose))
-        run.exit_code = 7 if found.problems else 0
+            run.out.say(*report.audit_lines(found, every_use=output.verbose))
+            run.out.say(*report.verdict_lines(verdicts))
+        dies = found.problems or any(verdict.dies for verdict in verdicts.values())
+        unknown = any(verdict.verdict == "undecided" for verdict in verdicts.values())
+        run.exit_code = 7 if dies else 4 if unknown else 0

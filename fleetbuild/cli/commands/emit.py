@@ -1,36 +1,29 @@
-"""`fleetbuild emit`: write manifests of the last plan, with labels of what serves on each node."""
+"""`fleetbuild emit KIND`: write files from the last plan, with labels of what serves on each node.
+
+Each kind is a command with its own options. Kinds of plug-ins are commands too: their options are
+the keyword parameters of the plug-in's function.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+import fleetbuild
 from fleetbuild import UsageError
-from fleetbuild.cli import options
+from fleetbuild.cli.familiar import Command, refuse
+from fleetbuild.cli.options import ClusterOptions, OptionGroup, OutputOptions, expand
 from fleetbuild.cli.session import Session
 
-
-class What(StrEnum):
-    """The kinds of files that can be written."""
-
-    K8S = "k8s"
-    NFD = "nfd"
-    LABELS = "labels"
-    AFFINITY = "affinity"
-    KUSTOMIZE = "kustomize"
-    CONTAINERS = "containers"
-    BUILDS = "builds"
-    NIX = "nix"
-    FLOX = "flox"
-    DRA = "dra"
-    KUEUE = "kueue"
-    NODEPOOLS = "nodepools"
-    RBAC = "rbac"
-    WINDOWS = "windows"
+if TYPE_CHECKING:
+    from fleetbuild import Delivery, EmitKind, Fleet
 
 
 class Way(StrEnum):
@@ -50,29 +43,13 @@ class Kind(StrEnum):
     DAEMONSET = "daemonset"
 
 
-Written = Annotated[
-    What,
-    typer.Argument(
-        metavar="WHAT",
-        help="k8s: labels and workloads; nfd: feature files and NodeFeatureRules; labels: labels "
-        "alone; affinity: selectors and affinity for manifests of your own; kustomize: a base with "
-        "an overlay per group; containers: what the groups' images are built from; builds: "
-        "the plan's builds as Jobs in the cluster; dra: a DeviceClass per SM; kueue: a "
-        "ResourceFlavor per class; nodepools: Karpenter pools and tags for cluster-autoscaler, per "
-        "class; rbac: a ServiceAccount with the rights that fleetbuild needs, and a policy that "
-        "limits it to its own labels; nix: Nix expressions that install each group's wheels by "
-        "hash, or build its target from nixpkgs; flox: the same as Flox environments; "
-        "windows: a build script in PowerShell for each group of Windows nodes, where fleetbuild "
-        "itself does not build.",
-    ),
-]
 Out = Annotated[
     Path | None,
     typer.Option(
         "--out",
         "-o",
         metavar="DIR",
-        help="The folder to write to; default: .fleetbuild/manifests/WHAT.",
+        help="The folder to write to; default: .fleetbuild/manifests/KIND.",
     ),
 ]
 WayOfDelivery = Annotated[
@@ -91,7 +68,7 @@ Workload = Annotated[
     typer.Option(
         "--workload",
         metavar="FILE",
-        help="Your own manifest: write a variant of it for each group.",
+        help="Your own manifest: write a Kustomize overlay of it for each group.",
     ),
 ]
 Image = Annotated[
@@ -133,11 +110,9 @@ NodeClass = Annotated[
     ),
 ]
 Namespace = Annotated[
-    str | None,
+    str,
     typer.Option(
-        "--namespace",
-        metavar="NAME",
-        help="The namespace of fleetbuild's ServiceAccount; default: fleetbuild.",
+        "--namespace", metavar="NAME", help="The namespace of fleetbuild's ServiceAccount."
     ),
 ]
 Apply = Annotated[
@@ -161,150 +136,310 @@ ForceConflicts = Annotated[
     ),
 ]
 
-# The commands that each option goes with. With others it would have no effect, so it is refused.
-_GOES_WITH = {
-    "--apply": ("k8s", "labels"),
-    "--remove": ("labels",),
-    "--way": ("k8s", "kustomize"),
-    "--kind": ("k8s --way", "kustomize"),
-    "--workload": ("k8s",),
-    "--image": (
-        *(f"{what} --way {way}" for what in ("k8s", "kustomize") for way in Way if way != "image"),
-        "k8s --workload --way init",
-        "containers",
-    ),
-    "--image-prefix": (
-        *(f"{what} --way image" for what in ("k8s", "kustomize", "k8s --workload")),
-        *(f"{what} --way volume" for what in ("k8s", "kustomize", "k8s --workload")),
-        "containers",
-    ),
-    "--index-url": tuple(f"{what} --way init" for what in ("k8s", "kustomize", "k8s --workload")),
-    "--runtime-class": ("k8s", "kustomize", "affinity"),
-    "--node-class": ("nodepools",),
-    "--namespace": ("rbac",),
-}
+
+@dataclass(frozen=True, kw_only=True)
+class DeliveryOptions(OptionGroup):
+    """How a release gets into a pod."""
+
+    way: WayOfDelivery = None
+    kind: KindOfWorkload = None
+    image: Image = None
+    image_prefix: ImagePrefix = None
+    index_url: IndexUrl = None
+    runtime_class: RuntimeClass = None
+
+    def delivery(self, command: str, workload: Path | None = None) -> Delivery:
+        """Return the delivery that the options describe; refuse one without effect."""
+        way = self.way or Way.HOSTPATH
+        if workload and self.kind:
+            raise UsageError("--kind does not go with --workload.", "Leave out --kind.")
+        for option, (value, ways) in {
+            "--image": (self.image, (Way.INIT,) if workload else _WAYS_WITH_PYTHON_IMAGE),
+            "--image-prefix": (self.image_prefix, (Way.IMAGE, Way.VOLUME)),
+            "--index-url": (self.index_url, (Way.INIT,)),
+        }.items():
+            if value is not None and way not in ways:
+                raise UsageError(
+                    f"{option} does not go with emit {command} --way {way}.",
+                    f"Leave it out. It goes with: {', '.join(f'--way {each}' for each in ways)}.",
+                )
+        return fleetbuild.Delivery(
+            way=way.value,
+            kind=(self.kind or Kind.DEPLOYMENT).value,
+            image=self.image,
+            image_prefix=self.image_prefix,
+            index_url=self.index_url,
+            runtime_class=self.runtime_class,
+        )
 
 
-def emit(
-    what: Written,
-    out: Out = None,
-    way: WayOfDelivery = None,
-    kind: KindOfWorkload = None,
+_WAYS_WITH_PYTHON_IMAGE = tuple(way for way in Way if way is not Way.IMAGE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions(ClusterOptions):
+    """Whether the Nodes of a cluster are labelled too, and of which."""
+
+    apply: Apply = False
+    force_conflicts: ForceConflicts = False
+
+    def refuse_without(self, needed: str) -> None:
+        """Refuse options about labelling if the command labels nothing."""
+        for option, value in {
+            "--force-conflicts": self.force_conflicts,
+            "--kubeconfig": self.kubeconfig,
+            "--context": self.context,
+        }.items():
+            if value:
+                raise UsageError(
+                    f"{option} needs {needed}.", f"Add {needed}, or leave out {option}."
+                )
+
+
+class KindCommand(Command):
+    """The command of a kind, which says where an option of another kind belongs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse options of other kinds, then parse the arguments."""
+        kinds = ctx.parent.command.commands
+        own = {name for param in self.params for name in param.opts}
+        for arg in args:
+            name = arg.partition("=")[0]
+            fitting = [kind for kind, command in kinds.items() if name in _options_of(command)]
+            if name.startswith("-") and name not in own and fitting:
+                refuse(
+                    f"{name} does not go with emit {self.name}.",
+                    f"Leave it out. It goes with: {', '.join(f'emit {kind}' for kind in fitting)}.",
+                )
+        return super().parse_args(ctx, args)
+
+
+def _options_of(command: Any) -> set[str]:
+    return {name for param in command.params for name in param.opts}
+
+
+class KindGroup(TyperGroup):
+    """The kinds as commands. A plug-in is loaded when its command is shown or run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all kinds."""
+        ours = super().list_commands(ctx)
+        return [*ours, *sorted(fleetbuild.emit_kinds().keys() - set(ours))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of a kind, or None."""
+        if (ours := super().get_command(ctx, cmd_name)) is not None:
+            return ours
+        kind = fleetbuild.emit_kinds().get(cmd_name)
+        return _plug_in_command(kind) if kind else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Refuse a kind that neither fleetbuild nor a plug-in has."""
+        if args and args[0] not in self.list_commands(ctx):
+            kinds = ", ".join(self.list_commands(ctx))
+            refuse(
+                f"fleetbuild emit does not accept {args[0]!r} as a kind.", f"Use one of: {kinds}."
+            )
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=KindGroup,
+    help="Write Kubernetes manifests and other files for the last plan.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    return app.command(cls=KindCommand)(expand(function))
+
+
+@_command
+def k8s(
+    *,
     workload: Workload = None,
+    pods: DeliveryOptions,
+    labels: LabelOptions,
+    out: Out = None,
+    output: OutputOptions,
+) -> None:
+    """Write labels and workloads, or overlays of a workload of yours."""
+    with output.session() as run:
+        if not labels.apply:
+            labels.refuse_without("--apply")
+        delivery = pods.delivery("k8s", workload)
+        fleet = _fleet(run, labels)
+        document = _write(run, fleet, "k8s", out, delivery=delivery, workload=workload)
+        if labels.apply:
+            document |= _label(run, fleet, labels)
+        _show(run, document)
+
+
+@_command
+def kustomize(*, pods: DeliveryOptions, out: Out = None, output: OutputOptions) -> None:
+    """Write workloads as a Kustomize base with an overlay per group."""
+    with output.session() as run:
+        delivery = pods.delivery("kustomize")
+        _show(run, _write(run, _fleet(run), "kustomize", out, delivery=delivery))
+
+
+@_command
+def labels(
+    *,
+    remove: Remove = False,
+    labels: LabelOptions,
+    out: Out = None,
+    output: OutputOptions,
+) -> None:
+    """Write the labels of the nodes, or set or remove them in a cluster."""
+    with output.session() as run:
+        if not (labels.apply or remove):
+            labels.refuse_without("--apply or --remove")
+        fleet = _fleet(run, labels)
+        if remove:
+            for option, value in {"--apply": labels.apply, "--out": out}.items():
+                if value:
+                    raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
+            _show(run, {"format_version": "1.0", **_unlabel(run, fleet, labels)})
+            return
+        document = _write(run, fleet, "labels", out)
+        if labels.apply:
+            document |= _label(run, fleet, labels)
+        _show(run, document)
+
+
+@_command
+def affinity(*, runtime_class: RuntimeClass = None, out: Out = None, output: OutputOptions) -> None:
+    """Write selectors and affinity for manifests of your own."""
+    with output.session() as run:
+        delivery = fleetbuild.Delivery(runtime_class=runtime_class)
+        _show(run, _write(run, _fleet(run), "affinity", out, delivery=delivery))
+
+
+@_command
+def containers(
+    *,
     image: Image = None,
     image_prefix: ImagePrefix = None,
-    index_url: IndexUrl = None,
-    runtime_class: RuntimeClass = None,
-    node_class: NodeClass = None,
-    namespace: Namespace = None,
-    apply: Apply = False,
-    remove: Remove = False,
-    force_conflicts: ForceConflicts = False,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    out: Out = None,
+    output: OutputOptions,
 ) -> None:
-    """Write Kubernetes manifests and other files for the last plan."""
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
-        import fleetbuild
-        from fleetbuild.cli import steps
-        from fleetbuild.report.progress import waiting
-        from fleetbuild.report.result import labelled_lines, unlabelled_lines
-
-        _refuse_unused(
-            _wanted(what, way, workload),
-            {
-                "--apply": apply or None,
-                "--remove": remove or None,
-                "--way": way,
-                "--kind": kind,
-                "--workload": workload,
-                "--image": image,
-                "--image-prefix": image_prefix,
-                "--index-url": index_url,
-                "--runtime-class": runtime_class,
-                "--node-class": node_class,
-                "--namespace": namespace,
-            },
-        )
-        if not (apply or remove):
-            _refuse_without_apply(force_conflicts, kubeconfig, context)
-        delivery = fleetbuild.Delivery(
-            way=(way or Way.HOSTPATH).value,
-            kind=(kind or Kind.DEPLOYMENT).value,
-            image=image,
-            image_prefix=image_prefix,
-            index_url=index_url,
-            runtime_class=runtime_class,
-            node_class=node_class,
-            namespace=namespace or "fleetbuild",
-        )
-        fleet = fleetbuild.Fleet(
-            state_dir=state_dir, **steps.fleet_options(kubeconfig=kubeconfig, context=context)
-        )
-        if remove:
-            _refuse_with_remove({"--apply": apply, "--out": out})
-            with waiting(run.out, "Removing labels"):
-                labelled = fleet.unlabel(force=force_conflicts)
-            run.out.say(*unlabelled_lines(labelled))
-            run.exit_code = labelled.exit_code
-            if json:
-                run.out.document({"format_version": "1.0", **labelled.model_dump(mode="json")})
-            return
-        emitted = fleet.emit(
-            what.value,
-            delivery=delivery,
-            workload=workload,
-            out=out or state_dir / "manifests" / what.value,
-        )
-        written = [str(path) for path in emitted.paths]
-        document: dict[str, Any] = {
-            "format_version": "1.0", "files": written, "warnings": list(emitted.warnings)
-        }  # fmt: skip
-        if not json:
-            run.out.say(*(f"Wrote {file}" for file in written))
-            for sentence in emitted.warnings:
-                run.out.warn(f"warning: {sentence}")
-        if apply:
-            with waiting(run.out, "Labelling"):
-                labelled = fleet.label(force=force_conflicts)
-            run.out.say(*labelled_lines(labelled))
-            run.exit_code = labelled.exit_code
-            document |= labelled.model_dump(mode="json")
-        if json:
-            run.out.document(document)
+    """Write what the groups' images are built from."""
+    with output.session() as run:
+        delivery = fleetbuild.Delivery(image=image, image_prefix=image_prefix)
+        _show(run, _write(run, _fleet(run), "containers", out, delivery=delivery))
 
 
-def _refuse_without_apply(force: bool, kubeconfig: Path | None, context: str | None) -> None:
-    given = {"--force-conflicts": force, "--kubeconfig": kubeconfig, "--context": context}
-    for option, value in given.items():
-        if value:
-            raise UsageError(
-                f"{option} needs --apply or --remove.", f"Add one of them, or leave out {option}."
-            )
+@_command
+def nodepools(*, node_class: NodeClass = None, out: Out = None, output: OutputOptions) -> None:
+    """Write Karpenter pools and tags for cluster-autoscaler, per class."""
+    with output.session() as run:
+        delivery = fleetbuild.Delivery(node_class=node_class)
+        _show(run, _write(run, _fleet(run), "nodepools", out, delivery=delivery))
 
 
-def _refuse_with_remove(given: Mapping[str, object]) -> None:
-    for option, value in given.items():
-        if value:
-            raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
+@_command
+def rbac(*, namespace: Namespace = "fleetbuild", out: Out = None, output: OutputOptions) -> None:
+    """Write a ServiceAccount with the rights that fleetbuild needs.
+
+    A policy beside it limits the account to fleetbuild's own labels.
+    """
+    with output.session() as run:
+        delivery = fleetbuild.Delivery(namespace=namespace)
+        _show(run, _write(run, _fleet(run), "rbac", out, delivery=delivery))
 
 
-def _wanted(what: What, way: Way | None, workload: Path | None) -> str:
-    """Return the part of the command line that decides which options go with it."""
-    words = [what.value, *(["--workload"] if workload else [])]
-    if what in (What.K8S, What.KUSTOMIZE):
-        words += ["--way", way or Way.HOSTPATH]
-    return " ".join(words)
+def _without_options(kind: str, help_: str) -> None:
+    def command(*, out: Out = None, output: OutputOptions) -> None:
+        with output.session() as run:
+            _show(run, _write(run, _fleet(run), kind, out))
+
+    app.command(name=kind, cls=KindCommand, help=help_)(expand(command))
 
 
-def _refuse_unused(wanted: str, given: Mapping[str, object]) -> None:
-    for option, value in given.items():
-        fitting = _GOES_WITH[option]
-        if value is not None and not any(wanted.startswith(each) for each in fitting):
-            raise UsageError(
-                f"{option} does not go with emit {wanted}.",
-                f"Leave it out. It goes with: {', '.join(f'emit {each}' for each in fitting)}.",
-            )
+for _kind, _help in {
+    "nfd": "Write feature files and NodeFeatureRules for Node Feature Discovery.",
+    "builds": "Write the plan's builds as Jobs in the cluster.",
+    "nix": "Write Nix expressions that install each group's wheels.\n\n"
+    "They install by hash, or build the group's target from nixpkgs.",
+    "flox": "Write Flox environments that install each group's wheels.",
+    "dra": "Write a DeviceClass per SM.",
+    "kueue": "Write a ResourceFlavor per class.",
+    "windows": "Write a PowerShell build script for each group of Windows nodes.\n\n"
+    "fleetbuild itself does not build there.",
+}.items():
+    _without_options(_kind, _help)
+
+
+def _plug_in_command(kind: EmitKind) -> Any:
+    """Return the command of a plug-in, with the keyword parameters of its function as options."""
+    broken: UsageError | None = None
+    try:
+        function = kind.load()
+        own = [
+            parameter
+            for parameter in inspect.signature(function, eval_str=True).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
+        help_ = inspect.getdoc(function) or f"Write {kind.name}, by a plug-in."
+    except UsageError as problem:
+        broken, own, help_ = problem, [], problem.message
+
+    def command(*, out: Out = None, output: OutputOptions, **options: Any) -> None:
+        with output.session() as run:
+            if broken:
+                raise broken
+            _show(run, _write(run, _fleet(run), kind.name, out, options=options))
+
+    shared = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
+    command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+    alone.command(name=kind.name, cls=KindCommand, help=help_)(expand(command))
+    return typer.main.get_command(alone)
+
+
+def _fleet(run: Session, cluster: ClusterOptions | None = None) -> Fleet:
+    from fleetbuild.cli import steps
+
+    return fleetbuild.Fleet(state_dir=run.state_dir, **steps.fleet_options(cluster=cluster))
+
+
+def _write(
+    run: Session, fleet: Fleet, kind: str, out: Path | None, **inputs: Any
+) -> dict[str, Any]:
+    """Write the files of a kind, and say which; return the document about them."""
+    emitted = fleet.emit(kind, out=out or run.state_dir / "manifests" / kind, **inputs)
+    written = [str(path) for path in emitted.paths]
+    if not run.out.json:
+        run.out.say(*(f"Wrote {file}" for file in written))
+        for sentence in emitted.warnings:
+            run.out.warn(f"warning: {sentence}")
+    return {"format_version": "1.0", "files": written, "warnings": list(emitted.warnings)}
+
+
+def _label(run: Session, fleet: Fleet, options: LabelOptions) -> dict[str, Any]:
+    from fleetbuild.cli.show.progress import waiting
+    from fleetbuild.cli.show.result import labelled_lines
+
+    with waiting(run.out, "Labelling"):
+        labelled = fleet.label(force=options.force_conflicts)
+    run.out.say(*labelled_lines(labelled))
+    run.exit_code = labelled.exit_code
+    return labelled.model_dump(mode="json")
+
+
+def _unlabel(run: Session, fleet: Fleet, options: LabelOptions) -> dict[str, Any]:
+    from fleetbuild.cli.show.progress import waiting
+    from fleetbuild.cli.show.result import unlabelled_lines
+
+    with waiting(run.out, "Removing labels"):
+        labelled = fleet.unlabel(force=options.force_conflicts)
+    run.out.say(*unlabelled_lines(labelled))
+    run.exit_code = labelled.exit_code
+    return labelled.model_dump(mode="json")
+
+
+def _show(run: Session, document: Mapping[str, Any]) -> None:
+    if run.out.json:
+        run.out.document(document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,6 @@ import typer
 
 from fleetbuild import UsageError
 from fleetbuild.cli import options
-from fleetbuild.cli.session import Session, secrets
 
 Out = Annotated[
     Path | None,
@@ -17,9 +17,13 @@ Out = Annotated[
         "--out", "-o", metavar="FILE", help="Save the plan here; default: .fleetbuild/plan.json."
     ),
 ]
-Fleet = Annotated[
+OptionalInventoryArgument = Annotated[
     str | None,
-    typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script."),
+    typer.Argument(
+        metavar="INVENTORY",
+        help="An Ansible inventory: file, directory, script; default: the one here, else this"
+        " machine.",
+    ),
 ]
 Detailed = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit with 10 if there is something to do.")
@@ -36,81 +40,79 @@ FromCluster = Annotated[
 
 
 def plan(
-    inventory: Fleet = None,
+    *,
+    inventory: OptionalInventoryArgument = None,
     from_cluster: FromCluster = False,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    config: options.Config = None,
+    cluster: options.ClusterOptions,
     package: options.Packages = None,
+    requirement: options.Requirements = None,
+    constraint: options.Constraints = None,
+    lock: options.Lock = None,
+    group: options.Groups = None,
     target: options.Targets = None,
-    limit: options.Limit = None,
     captures: options.Captures = None,
     out: Out = None,
     detailed_exitcode: Detailed = False,
-    timeout: options.Timeout = None,
-    forks: options.Forks = None,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    no_color: options.NoColor = False,
-    state_dir: options.StateDir = options.STATE_DIR,
-    ask_pass: options.AskPass = False,
-    ask_become_pass: options.AskBecomePass = False,
-    become_password_file: options.BecomePasswordFile = None,
-    vault_password_file: options.VaultFiles = None,
-    vault_id: options.VaultIds = None,
+    nodes: options.NodeOptions,
+    output: options.OutputOptions,
 ) -> None:
     """Probe the nodes, group them and save a plan."""
-    with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+    with output.session() as run:
         import fleetbuild
         from fleetbuild.cli import steps
-        from fleetbuild.report import plan as report
+        from fleetbuild.cli.show import plan as report
 
-        keys = secrets(
-            ask_pass, ask_become_pass, vault_password_file, vault_id, become_password_file
-        )
         if from_cluster:
             _refuse_with_cluster(
                 INVENTORY=inventory,
-                limit=limit,
                 facts=captures,
                 target=target,
-                timeout=timeout,
-                forks=forks,
+                **_only_for_ssh(nodes),
             )
-            named = fleetbuild.Cluster(kubeconfig, context)
-            fleet = fleetbuild.Fleet.from_cluster(named, config=config, state_dir=state_dir)
+            named = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
+            fleet = fleetbuild.Fleet.from_cluster(
+                named, config=nodes.config, state_dir=output.state_dir
+            )
             facts, seconds = steps.read_cluster(run, fleet)
         else:
-            source = _given(inventory, kubeconfig, context)
+            _refuse_without_cluster(cluster)
+            source = steps.chosen_inventory(run, inventory)
             if captures:
-                steps.refuse_without_ssh("--facts", timeout=timeout, forks=forks)
-            given = steps.fleet_options(config=config, timeout=timeout, forks=forks)
-            fleet = steps.open_fleet(
-                run, source, command="plan", limit=limit, secrets=keys, **given
-            )
+                steps.refuse_without_ssh("--facts", timeout=nodes.timeout, forks=nodes.forks)
+            fleet = steps.open_fleet(run, source, command="plan", nodes=nodes)
             facts, seconds = steps.probe(run, fleet, captures=captures)
         made, resolving = steps.plan(
-            run, fleet, facts, packages=package, targets=target, captures=captures
+            run,
+            fleet,
+            facts,
+            packages=package,
+            requirements=steps.listed(requirement, constraint, lock, group, packages=package),
+            targets=target,
+            captures=captures,
         )
         fleet.save_plan(made, out)
         saved = out or steps.plan_file(run)
-        if json:
+        if output.json:
             run.out.text(saved.read_text(encoding="utf-8"))
         else:
             steps.show_plan(run, made, seconds, resolving)
-            run.out.say(report.next_line(made, saved, state_dir, captures))
+            run.out.say(report.next_line(made, saved, output.state_dir, captures))
         run.exit_code = made.detailed_exit_code if detailed_exitcode else made.exit_code
 
 
-def _given(inventory: str | None, kubeconfig: Path | None, context: str | None) -> str:
-    if inventory is None:
-        raise UsageError(
-            "No nodes are named.", "Name an inventory: fleetbuild plan FILE, or add --from-cluster."
-        )
-    for option, value in (("--kubeconfig", kubeconfig), ("--context", context)):
+def _only_for_ssh(nodes: options.NodeOptions) -> dict[str, object]:
+    """Return the options that have no effect on a cluster's Nodes, as they are spelled."""
+    return {
+        field.name.replace("_", "-"): getattr(nodes, field.name) or None
+        for field in fields(nodes)
+        if field.name != "config"
+    }
+
+
+def _refuse_without_cluster(cluster: options.ClusterOptions) -> None:
+    for option, value in (("--kubeconfig", cluster.kubeconfig), ("--context", cluster.context)):
         if value is not None:
             raise UsageError(f"{option} needs --from-cluster.", f"Leave out {option}.")
-    return inventory
 
 
 def _refuse_with_cluster(**given: object) -> None:

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from fleetbuild.cli import options
-from fleetbuild.cli.session import Session
 
-Wheel = Annotated[
+WheelArgument = Annotated[
     str,
     typer.Argument(
         metavar="WHEEL",
@@ -28,24 +27,23 @@ AllowedSigners = Annotated[
 
 
 def provenance(
-    wheel: Wheel,
+    *,
+    wheel: WheelArgument,
     allowed_signers: AllowedSigners = None,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    output: options.OutputOptions,
 ) -> None:
     """Show and check where a wheel comes from.
 
     The exit code is 7 if a check fails.
     """
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+    with output.session() as run:
         import fleetbuild
-        from fleetbuild.report.wheels import provenance as report
+        from fleetbuild.cli.show import provenance as report
 
-        store = fleetbuild.Fleet(state_dir=state_dir).store
+        store = fleetbuild.Fleet(state_dir=output.state_dir).store
         found = store.provenance(wheel, allowed_signers=allowed_signers)
-        if json:
+        if output.json:
             run.out.document(report.provenance_document(found))
         else:
-            run.out.say(*report.provenance_lines(found, every_file=verbose))
+            run.out.say(*report.provenance_lines(found, every_file=output.verbose))
         run.exit_code = 7 if found.failed else 0

@@ -8,9 +8,8 @@ import typer
 
 from fleetbuild import UsageError
 from fleetbuild.cli import options
-from fleetbuild.cli.session import Session
 
-What = Annotated[
+RevokedWheelArgument = Annotated[
     str | None,
     typer.Argument(metavar="[SHA256|NAME==VERSION]", help="A wheel's hash, or a version."),
 ]
@@ -23,28 +22,26 @@ List = Annotated[bool, typer.Option("--list", help="List revoked wheels, and whe
 
 
 def revoke(
-    what: What = None,
+    *,
+    what: RevokedWheelArgument = None,
     reason: Reason = None,
     undo: Undo = False,
     list_: List = False,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    no_color: options.NoColor = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    output: options.OutputOptions,
 ) -> None:
     """Recall a wheel from the store and from nodes.
 
     It is not used any more, and the next apply replaces it on nodes.
     """
-    with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+    with output.session() as run:
         import fleetbuild
-        from fleetbuild.report.wheels import revoke as report
+        from fleetbuild.cli.show import revoke as report
 
-        fleet = fleetbuild.Fleet(state_dir=state_dir)
+        fleet = fleetbuild.Fleet(state_dir=output.state_dir)
         if list_:
             _refuse(what, reason, undo)
             entries = fleet.store.revocations()
-            if json:
+            if output.json:
                 run.out.document(report.revocations_document(entries))
             elif entries:
                 run.out.show(report.revocations_table(entries))
@@ -61,7 +58,7 @@ def revoke(
             if reason is not None:
                 raise UsageError("--undo needs no --reason.", "Leave it out.")
             entry = fleet.store.take_back(what)
-            if json:
+            if output.json:
                 run.out.document(report.undone_document(entry))
             else:
                 run.out.say(
@@ -72,7 +69,7 @@ def revoke(
         if reason is None:
             raise UsageError("A revocation needs a reason.", "Say why: --reason TEXT")
         revoked = fleet.store.revoke(what, reason)
-        if json:
+        if output.json:
             run.out.document(report.revocations_document([revoked]))
         else:
             run.out.say(*report.revoked_lines(revoked))

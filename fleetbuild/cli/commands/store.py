@@ -10,7 +10,7 @@ import typer
 
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
-from fleetbuild.report.text import count
+from fleetbuild.cli.show.text import count
 
 app = typer.Typer(
     help="List, check, export and remove the wheels in the store.",
@@ -43,7 +43,7 @@ Built = Annotated[
         metavar="DIR", help="The folder with the Jobs' wheels, one folder per wheel, or one wheel."
     ),
 ]
-Wheel = Annotated[
+WheelArgument = Annotated[
     str,
     typer.Argument(
         metavar="WHEEL", help="A package, NAME==VERSION, or the start of a key or sha256."
@@ -52,19 +52,17 @@ Wheel = Annotated[
 
 
 @app.command(name="list")
+@options.expand
 def list_wheels(
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    no_color: options.NoColor = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    output: options.OutputOptions,
 ) -> None:
     """List the stored wheels."""
-    with Session(state_dir=state_dir, json=json, verbose=verbose, no_color=no_color) as run:
+    with output.session() as run:
         import fleetbuild
-        from fleetbuild.report.wheels import store as report
+        from fleetbuild.cli.show import store as report
 
-        wheels = fleetbuild.Fleet(state_dir=state_dir).store.list()
-        if json:
+        wheels = fleetbuild.Fleet(state_dir=output.state_dir).store.list()
+        if output.json:
             run.out.document(report.store_document(wheels))
         else:
             if wheels:
@@ -73,20 +71,19 @@ def list_wheels(
 
 
 @app.command()
+@options.expand
 def check(
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    output: options.OutputOptions,
 ) -> None:
     """Read all stored files and remove damaged ones.
 
     The exit code is 7 if a wheel or a download was damaged.
     """
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+    with output.session() as run:
         import fleetbuild
 
-        removed = [str(path) for path in fleetbuild.Fleet(state_dir=state_dir).store.check()]
-        if json:
+        removed = [str(path) for path in fleetbuild.Fleet(state_dir=output.state_dir).store.check()]
+        if output.json:
             run.out.document({"format_version": "1.0", "removed": removed})
         elif removed:
             run.out.say(*(f"Damaged and removed: {path}" for path in removed))
@@ -99,65 +96,63 @@ def check(
 
 
 @app.command()
+@options.expand
 def rm(
-    wheel: Wheel,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    wheel: WheelArgument,
+    output: options.OutputOptions,
 ) -> None:
     """Remove the wheels of this name.
 
     A plan that reuses one of them must be made again.
     """
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+    with output.session() as run:
         import fleetbuild
 
-        _tell_removed(run, fleetbuild.Fleet(state_dir=state_dir).store.remove(wheel), json)
+        _tell_removed(run, fleetbuild.Fleet(state_dir=output.state_dir).store.remove(wheel))
 
 
 @app.command()
+@options.expand
 def gc(
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    output: options.OutputOptions,
 ) -> None:
     """Remove wheels that nothing uses, and old logs.
 
     Wheels of the last plan and of any node's release stay. Logs stay for 30 days.
     """
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+    with output.session() as run:
         import fleetbuild
 
-        removed = fleetbuild.Fleet(state_dir=state_dir).store.gc()
-        _tell_removed(run, removed, json)
-        if not json:
+        removed = fleetbuild.Fleet(state_dir=output.state_dir).store.gc()
+        _tell_removed(run, removed)
+        if not output.json:
             run.out.say(f"Removed {count(len(removed), 'path')}.")
 
 
-def _tell_removed(run: Session, paths: Sequence[Path], json: bool) -> None:
+def _tell_removed(run: Session, paths: Sequence[Path]) -> None:
     removed = [str(path) for path in paths]
-    if json:
+    if run.out.json:
         run.out.document({"format_version": "1.0", "removed": removed})
     else:
         run.out.say(*(f"Removed {path}" for path in removed))
 
 
 @app.command()
+@options.expand
 def fetch(
+    *,
     config: options.Config = None,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    output: options.OutputOptions,
 ) -> None:
     """Fetch the locked dependencies of the last plan.
 
     Then list the groups whose release is still incomplete.
     """
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+    with output.session() as run:
         import fleetbuild
 
-        files, lacks = fleetbuild.Fleet(config=config, state_dir=state_dir).store.fetch()
-        if json:
+        files, lacks = fleetbuild.Fleet(config=config, state_dir=output.state_dir).store.fetch()
+        if output.json:
             run.out.document({"format_version": "1.0", "fetched": files, "lacking": lacks})
         else:
             run.out.say(*(f"Fetched {file}" for file in files))
@@ -165,23 +160,23 @@ def fetch(
 
 
 @app.command()
+@options.expand
 def export(
+    *,
     folder: Folder,
     config: options.Config = None,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    output: options.OutputOptions,
 ) -> None:
     """Write a package index for each group of the last plan.
 
     The indexes are for pip and uv. variants.md lists which wheel is for which machine.
     """
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+    with output.session() as run:
         import fleetbuild
 
-        store = fleetbuild.Fleet(config=config, state_dir=state_dir).store
+        store = fleetbuild.Fleet(config=config, state_dir=output.state_dir).store
         written = [str(path) for path in store.export(folder)]
-        if json:
+        if output.json:
             run.out.document({"format_version": "1.0", "indexes": written})
         else:
             run.out.say(*(f"Wrote {path}" for path in written))
@@ -190,28 +185,28 @@ def export(
 
 
 @app.command()
+@options.expand
 def push(
+    *,
     destination: Destination,
     index_url: IndexUrl = None,
     config: options.Config = None,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    output: options.OutputOptions,
 ) -> None:
     """Publish the last plan's wheels.
 
     They go into static indexes in a folder, or are uploaded to an index server.
     """
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+    with output.session() as run:
         import fleetbuild
 
         def tell(name: str, new: bool) -> None:
-            if not json:
+            if not output.json:
                 run.out.say(f"{'Uploaded' if new else 'Already published'}: {name}")
 
-        store = fleetbuild.Fleet(config=config, state_dir=state_dir).store
+        store = fleetbuild.Fleet(config=config, state_dir=output.state_dir).store
         pushed = store.push(destination, index=index_url, on_file=tell)
-        if json:
+        if output.json:
             table = str(pushed.table) if pushed.table else None
             run.out.document(
                 {"format_version": "1.0", "new": pushed.new, "there": pushed.there, "table": table}
@@ -224,19 +219,18 @@ def push(
 
 
 @app.command()
+@options.expand
 def add(
     folder: Built,
-    json: options.Json = False,
-    verbose: options.Verbose = False,
-    state_dir: options.StateDir = options.STATE_DIR,
+    output: options.OutputOptions,
 ) -> None:
     """Audit and store wheels that Jobs built in a cluster."""
-    with Session(state_dir=state_dir, json=json, verbose=verbose) as run:
+    with output.session() as run:
         import fleetbuild
-        from fleetbuild.report.result import wheel_lines
+        from fleetbuild.cli.show.result import wheel_lines
 
-        results = fleetbuild.Fleet(state_dir=state_dir).store.add(folder)
-        if json:
+        results = fleetbuild.Fleet(state_dir=output.state_dir).store.add(folder)
+        if output.json:
             wheels = [result.model_dump(mode="json") for result in results]
             run.out.document({"format_version": "1.0", "wheels": wheels})
         else:

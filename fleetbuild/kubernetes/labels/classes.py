@@ -14,7 +14,6 @@ from fleetbuild.hardware.rungs import RUNGS, Rung
 from fleetbuild.kubernetes.labels.node_labels import (
     class_labels,
     class_name,
-    has_wheels,
     labels_of_class,
 )
 from fleetbuild.models import NodeHardware, Plan, Target
@@ -46,7 +45,7 @@ class HardwareClass:
 
 def classes(plan: Plan) -> tuple[HardwareClass, ...]:
     """Return the classes of a plan's groups, the best first."""
-    return classes_of(group.target for group in plan.groups if has_wheels(group))
+    return classes_of(group.target for group in plan.unblocked_groups)
 
 
 def hardware_of_hosts(plan: Plan) -> dict[str, dict[str, str]]:
@@ -59,7 +58,7 @@ def hardware_of_hosts(plan: Plan) -> dict[str, dict[str, str]]:
     labels = {
         name: _met(plan, ours, node.hardware) for name, node in plan.nodes.items() if node.hardware
     }
-    for group in filter(has_wheels, plan.groups):
+    for group in plan.unblocked_groups:
         labels |= dict.fromkeys(group.nodes, class_labels(plan, group))
     return labels
 

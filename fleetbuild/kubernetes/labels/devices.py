@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fleetbuild.hardware.gpus import SMS
-from fleetbuild.kubernetes.scheduling.device_classes import CAPABILITY, DRIVER
 from fleetbuild.models import Gpu
 
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.\d{1,9})?", re.ASCII)
+DRIVER = "gpu.nvidia.com"
+CAPABILITY = "cudaComputeCapability"
 _DRIVER = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}", re.ASCII)
 _MEBIBYTES = re.compile(r"(\d{1,9})(Mi|Gi)", re.ASCII)
 _MOST = 64  # GPUs of a node

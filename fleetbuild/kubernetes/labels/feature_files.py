@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.labels.node_labels import is_reserved
 from fleetbuild.kubernetes.labels.release_labels import Serving, labelled_hosts
-from fleetbuild.kubernetes.yaml_edit.dump import comment
+from fleetbuild.kubernetes.manifests.yaml_dump import comment
 from fleetbuild.models import Plan
 
 DIRECTORY = "/etc/kubernetes/node-feature-discovery/features.d"

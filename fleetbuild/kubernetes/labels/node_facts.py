@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetbuild.hardware.gpus import SMS, sm_of_device, sm_order
 from fleetbuild.hardware.rungs import ARCHITECTURES, best
-from fleetbuild.kubernetes.builds.builder_image import BuilderImage
+from fleetbuild.kubernetes.jobs.builder_image import BuilderImage
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES as CALLED
 from fleetbuild.kubernetes.labels.devices import Devices
 from fleetbuild.kubernetes.labels.features import (
@@ -22,8 +22,9 @@ from fleetbuild.kubernetes.labels.features import (
     features_of,
     shown_flags,
 )
-from fleetbuild.kubernetes.scheduling.node_pools import INSTANCE_TYPE
 from fleetbuild.models import Facts, Gpu, Os
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 Document = Mapping[str, Any]
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import sm_order
-from fleetbuild.kubernetes.names import (
+from fleetbuild.kubernetes.manifests.names import (
     LABEL_LIMIT,
     dns_label,
     is_subdomain,
     label_part,
     label_value,
 )
-from fleetbuild.kubernetes.yaml_edit.dump import comment, dump
+from fleetbuild.kubernetes.manifests.yaml_dump import comment, dump
 from fleetbuild.models import Plan, PlannedGroup, Target
 
 FIELD_MANAGER = "fleetbuild"
@@ -123,11 +123,6 @@ def node_patches(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
     about = _PATCHES_HEADER.format(manager=field_manager(plan.release))
     header = "\n".join(comment(about)) + "\n"
     return header + "---\n".join(documents)
-
-
-def has_wheels(group: PlannedGroup) -> bool:
-    """Return whether no wheel of the group is blocked; a blocked group offers no class."""
-    return all(wheel.action != "blocked" for wheel in group.wheels)
 
 
 def kubernetes_name(plan: Plan, node: str) -> str:

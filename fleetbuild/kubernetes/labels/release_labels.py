@@ -16,7 +16,7 @@ from fleetbuild.kubernetes.labels.node_labels import (
     package_key,
     release_labels,
 )
-from fleetbuild.kubernetes.names import is_subdomain, label_value
+from fleetbuild.kubernetes.manifests.names import is_subdomain, label_value
 from fleetbuild.models import Manifest, ManifestWheel, Plan, PlannedGroup, PlannedNode
 
 DEFAULT = "default"

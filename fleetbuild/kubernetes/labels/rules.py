@@ -14,8 +14,8 @@ from fleetbuild.hardware.gpus import devices_of_sm, sm_order
 from fleetbuild.kubernetes.labels.classes import HardwareClass, classes
 from fleetbuild.kubernetes.labels.features import gfd_labels, rung_flags
 from fleetbuild.kubernetes.labels.node_labels import check_domain, label_key
-from fleetbuild.kubernetes.names import dns_label, label_value
-from fleetbuild.kubernetes.yaml_edit.dump import FlowStyle, Note, dump
+from fleetbuild.kubernetes.manifests.names import dns_label, label_value
+from fleetbuild.kubernetes.manifests.yaml_dump import FlowStyle, Note, dump
 from fleetbuild.models import Plan
 
 FILE = "nodefeaturerule.yaml"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fleetbuild.hardware.cpus import expected_rung
-from fleetbuild.hardware.microarchitectures import microarchitecture
+from fleetbuild.hardware.cpus import expected_rung, microarchitecture
 from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS, best
 from fleetbuild.models import Capture
 from fleetbuild.probe.parsing.text import lines, short

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 
 from fleetbuild.models import Capture, Facts, Libc, Manifest, Os, Python
 from fleetbuild.probe.parsing.cpu import Cpu, read_cpu
+from fleetbuild.probe.parsing.framing import unanswered
 from fleetbuild.probe.parsing.gpu import read_gpus
 from fleetbuild.probe.parsing.release import read_previous, read_release
 from fleetbuild.probe.parsing.text import lines, short, too_long
-from fleetbuild.probe.parsing.windows import (
+from fleetbuild.windows.facts import (
     is_windows,
     read_windows_cpu,
     read_windows_os,
@@ -26,6 +27,21 @@ MAX_WARNINGS = 32
 MAX_PYTHONS = 64
 MAX_PYTHON_LINES = 1000
 MAX_TOOLS = 64
+
+# The subject that stays unknown if a section does not answer.
+_SUBJECTS = {
+    "python": "its Python interpreters are",
+    "nvidia-smi": "its GPUs are",
+    "lspci": "its PCI devices are",
+    "mig": "the modes of its GPUs are",
+    "toolchain": "its compilers are",
+    "disk": "its free disk space is",
+    "libstdcxx": "its libstdc++ is",
+    "release": "its releases are",
+    "release-files": "the state of its releases is",
+    "previous": "its previous releases are",
+    "isolation": "its isolation of builds is",
+}
 
 _LIBC = re.compile(r"glibc|musl")
 _VERSION = re.compile(r"\b\d{1,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)
@@ -54,6 +70,9 @@ _FOREIGN = {"x86_64": ("i386", "i686", "x32", "win32"), "aarch64": ("arm",)}
 
 def facts_of(capture: Capture) -> Facts:
     """Return the facts in a capture; missing or malformed values are unknown."""
+    late = unanswered(capture)
+    # Part of a section would be worse than none of it: the first interpreters are not all of them.
+    whole, capture = capture, {name: text for name, text in capture.items() if name not in late}
     windows = is_windows(capture)
     cpu = read_windows_cpu(capture) if windows else read_cpu(capture)
     gpus = read_gpus(capture)
@@ -81,23 +100,37 @@ def facts_of(capture: Capture) -> Facts:
         memory_gb=windows_memory_gb(capture) if windows else _memory_gb(capture),
         disk_gb=free,
         install_free_gb=install_free,
+        install_read_only="read-only" in lines(capture, "disk", 1000, 1000),
         install_filesystem=file_system,
         can_isolate=can_isolate,
         isolation_setting=setting,
         toolchain=_toolchain(capture),
         release=releases.manifests,
         damaged=releases.damaged,
+        signed_by=releases.signed_by,
         previous=read_previous(capture),
         missing_interpreters=tuple(filter(None, lines(capture, "missing-interpreters", 64))),
         requires_signature=lines(capture, "allowed-signers", 1, 80) == ["required"],
+        unanswered=tuple(late),
         warnings=(
-            *too_long(capture),
+            *too_long(whole),
+            *_late(late),
             *cpu.warnings,
             *gpus.warnings,
             *foreign,
             *releases.warnings,
         )[:MAX_WARNINGS],
     )
+
+
+def _late(sections: Mapping[str, int]) -> list[str]:
+    """Return a warning for each section that gave no answer in time."""
+    return [
+        f"The section {short(name, 40)} of the probe gave no answer within {seconds} s: "
+        f"{_SUBJECTS.get(name, 'its content is')} unknown. Set a longer --timeout, or find out "
+        "what blocks it there."
+        for name, seconds in sections.items()
+    ]
 
 
 def releases_of(capture: Capture) -> Mapping[str, Manifest]:

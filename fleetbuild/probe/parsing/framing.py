@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fleetbuild.models import Capture
@@ -12,11 +13,13 @@ SECTIONS = (
     "memory-limit",  # where a cgroup has one
     "missing-interpreters",  # where an inventory sets interpreters for Ansible's modules
     "allowed-signers",  # only on nodes that accept only signed releases
-    "sve", "device-tree", "mig",  # only on nodes with such hardware
+    "sve", "device-tree", "kfd", "mig",  # only on nodes with such hardware
     "isolation",  # where the node has a program to try it with
     "previous",  # only on nodes that had a release before
     "windows", "processors", "cpu-features",  # only on Windows
 )  # fmt: skip
+# The last line of a section that script.sh gave up.
+_NO_ANSWER = re.compile(r"fleetbuild: no answer within (\d{1,6}) s\s*\Z", re.ASCII)
 _MAX_MARKS = 8 * len(SECTIONS)  # script.sh prints two a section
 _LONGEST_MARK = 64  # characters after the nonce
 
@@ -39,6 +42,12 @@ def split(output: str, nonce: str) -> Capture:
             sections[name] = text[start:at]
         name = ""
     return sections
+
+
+def unanswered(capture: Capture) -> dict[str, int]:
+    """Return the sections that were given up before they ended, and their limit in seconds."""
+    ends = ((name, _NO_ANSWER.search(text[-100:])) for name, text in capture.items())
+    return {name: int(end[1]) for name, end in ends if end}
 
 
 def _marks(text: str, nonce: str) -> Iterator[tuple[int, int, list[str]]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from fleetbuild.hardware.gpus import (
     OTHER_VENDORS,
+    gfx_name,
     other_gpu_name,
     sm_of_device,
     sm_of_soc,
@@ -26,6 +27,8 @@ _DRIVER = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}", re.ASCII)
 _MEMORY = re.compile(r"(\d{1,9})( ?MiB)?", re.ASCII)
 # A line of lspci, in three steps that each read it once: 0000:03:00.0 3D controller [0302]: NVIDIA
 # Device [10de:2503] (rev a1)
+_KFD = re.compile(r"(\d{1,5}) (\d{1,8}) (\d{5,6})", re.ASCII)
+_NEEDED = {vendor.lower(): code for vendor, code in OTHER_VENDORS.values()}
 _SLOT = re.compile(r"[0-9a-f:.]{7,16} ", re.IGNORECASE | re.ASCII)
 _CLASS = re.compile(r"\[?\b(?P<group>[0-9a-f]{4})\]?: ", re.IGNORECASE | re.ASCII)
 _ID = re.compile(r"\[?(?P<id>(?:10de|1002|8086):[0-9a-f]{4})\]?\b", re.IGNORECASE | re.ASCII)
@@ -74,22 +77,41 @@ def read_gpus(capture: Capture) -> Gpus:
     """Return the GPUs with their SMs: from the driver, else from the PCI device or the chip."""
     on_bus, soc = _devices(capture), _soc(capture)
     nvidia = _nvidia_gpus(capture, [each for each in on_bus if each.vendor == "10de"], soc)
-    others = [each for each in on_bus if each.vendor != "10de"]
+    names = _gfx_names(capture)
+    others = [_other_gpu(each, names) for each in on_bus if each.vendor != "10de"]
     return replace(
         nvidia,
-        gpus=nvidia.gpus + tuple(Gpu(name=other_gpu_name(each.id)) for each in others),
+        gpus=(*nvidia.gpus, *others),
         warnings=nvidia.warnings + _unsupported(others, cpu_node=not nvidia.gpus),
     )
 
 
-def _unsupported(devices: list[_Device], *, cpu_node: bool) -> tuple[str, ...]:
+def _other_gpu(device: _Device, gfx_names: dict[str, str]) -> Gpu:
+    return Gpu(
+        name=other_gpu_name(device.id),
+        vendor="amd" if device.vendor == "1002" else "intel",
+        gfx=gfx_names.get(device.slot.lower()),
+    )
+
+
+def _gfx_names(capture: Capture) -> dict[str, str]:
+    """Return the gfx name of each GPU of AMD with a driver, by its PCI slot: 0000:c1:00.0."""
+    names = {}
+    for match in filter(None, map(_KFD.fullmatch, lines(capture, "kfd", MAX_GPUS, 100))):
+        domain, location, version = map(int, match.groups())
+        bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 7
+        names[f"{domain:04x}:{bus:02x}:{device:02x}.{function}"] = gfx_name(version)
+    return names
+
+
+def _unsupported(gpus: list[Gpu], *, cpu_node: bool) -> tuple[str, ...]:
     """Return a warning for each kind of GPU that fleetbuild does not build for."""
-    names = dict.fromkeys((other_gpu_name(each.id), each.vendor) for each in devices)
+    kinds = dict.fromkeys((gpu.name, gpu.gfx, _NEEDED[gpu.vendor]) for gpu in gpus)
     consequence = ", so this is a CPU node" if cpu_node else ""
     return tuple(
-        f"The GPU {name} is not used: {OTHER_VENDORS[vendor][1]} is not supported, only NVIDIA's "
-        f"CUDA{consequence}."
-        for name, vendor in names
+        f"The GPU {name}{f' ({gfx})' if gfx else ''} is not used: {needed} is not supported, only "
+        f"NVIDIA's CUDA{consequence}."
+        for name, gfx, needed in kinds
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -18,7 +18,13 @@ MAX_ITEMS = 5000
 _PREVIOUS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}) ([A-Za-z0-9][\w.-]{0,63})", re.ASCII)
 _NAMED = 3  # files in a sentence
 _RELEASE = re.compile(r"release ([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
-_DIFFERS = re.compile(r"differs \d{1,20} -?\d{1,20} \./(.+)")
+_PLAIN = {  # findings that need no more than a sentence
+    "signature none": "it is not signed, and this node accepts only signed releases",
+    "signature refused": "its signature is not made by a signer that this node allows now",
+    "python": "its bin/python is missing, or the interpreter that this leads to",
+}
+_SIGNED_BY = re.compile(r"signature by (\S.*)")
+_DIFFERS = re.compile(r"(differs|deleted) \d{1,20} -?\d{1,20} \./(.+)")
 
 
 class Releases(NamedTuple):
@@ -26,13 +32,16 @@ class Releases(NamedTuple):
 
     manifests: dict[str, Manifest]
     damaged: dict[str, str]  # the damage, as the end of a sentence
+    signed_by: dict[str, str]  # the allowed signer, on nodes that accept only signed releases
     warnings: list[str]
 
 
 def read_release(capture: Capture) -> Releases:
     """Return the current releases, with a warning for each that is malformed or damaged."""
     manifests, warnings = _manifests(capture.get("release", "").strip())
-    damaged = _damaged(capture, manifests)
+    said = _said(capture)
+    damages = {name: _damage(lines, manifests.get(name)) for name, lines in said.items()}
+    damaged = {name: damage for name, damage in damages.items() if damage}
     warnings += [
         f"Release {name} on this node is damaged: {what}. Run fleetbuild apply to install it again."
         for name, what in damaged.items()
@@ -42,7 +51,12 @@ def read_release(capture: Capture) -> Releases:
         name: manifest.model_copy(update={"verified": False}) if name in damaged else manifest
         for name, manifest in manifests.items()
     }
-    return Releases(sound, damaged, warnings)
+    signers = {
+        name: short(signer[1], 100)
+        for name, lines in said.items()
+        if (signer := next(filter(None, map(_SIGNED_BY.fullmatch, lines)), None))
+    }
+    return Releases(sound, damaged, signers, warnings)
 
 
 def _manifests(text: str) -> tuple[dict[str, Manifest], list[str]]:
@@ -73,12 +87,14 @@ def read_previous(capture: Capture) -> dict[str, str]:
     return {line[1]: line[2] for line in found if line}
 
 
-def _damaged(capture: Capture, manifests: Mapping[str, Manifest]) -> dict[str, str]:
-    """Return the damage by release name, from the section release-files.
+def _said(capture: Capture) -> dict[str, list[str]]:
+    """Return the findings by release name, from the section release-files.
 
     The section has a line `release NAME` for each current release, and below it the findings:
     `record SHA256` of its record, and a line `differs SIZE TIME PATH` for each version of a file
-    that only the record or only the disk has.
+    that only the record or only the disk has; `deleted` in its place if the file is gone. On a
+    node with allowed signers, `signature by SIGNER`, `signature none` or `signature refused` comes
+    first.
     """
     found: dict[str, list[str]] = {}
     words: list[str] = []
@@ -87,19 +103,20 @@ def _damaged(capture: Capture, manifests: Mapping[str, Manifest]) -> dict[str, s
             words = found.setdefault(name[1], []) if len(found) < MAX_RELEASES else []
         else:
             words.append(line)
-    damages = {name: _damage(said, manifests.get(name)) for name, said in found.items()}
-    return {name: damage for name, damage in damages.items() if damage}
+    return found
 
 
 def _damage(said: Sequence[str], manifest: Manifest | None) -> str:
+    if "elsewhere" in said:
+        return "its link `current` does not lead to one of its releases"
     if "gone" in said:
         return "its folder is missing"
     if "unknown" in said or "differs !" in said:  # the user may not read all of it
         return ""
     if manifest is None:
         return "its manifest is missing or malformed"
-    if "python" in said:
-        return "its bin/python is missing, or the interpreter that this leads to"
+    if plain := next((_PLAIN[line] for line in said if line in _PLAIN), ""):
+        return plain
     return _other_files(said, manifest.files_sha256)
 
 
@@ -108,11 +125,18 @@ def _other_files(said: Sequence[str], record: str | None) -> str:
         return ""  # installed before there were records
     if f"record {record}" not in said:
         return "the record of its files is missing or changed"
-    matches = filter(None, map(_DIFFERS.fullmatch, said))
-    paths = list(dict.fromkeys(match[1] for match in matches))
-    named = ", ".join(short(path, 120) for path in paths[:_NAMED])
-    more = " and others" if len(paths) > _NAMED else ""
-    return f"{named}{more}: other size or time than at the install" if paths else ""
+    matches = list(filter(None, map(_DIFFERS.fullmatch, said)))
+    deleted = [match[2] for match in matches if match[1] == "deleted"]
+    differing = [match[2] for match in matches if match[1] == "differs"]
+    parts = [f"{_few(deleted)} deleted"] if deleted else []
+    parts += [f"{_few(differing)}: other size or time than at the install"] if differing else []
+    return "; ".join(parts)
+
+
+def _few(paths: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(paths))
+    named = ", ".join(short(path, 120) for path in distinct[:_NAMED])
+    return f"{named}{' and others' if len(distinct) > _NAMED else ''}"
 
 
 def _after_space(text: str, at: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fleetbuild.models import Become, Login
-from fleetbuild.probe.transport.windows import powershell_command
+from fleetbuild.windows.facts import powershell_command
 
 LARGEST = 16 * 2**20  # bytes of output; nodes are not trusted
 LARGEST_COMPLAINT = 64 * 2**10

@@ -7,6 +7,7 @@ import re
 import time
 
 from .source_tree import sha256
+from .wheel_inputs import MACHINE
 
 STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
 COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
@@ -56,12 +57,14 @@ class Folder:
                     "state": "failed",
                     "reason": "The build was killed, by a restart or for lack of memory.",
                     "fix": "Run again; the compiler cache keeps finished work.",
+                    "kind": MACHINE,
                 }
         state = "running" if running else status.get("state", "absent")
         return dict(
             {
                 "reason": "",
                 "fix": "",
+                "kind": "",
                 "file": "",
                 "sha256": "",
                 "seconds": 0,
@@ -69,7 +72,7 @@ class Folder:
                 "isolation": "",
                 "container": "",
             },
-            **dict(status, state=state, progress=self.progress(status), dir=self.dir),
+            **dict(status, state=state, progress=self.progress(status)),
         )
 
     def is_locked(self):

@@ -19,6 +19,7 @@ from .memory import kills, ran_out
 from .source_tree import lay_source, text_of, tree_hash
 from .stamp_wheel import stamp
 from .wheel_inputs import (
+    MACHINE,
     BuildFailed,
     apply_patches,
     filled,
@@ -177,6 +178,7 @@ class Steps(Folder):
             raise BuildFailed(
                 f"The compiler was killed for lack of memory, with {tried}.",
                 "Build on a node with more memory, add swap, or raise job_memory_gb in the recipe.",
+                MACHINE,
             )
         if code != 0:
             raise BuildFailed("The build failed.")

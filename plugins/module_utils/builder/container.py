@@ -12,7 +12,7 @@ import pkgutil
 import shutil
 import subprocess
 
-from .wheel_inputs import BuildFailed
+from .wheel_inputs import MACHINE, BuildFailed
 
 CONTAINER = "container"  # a level of isolation, beside those in isolation.py
 ENGINES = ("podman", "docker")
@@ -20,7 +20,7 @@ STEPS = "/fleetbuild"  # inside
 # The modules that run inside; the others are needed by them.
 SHIPPED = (
     "build_folder", "build_steps", "compilers", "container", "in_container", "isolation", "memory",
-    "source_tree", "stamp_wheel", "wheel_build", "wheel_inputs",
+    "refused_calls", "source_tree", "stamp_wheel", "wheel_build", "wheel_inputs",
 )  # fmt: skip
 # In memory, as in namespaces. TMPDIR is in the build's folder, on a disk.
 SCRATCH = "rw,exec,nosuid,nodev,mode=1777,size=512m"
@@ -38,11 +38,13 @@ def find_engine(image):
             "This build runs in a container (build.container), but this node has no podman and no "
             "docker.",
             "Install podman, or let another node build (build.builders).",
+            MACHINE,
         )
     raise BuildFailed(
         f"The image {image[:100]} is not on this node.",
         f"Pull it with {os.path.basename(found[0])} as this user, or plan again if it was replaced "
         "by a newer one.",
+        MACHINE,
     )
 
 

@@ -16,6 +16,8 @@ import socket
 import struct
 import subprocess
 
+from .refused_calls import refuse
+
 try:
     import ctypes
 except ImportError:  # a Python that was built without it
@@ -125,6 +127,7 @@ def _child(work, level, view, user, told):
             return _in_namespaces(work, view, user, told)
         _become(user)
         _prctl(NO_NEW_PRIVS, 1)
+        refuse()  # where the kernel can: namespaces and users hold without it
         os.write(told, b"+")
         return work(told)
     except Exception as problem:  # any: nothing of the parent's may run in here
@@ -156,6 +159,7 @@ def _in_namespaces(work, view, user, told):
     _loopback()
     _give_up_capabilities(None if alone else user)
     _prctl(NO_NEW_PRIVS, 1)
+    refuse()
     worker = os.fork()
     if worker == 0:
         os.write(told, b"+")

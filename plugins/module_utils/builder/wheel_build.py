@@ -24,7 +24,7 @@ from .container import CONTAINER
 from .isolation import NAMESPACES, NOTHING, OWN_USER, CannotIsolate, View
 from .source_tree import sha256
 from .stamp_wheel import StampError
-from .wheel_inputs import BuildFailed, toolkit_homes
+from .wheel_inputs import CODE, INPUT, KINDS, MACHINE, BuildFailed, toolkit_homes
 
 INPUTS, LOG = "/inputs", "/build.log"  # in namespaces and in a container
 WHEEL = re.compile(r"[A-Za-z0-9_.!+-]{1,200}\.whl")
@@ -58,6 +58,7 @@ class Build(Steps):
         self.refuse_foreign()
         os.makedirs(self.dir, exist_ok=True)
         with open(self.at("lock"), "ab") as lock:
+            os.fchmod(lock.fileno(), 0o600)  # whoever can open the file can hold the lock
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -87,6 +88,7 @@ class Build(Steps):
                     "state": "failed",
                     "reason": in_words(problem),
                     "fix": getattr(problem, "fix", ""),
+                    "kind": getattr(problem, "kind", CODE),
                     "errors": errors_in(self.log),
                 }
             return self.write_status(seconds=round(time.monotonic() - began, 1), **ending)
@@ -132,6 +134,7 @@ class Build(Steps):
             raise BuildFailed(
                 f"{name} is not the planned file: its sha256 differs.",
                 "Run again; the file is copied again.",
+                INPUT,
             )
         if os.geteuid() == 0:
             for folder, _folders, files in os.walk(self.at("in")):
@@ -166,6 +169,7 @@ class Build(Steps):
             f"{why}.",
             "Allow user namespaces there, let Ansible become root there (ansible_become), or let "
             "another node build (build.builders).",
+            MACHINE,
         )
 
     def in_container(self, _log, deadline):
@@ -207,7 +211,11 @@ class Build(Steps):
         try:
             answer = {"wheel": self.build(log, deadline)}
         except Exception as problem:  # any: see run()
-            answer = {"reason": in_words(problem), "fix": getattr(problem, "fix", "")}
+            answer = {
+                "reason": in_words(problem),
+                "fix": getattr(problem, "fix", ""),
+                "kind": getattr(problem, "kind", CODE),
+            }
         os.write(told, json.dumps(answer).encode("ascii")[:MOST_SAID])
         return 0
 
@@ -226,10 +234,12 @@ class Build(Steps):
         status = os.waitpid(pid, 0)[1]
         try:
             answer = json.loads(text.decode("utf-8", "replace"))
-            name, reason, fix = (str(answer.get(key, "")) for key in ("wheel", "reason", "fix"))
+            name, reason, fix, kind = (
+                str(answer.get(key, "")) for key in ("wheel", "reason", "fix", "kind")
+            )
         except (ValueError, AttributeError):
             name, reason = "", "The build was killed, by a restart or for lack of memory."
-            fix = "Run again; the compiler cache keeps finished work."
+            fix, kind = "Run again; the compiler cache keeps finished work.", MACHINE
             if self.params["container"] and os.WEXITSTATUS(status) in container.NOT_STARTED:
                 reason = "The container did not start: {}".format(
                     " ".join(errors_in(self.log)[-1:])
@@ -237,9 +247,11 @@ class Build(Steps):
                 fix = "Try the image there, and see whether it has {}; then plan again.".format(
                     self.params["python"]
                 )
+                kind = INPUT
         if WHEEL.fullmatch(name):
             return name
-        raise BuildFailed(reason[:2000] or "The build named no wheel.", fix[:2000])
+        kind = kind if kind in KINDS else CODE
+        raise BuildFailed(reason[:2000] or "The build named no wheel.", fix[:2000], kind)
 
     def take(self, name):
         """Copy the wheel out of the working folder, without following a link; return its path."""

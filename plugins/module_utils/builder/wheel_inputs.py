@@ -11,12 +11,20 @@ FILES, VENV = "@files@", "@venv@"
 RELEASE = re.compile(r"\brelease (\d+\.\d+)")
 
 
-class BuildFailed(Exception):
-    """A build problem: a sentence with the reason, and one with the fix."""
+KINDS = CODE, MACHINE, INPUT = "code", "machine", "input"
 
-    def __init__(self, message, fix=""):
+
+class BuildFailed(Exception):
+    """A build problem: a sentence with the reason, one with the fix, and the kind of cause.
+
+    `kind` is MACHINE if another node may build this wheel, INPUT if a file or image is wrong, else
+    CODE.
+    """
+
+    def __init__(self, message, fix="", kind=CODE):
         super().__init__(message)
         self.fix = fix
+        self.kind = kind
 
 
 def filled(values, build):

@@ -26,7 +26,7 @@ def facts(*versions: str) -> Facts:
     [
         (("3.11.2", "3.12.1"), "/usr/bin/python3.11.2"),
         (("3.6.8", "3.15.0", "3.12.1"), "/usr/bin/python3.12.1"),
-        (("3.6.8", "what is this"), None),
+        (("3.6.8", "nonsense"), None),
         ((), None),
     ],
 )

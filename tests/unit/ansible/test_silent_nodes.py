@@ -1,4 +1,4 @@
-"""What Ansible's events say of hosts that are silent, and what its connections are told."""
+"""What Ansible's events say of hosts that are silent, and the settings of its connections."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fleetbuild.apply.stages import carry_out
+from fleetbuild.cli.show.result import next_command, result_lines
 from fleetbuild.errors import BlockedError, InstallError, Interrupted, LockedError, StalePlanError
 from fleetbuild.models import (
     Event,
@@ -17,7 +18,6 @@ from fleetbuild.models import (
     Requires,
     Result,
 )
-from fleetbuild.report.result import next_command, result_lines
 from tests.factories.fleets import facts, locked
 from tests.factories.runs import FakeFleet, FakeStore, group, plan, wheel
 

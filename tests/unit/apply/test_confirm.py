@@ -12,7 +12,7 @@ from fleetbuild.apply.stages import carry_out
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Plan
 from fleetbuild.models.config import Build
-from fleetbuild.planner.plan_fleet import plan_fleet
+from fleetbuild.plan.plan_fleet import plan_fleet
 from tests.factories.files import make_wheel
 from tests.factories.fleets import facts, inventory, planned
 from tests.factories.runs import FakeFleet, FakeStore, group, plan

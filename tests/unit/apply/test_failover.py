@@ -11,11 +11,11 @@ import pytest
 
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.role_results import RoleResult
-from fleetbuild.apply.builds.failover import failure_before_reply, machine_failure
+from fleetbuild.apply.failover import failure_before_reply, machine_failure
 from fleetbuild.apply.stages import carry_out
+from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import Event, Plan, Result
-from fleetbuild.report.result import result_lines
 from tests.factories.fleets import facts
 from tests.factories.runs import (
     PYTHON,
@@ -29,6 +29,8 @@ from tests.factories.runs import (
 )
 
 KILLED = "The compiler was killed for lack of memory, with 2 jobs and again with one job at a time."
+REBOOTED = "The build was killed, by a restart or for lack of memory."
+FULL = "cc1plus: error: /tmp/x.s: No space left on device"
 THREE = ["avx-1", "avx-2", "avx-3"]
 
 
@@ -50,9 +52,9 @@ def fleet(tmp_path: Path) -> FakeFleet:
     nodes = {name: facts(each.target.isa) for each in (AVX, AVX2) for name in each.nodes}
     made = FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
     made.build_failures = {
-        "disk": "The build failed.\ncc1plus: error: /tmp/x.s: No space left on device",
-        "memory": KILLED,
-        "rebooted": "The build was killed, by a restart or for lack of memory.",
+        "disk": {"reason": f"The build failed.\n{FULL}", "kind": "code"},
+        "memory": {"reason": KILLED, "kind": "machine"},
+        "rebooted": {"reason": REBOOTED, "kind": "machine"},
     }
     return made
 
@@ -77,10 +79,10 @@ def builds(fleet: FakeFleet) -> list[list[str]]:
         ("lost", "No answer for 60 s while building."),
         ("unreachable", "No answer for 60 s while installing."),
         ("silent", "Ansible stopped there without giving a reason."),
-        ("toolchain", "There is no gcc."),
-        ("disk", "Its disk is full: cc1plus: error: /tmp/x.s: No space left on device"),
+        ("toolchain", "gcc is missing."),
+        ("disk", f"Its disk is full: {FULL}"),
         ("memory", KILLED),
-        ("rebooted", "The build was killed, by a restart or for lack of memory."),
+        ("rebooted", REBOOTED),
     ],
 )
 def test_a_build_that_fails_by_its_machine_is_built_by_the_next_fallback(
@@ -146,7 +148,7 @@ def test_a_builder_that_does_not_answer_afterwards_is_unreachable_and_no_canary(
     }
     assert result.exit_code == 3
     assert result.nodes[0].reason == (
-        "No answer for 60 s while building; it does not answer now: no route"
+        "No answer for 60 s while building. It does not answer now: no route"
     )
     assert result.nodes[0].fix
     assert [event.node for event in told if event.state == "unreachable"] == ["avx-1"]
@@ -237,25 +239,29 @@ def test_the_next_apply_resumes_the_build_of_the_fallback(fleet: FakeFleet, tmp_
 
 
 @pytest.mark.parametrize(
-    ("said", "by_machine"),
+    ("output", "by_machine"),
     [
         ("The build failed.\nx.cpp:1: error: expected ';'", False),
-        ("The build did not end within 14400 s.", False),
-        ("x.whl is not the planned file: its sha256 differs.", False),
+        (KILLED, False),  # words decide nothing
         ("The build failed.\ng++: fatal error: Killed signal terminated program cc1plus", True),
         ("The build failed.\ninternal compiler error: Segmentation fault", False),
         ("Failed.\nThe bug is not reproducible, so it is likely a hardware or OS problem.", True),
         ("[Errno 28] No space left on device: 'x'", True),
-        (f"The image {'a' * 64} is not on this node.", True),
-        ("This build runs in a container, but this node has no podman and no docker.", True),
-        ("The container did not start: Error: exec format error", False),
         ("[Errno 122] Disk quota exceeded", True),
     ],
 )  # fmt: skip
-def test_which_failures_are_the_machines(said: str, by_machine: bool) -> None:
-    why = machine_failure(RoleResult(of="build", ok=False, reason=said))
+def test_compilers_and_systems_name_failures_of_the_machine(output: str, by_machine: bool) -> None:
+    why = machine_failure(RoleResult(of="build", ok=False, reason=output, kind="code"))
     assert (why is not None) == by_machine
     assert "\n" not in (why or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_machine"), [("machine", True), ("code", False), ("input", False), ("", False)]
+)
+def test_the_kind_of_a_failure_decides_not_its_words(kind: Any, by_machine: bool) -> None:
+    failed = RoleResult(of="build", ok=False, reason="Any words.\nAn error", kind=kind)
+    assert machine_failure(failed) == ("Any words." if by_machine else None)
 
 
 def test_the_log_can_name_the_machines_failure() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.apply.stages import carry_out
+from fleetbuild.cli.show.result import next_command, result_lines
 from fleetbuild.errors import BlockedError, Interrupted
 from fleetbuild.models import Event, NodeResult, Plan, PlannedNode, Result
-from fleetbuild.report.result import next_command, result_lines
 from tests.factories.fleets import facts
 from tests.factories.runs import PYTHON, FakeFleet, FakeStore, group, plan
 

@@ -1,4 +1,4 @@
-"""Every known failure is told by a text that was really printed, and no text takes long."""
+"""Every known failure is recognized in a text that was really printed, and no text takes long."""
 
 from __future__ import annotations
 

@@ -9,16 +9,25 @@ from typing import Any
 import pytest
 
 from fleetbuild.apply.context import Progress
+from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
+from fleetbuild.apply.rollback import rollback_task
 from fleetbuild.apply.stages import carry_out
-from fleetbuild.apply.waves.wave import manifest
-from fleetbuild.cluster.labels import Labelling
+from fleetbuild.apply.verify import Checks, verify_task
+from fleetbuild.apply.wave import manifest
+from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import Interrupted
 from fleetbuild.kubernetes import render
+from fleetbuild.kubernetes.labels.apply import Labelling
+from fleetbuild.kubernetes.labels.labeller import (
+    LabelTargets,
+    ManualLabels,
+    label_targets,
+    targets_of_plan,
+)
+from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
 from fleetbuild.kubernetes.labels.node_labels import node_labels
 from fleetbuild.kubernetes.labels.release_labels import is_release_label, served_labels
-from fleetbuild.labelling.labeller import LabelTargets, ManualLabels, label_targets, targets_of_plan
-from fleetbuild.labelling.nfd import NfdLabeller
-from fleetbuild.labelling.serving import last_said, note_reply, serving_now
+from fleetbuild.kubernetes.labels.serving import last_said, note_reply, serving_now
 from fleetbuild.models import (
     Config,
     Event,
@@ -32,12 +41,8 @@ from fleetbuild.models import (
     Result,
 )  # fmt: skip
 from fleetbuild.models.result import LabelResult
-from fleetbuild.planner.facts import keep
-from fleetbuild.report.result import result_lines
-from fleetbuild.state.directory import StateDir
-from fleetbuild.tasks.fleet_task import FleetTask, run_fleet_task
-from fleetbuild.tasks.rollback import rollback_task
-from fleetbuild.tasks.verify import Checks, verify_task
+from fleetbuild.probe.facts import keep
+from fleetbuild.state import StateDir
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, answer, ended, event, group, plan
 
@@ -49,7 +54,7 @@ OLD = Manifest(
 
 
 class Told:
-    """Labels as a list of what was asked, in order, among what else happened."""
+    """A labeller that lists its requests, in order, among other events."""
 
     def __init__(self) -> None:
         self.log: list[str] = []

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.apply.stages import carry_out
+from fleetbuild.cli.show.result import result_lines
 from fleetbuild.models import Event, Manifest, NodeResult, Plan, Result
-from fleetbuild.report.result import result_lines
-from fleetbuild.state.directory import StateDir
+from fleetbuild.state import StateDir
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.apply import wave
 from fleetbuild.apply.stages import carry_out
-from fleetbuild.apply.waves import wave
 from fleetbuild.models import Event, Result
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from fleetbuild.audit import aarch64
+from fleetbuild.audit.pieces import Piece
 
 
 @pytest.mark.parametrize(
@@ -47,9 +48,14 @@ def test_an_instruction_needs_the_listed_features(word, features):
 CBZ, LDADDAL, RET = 0x34000070, 0xB8E00020, 0xD65F03C0
 
 
+def uses(data):
+    piece = Piece(0, len(data), 0x400, "default", known=True)
+    return [use for use, _ in aarch64.used_features(data, [piece])]
+
+
 def used(*words):
     data = struct.pack(f"<{len(words)}I", *words)
-    return list(aarch64.used_features(data, 0x400, frozenset()))
+    return uses(data)
 
 
 def test_the_atomics_helper_of_libgcc_is_not_a_use_of_atomics():
@@ -71,5 +77,5 @@ def test_without_capstone_a_finding_names_the_feature_and_the_word(monkeypatch):
 
 
 def test_odd_bytes_at_the_end_are_left_out():
-    assert list(aarch64.used_features(b"\x00\x01\x02", 0, frozenset())) == []
+    assert uses(b"\x00\x01\x02") == []
     assert aarch64.implied(frozenset({"sve2"})) == {"sve2", "sve"}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fleetbuild.audit.elf import BrokenElf, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_code
+from fleetbuild.audit.functions import Functions
 from fleetbuild.audit.wheel import audit_elf
 from tests.factories.elf import make_elf, make_fatbin
 
@@ -35,8 +36,8 @@ def test_an_elf_file_may_need_musl_or_no_libc():
 
 
 def test_an_address_outside_of_all_functions_has_no_name():
-    elf = read_elf(WHOLE)
-    assert [elf.symbol_at(a) for a in (0xFFF, 0x1004, 0x1005)] == [None, "kernel", None]
+    functions = Functions(read_elf(WHOLE))
+    assert [functions.name_at(a) for a in (0xFFF, 0x1004, 0x1005)] == [None, "kernel", None]
 
 
 def test_other_architectures_are_named_and_not_read():

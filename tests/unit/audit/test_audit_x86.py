@@ -3,8 +3,15 @@
 import pytest
 
 from fleetbuild.audit import x86
+from fleetbuild.audit.pieces import Piece
 from fleetbuild.audit.wheel import audit_elf
 from tests.factories.elf import GCC, compile_c
+
+
+def uses(data, address=0):
+    piece = Piece(0, len(data), address, "default", known=True)
+    return [use for use, _ in x86.used_features(data, [piece])]
+
 
 V2 = {"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"}
 AVX = V2 | {"avx"}
@@ -21,7 +28,7 @@ AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
         ("c4 e2 73 f7 c1", ("bmi2",)),  # shrx
         ("0f 38 f0 07", ("movbe",)),
         ("48 0f c7 0f", ("cx16",)),  # cmpxchg16b
-        ("9f", ("lahf_lm",)),
+        ("9f", ()),  # lahf: only CPUs before 2006 lack it
         ("f3 0f b8 c1", ("popcnt",)),
         ("f2 0f 7c c1", ("pni",)),  # haddps
         ("66 0f 38 00 c1", ("ssse3",)),
@@ -55,14 +62,13 @@ AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
     ],
 )
 def test_an_instruction_needs_the_listed_features(code, features):
-    found = [use.feature for use in x86.used_features(bytes.fromhex(code), 0, frozenset())]
+    found = [use.feature for use in uses(bytes.fromhex(code))]
     assert sorted(found) == sorted(features)
 
 
 def test_an_example_names_instruction_and_place():
-    (use,) = x86.used_features(bytes.fromhex("90 c5 f4 58 c2 c5 f4 58 c2"), 0x100, frozenset())
+    (use,) = uses(bytes.fromhex("90 c5 f4 58 c2 c5 f4 58 c2"), 0x100)
     assert str(use) == "avx (vaddps ymm0,ymm1,ymm2 at 0x101)"
-    assert list(x86.used_features(bytes.fromhex("c5f458c2"), 0, frozenset({"avx"}))) == []
 
 
 LOOPS = """
@@ -123,3 +129,12 @@ def test_cpuid_is_not_counted_as_a_feature(tmp_path):
 
 def test_a_feature_implies_other_features():
     assert x86.implied(frozenset({"avx"})) == {"avx", "xsave"}
+
+
+def test_all_features_of_one_function_are_found_in_whatever_order_they_come():
+    code = bytes.fromhex("62f1744858c2 f30fb8c1 c5f458c2 660f3800c1 c4e275b8c2".replace(" ", ""))
+    wanted = {"avx512f", "popcnt", "avx", "ssse3", "fma"}
+    assert {use.feature for use in uses(code)} >= wanted
+    # Bytes inside another instruction do not count.
+    inside = bytes.fromhex("48b8" + "c5f458c2c5f458c2" + "c3")  # mov rax, imm64; ret
+    assert uses(inside) == []

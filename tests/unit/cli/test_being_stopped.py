@@ -29,7 +29,7 @@ from fleetbuild import cli
 from fleetbuild.ansible import run_playbook
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.session import Session
-from fleetbuild.report.progress import listening
+from fleetbuild.cli.show.progress import listening
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
 
@@ -145,7 +145,7 @@ def test_a_terminal_that_closes_ends_an_apply_as_ctrl_c_does(folder: Path) -> No
 def test_an_apply_that_ignores_hangups_goes_on_without_its_terminal(tmp_path: Path) -> None:
     program = (
         "import signal, time; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from fleetbuild.report import Output\n"
+        "from fleetbuild.cli.show import Output\n"
         "out = Output()\n"
         "print('ready', flush=True)\n"
         "time.sleep(2)\n"

@@ -12,6 +12,9 @@ from typing import NoReturn
 import pytest
 from typer.testing import Result
 
+from fleetbuild import save_plan
+from tests.factories.plans import make_plan
+
 DATA = Path(__file__).parents[1] / "data"
 FLEET = DATA / "fleet.yml"
 CAPTURES = DATA / "fleet"
@@ -112,8 +115,7 @@ def test_missing_captures_are_an_error(run: Run) -> None:
     refused(run("facts", FLEET, "--facts", "nowhere"), 2, "nowhere")
 
 
-def test_apply_without_a_plan_is_an_error(run: Run) -> None:
-    refused(run("apply"), 2, "plan.json", "fleetbuild plan INVENTORY")
+def test_apply_of_a_missing_plan_is_an_error(run: Run) -> None:
     refused(run("apply", "other.json"), 2, "other.json")
 
 
@@ -132,15 +134,25 @@ def test_a_plan_in_a_newer_format_is_refused(run: Run, here: Path) -> None:
     refused(run("apply", "plan.json"), 2, "newer", "2.0")
 
 
-def test_planning_options_are_refused_with_a_saved_plan(run: Run) -> None:
+def test_planning_options_are_refused_with_a_saved_plan(run: Run, here: Path) -> None:
+    save_plan(make_plan(inventory=str(FLEET)), here / "p.json")
+    (here / "r.txt").write_text("x==1\n")
     for option in (
         ["--limit", "a"],
         ["--limit", ""],
         ["--package", "x==1"],
         ["--config", "c.yml"],
-        ["--yes"],
+        ["--requirement", "r.txt"],
+        ["--lock", "uv.lock"],
     ):
-        refused(run("apply", *option), 2, option[0])
+        refused(run("apply", "p.json", *option), 2, option[0])
+
+
+def test_a_saved_plan_needs_no_yes_and_takes_it(run: Run, here: Path) -> None:
+    save_plan(make_plan(inventory=str(FLEET)), here / "p.json")
+    without, given = run("apply", "p.json"), run("apply", "p.json", "--yes")
+    assert "--yes" not in given.stderr
+    assert (given.exit_code, given.stderr) == (without.exit_code, without.stderr)
 
 
 def test_options_that_ask_nodes_do_not_go_with_captures(run: Run) -> None:
@@ -191,6 +203,7 @@ def test_an_unreadable_plan_is_an_error(
     (here / "p.json").touch()
     monkeypatch.setattr(Path, "read_bytes", denied)  # root may read everything
     monkeypatch.setattr(Path, "read_text", denied)
+    monkeypatch.setattr(Path, "open", denied)
     refused(run("apply", "p.json"), 2, "p.json", "Permission denied")
 
 
@@ -198,8 +211,8 @@ def test_an_export_to_an_unwritable_folder_is_an_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetbuild.fleet.read_plan", lambda _: SimpleNamespace(inventory="i.yml"))
-    monkeypatch.setattr("fleetbuild.tasks.wheels.fleet_store.fetch_all", lambda *_: ())
-    monkeypatch.setattr("fleetbuild.tasks.wheels.fleet_store.export_indexes", denied)
+    monkeypatch.setattr("fleetbuild.fleet_store.fetch_all", lambda *_: ())
+    monkeypatch.setattr("fleetbuild.fleet_store.export_indexes", denied)
     refused(run("store", "export", "there"), 2, "there", "Permission denied")
 
 

@@ -1,4 +1,4 @@
-"""`fleetbuild emit`: what is written where, and which options go together."""
+"""`fleetbuild emit`: which files it writes where, and which options go together."""
 
 import json
 import zipfile
@@ -10,7 +10,7 @@ import yaml
 from typer.testing import Result
 
 import fleetbuild
-from fleetbuild.planning.document.serialize import with_digest
+from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.store import Store
 from tests.factories.files import make_wheel
 from tests.factories.plans import make_plan
@@ -126,13 +126,21 @@ def test_without_wheels_nothing_can_be_installed_or_built(run: Run, planned: Pat
     del planned
 
 
-def test_a_users_workload_keeps_its_other_bytes(run: Run, planned: Path, here: Path) -> None:
+def test_a_users_workload_is_a_resource_that_stays_as_it_is(
+    run: Run, planned: Path, here: Path
+) -> None:
     (here / "web.yaml").write_bytes(POD.replace("\n", "\r\n").encode())
     files = written(run("emit", "k8s", "--workload", "web.yaml", "--json"), planned)
-    assert files == ["k8s/labels.sh", "k8s/nodes.yaml", "k8s/web-cpu-avx2-cp311.yaml"]
-    made = (planned / "manifests" / files[-1]).read_bytes()
-    assert b"]   # one\r\n" in made
-    assert made.count(b"\n") == made.count(b"\r\n")
+    assert files == [
+        "k8s/base/kustomization.yaml",
+        "k8s/base/workload.yaml",
+        "k8s/kustomization.yaml",
+        "k8s/overlays/cpu-avx2-cp311/kustomization.yaml",
+        "k8s/overlays/cpu-avx2-cp311/pod-web.yaml",
+        "k8s/web-cpu-avx2-cp311.yaml",
+    ]
+    copy = planned / "manifests/k8s/base/workload.yaml"
+    assert copy.read_bytes() == (here / "web.yaml").read_bytes()
 
 
 @pytest.mark.parametrize(

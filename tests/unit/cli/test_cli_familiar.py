@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from fleetbuild.cli.session import secrets
+from fleetbuild.cli.session import read_secrets
 from fleetbuild.errors import UsageError
 from fleetbuild.models import NodeResult, NodeStatus
 from fleetbuild.models import Result as RunResult
@@ -39,6 +39,24 @@ def test_plan_accepts_i_and_out(run: Run, here: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("states", "code"),
+    [(("none",), 0), (("none", "missing"), 10), (("missing", "gone"), 3)],
+)
+def test_status_tells_drift_by_its_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, states: tuple[str, ...], code: int
+) -> None:
+    found = {
+        f"n{number}": NodeStatus(node=f"n{number}", state="unreachable")
+        if state == "gone"
+        else NodeStatus(node=f"n{number}", state="ok", drift=state)
+        for number, state in enumerate(states)
+    }
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: found)
+    assert run("status", FLEET, "--detailed-exitcode").exit_code == code
+    assert run("status", FLEET).exit_code == (3 if "gone" in states else 0)
+
+
+@pytest.mark.parametrize(
     ("words", "answer"),
     [
         (("apply", "--check"), "fleetbuild plan INVENTORY"),
@@ -49,6 +67,10 @@ def test_plan_accepts_i_and_out(run: Run, here: Path) -> None:
         (("rollback", FLEET, "-C"), f"fleetbuild rollback {FLEET} shows"),
         (("plan", FLEET, "-u", "root"), "ansible_user"),
         (("facts", FLEET, "--become"), "ansible_become"),
+        (("apply", FLEET, "--dry-run"), f"fleetbuild plan {FLEET}"),
+        (("apply", FLEET, "--tags", "build"), "--limit PATTERN"),
+        (("verify", FLEET, "-r", "requirements.txt"), f"fleetbuild plan {FLEET} -r FILE"),
+        (("plan", FLEET, "--extra-index-url", "x"), "index: in fleetbuild.yml"),
     ],
 )
 def test_unsupported_options_are_answered_with_the_right_command(
@@ -62,22 +84,38 @@ def test_unsupported_options_are_answered_with_the_right_command(
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "values"),
+    ("words", "refusal", "values"),
     [
-        (("emit", "foo"), "'foo' as WHAT", "Use one of: k8s, nfd, labels,"),
-        (("emit", "k8s", "--way", "a"), "'a' as --way", "Use one of: hostpath, image, volume,"),
-        (("plan", FLEET, "--timeout", "x"), "this value as --timeout", "Use a number of sec"),
-        (("plan", FLEET, "--timeout", "inf"), "this value as --timeout", "Use a number of sec"),
-        (("verify", FLEET, "-f0"), "this value as --forks", "Use a whole number, 1 or more."),
+        (("emit", "foo"), "emit does not accept 'foo' as a kind", "Use one of: k8s, kustomize,"),
+        (
+            ("emit", "k8s", "--way", "a"),
+            "emit k8s does not accept 'a' as --way",
+            "Use one of: hostpath, image, volume,",
+        ),
+        (
+            ("plan", FLEET, "--timeout", "x"),
+            "plan does not accept this value as --timeout",
+            "Use a number of sec",
+        ),
+        (
+            ("plan", FLEET, "--timeout", "inf"),
+            "plan does not accept this value as --timeout",
+            "Use a number of sec",
+        ),
+        (
+            ("verify", FLEET, "-f0"),
+            "verify does not accept this value as --forks",
+            "Use a whole number, 1 or more.",
+        ),
     ],
 )
 def test_an_invalid_value_is_answered_with_the_valid_ones(
-    run: Run, words: tuple[str, ...], name: str, values: str
+    run: Run, words: tuple[str, ...], refusal: str, values: str
 ) -> None:
     result = run(*words)
     assert result.exit_code == 2
     error, fix = result.stderr.splitlines()
-    assert error == f"error: fleetbuild {words[0]} does not accept {name}."
+    assert error == f"error: fleetbuild {refusal}."
     assert fix.startswith(f"fix: {values}")
 
 
@@ -136,18 +174,18 @@ def test_the_become_password_comes_from_a_file_or_a_program(here: Path) -> None:
     (here / "text").write_text("geheim\n")
     (here / "program").write_text("#!/bin/sh\necho told\n")
     (here / "program").chmod(0o700)
-    assert secrets(False, False, None, None, here / "text").become_pass == "geheim"
-    assert secrets(False, False, None, None, here / "program").become_pass == "told"
+    assert read_secrets(False, False, None, None, here / "text").become_pass == "geheim"
+    assert read_secrets(False, False, None, None, here / "program").become_pass == "told"
     with pytest.raises(UsageError, match=r"from .*missing: No such file or directory\.$"):
-        secrets(False, False, None, None, here / "missing")
+        read_secrets(False, False, None, None, here / "missing")
     (here / "program").write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(UsageError, match="the program ended with exit code 3"):
-        secrets(False, False, None, None, here / "program")
+        read_secrets(False, False, None, None, here / "program")
     (here / "text").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="it is not a text file"):
-        secrets(False, False, None, None, here / "text")
+        read_secrets(False, False, None, None, here / "text")
     with pytest.raises(UsageError, match="--ask-become-pass"):
-        secrets(False, True, None, None, here / "text")
+        read_secrets(False, True, None, None, here / "text")
 
 
 @pytest.mark.parametrize(("answer", "went"), [("y\n", True), ("n\n", False)])

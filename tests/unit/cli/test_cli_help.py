@@ -8,7 +8,7 @@ from typer.testing import Result
 
 COMMANDS = (
     "init", "doctor", "facts", "plan", "apply", "status", "verify", "rollback", "explain", "audit",
-    "emit", "store list", "store gc", "store export",
+    "check", "emit k8s", "emit labels", "emit nfd", "store list", "store gc", "store export",
     "store check", "store rm",
 )  # fmt: skip
 Run = Callable[..., Result]
@@ -40,6 +40,11 @@ def test_help_loads_little_more_than_typer() -> None:
 def test_help_loads_nothing_heavy() -> None:
     loaded = python("import fleetbuild.cli, sys; print(*sys.modules)").split()
     assert not {"pydantic", "rich", "ansible_runner", "fabric", "paramiko", "yaml"} & set(loaded)
+
+
+def test_each_kind_of_emit_has_its_own_options(run: Run) -> None:
+    assert "--node-class" in run("emit", "nodepools", "--help").stdout
+    assert "--node-class" not in run("emit", "k8s", "--help").stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)

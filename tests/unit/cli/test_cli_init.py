@@ -8,7 +8,7 @@ from typer.testing import Result
 
 from fleetbuild.models import Config
 from fleetbuild.recipes import parse_recipe
-from fleetbuild.tasks.starter_files import CONFIG
+from fleetbuild.starter_files import CONFIG
 from tests.factories.files import make_sdist
 
 Run = Callable[..., Result]

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from fleetbuild.cli.session import Session, secrets
+from fleetbuild.cli.session import Session, read_secrets
 from fleetbuild.errors import Interrupted, LockedError, UsageError
+from fleetbuild.state import StateDir
 
 
 def end(work: Callable[[Session], None], state: Path, **options: bool) -> int:
@@ -79,13 +80,13 @@ def test_an_interrupt_exits_with_130(
 def test_asking_for_secrets_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     with pytest.raises(UsageError, match="needs a terminal"):
-        secrets(True, False, None, None)
+        read_secrets(True, False, None, None)
 
 
 def test_secrets_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("getpass.getpass", lambda prompt: f"<{prompt}>")
-    given = secrets(True, True, ["vault.txt"], ["dev@prompt", "prod@file"])
+    given = read_secrets(True, True, ["vault.txt"], ["dev@prompt", "prod@file"])
     assert given.ask_pass == "<SSH password: >"
     assert given.become_pass == "<become password: >"
     assert given.vault_password_files == ("vault.txt",)
@@ -96,7 +97,7 @@ def test_secrets_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_closed_pipe_does_not_stop_the_run(tmp_path: Path) -> None:
     program = (
-        "from fleetbuild.report import Output\n"
+        "from fleetbuild.cli.show import Output\n"
         "out = Output()\n"
         "for number in range(200_000): out.say(f'line {number}')\n"
         f"open({str(tmp_path / 'end')!r}, 'w').write('reached')\n"
@@ -134,3 +135,14 @@ def test_sigterm_ends_a_run_like_ctrl_c(number: signal.Signals, tmp_path: Path) 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith("error: Interrupted.\nfix: ")
+
+
+def test_a_folder_in_place_of_a_file_of_the_state_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "api-labels.json").mkdir()
+    assert end(lambda _: StateDir(tmp_path).note_api_labels("a", "b"), tmp_path) == 2
+    error = capsys.readouterr().err
+    assert "api-labels.json cannot be used: Is a directory." in error
+    assert "fault in fleetbuild" not in error
+    assert "move it away" in error

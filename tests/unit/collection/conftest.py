@@ -1,4 +1,4 @@
-"""The collection fleetbuild.core as a user has it: built, and installed where nothing else is."""
+"""The collection fleetbuild.core as a user has it: built, and installed alone."""
 
 from __future__ import annotations
 

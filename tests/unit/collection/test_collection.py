@@ -94,7 +94,7 @@ def test_the_archive_holds_the_collection_and_nothing_else(archive: Path) -> Non
 
 
 def test_collection_and_package_have_the_same_version() -> None:
-    """Of the same release; between two, the package's version is that of a development version."""
+    """Of the same release; between two releases, the package has a development version."""
     collection = Version(yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())["version"])
     package = Version(version("fleetbuild"))
     assert collection == package or package.is_devrelease

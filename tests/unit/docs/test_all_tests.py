@@ -8,7 +8,7 @@ from tests import __main__ as all_tests
 from tests.__main__ import closing_line
 
 ROOT = Path(__file__).parents[3]
-# What is tested in the unit tests beside the packages of fleetbuild/.
+# The topics of the unit tests beside the packages of fleetbuild/.
 BESIDE = {"collection", "data", "docs", "packaging", "roles"}
 
 GOOD = "....\n===== 3 passed, 1 skipped, 2 deselected, 1 warning in 1.20s =====\n"

@@ -37,11 +37,14 @@ def test_only_texts_are_read_and_not_code(tmp_path: Path) -> None:
     )
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_one.py").write_text(
-        'def test_to_whom_it_goes() -> None:\n    """Its fate."""\n'
+        'def test_to_whom_it_goes() -> None:\n    """Its fate."""\n    fate = whom = 1\n'
     )
+    (tmp_path / "tests" / "unit" / "data").mkdir(parents=True)
+    (tmp_path / "tests" / "unit" / "data" / "recorded.yml").write_text("mend: it\n")
+    (tmp_path / "Makefile").write_text("all: # mend it\n")
     (tmp_path / "README.md").write_text("It is no page.\nIt is no longer one.\n")
     counts = Counter(hit.form for hit in wording.hits(tmp_path))
-    assert counts == {"fate": 1, "whom": 2, "is none": 1, "is no NOUN": 1}
+    assert counts == {"fate": 2, "whom": 2, "is none": 1, "is no NOUN": 1, "mend": 1}
 
 
 def texts_of_errors() -> Iterator[tuple[str, str, bool]]:

@@ -130,7 +130,7 @@ def test_ptx_needs_the_toolkits_own_driver() -> None:
         ("3.7", ["3.7"], ["3.5", "5.0"]),
         ("10.0", ["10.0", "10.3", "10.7"], ["11.0", "12.0", "9.0"]),
         ("12.0", ["12.0", "12.1"], ["10.0", "11.0"]),
-        # A Jetson's code and that of other GPUs do not mix.
+        # A Jetson's code and other GPUs' code do not mix.
         ("8.7", ["8.7"], ["8.6", "8.9", "9.0"]),
         ("7.0", ["7.0", "7.5"], ["7.2"]),
         ("7.2", ["7.2"], ["7.5"]),

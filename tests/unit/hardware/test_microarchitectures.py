@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from archspec.cpu import TARGETS
 
-from fleetbuild.hardware.microarchitectures import microarchitecture
+from fleetbuild.hardware.cpus import microarchitecture
 
 X86 = ("ivybridge", "haswell", "skylake_avx512", "cascadelake", "zen3", "zen4")
 

@@ -116,7 +116,7 @@ def test_requirements_never_fall_with_newer_torches() -> None:
     ("name", "cuda"),
     [
         ("1.13", "10.2"), ("2.0", "11.0"), ("2.8", "11.0"), ("2.9", "12.0"), ("2.11", "12.0"),
-        ("2.12", "12.1"), ("2.13", "12.1"), ("2.14", "12.6"), ("2.15", "12.6"),
+        ("2.12", "12.3"), ("2.13", "12.3"), ("2.14", "12.6"), ("2.15", "12.6"),
     ],
 )  # fmt: skip
 def test_the_oldest_cuda_of_a_torch_is_known(name: str, cuda: str) -> None:

@@ -1,17 +1,15 @@
-"""Pods are scheduled where their group's wheels run, by our labels or by those of others alone."""
+"""Pods are scheduled where their group's wheels run, by our labels or by others' labels alone."""
 
 import json
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.errors import UsageError
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.kubernetes.delivery.options import Delivery
-from fleetbuild.kubernetes.delivery.snippets import snippets
 from fleetbuild.kubernetes.labels.affinity import (
     affinity,
     gpu_limits,
@@ -23,6 +21,8 @@ from fleetbuild.kubernetes.labels.classes import class_of_target
 from fleetbuild.kubernetes.labels.features import rung_flags, rung_labels
 from fleetbuild.kubernetes.labels.node_labels import node_labels
 from fleetbuild.kubernetes.labels.rules import node_feature_rule
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.snippets import snippets
 from tests.factories.hardware_classes import GPU_SMS, plan_of, rungs_of, target_of, targets
 from tests.factories.nfd_master import labels_of
 from tests.factories.nfd_worker import report
@@ -46,7 +46,7 @@ def platform(rung):
 
 
 def labelled_by_nfd(rung, *sms, levels=True):
-    """The labels of a node where nobody runs fleetbuild: NFD's as it comes, and GFD's."""
+    """The labels of a node without fleetbuild: NFD's as it comes, and GFD's."""
     known = RUNGS[rung]
     flags = report(known.arch, known.features).flags["cpu.cpuid"] - HIDDEN
     if levels:
@@ -71,7 +71,6 @@ def group_named(plan, name):
 # By fleetbuild's labels ------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
 @given(
     st.lists(targets, min_size=1, max_size=4),
     rungs_of,

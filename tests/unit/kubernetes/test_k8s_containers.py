@@ -7,7 +7,7 @@ import pytest
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes import Delivery, containers
-from fleetbuild.kubernetes.delivery.containerfile import index_warnings, indexes, least_demanding
+from fleetbuild.kubernetes.manifests.containerfile import index_warnings, indexes, least_demanding
 from fleetbuild.models import TargetLibc
 from tests.factories.delivery import PREFIX, six_nodes, wheels_of
 from tests.factories.plans import RELEASE_ID, make_group, make_plan, make_target, make_wheel
@@ -60,7 +60,7 @@ def test_each_group_has_the_inputs_of_its_image():
     for option in ("--no-index", "--require-hashes", "--no-deps", "USER 65534:65534"):
         assert option in text
     assert text.count("\nFROM ") == 3
-    # What is mounted is no part of a cached layer's name; what is copied is.
+    # A cached layer's name covers copied files, and no mounted ones.
     assert text.index("COPY requirements.txt") < text.index("RUN ")
     assert files["cpu-avx2-cp311/requirements.txt"] == (
         f"hnswlib==0.8.0+cpu.avx2 --hash=sha256:{'ab' * 32}\n"
@@ -145,7 +145,7 @@ def arm(isa="armv8.2", features=("asimd",), **changes):
 
 
 def indexed(*targets):
-    """The members of each index, by name, and what is said of it."""
+    """Return the members of each index, by name, and its annotations."""
     groups = [make_group(("n",), target) for target in targets]
     return {
         tuple(group.name for group in each.members): " ".join(each.says.split())

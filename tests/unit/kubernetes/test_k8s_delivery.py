@@ -8,17 +8,11 @@ import pytest
 import yaml
 
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import (
-    Delivery,
-    as_planned,
-    render,
-    render_kustomize,
-    render_workload,
-)
+from fleetbuild.kubernetes import Delivery, as_planned, render, render_kustomize, render_workload
 from fleetbuild.kubernetes import warnings as left_out
+from fleetbuild.kubernetes.labels.labeller import LabelTargets
 from fleetbuild.kubernetes.labels.node_labels import node_labels
 from fleetbuild.kubernetes.labels.release_labels import served_labels
-from fleetbuild.labelling.labeller import LabelTargets
 from fleetbuild.models import Manifest, TargetLibc
 from tests.factories.delivery import (
     KINDS,
@@ -90,7 +84,8 @@ def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(way, kind):
     plan = gpu_fleet()
     settings = {"delivery": delivery(way, kind), "wheels": wheels_of(plan)}
     files = render(plan, serving=as_planned(plan, {"gpu-1", "cpu-1"}), **settings)
-    files |= render_workload(plan, "web.yaml", OWN, **settings)[0]
+    own, _ = render_workload(plan, "web.yaml", OWN, **settings)
+    files |= {name: text for name, text in own.items() if name.startswith("web-")}
     files |= {"base": render_kustomize(plan, **settings)["base/workload.yaml"]}
     names = [name for name in files if name not in ("labels.sh", "kustomization.yaml")]
     assert len(names) == 6

@@ -11,8 +11,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import yaml
 
-from fleetbuild.kubernetes import Delivery, Wheel, render
-from fleetbuild.tasks.publish.export import export_indexes, release_files
+from fleetbuild.kubernetes import Delivery, render
+from fleetbuild.models import ReleaseFile
+from fleetbuild.store.publish.export import export_indexes, release_files
 from tests.factories.files import stocked
 from tests.factories.plans import make_plan
 
@@ -76,7 +77,7 @@ def test_the_init_container_installs_from_the_export(served, tmp_path):
 def test_a_file_with_another_hash_is_not_installed(served, tmp_path):
     url, plan, _ = served
     wrong = hashlib.sha256(b"another").hexdigest()
-    wheels = {"cpu-avx2-cp311": [Wheel("hnswlib", "0.8.0+cpu.avx2", wrong)]}
+    wheels = {"cpu-avx2-cp311": [ReleaseFile("hnswlib", "0.8.0+cpu.avx2", wrong)]}
     done, _ = install(url, plan, wheels, tmp_path / "volume")
     assert done.returncode != 0
     assert "THESE PACKAGES DO NOT MATCH THE HASHES" in done.stderr

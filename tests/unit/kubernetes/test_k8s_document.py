@@ -3,7 +3,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.kubernetes.yaml_edit.dump import FlowStyle, Note, dump
+from fleetbuild.kubernetes.manifests.yaml_dump import FlowStyle, Note, dump
 
 # Small ones: what can go wrong goes wrong in a few characters, and large ones take long to draw.
 texts = st.text(max_size=20)

@@ -4,14 +4,14 @@ import pytest
 
 import fleetbuild
 from fleetbuild.ansible import Secrets
+from fleetbuild.apply.wiring import FleetAccess, apply_tools
 from fleetbuild.audit.wheel import needed_libraries
-from fleetbuild.kubernetes import Delivery, Wheel, as_planned, render
-from fleetbuild.kubernetes.delivery.libraries import library_warnings
-from fleetbuild.models import Config, Inventory, LockedFile, TargetLibc
-from fleetbuild.state.directory import StateDir
+from fleetbuild.kubernetes import Delivery, as_planned, render
+from fleetbuild.kubernetes.manifests.libraries import library_warnings
+from fleetbuild.models import Config, Inventory, LockedFile, ReleaseFile, TargetLibc
+from fleetbuild.state import StateDir
 from fleetbuild.store import Store
-from fleetbuild.tasks.publish.export import release_files
-from fleetbuild.wiring import FleetAccess, apply_tools
+from fleetbuild.store.publish.export import release_files
 from tests.factories.elf import make_elf
 from tests.factories.files import make_wheel as wheel_file
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
@@ -21,7 +21,7 @@ CUDA11 = ("libcudart.so.11.0", "libcublas.so.11")
 
 
 def wheels(*needs):
-    return {GROUP: (Wheel("torch", "2.1.0", "0" * 64, needs),)}
+    return {GROUP: (ReleaseFile("torch", "2.1.0", "0" * 64, needs),)}
 
 
 def elf(*needed):
@@ -74,7 +74,9 @@ def test_an_apply_writes_what_emit_writes(shelf):
         inventory=Inventory(source=str(state / "i.yml"), nodes=()), state=StateDir(state),
         secrets=Secrets(), timeout=1, forks=1, install_path="/opt/fleetbuild",
     )  # fmt: skip
-    applied = apply_tools(reach, Config()).manifests(plan, plan.groups, as_planned(plan, {"a"}))
+    applied = apply_tools(reach, Config()).render_manifests(
+        plan, plan.groups, as_planned(plan, {"a"})
+    )
     emitted, _ = emit(state, plan)
     name = f"deployment-{GROUP}.yaml"
     assert "libopenblas" in applied[name]

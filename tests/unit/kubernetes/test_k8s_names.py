@@ -3,7 +3,12 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.kubernetes.names import dns_label, is_label_value, is_subdomain, label_value
+from fleetbuild.kubernetes.manifests.names import (
+    dns_label,
+    is_label_value,
+    is_subdomain,
+    label_value,
+)
 
 # The API's own expressions (apimachinery/pkg/util/validation).
 VALUE = re.compile(r"(?:[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)\Z")

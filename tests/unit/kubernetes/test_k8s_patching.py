@@ -1,13 +1,15 @@
-"""The user's own workloads: what is added, what stays, and what contradicts."""
+"""The user's own workloads: which parts are added, which stay, and which contradict."""
 
-import difflib
 import json
+import shutil
+import subprocess
 
 import pytest
 import yaml
 
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import Delivery, Wheel, render_workload
+from fleetbuild.kubernetes import Delivery, render_workload
+from fleetbuild.models import ReleaseFile
 from tests.factories.plans import RELEASE_ID, gpu_fleet, make_group, make_plan, make_target
 from tests.factories.schemas import NEWEST, OLDEST, accept
 
@@ -44,7 +46,7 @@ spec:
             labels: *labels
             annotations:
                 description: >-
-                    A long line that somebody folded by hand and that nobody wants to see folded
+                    A long line that somebody folded by hand and that nobody likes to see folded
                     at another place, or on one line.
         spec:
             containers:
@@ -71,13 +73,17 @@ spec:
 """
 
 
-def variants(text, plan=None, way="hostpath", **settings):
+def files_of(text, plan=None, way="hostpath", **settings):
     plan = plan or make_plan()
-    wheels = {group.name: [Wheel("hnswlib", "0.8.0", "ab" * 32)] for group in plan.groups}
-    files, told = render_workload(
+    wheels = {group.name: [ReleaseFile("hnswlib", "0.8.0", "ab" * 32)] for group in plan.groups}
+    return render_workload(
         plan, "web.yaml", text, delivery=Delivery(way=way, **settings), wheels=wheels
     )
-    return {name: made for name, made in files.items() if name.startswith("web-")}, told
+
+
+def variants(text, plan=None, way="hostpath", **settings):
+    files, messages = files_of(text, plan, way, **settings)
+    return {name: made for name, made in files.items() if name.startswith("web-")}, messages
 
 
 def variant(text, **settings):
@@ -85,54 +91,134 @@ def variant(text, **settings):
     return made
 
 
-def diff(before, after):
-    """What differs, without the comment at the top."""
-    lines = difflib.ndiff(before.splitlines(), after.splitlines())
-    changes = [line for line in lines if line[0] in "+-"]
-    return [line for line in changes if line[0] == "-" or line[1:].strip(" ")[:1] not in ("", "#")]
+def applied(patch, document):
+    """The document after a JSON patch, by the rules of RFC 6902, written without ours."""
+    document = json.loads(json.dumps(document))
+    for operation in yaml.safe_load(patch):
+        *path, last = [
+            step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]
+        ]
+        parent = document
+        for step in path:
+            parent = parent[int(step)] if isinstance(parent, list) else parent[step]
+        if isinstance(parent, list) and operation["op"] == "add":
+            parent.insert(int(last), operation["value"])
+        else:
+            parent[int(last) if isinstance(parent, list) else last] = operation["value"]
+    return document
+
+
+def test_the_users_file_is_a_resource_and_each_group_has_a_patch():
+    files, _ = files_of(WEB, gpu_fleet())
+    assert files["base/workload.yaml"] == WEB
+    groups = ["cpu-avx2-cp311", "sm80.sm90-armv8.2-cp312-musl"]
+    assert [name for name in files if not name.startswith(("base/", "overlays/"))] == [
+        "kustomization.yaml", "shared/kustomization.yaml",
+        *(f"web-{group}.yaml" for group in groups),
+    ]  # fmt: skip
+    whole = yaml.safe_load(files["kustomization.yaml"])
+    assert whole["resources"] == ["shared", *(f"overlays/{group}" for group in groups)]
+    service, deployment = yaml.safe_load_all(WEB)
+    for group in groups:
+        overlay = yaml.safe_load(files[f"overlays/{group}/kustomization.yaml"])
+        removal, patch = overlay["patches"]
+        assert yaml.safe_load(removal["patch"]) == {
+            "$patch": "delete", "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        }  # fmt: skip
+        assert patch["target"] == {
+            "group": "apps", "version": "v1", "kind": "Deployment", "name": "web",
+        }  # fmt: skip
+        made = applied(files[f"overlays/{group}/{patch['path']}"], deployment)
+        rendered = list(yaml.safe_load_all(files[f"web-{group}.yaml"]))
+        assert rendered == [service, made]
+
+
+def test_no_file_of_a_workload_is_a_node():
+    for text in files_of(WEB, gpu_fleet())[0].values():
+        assert "kind: Node\n" not in text
+        assert "kubectl label" not in text
 
 
 def test_only_the_parts_that_a_pod_needs_are_added():
-    assert diff(WEB, variant(WEB)) == [
-        "-     name: web   # the Service of this name stands above",
-        "+     name: web-cpu-avx2-cp311   # the Service of this name stands above",
-        "-         matchLabels: *labels",
-        "+         matchLabels:",
-        "+           app: web",
-        '+           team: "12e4"',
-        "+           fleetbuild.dev/group: cpu-avx2-cp311",
-        "-             labels: *labels",
-        "+             labels:",
-        "+               app: web",
-        '+               team: "12e4"',
-        "+               fleetbuild.dev/group: cpu-avx2-cp311",
-        "+               - name: PYTHONPATH",
-        f"+                 value: {PACKAGES}",
-        "+               volumeMounts:",
-        "+                 - name: fleetbuild-release",
-        f"+                   mountPath: {PATH}",
-        "+                   readOnly: true",
+    files, _ = files_of(WEB)
+    patch = files["overlays/cpu-avx2-cp311/deployment-web.yaml"]
+    pod = "/spec/template/spec"
+    selector = dict(each.split(": ") for each in SELECTOR.replace('"', "").split(", "))
+    mount = {"name": "fleetbuild-release", "mountPath": PATH, "readOnly": True}
+    directory = {"path": PATH, "type": "Directory"}
+    label = "fleetbuild.dev~1group"
+    assert [(each["op"], each["path"], each["value"]) for each in yaml.safe_load(patch)] == [
+        ("replace", "/metadata/name", "web-cpu-avx2-cp311"),
+        ("add", f"/spec/selector/matchLabels/{label}", "cpu-avx2-cp311"),
+        ("add", f"/spec/template/metadata/labels/{label}", "cpu-avx2-cp311"),
+        *(
+            ("add", f"{pod}/nodeSelector/{key.replace('/', '~1')}", value)
+            for key, value in selector.items()
+        ),
         # The other container keeps the environment that it had.
-        "-               env: *env",
-        "+               env:",
-        "+                 - name: LANG",
-        "+                   value: C.UTF-8",
-        "-             nodeSelector: {disk: ssd}",
-        f"+             nodeSelector: {{disk: ssd, {SELECTOR}}}",
-        "+             volumes:",
-        "+               - name: fleetbuild-release",
-        "+                 hostPath:",
-        f"+                   path: {PATH}",
-        "+                   type: Directory",
+        ("add", f"{pod}/containers/0/env/1", {"name": "PYTHONPATH", "value": PACKAGES}),
+        ("add", f"{pod}/containers/0/volumeMounts", [mount]),
+        ("add", f"{pod}/volumes", [{"name": "fleetbuild-release", "hostPath": directory}]),
     ]
+    assert "# So that variants for other groups do not select these pods.\n" in patch
 
 
-def test_a_variant_starts_with_an_explanation_and_keeps_existing_comments():
+def test_scalars_stay_as_they_are_written():
+    text = EVERY_KIND["Pod"].replace(
+        "image: i",
+        "image: i, args: [012, 0x1f, 1e3, 1_0, yes, 2001-01-01, ~, '12', =, !!str 1e3], tty: on",
+    )
+    made = variant(text)
+    for line in ("012", "0x1f", "1e3", "1_0", "yes", "2001-01-01", "null", '"12"', "=", '"1e3"'):
+        assert f"        - {line}\n" in made
+    assert "      tty: on\n" in made
+
+
+def test_the_rendered_variant_says_what_it_is():
     made = variant(WEB)
     assert made.startswith("# Written by fleetbuild from web.yaml, for the nodes of the group")
-    assert "\n\n# The web front end. Ask the web team before you change it.\n" in made
-    assert "# So that variants for other groups do not select these pods.\n" in made
     assert variant(WEB) == made
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl")
+@pytest.mark.parametrize("way", ["hostpath", "image", "volume", "init"])
+def test_kubectl_kustomize_makes_the_rendered_variants(tmp_path, way):
+    text = "---\n".join([WEB, SCALER, *EVERY_KIND.values(), JOBSET, OTHER_NAMESPACE])
+    more = {"init": {"index_url": "http://w"}, "hostpath": {}}
+    settings = more.get(way, {"image_prefix": PREFIX})
+    text = text.replace("name: web}\nspec: {serviceName", "name: web2}\nspec: {serviceName")
+    text = text.replace(
+        "kind: Deployment\nmetadata: {name: web}", "kind: Deployment\nmetadata: {name: w}"
+    )
+    files, _ = files_of(text, gpu_fleet(), way, **settings)
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content.encode())
+    everything = built(tmp_path)
+    rendered = {}
+    for group in gpu_fleet().groups:
+        rendered |= by_id(yaml.safe_load_all(files[f"web-{group.name}.yaml"]))
+    assert by_id(everything) == rendered
+    assert len(everything) == len(rendered) == 1 + 2 * 11
+    if way == "hostpath":
+        one = by_id(built(tmp_path / "overlays/cpu-avx2-cp311"))
+        assert one.items() <= rendered.items()
+        assert len(one) == 11
+
+
+def built(folder):
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def by_id(documents):
+    return {
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
+        for each in documents
+    }
 
 
 def test_the_default_container_is_changed_as_in_kubectl():
@@ -179,10 +265,30 @@ EVERY_KIND = {
     "StatefulSet": "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: web}\n"
     + SELECTING.replace("spec: {sel", "spec: {serviceName: web, sel")
     + "\n",
-    "Job": f"apiVersion: batch/v1\nkind: Job\nmetadata: {{generateName: web-}}\n{JOB}\n",
+    "Job": f"apiVersion: batch/v1\nkind: Job\nmetadata: {{name: web}}\n{JOB}\n",
     "CronJob": "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: web}\n"
     f'spec: {{schedule: "@daily", jobTemplate: {{{JOB}}}}}\n',
 }
+
+
+JOBSET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: web}
+spec: {replicatedJobs: [{name: w, template: {spec: {template: {spec: {containers: [{name: a}]}}}}}]}
+"""
+OTHER_NAMESPACE = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: other}
+spec: {containers: [{name: c, image: i}]}
+"""
+SCALER = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web-scaler}
+spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
+"""
 
 
 @pytest.mark.parametrize("way", ["hostpath", "image", "init"])
@@ -194,7 +300,7 @@ def test_every_kind_of_workload_gives_manifests_that_are_valid(kind, way):
         for version in (OLDEST, NEWEST):
             accept(document, version)
         metadata = document["metadata"]
-        assert "cp31" in metadata.get("name", "") + metadata.get("generateName", "")
+        assert "cp31" in metadata["name"]
         assert "fleetbuild.dev/group" in text
 
 
@@ -397,24 +503,56 @@ def test_braces_in_a_value_are_accepted():
     assert "{{ left to the program }}" in variant(text)
 
 
-def test_objects_that_name_the_workload_are_a_warning():
-    scaler = """---
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: web-scaler}
-spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
-"""
-    _, (sentence,) = variants(WEB + scaler)
-    assert "HorizontalPodAutoscaler web-scaler scales Deployment web" in sentence
+def test_what_scales_the_workload_has_a_variant_too():
+    made = list(yaml.safe_load_all(variant(f"{WEB}---\n{SCALER}")))
+    name = made[1]["metadata"]["name"]
+    assert made[2]["metadata"]["name"] == "web-scaler-cpu-avx2-cp311"
+    assert made[2]["spec"]["scaleTargetRef"]["name"] == name == "web-cpu-avx2-cp311"
     for other in ("name: other}", "name: [web]}"):
-        assert variants(WEB + scaler.replace("name: web}", other))[1] == ()
+        (*_, scaler) = yaml.safe_load_all(
+            variant(f"{WEB}---\n{SCALER.replace('name: web}}', other + '}')}")
+        )
+        assert scaler["metadata"]["name"] == "web-scaler"
 
 
-def test_line_ends_and_byte_order_marks_stay():
-    text = "\ufeff" + EVERY_KIND["Pod"].replace("\n", "\r\n")
+@pytest.mark.parametrize(
+    ("changes", "strategy", "sentence"),
+    [
+        ({}, "new", "Each new pod starts beside the old one"),
+        ({"image: i": "image: i, ports: [{hostPort: 80}]"}, None, "Each old pod ends before"),
+        (
+            {"[{name: c": "[{name: c", "spec: {con": "spec: {hostNetwork: true, con"},
+            None,
+            "Each old pod ends before",
+        ),
+        (
+            {"spec: {sel": "spec: {updateStrategy: {type: OnDelete}, sel"},
+            {"type": "OnDelete"},
+            "Its own updateStrategy says",
+        ),
+    ],
+)
+def test_a_daemonset_keeps_its_old_pod_until_the_new_one_is_ready(changes, strategy, sentence):
+    text = EVERY_KIND["DaemonSet"]
+    for before, after in changes.items():
+        text = text.replace(before, after)
     made = variant(text)
-    assert made.startswith("\ufeff# Written by fleetbuild")
-    assert made.replace("\r\n", "").count("\n") == 0
+    surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    found = yaml.safe_load(made)["spec"].get("updateStrategy")
+    assert found == (surge if strategy == "new" else strategy)
+    assert sentence in made
+    with_gpu = variant(EVERY_KIND["DaemonSet"], plan=GPU_PLAN)
+    assert "updateStrategy" not in yaml.safe_load(with_gpu)["spec"]
+    assert "Each old pod ends before" in with_gpu
+    assert "updateStrategy" not in variant(text, way="image", image_prefix=PREFIX) or strategy
+
+
+NAMED = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
+LIST = "apiVersion: v1\nkind: PodList\nmetadata: {name: a}\n"
+GENERATED = EVERY_KIND["Pod"].replace("{name: web}", "{generateName: web-}")
+LAUGHS = "a0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 6)
+)
 
 
 @pytest.mark.parametrize(
@@ -422,14 +560,20 @@ def test_line_ends_and_byte_order_marks_stay():
     [
         ("a: [", "web.yaml is not valid YAML in line 1, column 5: expected the node content"),
         ("a: \0", "web.yaml is not valid YAML: unacceptable character #x0000"),
-        ("a: &a [*a]\nkind: Pod", "web.yaml is not valid YAML"),
+        ("kind: Pod\na: &a [*a]", "web.yaml is not valid YAML"),
         ("", "contains no workload"),
         ("kind: List\nitems: []\n", "contains no workload"),
+        (f"{EVERY_KIND['Pod']}---\n{LIST}", "contains a PodList"),
+        (f"{EVERY_KIND['Pod']}---\n{EVERY_KIND['Pod']}", "contains Pod web twice"),
+        (f"{EVERY_KIND['Pod']}---\na: 1\n", "document 2 has no apiVersion, kind or"),
+        (GENERATED, "or metadata.name, which"),
+        ("x: !!binary aGk=\n", "has no meaning in Kubernetes"),
+        (LAUGHS, "too many values"),
         ("kind: [Pod]\n", "contains no workload"),
-        ("kind: Pod\nmetadata: {name: web}\nspec: {}\n", "has no containers"),
-        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: 3}\n", "not a list of mappings"),
-        ("kind: Pod\nmetadata: {name: web}\nspec: {containers: [3]}\n", "not a list of mappings"),
-        (f"kind: Pod\nmetadata: {{}}\n{POD}\n", "has no name"),
+        (f"{NAMED}spec: {{}}\n", "has no containers"),
+        (f"{NAMED}spec: {{containers: 3}}\n", "not a list of mappings"),
+        (f"{NAMED}spec: {{containers: [3]}}\n", "not a list of mappings"),
+        (f"apiVersion: v1\nkind: Pod\nmetadata: {{}}\n{POD}\n", "or metadata.name"),
         (f"kind: Pod\nmetadata: x\n{POD}\n", "not a mapping"),
         (EVERY_KIND["Pod"].replace("spec: {", "spec: {nodeSelector: 3, "), "nodeSelector is no"),
         (EVERY_KIND["Pod"].replace("spec: {", "spec: {nodeName: n, "), "names its node (n)"),
@@ -449,7 +593,11 @@ def test_line_ends_and_byte_order_marks_stay():
             ),
             "has a mountPath",
         ),
-        (f"kind: Pod\nmetadata:\n  name: [web]\n{POD}\n", "without changing"),
+        (f"kind: Pod\nmetadata:\n  name: [web]\n{POD}\n", "or metadata.name"),
+        (
+            EVERY_KIND["Deployment"].replace("metadata: {labels: {app: x}}", "metadata: 3"),
+            "template.metadata is not a",
+        ),
     ],
 )  # fmt: skip
 def test_unsupported_workloads_are_refused_in_a_sentence(text, message):

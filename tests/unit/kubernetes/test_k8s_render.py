@@ -17,7 +17,7 @@ from fleetbuild.kubernetes import (
     render,
     warnings,
 )
-from fleetbuild.kubernetes.names import is_label_value, is_subdomain
+from fleetbuild.kubernetes.manifests.names import is_label_value, is_subdomain
 from fleetbuild.models import Installs, TargetLibc
 from tests.factories.plans import (
     RELEASE_ID,

@@ -17,7 +17,7 @@ from fleetbuild.kubernetes.labels.release_labels import (
     is_release_label,
     labels_by_node,
 )
-from fleetbuild.kubernetes.names import label_part
+from fleetbuild.kubernetes.manifests.names import label_part
 from fleetbuild.models import Config
 from tests.factories.plans import make_group, make_plan, make_wheel
 

@@ -3,22 +3,22 @@
 import jsonschema
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS, best
-from fleetbuild.kubernetes.builds.builder_image import builder_image
+from fleetbuild.kubernetes.jobs.builder_image import builder_image
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.labels.classes import classes
 from fleetbuild.kubernetes.labels.features import gfd_labels
+from fleetbuild.kubernetes.labels.labeller import targets_of_plan
 from fleetbuild.kubernetes.labels.node_facts import facts_of_node
 from fleetbuild.kubernetes.labels.node_labels import class_labels
 from fleetbuild.kubernetes.labels.release_labels import labels_by_node
 from fleetbuild.kubernetes.labels.rules import node_feature_rule
-from fleetbuild.kubernetes.names import is_label_value, is_subdomain
-from fleetbuild.labelling.labeller import targets_of_plan
+from fleetbuild.kubernetes.manifests.names import is_label_value, is_subdomain
 from fleetbuild.models import (
     Config,
     Inventory,
@@ -29,7 +29,7 @@ from fleetbuild.models import (
     Unreachable,
 )
 from fleetbuild.models.config import Build
-from fleetbuild.planning import Package, group_fleet
+from fleetbuild.plan.decide import Package, group_fleet
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.recipes import Recipe
@@ -126,7 +126,6 @@ def test_the_captured_fleet_is_not_empty():
 # Fleets and nodes that nobody has seen ------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(st.lists(targets, max_size=8), st.lists(hardware(), min_size=1, max_size=4))
 def test_any_node_gets_the_best_class_that_it_meets_and_no_other(built, nodes):
     plan = make_plan([make_group((f"n{n}",), each) for n, each in enumerate(built)] or None)
@@ -140,7 +139,6 @@ def test_any_node_gets_the_best_class_that_it_meets_and_no_other(built, nodes):
         assert got.get("fleetbuild.dev/isa") == (best.rung.name if best else None)
 
 
-@settings(max_examples=60)
 @given(st.lists(targets, max_size=6), hardware(), st.booleans())
 def test_a_blocked_host_is_labelled_as_the_rules_label_it(built, node, in_a_blocked_group):
     arch, features, sms, driver, devices = node
@@ -193,7 +191,6 @@ def as_a_cluster_tells(features, arch, served):
     return node, [{"spec": {"features": reported}}]
 
 
-@settings(max_examples=60)
 @given(st.lists(targets, max_size=8), st.lists(told_nodes(), min_size=1, max_size=4))
 def test_a_plan_from_the_cluster_sees_each_node_as_the_rules_do(built, nodes):
     built += [target for *_, target in nodes]
@@ -246,7 +243,7 @@ def test_code_for_one_of_several_gpus_is_not_enough():
     plan = plan_of("sm75.sm86-avx2", "sm86-avx2", "cpu-avx2")
     assert given_class(plan, "avx2", "7.5", "8.6") == "sm75.sm86-avx2"
     assert given_class(plan, "avx2", "8.6") == "sm86-avx2"
-    # Code for both serves a node with one of them, where nothing is closer.
+    # Code for both serves a node with one of them, if nothing is closer.
     assert given_class(plan, "avx2", "7.5") == "sm75.sm86-avx2"
 
 
@@ -270,7 +267,7 @@ def test_an_unknown_gpu_is_used_only_with_gpu_feature_discovery():
     assert given_class(plan, "avx2", devices=new, files=gfd) == "sm120-avx2"
     # On a board whose GPU sits on no bus there is no such kernel module either.
     assert given_class(plan, "avx2", driver=False, files=gfd) == "sm120-avx2"
-    # It describes one GPU only: next to one that is known it may be that one.
+    # It describes one GPU only: next to a known GPU it may mean that GPU.
     both = ["0302 10de:2204", *new]
     assert given_class(plan, "avx2", devices=both, files=gfd) == "cpu-avx2"
     other = {**gfd, "nvidia.com/gpu.compute.minor": "1"}
@@ -339,7 +336,6 @@ def test_the_rules_match_the_schema_of_nfd(plan):
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True), st.data())
-@settings(max_examples=50)
 def test_any_release_gives_labels_that_the_api_accepts(release, data):
     built = data.draw(st.lists(targets, min_size=1, max_size=3))
     plan = make_plan([make_group((f"n{n}",), t) for n, t in enumerate(built)], release=release)

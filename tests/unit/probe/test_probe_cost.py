@@ -37,6 +37,7 @@ OF_SECTION = {
     "lspci": ["abcd: ", "0000:03:00.0 abcd: ", "0000:03:00.0 VGA [0302]: x [10de:2503]\n"],
     "nvidia-smi": ["name, compute_cap\n", "name, compute_cap\nx, 8.6\n", "name [", "a [,"],
     "python": ["/a 1.1 a ", "/a 3.11 cpython-311-i386-linux-gnu -\n", "/a 3.11.1 a a a "],
+    "kfd": ["0 49408 110501\n", "0 1 ", "9 9 9\n"],
     "isolation": ["namespaces ", "none ", "none user.max_user_namespaces\n"],
     "disk": ["1 1 1 - ", "ext4 1 1 1 1% /\n", "   1", "Filesystem Type\n/x ext4 1 1 1 1% /\n"],
     "libc": ["glibc ", "musl ", "glibc 1.", "glibc\n"],

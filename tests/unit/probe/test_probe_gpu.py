@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetbuild.models import Facts
+from fleetbuild.models import Facts, Gpu
 from fleetbuild.probe.parsing.facts import facts_of
 
 HEADER = "index, name, compute_cap, driver_version, memory.total [MiB], uuid\n"
@@ -37,9 +37,7 @@ def test_the_driver_reports_model_and_sm() -> None:
     facts = gpus(HEADER + RTX_3060, lspci("2503"))
     assert facts.sms == ("8.6",)
     assert facts.driver == "550.54.15"
-    assert [gpu.model_dump() for gpu in facts.gpus] == [
-        {"name": "NVIDIA GeForce RTX 3060", "sm": "8.6", "memory_mb": 12288}
-    ]
+    assert facts.gpus == (Gpu(name="NVIDIA GeForce RTX 3060", sm="8.6", memory_mb=12288),)
     assert facts.warnings == ()
 
 
@@ -301,6 +299,21 @@ def test_nodes_with_gpus_of_amd_or_intel_are_cpu_nodes_with_a_warning() -> None:
             "so this is a CPU node."
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [("90402", "gfx942"), ("90010", "gfx90a"), ("110000", "gfx1100"), ("110501", "gfx1151")],
+)
+def test_a_gpu_of_amd_with_a_driver_has_its_gfx_name(version: str, name: str) -> None:
+    """MI300X, MI250, RX 7900 and Strix Halo, by their PCI slot."""
+    text = AMD + AMD.replace("05:", "c1:").replace("74a1", "ffff")
+    kfd = f"0 1280 {version}\nnonsense\n0 1 2 3\n"
+    cpu = {"uname": "Linux 6 x86_64", "cpuinfo": "flags: lm"}
+    facts = facts_of({**cpu, "lspci": text, "kfd": kfd})
+    assert [(gpu.vendor, gpu.gfx) for gpu in facts.gpus] == [("amd", name), ("amd", None)]
+    assert f"Instinct MI300X] ({name}) is not used: ROCm" in facts.warnings[0]
+    assert "(gfx" not in facts.warnings[1]
 
 
 def test_a_gpu_of_intel_beside_one_of_nvidia_changes_nothing_for_it() -> None:

@@ -1,4 +1,4 @@
-"""Known hosts: what is found is what ssh-keygen finds, and a large fleet finds it quickly."""
+"""Known hosts: fleetbuild finds the keys that ssh-keygen finds, and quickly for a large fleet."""
 
 from __future__ import annotations
 

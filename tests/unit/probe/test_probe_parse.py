@@ -51,6 +51,21 @@ def test_split_takes_the_framed_sections_byte_for_byte() -> None:
     }
 
 
+def test_a_section_without_an_answer_is_unknown_even_in_part() -> None:
+    late = "fleetbuild: no answer within 15 s\n"
+    facts = read(
+        python=f"/usr/bin/python3 3.11.2 cpython-311-x86_64-linux-gnu venv\n{late}",
+        nvidia_smi=late, toolchain="gcc 12.2.0\n",
+    )  # fmt: skip
+    assert (facts.pythons, facts.gpus) == ((), ())
+    assert facts.toolchain == {"gcc": ("12.2.0",)}
+    assert facts.unanswered == ("python", "nvidia-smi")
+    assert [text.partition(":")[0] for text in facts.warnings] == [
+        "The section python of the probe gave no answer within 15 s",
+        "The section nvidia-smi of the probe gave no answer within 15 s",
+    ]
+
+
 def test_the_nonce_is_taken_as_it_is() -> None:
     assert split("a.c begin nproc\n1\n\na.c end nproc 0\n", "a.c") == {"nproc": "1\n"}
     assert split("abc begin nproc\n1\n\nabc end nproc 0\n", "a.c") == {}
@@ -267,6 +282,7 @@ GOOD = CPU | {
     "memory-limit": "34359738368\n",
     "missing-interpreters": "/opt/py/bin/python\n",
     "allowed-signers": "required\n",
+    "kfd": "0 1280 90402\n0 49408 110501\n",
     "sve": "32\n",
     "windows": "Caption : Microsoft Windows 10 Pro\nVersion : 10.0.19045\n",
     "processors": "Name : a CPU\nDescription : Intel64 Family 6 Model 94 Stepping 3\n",
@@ -282,7 +298,7 @@ def mutated(draw: st.DrawFn) -> dict[str, str]:
     """A good capture with something done to some of its sections."""
     capture = dict(GOOD)
     for section in draw(st.sets(st.sampled_from(SECTIONS))):
-        text = capture[section]
+        text = capture.get(section, "")
         at = draw(st.integers(0, len(text)))
         cut = draw(st.integers(0, 20))
         capture[section] = text[:at] + draw(anything) + text[at + cut :]

@@ -15,6 +15,7 @@ import pytest
 from fleetbuild.models import Capture
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import SECTIONS, split
+from fleetbuild.probe.probing import section_seconds
 
 SCRIPT = files("fleetbuild.probe").joinpath("script.sh").read_text("utf-8")
 SHELLS = ["sh", "dash", "bash --posix", "busybox sh", "mksh", "ksh93"]
@@ -28,11 +29,13 @@ def run(
     script: str = SCRIPT,
     workspace: str = "/",
     interpreters: str = "",
+    *,
+    seconds: int = 10,
     **environment: str,
 ) -> Capture:
     program, *options = shell.split()
     command = [shutil.which(program) or program, *options, "-s", "--", "N0nce"]
-    command += [str(install), workspace, interpreters]
+    command += [str(install), workspace, interpreters, str(seconds)]
     done = subprocess.run(
         command, input=script.encode(), env=environment, capture_output=True, timeout=60, check=True
     )
@@ -151,12 +154,29 @@ def test_a_wedged_driver_does_not_hold_the_probe(shell: str, tmp_path: Path) -> 
         pytest.skip(f"no {shell} here")
     ended = tmp_path / "ended"
     program(tmp_path, "nvidia-smi", f"trap '' TERM; sleep 8; touch {ended}")
-    impatient = SCRIPT.replace("deadline=10", "deadline=1")
-    assert impatient != SCRIPT
-    capture = run(tmp_path, shell, impatient, PATH=path(tmp_path))
+    capture = run(tmp_path, shell, seconds=1, PATH=path(tmp_path))
     assert not ended.exists()
     assert capture["nvidia-smi"] == "fleetbuild: no answer within 1 s\n"
     assert "disk" in capture
+
+
+def test_an_interpreter_that_hangs_makes_the_others_unknown_and_not_absent(tmp_path: Path) -> None:
+    """Such as one on a network file system whose server is down."""
+    program(tmp_path / "bin", "python3", "sleep 20")
+    program(tmp_path / "bin", "python3.11", PYTHON.format(path="/second"))
+    facts = facts_of(run(tmp_path, seconds=1, PATH=path(tmp_path / "bin")))
+    assert facts.pythons == ()
+    assert facts.unanswered == ("python",)
+    assert facts.warnings[0] == (
+        "The section python of the probe gave no answer within 1 s: its Python interpreters are"
+        " unknown. Set a longer --timeout, or find out what blocks it there."
+    )
+
+
+def test_the_limit_of_a_section_follows_the_timeout_of_the_probe(tmp_path: Path) -> None:
+    program(tmp_path, "nvidia-smi", "sleep 3; echo 'index, name, compute_cap'; echo '0, A10, 8.6'")
+    assert "8.6" in run(tmp_path, seconds=20, PATH=path(tmp_path))["nvidia-smi"]
+    assert [section_seconds(seconds) for seconds in (1, 30, 300)] == ["1", "15", "150"]
 
 
 # Enough of libcuda.so.1: a Tesla K40 and a Tesla K80, by their CUDA driver.
@@ -280,6 +300,11 @@ def test_sections_that_only_some_nodes_have(shell: str, tmp_path: Path) -> None:
     (tmp_path / "tree" / "model").write_text("NVIDIA Jetson Xavier NX\0")
     (tmp_path / "tree" / "compatible").write_text("nvidia,p3449-0000+p3668-0000\0nvidia,tegra194\0")
     (tmp_path / "sve").write_text("32\n")
+    for node, values in (("0", (0, 0)), ("1", (49408, 110501))):  # the processor, and its GPU
+        (tmp_path / "kfd" / node).mkdir(parents=True)
+        (tmp_path / "kfd" / node / "properties").write_text(
+            f"simd_count 40\ngfx_target_version {values[1]}\nlocation_id {values[0]}\ndomain 0\n"
+        )
     (tmp_path / "gpu0" / "mig").mkdir(parents=True)
     (tmp_path / "nvhost-gpu").touch()
     program(tmp_path, "nvidia-smi", 'echo "asked: $*"')
@@ -287,6 +312,7 @@ def test_sections_that_only_some_nodes_have(shell: str, tmp_path: Path) -> None:
     for real, here in [
         ("/proc/device-tree", "tree"),
         ("/proc/sys/abi/sve_default_vector_length", "sve"),
+        ("/sys/class/kfd/kfd/topology/nodes", "kfd"),
         ("/proc/driver/nvidia/capabilities", "."),
         ("/dev/nvhost-gpu /dev/nvgpu /dev/nvidiactl", "nvhost-gpu"),
     ]:
@@ -294,6 +320,7 @@ def test_sections_that_only_some_nodes_have(shell: str, tmp_path: Path) -> None:
         script = script.replace(real, str(tmp_path / here))
     capture = run(tmp_path, shell, script, PATH=path(tmp_path))
     assert capture["sve"] == "32\n"
+    assert capture["kfd"] == "0 49408 110501\n"
     assert capture["device-tree"].splitlines() == [
         "model: NVIDIA Jetson Xavier NX",
         "compatible: nvidia,p3449-0000+p3668-0000",
@@ -439,3 +466,55 @@ def test_the_probe_finds_a_file_of_allowed_signers(shell: str, tmp_path: Path) -
     assert not facts_of(run(tmp_path, shell, script=script)).requires_signature
     (tmp_path / "allowed").touch()
     assert facts_of(run(tmp_path, shell, script=script)).requires_signature
+
+
+def test_an_install_path_on_a_read_only_file_system_is_reported(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    point = subprocess.run(
+        ["df", "-P", tmp_path], check=True, capture_output=True, text=True
+    ).stdout.split()[-1]
+    script = SCRIPT.replace("/proc/self/mounts", str(mounts))
+    for options, read_only in (
+        ("ro,relatime", True),
+        ("rw,relatime", False),
+        ("rw,errors=ro", False),
+    ):
+        mounts.write_text(f"/dev/x {point} ext4 {options} 0 0\n")
+        capture = run(tmp_path / "not/there", script=script, PATH=os.environ["PATH"])
+        assert facts_of(capture).install_read_only is read_only
+
+
+def release(folder: Path) -> Path:
+    """A current release of two files, with their record."""
+    made = folder / "releases/r1"
+    (made / "bin").mkdir(parents=True)
+    (made / "bin/python").symlink_to("/bin/sh")
+    (made / "code.so").write_text("code")
+    (folder / "current").symlink_to("releases/r1")
+    command = "stat -c '%s %Y %n' ./bin/python ./code.so | sed \"s/^/$(printf %064d 0) /\""
+    record = subprocess.run(
+        ["sh", "-c", command], cwd=made, check=True, capture_output=True, text=True
+    ).stdout
+    (made / "manifest.files").write_text(record)
+    return made
+
+
+def test_a_deleted_file_differs_from_a_changed_one(tmp_path: Path) -> None:
+    made = release(tmp_path)
+    assert "differs" not in run(tmp_path, PATH=os.environ["PATH"])["release-files"]
+    (made / "code.so").unlink()
+    (made / "new.so").write_text("")
+    lines = run(tmp_path, PATH=os.environ["PATH"])["release-files"].splitlines()
+    assert [(line.split()[0], line.split()[-1]) for line in lines[2:]] == [
+        ("differs", "./new.so"), ("deleted", "./code.so"),
+    ]  # fmt: skip
+
+
+def test_a_current_link_that_leads_elsewhere_is_damage(tmp_path: Path) -> None:
+    release(tmp_path)
+    assert "elsewhere" not in run(tmp_path, PATH=os.environ["PATH"])["release-files"]
+    (tmp_path / "current").unlink()
+    (tmp_path / "current").symlink_to("/usr")
+    capture = run(tmp_path, PATH=os.environ["PATH"])
+    damage = facts_of(capture).damaged["default"]
+    assert damage == "its link `current` does not lead to one of its releases"

@@ -392,7 +392,7 @@ def test_ggml_gets_settings_for_gpus_and_arm() -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("numpy", "2.3.5"), ("llama-cpp-python", "0.3.16")])
 def test_a_second_attempt_reuses_object_files(name: str, version: str) -> None:
-    """Both backends make a folder of a random name where none is named."""
+    """By default, both backends make a folder of a random name."""
     recipe, job = asked(name, version)
     assert render_settings(recipe, job)["build-dir"] == "build/fleetbuild"
 

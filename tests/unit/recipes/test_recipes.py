@@ -5,9 +5,12 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint
 
 import pytest
+from jinja2 import TemplateRuntimeError
+from pydantic import ValidationError
 
 from fleetbuild.errors import RecipeError
 from fleetbuild.recipes import (
+    Recipe,
     RecipeInput,
     builtin_recipes,
     choose_recipe,
@@ -22,6 +25,7 @@ from fleetbuild.recipes import (
     render_requires,
     render_settings,
 )
+from fleetbuild.recipes.templates import rendered
 from tests.factories.plans import make_target
 
 AVX2 = make_target(floor="2.28")
@@ -277,3 +281,23 @@ def test_requirements_of_a_recipe_are_validated():
     recipe = parse_recipe(MINIMAL + "requires: ['numpy >{{ \"\" }}']", "x")
     with pytest.raises(RecipeError, match=r"has 'numpy >' in requires, which is not a requirement"):
         render_requires(recipe, _job())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 'x' * 10**10 }}",
+        "{{ [1] * 10**9 }}",
+        "{{ 2 ** (10 ** 9) }}",
+        "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
+    ],
+)
+def test_a_template_gives_no_endless_text(text: str) -> None:
+    with pytest.raises(TemplateRuntimeError, match=r"numbers up to|more than 65536 characters"):
+        rendered(text, {})
+
+
+def test_a_template_has_a_length() -> None:
+    assert rendered("{{ a * 2 }} {{ 2 ** 10 }}", {"a": 3}) == "6 1024"
+    with pytest.raises(ValidationError, match="a template of more than 65536 characters"):
+        Recipe.model_validate({"name": "demo", "variables": {"a": "x" * 70_000}})

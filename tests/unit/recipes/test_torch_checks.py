@@ -1,4 +1,4 @@
-"""What the torch recipe asks of a node, answered by a torch that says what the test wants."""
+"""What the torch recipe asks of a node, answered by a torch whose answers the test sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetbuild.recipes.render import RecipeInput, render_checks
 from tests.factories.plans import make_target
 
 KERNELS, CPU = range(2)
-FBGEMM = GPU = 2  # FBGEMM's check is there from avx2 on, before that of the GPUs
+FBGEMM = GPU = 2  # FBGEMM's check is there from avx2 on, before the GPUs' check
 
 
 def checks(

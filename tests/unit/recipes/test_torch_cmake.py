@@ -36,6 +36,14 @@ set(CXX_AVX512_FOUND TRUE CACHE BOOL "what the compiler can do")
 set(CAFFE2_COMPILER_SUPPORTS_AVX512_EXTENSIONS TRUE CACHE BOOL "and can it?")
 add_subdirectory(fbgemm)
 add_subdirectory(caffe2)
+# FindARM.cmake asks a compiler for Arm, and then whether to go on without the SVE kernels.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  set(CXX_SVE256_FOUND TRUE CACHE BOOL "what the compiler can do")
+  message(STATUS "says sve256: ${CXX_SVE256_FOUND}")
+  if(NOT CXX_SVE256_FOUND AND NOT DEFINED ENV{BUILD_IGNORE_SVE_UNAVAILABLE})
+    message(FATAL_ERROR "No SVE kernels, and nobody said to go on without them.")
+  endif()
+endif()
 if(NOT DEFINED PYTHON_SIX_SOURCE_DIR)
   message(STATUS "says downloads: six")
 endif()
@@ -66,8 +74,9 @@ message(STATUS "says fbgemm: ${CXX_AVX512_FOUND} ${CXX_AVX512_FLAGS}")
 
 def told(place: Path, isa: str, version: str) -> dict[str, str]:
     """What a configuration for this rung says."""
+    arch = RUNGS[isa].arch
     target = Target(
-        arch="x86_64",
+        arch=arch,
         isa=isa,
         features=tuple(sorted(RUNGS[isa].features)),
         python="cp311",
@@ -85,9 +94,10 @@ def told(place: Path, isa: str, version: str) -> dict[str, str]:
     given = {
         name: value.replace(FILES, str(place))
         for name, value in render_environment(find_recipe("torch"), job).items()
-        if name in ("CMAKE_PROJECT_TOP_LEVEL_INCLUDES", "CMAKE_TOOLCHAIN_FILE")
+        if name.startswith(("BUILD_", "CMAKE_PROJECT_", "CMAKE_TOOLCHAIN_"))
     }
     options = ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
+    options += ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={arch}"]
     if Version(version) < Version("2.12"):  # setup.py passes such variables on
         options += ["-DSETUP_PY=1", *(f"-D{name}={value}" for name, value in given.items())]
     done = subprocess.run(
@@ -145,6 +155,18 @@ def test_nnpack_finds_the_package_six_and_downloads_nothing(
     assert "downloads" not in told(tmp_path, isa, version)
     cache = (tmp_path / "build" / "CMakeCache.txt").read_text()
     assert f"PYTHON_SIX_SOURCE_DIR:PATH={VENV}/lib/python3.11/site-packages\n" in cache
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "2.13.0", "2.15.0"])
+@pytest.mark.parametrize(
+    ("isa", "kernels"),
+    [("armv8", False), ("armv8.2", False), ("armv8.4sve", True), ("armv9", False)],
+)
+def test_torch_is_configured_on_arm_with_and_without_sve_kernels(
+    tmp_path: Path, isa: str, kernels: bool, version: str
+) -> None:
+    """Graviton2, Graviton3 and Graviton4: since 2.11 upstream stops without these kernels."""
+    assert told(tmp_path, isa, version)["sve256"] == str(kernels).upper()
 
 
 def test_bf16_is_enabled_only_for_compilers_that_support_it() -> None:

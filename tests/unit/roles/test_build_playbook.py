@@ -62,13 +62,13 @@ def test_a_builder_has_a_toolchain_for_each_python_that_it_builds_for(tmp_path: 
     ]
 
 
-def test_files_travel_to_and_from_the_folder_that_the_module_names() -> None:
+def test_files_travel_to_and_from_the_folder_that_the_controller_chose() -> None:
     """Ansible expands ~ as the login's home, and a module expands it as HOME; they can differ."""
     tasks = CHECKOUT / "roles" / "build_wheel" / "tasks"
     copied = yaml.safe_load((tasks / "build.yml").read_text())[0]["ansible.legacy.copy"]
-    fetched = yaml.safe_load((tasks / "fetch.yml").read_text())[0]["ansible.legacy.fetch"]
-    assert copied["dest"] == "{{ build_wheel_found.dir }}/in/"
-    assert fetched["src"] == "{{ build_wheel_found.dir }}/{{ build_wheel_file }}"
+    fetched = yaml.safe_load((tasks / "fetch.yml").read_text())[1]["ansible.legacy.fetch"]
+    assert copied["dest"] == "{{ build_wheel_place }}/in/"
+    assert fetched["src"] == "{{ build_wheel_place }}/out/{{ build_wheel_file }}"
 
 
 def test_a_build_in_a_container_installs_no_toolchain_on_the_node(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_without_gcc_clang_is_used(
     toolchain: ModuleType, made: Any, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(node / "bin", "clang++", 'echo "clang++: $*"')
-    assert made("")("gcc") == "gcc 9.4.0: -c a.c"  # it is not asked where there is a gcc
+    assert made("")("gcc") == "gcc 9.4.0: -c a.c"  # it is not asked if gcc exists
     for name in ("gcc", "g++"):
         (node / "bin" / name).unlink()
     program(node / "bin", "make", "echo GNU Make 4.3")

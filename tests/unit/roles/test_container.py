@@ -96,11 +96,14 @@ def test_a_container_that_does_not_start_is_quoted(boxed: Any, engine: Any, code
     said = boxed.run()
     assert said["reason"] == "The container did not start: Error: no such file: python3.9"
     assert "/usr/bin/python3" in said["fix"]
+    assert said["kind"] == "input"  # the image: on every node the same
 
 
 def test_a_killed_container_counts_as_a_killed_build(boxed: Any, engine: Any) -> None:
     engine(run="exit 137")
-    assert boxed.run()["reason"].startswith("The build was killed")
+    said = boxed.run()
+    assert said["reason"].startswith("The build was killed")
+    assert said["kind"] == "machine"
 
 
 def test_a_missing_image_and_a_missing_engine_are_sentences(
@@ -111,7 +114,9 @@ def test_a_missing_image_and_a_missing_engine_are_sentences(
     assert said["reason"] == f"The image {ID} is not on this node."
     assert "Pull it with podman" in said["fix"]
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "no podman and no docker" in boxed.run()["reason"]
+    without = boxed.run()
+    assert "no podman and no docker" in without["reason"]
+    assert (said["kind"], without["kind"]) == ("machine", "machine")
 
 
 def test_a_wheel_of_another_image_does_not_count(boxed: Any) -> None:

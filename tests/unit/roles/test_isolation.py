@@ -1,9 +1,11 @@
-"""A build's process: what it may leave, and what is made of it."""
+"""A build's process: what it may leave behind, and how its end is judged."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.factories.role_modules import plugin
 
 
 def made(build: Any, work: Callable[[int], object]) -> str:
@@ -122,3 +126,40 @@ def test_a_wheel_built_without_isolation_does_not_count_where_it_is_required(bui
         assert build.status()["state"] == state
         build.params["isolation"] = "preferred"
         assert build.status()["state"] == "done"
+
+
+@pytest.mark.parametrize("level", ["namespaces", "user"])
+def test_a_build_reaches_neither_the_kernels_keys_nor_a_virtual_machines_host(
+    isolation: ModuleType, tmp_path: Path, level: str
+) -> None:
+    def look(told: int) -> int:
+        library = ctypes.CDLL(None, use_errno=True)
+        numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[os.uname().machine]
+        for number in (*numbers, 425):
+            ctypes.set_errno(0)
+            library.syscall(*map(ctypes.c_long, (number, 0, -3, 0, 0, 0)))
+            os.write(told, b"%d " % ctypes.get_errno())
+        for family in (socket.AF_VSOCK, socket.AF_UNIX):
+            try:
+                socket.socket(family).close()
+                os.write(told, b"open ")
+            except OSError as problem:
+                os.write(told, b"%d " % problem.errno)
+        return 0
+
+    view = isolation.View({}, {str(tmp_path): str(tmp_path)}, [])
+    with (tmp_path / "log").open("wb") as log:
+        try:
+            pid, said = isolation.start(look, level, view, None, log)
+        except isolation.CannotIsolate as problem:
+            pytest.skip(str(problem))
+        with os.fdopen(said) as answer:
+            assert answer.read() == "1 1 1 1 1 open "
+        assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_the_filter_is_known_for_the_machines_that_fleets_have() -> None:
+    refused = plugin("module_utils.builder.refused_calls")
+    assert {len(refused.program(each)) % 8 for each in ("x86_64", "aarch64")} == {0}
+    assert refused.program("x86_64") != refused.program("aarch64")
+    assert refused.program("riscv64") is None

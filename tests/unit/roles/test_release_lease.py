@@ -35,7 +35,7 @@ def begin(release: ModuleType, root: Any) -> Callable[..., dict[str, Any]]:
     def begin(controller: str, name: str, **more: Any) -> dict[str, Any]:
         asked = {**ALONE, "controller": controller, "plan": "0f3c", "release_id": name, **more}
         found: dict[str, Any] = release.begin(root, asked, False)
-        return found
+        return {name: found[name] for name in ("changed", "counter", "took_over")}
 
     return begin
 
@@ -136,10 +136,11 @@ def test_the_next_run_removes_the_wheels_that_a_dead_run_copied_and_keeps_its_ow
     common, old, foreign = ("c" * 64, "0" * 64, "f" * 64)
     for sha256 in (common, old, foreign):
         (staging / sha256).mkdir(parents=True)
-    first = begin(HERS, "a", staging=str(staging), wheels=[{"sha256": common}, {"sha256": old}])
+    wheels = [{"sha256": sha256, "file": "a.whl"} for sha256 in (common, old)]
+    first = begin(HERS, "a", staging=str(staging), wheels=wheels)
     release.end_lease(root, params(HERS, first["counter"], "a"), False)
     leases.Lease(root.path).take(HERS, "", "b")  # a rollback, which copies nothing
-    begin(HERS, "b", staging=str(staging), wheels=[{"sha256": common}])
+    begin(HERS, "b", staging=str(staging), wheels=wheels[:1])
     assert {path.name for path in staging.iterdir()} == {common, foreign}
 
 

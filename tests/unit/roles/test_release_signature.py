@@ -171,7 +171,7 @@ def test_an_older_signature_is_refused(node: Node) -> None:
     problem = node.refused(old, r"too old: its counter is 1010, and this node has seen 1020")
     assert "fleetbuild rollback" in problem.fix
     assert node.root.serving() == "b"
-    node.install(node.params("a"))  # signed anew
+    node.install(node.params("a"))  # signed again
     assert node.root.serving() == "a"
 
 
@@ -265,3 +265,16 @@ def test_both_sides_sign_the_same_text() -> None:
     statement = {"b": {"z": "ä", "a": 1}, "a": [True, None, 1.5]}
     assert signature_of.text_of(statement) == releases.text_of(statement)
     assert releases.RELEASE_NAMESPACE == signature_of.NAMESPACE
+
+
+def test_a_verification_names_a_release_without_a_valid_signature(node: Node) -> None:
+    verify = plugin("modules.verify")
+    node.allow("ann")
+    node.install(node.params("a"))
+    release = str(Path(node.root["a"]))
+    said = verify.manifest_or_nothing(release)
+    assert verify.damage_of(node.root.path, release, said) == ""
+    node.allow("bob")  # and no longer ann
+    assert "no signature of a signer" in verify.damage_of(node.root.path, release, said)
+    node.signers.unlink()
+    assert verify.damage_of(node.root.path, release, said) == ""

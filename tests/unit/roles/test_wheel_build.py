@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import itertools
 import os
 import tarfile
 import zipfile
@@ -13,6 +14,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.factories.role_modules import plugin
 
 
 @pytest.mark.parametrize("flag", ["-march=native", "-mtune=native", "-mcpu=native"])
@@ -27,7 +30,7 @@ def test_building_for_the_builder_is_refused(
 def test_the_packages_own_native_flags_are_found(wheel_build: ModuleType, build: Any) -> None:
     probe = f"gcc -march=native -c {build.at('tmp')}/probe.c\n"
     Path(build.log).write_text("a mention of -march=native\n" + probe)
-    build.refuse_native_in_log()  # asking the compiler what it can is no harm
+    build.refuse_native_in_log()  # asking the compiler about itself does no harm
     Path(build.log).write_text("gcc -O3 -march=native -c a.c -o a.o\n")
     with pytest.raises(wheel_build.BuildFailed, match="compile with -march=native"):
         build.refuse_native_in_log()
@@ -35,8 +38,10 @@ def test_the_packages_own_native_flags_are_found(wheel_build: ModuleType, build:
 
 def test_a_damaged_input_is_removed_and_refused(wheel_build: ModuleType, build: Any) -> None:
     build.params["source_sha256"] = "0" * 64
-    with pytest.raises(wheel_build.BuildFailed, match=r"a-1\.0\.tar\.gz is not the planned file"):
+    wrong = r"a-1\.0\.tar\.gz is not the planned file"
+    with pytest.raises(wheel_build.BuildFailed, match=wrong) as raised:
         build.check_inputs()
+    assert raised.value.kind == "input"
     assert not os.path.exists(build.at("in", "a-1.0.tar.gz"))
 
 
@@ -55,6 +60,24 @@ def test_a_running_build_is_seen_by_its_lock(build: Any) -> None:
         assert build.run() == {"attached": True}
     assert build.status()["state"] == "failed"
     assert "was killed" in build.status()["reason"]
+    assert build.status()["kind"] == "machine"
+
+
+def test_only_its_owner_can_open_the_lock_of_a_build(build: Any) -> None:
+    Path(build.at("lock")).touch(0o644)  # of an earlier version
+    build.params["source_sha256"] = "0" * 64  # it ends at its inputs
+    build.run()
+    assert build.status()["state"] == "failed"
+    assert os.stat(build.at("lock")).st_mode & 0o777 == 0o600
+
+
+def test_a_build_that_never_wrote_a_status_failed_by_its_machine(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = plugin("modules.build")
+    monkeypatch.setattr(module.time, "monotonic", itertools.count(0, 40).__next__)
+    status = module.wait(build, poll=5)
+    assert (status["state"], status["kind"]) == ("failed", "machine")
 
 
 def test_a_finished_build_counts_only_with_its_wheel(build: Any) -> None:

@@ -12,11 +12,12 @@ import pytest
 from fleetbuild.errors import InstallError, RecipeError, ResolutionError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
+from fleetbuild.plan.resolve.recipe_source import source_of_recipe
+from fleetbuild.programs import run_program
 from fleetbuild.recipes import parse_recipe
 from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.git import _Git, find_commit, pack_commit, read_file
 from fleetbuild.store.index_config import mirrored
-from fleetbuild.store.recipe_source import source_of_recipe
 from tests.factories.files import git, make_repository
 
 PYPROJECT = '[project]\nname = "pkg"\nversion = "1.0"\n'
@@ -132,14 +133,14 @@ def test_a_mirror_serves_submodules_of_other_places(forge, tmp_path):
 def test_a_server_that_serves_only_tags_and_branches_works(forge, tmp_path, monkeypatch):
     first = git(forge / "pkg", "rev-parse", "HEAD~1")
     ran = []
-    real = subprocess.run
+    real = run_program
 
     def picky(command, **more):
         ran.append(command)
         refused = "--depth" in command and "fetch" in command
         return real(["false"] if refused else command, **more)
 
-    monkeypatch.setattr(subprocess, "run", picky)
+    monkeypatch.setattr("fleetbuild.store.git.run_program", picky)
     address = (forge / "pkg").as_uri()
     pack_commit(address, first, tmp_path / "x", "p", submodules=False, mirrors={})
     assert names(tmp_path / "x") == ["p/build/kept.c", "p/pyproject.toml"]
@@ -149,13 +150,13 @@ def test_a_server_that_serves_only_tags_and_branches_works(forge, tmp_path, monk
 def test_an_interrupted_git_is_not_retried(forge, tmp_path, monkeypatch):
     commit = git(forge / "pkg", "rev-parse", "HEAD")
     ran = []
-    real = subprocess.run
+    real = run_program
 
     def interrupted(command, **more):
         ran.append(command)
         return real(["sh", "-c", "kill -INT $$"] if "fetch" in command else command, **more)
 
-    monkeypatch.setattr(subprocess, "run", interrupted)
+    monkeypatch.setattr("fleetbuild.store.git.run_program", interrupted)
     address = (forge / "pkg").as_uri()
     with pytest.raises(InstallError, match="git was ended by signal 2"):
         pack_commit(address, commit, tmp_path / "x", "p", submodules=False, mirrors={})
@@ -179,7 +180,7 @@ def test_a_hanging_repository_is_ended(monkeypatch):
     def hang(command, **_):
         raise subprocess.TimeoutExpired(command, 1)
 
-    monkeypatch.setattr(subprocess, "run", hang)
+    monkeypatch.setattr("fleetbuild.store.git.run_program", hang)
     with pytest.raises(InstallError, match="no answer within 60 s"):
         find_commit("https://x.invalid/y", "v1", {})
 

@@ -181,3 +181,12 @@ def test_addresses_without_secrets_stay(tmp_path):
     assert made.tokens == {}
     wheel = f"https://files.pythonhosted.org/packages/01/79/{'1f2d34ad' * 7}/torch-2.13.0.whl"
     assert hide(wheel, made.tokens) == wheel
+
+
+def test_an_index_folder_that_is_not_there_is_refused(tmp_path):
+    """uv takes it for an index without packages."""
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX"):
+        environ = {name: f"file://{tmp_path}/gone"}
+        with pytest.raises(ConfigError, match=f"{name} names the index file://.*no such folder"):
+            index_settings(environ=environ, home=tmp_path)
+    assert index_settings(environ={"UV_INDEX": tmp_path.as_uri()}, home=tmp_path).environment

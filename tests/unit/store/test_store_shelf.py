@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.models import LockedFile
-from fleetbuild.planning import Floors
+from fleetbuild.models import Floors, LockedFile
 from fleetbuild.store import IndexFile, Store, write_index
 from tests.factories import plans
 from tests.factories.files import make_wheel
@@ -115,6 +114,16 @@ def test_a_plan_does_not_reuse_a_wheel_that_was_changed(store, wheel):
     assert store.floors() == {KEY: (Floors("2.28"),)}  # touched, not changed
     flip(added.path)
     assert store.floors() == {}
+    assert store.list() == ()
+
+
+@pytest.mark.parametrize("text", ["", "null", '{"subject": []}', "[" * 100_000])
+def test_a_check_removes_a_wheel_whose_statement_is_damaged(store, wheel, text):
+    stored = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
+    statement = stored.path.with_name(f"{stored.path.name}.intoto.json")
+    statement.write_text(text or statement.read_text()[:200])
+    assert store.check() == (stored.path,)
+    assert store.check() == ()
     assert store.list() == ()
 
 

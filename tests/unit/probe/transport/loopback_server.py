@@ -1,7 +1,7 @@
 """An SSH server on a loopback port for each word of its arguments, in a process of its own.
 
 Prints the ports. Each lets everybody in and answers a probe as its word says: `good` as a node
-does, the others as one that wants to harm.
+does, the others as a hostile node does.
 """
 
 # What paramiko calls gets more than it needs; the ports go to standard output.
@@ -128,7 +128,7 @@ class Everybody(paramiko.ServerInterface):
             channel.send_exit_status(1)
             raise OSError
         with channel.makefile("rb") as stdin:
-            if b"param([string]$Nonce)" not in stdin.read():
+            if b"param([string]$Nonce" not in stdin.read():
                 raise OSError
 
 

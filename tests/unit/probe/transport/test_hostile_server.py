@@ -29,7 +29,7 @@ def packet(payload: bytes) -> bytes:
     return struct.pack(">IB", len(payload) + padding + 1, padding) + payload + bytes(padding)
 
 
-# Names of algorithms in what is no UTF-8, where SSH wants ASCII.
+# Names of algorithms that are not UTF-8; SSH requires ASCII.
 KEXINIT = packet(b"\x14" + bytes(16) + (struct.pack(">I", 2) + b"\xff\xfe") * 10 + bytes(5))
 
 

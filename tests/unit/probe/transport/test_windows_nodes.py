@@ -1,4 +1,4 @@
-"""What is sent to a Windows node, and what a wrong kind of node answers."""
+"""The script for a Windows node, and the answers of a wrong kind of node."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from fleetbuild.inventory.nodes import node_of
 from fleetbuild.models import Become, Login, Unreachable
 from fleetbuild.probe import probe
+from fleetbuild.probe.inventory.nodes import node_of
 from fleetbuild.probe.probing import Probed, _script_for, script, transport_for, windows_script
 from fleetbuild.probe.transport.base import Answer, NoAnswer, command_for
 from fleetbuild.probe.transport.failure_reasons import unusable_answer

@@ -1,0 +1,270 @@
+"""Run one playbook on every reachable node that has a release. Verify and rollback use it.
+
+In: a `FleetTask` and an inventory. Out: a `Result`; labels and the saved state are kept up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from fleetbuild.ansible.fleet_playbooks import Playbooks
+from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
+from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_waiting
+from fleetbuild.kubernetes.labels.labeller import (
+    OFF,
+    Labeller,
+    Results,
+    report_labels,
+    results_of_kept_labels,
+    verified_releases,
+)
+from fleetbuild.kubernetes.labels.serving import note_reply
+from fleetbuild.models import (
+    Event,
+    Facts,
+    Inventory,
+    Manifest,
+    NodeResult,
+    OnEvent,
+    Result,
+    Stage,
+    ignore,
+    now,
+)
+from fleetbuild.models.role_parameters import ReleaseSpec
+from fleetbuild.probe.facts import Prober
+from fleetbuild.run_lock import hold_run_lock
+from fleetbuild.state import StateDir
+from fleetbuild.text import same_fleet
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import TaskEvent
+
+Jobs = Mapping[str, ReleaseSpec]  # by node
+_EVENT_STATES = {
+    "unreachable": "unreachable",
+    "install_failed": "failed",
+    "verify_failed": "failed",
+}
+
+
+@dataclass(frozen=True)
+class FleetTask:
+    """A playbook, its variables for each node, and how to turn a node's reply into a result."""
+
+    playbook: str
+    variable: str  # the playbook's extra variable
+    stage: Stage
+    job: Callable[[str, Manifest], ReleaseSpec | NodeResult]
+    result: Callable[[str, Manifest, RoleResult], NodeResult]
+    changes: bool = False  # whether it changes which release serves
+
+
+def how_to_repair(inventory: str) -> str:
+    """Return the fix for a node whose release is damaged or lost.
+
+    `inventory` is the argument as typed, with the option for the state directory.
+    """
+    return f"Install it again: fleetbuild verify {inventory} --repair"
+
+
+def run_fleet_task(
+    task: FleetTask,
+    inventory: Inventory,
+    *,
+    release: str,
+    left: Mapping[str, str],
+    state: StateDir,
+    probe: Prober,
+    playbook: Playbooks,
+    on_event: OnEvent,
+    labels: Labeller,
+) -> Result:
+    """Probe the nodes, run the playbook where a release serves, and return the results.
+
+    `left` maps nodes to the release that the last apply left there; a node that lost it fails.
+    """
+    began, started = monotonic(), now()
+    with hold_run_lock(state.create().lock_file):
+        facts = probe(inventory.nodes, on_event)
+        arguments = same_fleet(inventory.source, state.root)
+        nodes = _without_release(facts, release, left, how_to_repair(arguments))
+        current = {name: facts[name].release[release] for name in facts if name not in nodes}
+        jobs, refused = _jobs(task, current)
+        nodes |= refused
+        groups = {name: manifest.group for name, manifest in current.items()}
+        label_results: Results = {}
+        if jobs and (sentence := labels.prepare()):
+            on_event(Event(stage="label", state="warning", message=sentence))
+        if task.changes:
+            label_results = labels.withdraw(list(jobs), serves=True)
+            report_labels(on_event, label_results, groups, OFF)
+            nodes |= results_of_kept_labels(label_results, groups)
+            jobs = {name: job for name, job in jobs.items() if name not in nodes}
+        if task.changes:
+            state.mark_changing(jobs)
+        if jobs:
+            ended = _run(task, jobs, current, playbook, on_event)
+            nodes |= ended
+            if task.changes:
+                state.mark_ended(n for n, each in ended.items() if each.state == "rolled_back")
+        if not task.changes:
+            _keep_verdicts(state, nodes, current)
+            label_results = _relabel_verified(labels, nodes, current)
+            report_labels(on_event, label_results, groups)
+        elif jobs:
+            facts_now = probe([node for node in inventory.nodes if node.name in jobs], ignore)
+            nodes = _with_current_group(nodes, facts_now, release)
+            done = {name: each for name, each in nodes.items() if each.state == "rolled_back"}
+            state.amend_result(done, started=started, release=release)
+            if label_results:
+                again = labels.publish(verified_releases(facts_now, release))
+                report_labels(on_event, again, groups)
+                label_results |= again
+    return Result(
+        plan_digest="",
+        nodes=tuple(nodes[node.name] for node in inventory.nodes),
+        labels=tuple(label_results.values()),
+        changed=any(result.state == "rolled_back" for result in nodes.values()),
+        seconds=round(monotonic() - began, 3),
+    )
+
+
+def _relabel_verified(
+    labels: Labeller, nodes: Mapping[str, NodeResult], current: Mapping[str, Manifest]
+) -> Results:
+    """Set the labels of verified nodes, and remove them from nodes that failed."""
+    good = {name: current[name] for name in current if nodes[name].state == "verified"}
+    bad = [name for name in nodes if nodes[name].state == "verify_failed"]
+    return {**labels.publish(good), **labels.withdraw(bad)}
+
+
+def _keep_verdicts(
+    state: StateDir, nodes: Mapping[str, NodeResult], current: Mapping[str, Manifest]
+) -> None:
+    """Save which releases were verified and which failed."""
+    for name, manifest in current.items():
+        verdict = nodes[name].state
+        if verdict in ("verified", "verify_failed"):
+            works = verdict == "verified"
+            note_reply(state, name, manifest.model_copy(update={"verified": works}))
+
+
+def _with_current_group(
+    nodes: Mapping[str, NodeResult], facts: Mapping[str, Facts], release: str
+) -> dict[str, NodeResult]:
+    """Return the results; a node that was rolled back gets the group of the release it has now."""
+    found = dict(nodes)
+    for name, known in facts.items():
+        manifest = known.release.get(release)
+        if (
+            manifest
+            and manifest.id == found[name].release_id
+            and found[name].state == "rolled_back"
+        ):
+            found[name] = found[name].model_copy(update={"group": manifest.group})
+    return found
+
+
+def _without_release(
+    facts: Mapping[str, Facts], release: str, left: Mapping[str, str], repair: str
+) -> dict[str, NodeResult]:
+    results = {}
+    for name, known in facts.items():
+        if known.state == "unreachable":
+            results[name] = NodeResult(
+                node=name, state="unreachable", reason=known.reason, fix=known.fix or AGAIN
+            )
+        elif known.state == "ok" and release not in known.release and release in known.damaged:
+            results[name] = NodeResult(
+                node=name,
+                state="verify_failed",
+                reason=f"Its release is damaged: {known.damaged[release]}.",
+                fix=repair,
+                damaged=True,
+            )
+        elif known.state == "ok" and release not in known.release and name in left:
+            results[name] = NodeResult(
+                node=name,
+                state="verify_failed",
+                reason=f"The last apply left release {left[name]}, but none serves there now.",
+                fix=repair,
+                damaged=True,
+            )
+        elif known.state != "ok" or release not in known.release:
+            results[name] = NodeResult(
+                node=name,
+                state="skipped",
+                reason=known.reason or f"No release {release} is installed there.",
+            )
+    return results
+
+
+def _jobs(
+    task: FleetTask, current: Mapping[str, Manifest]
+) -> tuple[dict[str, ReleaseSpec], dict[str, NodeResult]]:
+    jobs: dict[str, ReleaseSpec] = {}
+    refused: dict[str, NodeResult] = {}
+    for name, manifest in current.items():
+        job = task.job(name, manifest)
+        if isinstance(job, NodeResult):
+            refused[name] = job
+        else:
+            jobs[name] = job
+    return jobs, refused
+
+
+def _run(
+    task: FleetTask,
+    jobs: Jobs,
+    current: Mapping[str, Manifest],
+    playbook: Playbooks,
+    on_event: OnEvent,
+) -> dict[str, NodeResult]:
+    replies: dict[str, RoleResult] = {}
+
+    def listen(event: TaskEvent) -> None:
+        if event.state == "waiting":
+            tell_waiting(on_event, event, current[event.host].group, task.stage)
+        elif reply := role_result_of(event):
+            replies[event.host] = more_severe(replies.get(event.host), reply)
+            if reply.of != "failure":
+                _report(on_event, task, task.result(event.host, current[event.host], reply))
+
+    for group in dict.fromkeys(current[name].group for name in jobs):
+        nodes = tuple(name for name in jobs if current[name].group == group)
+        on_event(Event(stage=task.stage, state="started", group=group, nodes=nodes))
+    given = {name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()}
+    hosts = playbook(
+        task.playbook, limit=sorted(jobs), extravars={task.variable: given}, on_event=listen
+    )
+    results = {}
+    for name in jobs:
+        reply, host = replies.get(name), hosts.get(name)
+        if reply and reply.of != "failure":
+            results[name] = task.result(name, current[name], reply)
+            if host and host.log and results[name].state in _EVENT_STATES:
+                results[name] = results[name].model_copy(update={"log": host.log})
+        else:
+            results[name] = result_without_reply(name, current[name].group, host, reply)
+            _report(on_event, task, results[name])
+    return results
+
+
+def _report(on_event: OnEvent, task: FleetTask, result: NodeResult) -> None:
+    on_event(
+        Event.model_validate(
+            {
+                "stage": task.stage,
+                "state": _EVENT_STATES.get(result.state, "ok"),
+                "node": result.node,
+                "group": result.group,
+                "message": result.reason or "",
+                "fix": result.fix or "",
+                "log": result.log,
+            }
+        )
+    )

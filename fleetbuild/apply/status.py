@@ -1,0 +1,173 @@
+"""`fleetbuild status`: compare the release on each node with the one that the last apply left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fleetbuild.kubernetes.labels.labeller import LabelTargets
+from fleetbuild.kubernetes.labels.release_labels import (
+    is_hardware_label,
+    is_label_of,
+    served_labels,
+)
+from fleetbuild.models import Facts, Manifest, NodeResult, NodeStatus
+from fleetbuild.models.result import Drift
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
+
+
+def compare_releases(
+    names: Iterable[str],
+    facts: Mapping[str, Facts],
+    *,
+    release: str,
+    left: Mapping[str, NodeResult],
+    probed: Mapping[str, str],
+    revoked: Revocations = NOTHING_REVOKED,
+    inventory: str = "INVENTORY",
+) -> dict[str, NodeStatus]:
+    """Return the status of each node.
+
+    `left` maps nodes to what an apply or rollback left there, `probed` to the time of their facts.
+    `inventory` is its path, for the command that a fix names.
+    """
+    found = {
+        name: _one(name, known, release, left.get(name), probed.get(name))
+        if (known := facts.get(name))
+        else _unknown(name, inventory)
+        for name in names
+    }
+    for name, status in found.items():
+        current = facts[name].release.get(release) if status.state == "ok" else None
+        if current and (why := revoked.of_manifest(current)):
+            recalled = {"drift": "revoked", "sentence": why}
+            found[name] = status.model_copy(update=recalled)
+    return found
+
+
+def _unknown(name: str, inventory: str) -> NodeStatus:
+    return NodeStatus(
+        node=name,
+        state="unknown",
+        reason="This state directory has no answer of this node.",
+        fix=f"Ask it: fleetbuild status {inventory}, without --offline",
+    )
+
+
+def _one(
+    name: str, facts: Facts, release: str, left: NodeResult | None, probed: str | None
+) -> NodeStatus:
+    if facts.state != "ok":
+        return NodeStatus(
+            node=name, state=facts.state, reason=facts.reason, fix=facts.fix, probed=probed
+        )
+    current = facts.release.get(release)
+    drift, sentence = _drift(current, left)
+    if release in facts.damaged:
+        drift, sentence = "damaged", f"Its release is damaged: {facts.damaged[release]}."
+    return NodeStatus(
+        node=name,
+        state="ok",
+        group=current.group if current else None,
+        release_id=current.id if current else None,
+        previous=facts.previous.get(release),
+        verified=current.verified if current else False,
+        signed_by=facts.signed_by.get(release),
+        packages=_packages(current),
+        drift=drift,
+        sentence=sentence,
+        probed=probed,
+    )
+
+
+def with_labels(
+    status: NodeStatus,
+    labels: Mapping[str, str] | None,
+    current: Manifest | None,
+    names: LabelTargets,
+) -> NodeStatus:
+    """Add to a status whether the Node's labels are right; `labels` is None without a Node."""
+    if labels is None:
+        called = names.in_cluster(status.node)
+        return status.model_copy(
+            update={"labels": "no_node", "labels_sentence": f"The cluster has no Node {called}."}
+        )
+    if status.state != "ok":
+        return status
+    wanted = dict(names.hardware.get(status.node, {}))
+    if current and current.verified:
+        wanted |= served_labels(current, names.domain)
+    found = {
+        key: value
+        for key, value in labels.items()
+        if key in wanted
+        or is_label_of(key, names.release, names.domain)
+        or (status.node in names.hardware and is_hardware_label(key, names.release, names.domain))
+    }
+    wrong = [
+        _difference(key, found.get(key), wanted.get(key))
+        for key in sorted(found.keys() | wanted.keys())
+        if found.get(key) != wanted.get(key)
+    ]
+    return status.model_copy(
+        update={
+            "labels": "wrong" if wrong else "right",
+            "labels_sentence": f"Labels: {'; '.join(wrong)}." if wrong else "",
+        }
+    )
+
+
+def _difference(key: str, found: str | None, wanted: str | None) -> str:
+    if wanted is None:
+        return f"{key} is {found} but should not be set"
+    return f"{key} is {found or 'missing'} but should be {wanted}"
+
+
+def status_without_host(
+    node: str, labels: Mapping[str, str], names: LabelTargets
+) -> NodeStatus | None:
+    """Return the status of a Node without a host if it has labels of this release."""
+    ours = [key for key in sorted(labels) if is_label_of(key, names.release, names.domain)]
+    if not ours:
+        return None
+    removal = " ".join(f"{key}-" for key in ours)
+    return NodeStatus(
+        node=node,
+        state="unknown",
+        reason="It is a Node of the cluster, but not a host of the inventory.",
+        labels="no_host",
+        labels_sentence="Pods that mount the release are still scheduled there. Remove its labels:"
+        f" kubectl label node {node} {removal}",
+    )
+
+
+def _packages(current: Manifest | None) -> tuple[str, ...]:
+    return tuple(f"{wheel.package}=={wheel.version}" for wheel in current.wheels) if current else ()
+
+
+def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | None, str]:
+    if left is None:
+        found = (
+            "It serves a release that no apply with this state directory installed."
+            if current
+            else ""
+        )
+        return None, found
+    if current is None:
+        return (
+            "missing",
+            f"{_by(left)} left release {left.release_id}, but no release is there now.",
+        )
+    if current.id != left.release_id:
+        return (
+            "different",
+            f"It serves release {current.id}, but {_by(left).lower()} left {left.release_id}.",
+        )
+    if not current.verified:
+        return "changed", "The release is not marked as verified: its last verification failed."
+    if current.group != left.group:
+        return "changed", f"Its manifest names group {current.group} instead of {left.group}."
+    return "none", "It was rolled back to this release." if left.state == "rolled_back" else ""
+
+
+def _by(left: NodeResult) -> str:
+    return "A rollback" if left.state == "rolled_back" else "The last apply"

@@ -1,0 +1,306 @@
+"""One wave of a rollout: install, verify and activate a release on some nodes of one group.
+
+In: a group, the names of its nodes, the wheels. Out: the progress with a result for each node. A
+node installs the release beside the current one, verifies it with its own interpreter, and only
+then switches to it (see playbooks/install.yml), so a failure leaves the previous release serving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_severe, role_result_of
+from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell_waiting
+from fleetbuild.ansible.steps import step_of
+from fleetbuild.apply.context import Progress, Run
+from fleetbuild.apply.hooks import around_switch, has_hooks
+from fleetbuild.apply.labels import publish_labels, withdraw_labels
+from fleetbuild.apply.node_tools import uv_for
+from fleetbuild.apply.pending import key_of
+from fleetbuild.audit.downloads import announced_commands, installed_size
+from fleetbuild.models import (
+    LockedFile,
+    Manifest,
+    ManifestWheel,
+    NodeResult,
+    PlannedGroup,
+    PlannedWheel,
+    Stage,
+    release_root,
+)
+from fleetbuild.models.release import ENVIRONMENT_BYTES
+from fleetbuild.models.role_parameters import InstalledWheel, InstallSpec
+from fleetbuild.text import count
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import HostRun, TaskEvent
+
+_LEASE = 1800  # seconds; a dead run blocks other controllers for as long
+_SLOWEST = 500_000  # bytes a second; a copy over a slower link may lose its lease
+
+
+def wave(
+    run: Run, progress: Progress, group: PlannedGroup, names: Sequence[str], who: str
+) -> Progress:
+    """Install the group's release on these nodes; remove their labels before, set them after."""
+    progress = withdraw_labels(run, progress, names)
+    names = [name for name in names if name not in progress.nodes]
+    if not names:
+        return progress
+    root = release_root(run.plan.install_path, run.plan.release)
+    pods = run.tools.labels.mounted_releases(names, root)
+    specs = {
+        name: install_spec(run, progress, group, name, pods.get(name, {})).model_dump(
+            mode="json", exclude_unset=True
+        )
+        for name in names
+    }
+    run.state.mark_changing(names)
+    details = {"group": group.name, "nodes": tuple(names)}
+    with run.stage("install", count(len(names), who), **details) as outcome:
+        work = _Install(run, progress, group, specs)
+        results = work.with_hooks(names) if has_hooks(run) else work.install(names)
+        outcome.nodes = tuple(name for name in names if results[name].state == "installed")
+        outcome.failures = len(results) - len(outcome.nodes)
+    run.state.mark_ended(outcome.nodes)
+    for result in results.values():
+        run.journal.note("node ended", node=result.node, state=result.state)
+        if result.state != "installed" or result.hook_failed:
+            _tell_failure(run, result, work.hosts.get(result.node))
+    progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
+    return publish_labels(
+        run, progress, {name: manifest(run, progress, group, name) for name in names}
+    )
+
+
+class _Install:
+    """Runs playbooks/install.yml on nodes of one group, at once or with hooks around the switch."""
+
+    def __init__(
+        self, run: Run, progress: Progress, group: PlannedGroup, specs: Mapping[str, dict[str, Any]]
+    ) -> None:
+        self.hosts: dict[str, HostRun] = {}  # how the last playbook ended on each node
+        self._run, self._progress, self._group, self._specs = run, progress, group, specs
+
+    def with_hooks(self, names: Sequence[str]) -> dict[str, NodeResult]:
+        """Install and verify, then switch between `rollout.before` and `rollout.after`."""
+        replies = self._play(names, switch=False)
+        ready = [name for name in names if _is_verified(replies.get(name), self.hosts.get(name))]
+        released = set[str]()
+
+        def switch(some: Sequence[str]) -> dict[str, NodeResult]:
+            released.update(some)
+            return self.install(some, verify=False)
+
+        switched = around_switch(self._run, self._group, ready, switch)
+        if held := [name for name in ready if name not in released]:
+            # `before` failed there: without both steps, the playbook ends the node's lease.
+            self._play(held, verify=False, switch=False)
+        failed = {name: self._result(name, replies) for name in names if name not in ready}
+        return {name: (switched | failed)[name] for name in names}
+
+    def install(self, names: Sequence[str], **steps: bool) -> dict[str, NodeResult]:
+        """Install, verify and switch; `verify=False` leaves out the verification."""
+        replies = self._play(names, **steps) if names else {}
+        return {name: self._result(name, replies) for name in names}
+
+    def _play(self, names: Sequence[str], **steps: bool) -> dict[str, RoleResult]:
+        replies: dict[str, RoleResult] = {}
+        self.hosts |= self._run.tools.playbook(
+            "install.yml",
+            limit=sorted(names),
+            extravars={"fleetbuild_installs": {name: self._specs[name] | steps for name in names}},
+            on_event=_listener(self._run, self._group, replies),
+        )
+        return replies
+
+    def _result(self, name: str, replies: Mapping[str, RoleResult]) -> NodeResult:
+        before = _serving(self._run, self._progress, name)
+        return _result(self._group, name, replies.get(name), self.hosts.get(name), before)
+
+
+def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:
+    ended_well = host is not None and host.state == "ok"
+    return reply is not None and reply.of == "verify" and reply.ok and ended_well
+
+
+def install_spec(
+    run: Run, progress: Progress, group: PlannedGroup, name: str, in_use: Mapping[str, str]
+) -> InstallSpec:
+    """Return what the install role gets for a node. `in_use` is the releases to keep, and why."""
+    wheels = installed_wheels(progress, group)
+    copied = sum(map(_copied, wheels))
+    return InstallSpec(
+        controller=run.state.controller(),
+        plan=run.plan.digest[:16],
+        space=needed_space(wheels),
+        lease=max(_LEASE, copied // _SLOWEST),
+        path=run.plan.install_path,
+        release=run.plan.release,
+        release_id=str(group.release_id),
+        uv=uv_for(progress.facts[name]),
+        python=str(run.plan.nodes[name].python),
+        wheels=wheels,
+        manifest=manifest(run, progress, group, name).model_dump(mode="json"),
+        keep=run.plan.keep,
+        in_use=dict(in_use),
+        imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
+        checks=tuple(check for wheel in group.wheels for check in wheel.checks),
+        features=tuple(group.target.features),
+        files=False,  # the install has just written and recorded them
+        **_signed(run, progress, group, wheels),
+    )
+
+
+def _signed(
+    run: Run, progress: Progress, group: PlannedGroup, wheels: Sequence[InstalledWheel]
+) -> dict[str, Any]:
+    """Return the signed statement about a release; empty if signing.key is not set."""
+    if run.tools.sign is None:
+        return {}
+    own = {"python", "verified", "files_sha256"}  # differ between the nodes of a group
+    about = manifest(run, progress, group, group.nodes[0]).model_dump(mode="json", exclude=own)
+    signed = run.tools.sign(
+        {
+            "manifest": about,
+            "plan": run.plan.digest,
+            "root": release_root(run.plan.install_path, run.plan.release),
+            "wheels": {wheel.file: wheel.sha256 for wheel in wheels},
+        }
+    )
+    return {"statement": signed.statement, "signature": signed.signature}
+
+
+def installed_wheels(progress: Progress, group: PlannedGroup) -> tuple[InstalledWheel, ...]:
+    """Return the wheels of the group's release, dependencies included."""
+    return (
+        *(_built(progress, wheel) for wheel in group.wheels),
+        *(_fetched(progress, file) for file in group.dependencies or ()),
+    )
+
+
+def needed_space(wheels: Sequence[InstalledWheel]) -> int:
+    """Return the bytes that a release needs on a node: copied wheels, their files, the
+    environment."""
+    unpacked = sum(installed_size(Path(wheel.path)) for wheel in wheels)
+    return ENVIRONMENT_BYTES + unpacked + sum(map(_copied, wheels))
+
+
+def _copied(wheel: InstalledWheel) -> int:
+    path = Path(wheel.path)
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _built(progress: Progress, wheel: PlannedWheel) -> InstalledWheel:
+    stored = progress.stored_wheels[key_of(wheel)]
+    return _installed(stored.path, stored.path.name, stored.sha256)
+
+
+def _imports(run: Run, progress: Progress, wheel: PlannedWheel) -> tuple[str, ...]:
+    return wheel.import_names or run.tools.import_names_of(
+        progress.stored_wheels[key_of(wheel)].path
+    )
+
+
+def _fetched(progress: Progress, file: LockedFile) -> InstalledWheel:
+    return _installed(progress.files[file.identity], file.file, file.sha256)
+
+
+def _installed(path: Path, file: str, sha256: str) -> InstalledWheel:
+    commands = announced_commands(path)
+    return InstalledWheel(path=str(path), file=file, sha256=sha256, commands=commands)
+
+
+def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Manifest:
+    """Return the manifest to install with the release; the node sets `verified` in it."""
+    return Manifest(
+        release=run.plan.release,
+        id=str(group.release_id),
+        group=group.name,
+        python=str(run.plan.nodes[name].python),
+        wheels=tuple(
+            ManifestWheel(
+                package=wheel.package,
+                version=wheel.wheel_version,
+                artifact_key=key_of(wheel),
+                sha256=progress.stored_wheels[key_of(wheel)].sha256,
+            )
+            for wheel in group.wheels
+        ),
+        dependencies=tuple(f"{file.name}=={file.version}" for file in group.dependencies or ()),
+    )
+
+
+def _listener(
+    run: Run, group: PlannedGroup, replies: dict[str, RoleResult]
+) -> Callable[[TaskEvent], None]:
+    def listen(event: TaskEvent) -> None:
+        if event.state == "waiting":
+            tell_waiting(run.on_event, event, group.name, "install")
+            return
+        about = {"node": event.host, "group": group.name}
+        if reply := role_result_of(event):
+            replies[event.host] = more_severe(replies.get(event.host), reply)
+        if took_over := str(event.result.get("took_over") or "")[:600]:
+            run.tell("install", "warning", took_over, **about)
+        if event.result.get("made_by") == "pip":
+            run.tell(
+                "install", "warning", "pip installed the wheels: uv does not run here", **about
+            )
+        if event.host not in group.nodes:
+            return
+        step, verification = step_of(event.task), event.result.get("verification")
+        # A release that fails its verification is installed.
+        if step and step.ends and (event.state in ("ok", "changed") or verification):
+            run.tell(step.stage, "ok", **about)
+        if isinstance(verification, dict) and verification.get("ok") is True:
+            run.tell("verify", "ok", **about)
+        if reply and reply.of == "install" and reply.active:
+            _tell_served(run, group, event.host)
+
+    return listen
+
+
+def _serving(run: Run, progress: Progress, name: str) -> str:
+    before = progress.facts[name].release.get(run.plan.release)
+    return before.id if before else ""
+
+
+def _result(
+    group: PlannedGroup, name: str, reply: RoleResult | None, host: HostRun | None, before: str
+) -> NodeResult:
+    about = {"node": name, "group": group.name}
+    if reply and reply.of == "install" and reply.active:
+        return NodeResult(state="installed", release_id=group.release_id, kept=reply.kept, **about)
+    if reply and reply.of == "verify" and not reply.ok:
+        return NodeResult(
+            state="verify_failed",
+            reason=failure_reason(reply),
+            fix=reply.fix
+            or "The previous release still serves. Correct the recipe, then plan again.",
+            log=(host.log if host else "") or None,
+            **about,
+        )
+    return result_without_reply(name, group.name, host, reply, before)
+
+
+def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
+    run.tell("activate", "ok", "verified and active", node=name, group=group.name)
+
+
+def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:
+    stage: Stage = "verify" if result.state == "verify_failed" else "install"
+    if result.hook_failed and result.state == "installed":
+        stage = "activate"
+    run.tell(
+        stage_of(host.task, stage) if host and result.state == "unreachable" else stage,
+        "unreachable" if result.state == "unreachable" else "failed",
+        result.reason or "",
+        node=result.node,
+        group=result.group,
+        fix=result.fix or "",
+        log=result.log,
+    )

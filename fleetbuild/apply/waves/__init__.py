@@ -1,4 +1,0 @@
-"""What a rollout does with some nodes of a group: install, run hooks, switch, go back.
-
-Start with `wave.py`.
-"""

@@ -1,0 +1,262 @@
+"""The real `Tools` of a run: probe by SSH, playbooks by Ansible, store, audit, labels.
+
+In: configuration, state directory, inventory. Out: `Tools` for `apply/` and `tasks/`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fleetbuild.ansible import HostRun, Secrets, TaskEvent
+from fleetbuild.ansible.fleet_playbooks import AnsiblePlaybooks, interpreter_for_modules
+from fleetbuild.ansible.hook_commands import run_commands
+from fleetbuild.apply.audit import audit_findings
+from fleetbuild.apply.context import Tools
+from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
+from fleetbuild.apply.verify import Checks
+from fleetbuild.audit.import_names import import_names
+from fleetbuild.config import base_folder
+from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes import Serving, render, render_labels
+from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
+from fleetbuild.kubernetes.labels.labeller import (
+    Labeller,
+    LabelTargets,
+    ManualLabels,
+    label_targets,
+)
+from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
+from fleetbuild.models import (
+    Config,
+    Container,
+    Facts,
+    Inventory,
+    Manifest,
+    ManifestWheel,
+    Node,
+    OnEvent,
+    Plan,
+    PlannedGroup,
+    Result,
+)
+from fleetbuild.models.config import LabelsBy
+from fleetbuild.models.hooks import HookCall, HookFailure
+from fleetbuild.plan.document import changes_since_plan
+from fleetbuild.probe.containers import look_into_image
+from fleetbuild.probe.facts import probe_nodes
+from fleetbuild.recipes import choose_recipe, known_recipes
+from fleetbuild.state import StateDir
+from fleetbuild.store import Store
+from fleetbuild.store.index_config import settings_of
+from fleetbuild.store.provenance.releases import ReleaseSigner
+from fleetbuild.store.provenance.sign import signer_of
+from fleetbuild.store.publish.export import release_files
+
+# A busy node answers later than an idle one: it gets this many times a probe's deadline.
+_SILENCE_FACTOR = 2
+
+
+@dataclass
+class FleetAccess:
+    """Access to the nodes by SSH and Ansible. Their answers are saved in the state directory."""
+
+    inventory: Inventory
+    state: StateDir
+    secrets: Secrets
+    timeout: float
+    forks: int
+    install_path: str
+    # Set when one thread is interrupted: then the other threads start no more playbooks.
+    stopping: threading.Event = field(default_factory=threading.Event)
+    # Node -> the interpreter for Ansible's modules, as the last probe found it.
+    _interpreters: dict[str, str] = field(default_factory=dict, init=False)
+
+    def probe(
+        self, nodes: Sequence[Node], on_event: OnEvent, *, save: Path | None = None
+    ) -> dict[str, Facts]:
+        """Return the facts of these nodes as they are now. `save` is a folder for captures."""
+        facts = probe_nodes(
+            nodes,
+            timeout=self.timeout,
+            forks=self.forks,
+            install_path=self.install_path,
+            on_event=on_event,
+            state=self.state,
+            save=save,
+        )
+        for node in nodes:
+            if interpreter := interpreter_for_modules(node, facts[node.name]):
+                self._interpreters[node.name] = interpreter
+        return facts
+
+    def look_into_image(self, nodes: Sequence[Node], image: str) -> Mapping[str, Container]:
+        """Return what the image of build.container holds on each of these nodes."""
+        return look_into_image(nodes, image, timeout=self.timeout, forks=self.forks)
+
+    def run_hook(self, call: HookCall) -> Mapping[str, HookFailure]:
+        """Run a hook for its nodes; return the failures by node."""
+        if call.hook.playbook is None:
+            return run_commands(call, self.state.root / "runs", self.stopping.is_set)
+        until = time.monotonic() + call.hook.timeout
+        try:
+            hosts = self._playbooks(lambda: self.stopping.is_set() or time.monotonic() > until)(
+                call.hook.playbook,
+                limit=list(call.nodes),
+                extravars={"fleetbuild_hook": call.model_dump(exclude={"hook"})},
+                on_event=lambda _: None,
+            )
+        except KeyboardInterrupt:
+            if self.stopping.is_set() or time.monotonic() <= until:
+                raise
+            late = HookFailure(reason=f"{call.too_late}.")
+            return dict.fromkeys(call.nodes, late)
+        return {
+            name: HookFailure(reason=host.message or "unreachable", log=host.log or None)
+            for name, host in hosts.items()
+            if host.state != "ok"
+        }
+
+    def run_playbook(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[TaskEvent], None],
+        at_once: int = 1,
+    ) -> Mapping[str, HostRun]:
+        """Run one of our playbooks on some of these nodes. A probe must have reached them."""
+        playbooks = self._playbooks(self.stopping.is_set)
+        return playbooks(name, limit=limit, extravars=extravars, on_event=on_event, at_once=at_once)
+
+    def _playbooks(self, stopping: Callable[[], bool]) -> AnsiblePlaybooks:
+        return AnsiblePlaybooks(
+            inventory=self.inventory.source,
+            secrets=self.secrets,
+            state_dir=self.state.root,
+            forks=self.forks,
+            interpreters=dict(self._interpreters),
+            silence=_SILENCE_FACTOR * self.timeout,
+            stopping=stopping,
+        )
+
+
+def apply_tools(access: FleetAccess, config: Config) -> Tools:
+    """Return the tools of an apply.
+
+    A plan contains no passwords, so package indexes and their logins come from the configuration.
+    """
+    folder = base_folder(config, access.inventory)
+    indexes = settings_of(config, folder)
+    signer = signer_of(config, folder)
+    if signer:
+        signer.check()
+    store = Store(access.state.store, indexes, signer)
+    return Tools(
+        probe=access.probe,
+        find_changes=changes_since_plan,
+        playbook=access.run_playbook,
+        wheels=store,
+        audit=partial(audit_findings, revoked=store.revocations),
+        revoked=partial(_revoked_groups, store),
+        import_names_of=import_names,
+        render_manifests=partial(_manifests, store),
+        hook=access.run_hook,
+        hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),
+        allow_files=indexes.allow_files,
+        stop=access.stopping.set,
+        sign=ReleaseSigner(signer) if signer else None,
+    )
+
+
+def _revoked_groups(store: Store, plan: Plan) -> Mapping[str, str]:
+    """Return the groups of a plan that need something revoked; the list is read when asked."""
+    return store.revocations.in_plan(plan)
+
+
+@contextmanager
+def open_labeller(
+    by: LabelsBy, names: LabelTargets, access: FleetAccess, cluster: Cluster | None
+) -> Iterator[Labeller]:
+    """Provide the labeller that kubernetes.labels asks for."""
+    if cluster is not None and by != "api":
+        raise UsageError(
+            f"A cluster was named, but kubernetes.labels: {by} does not use one.",
+            "Leave out --kubeconfig and --context, or set kubernetes.labels: api in"
+            " fleetbuild.yml and plan again.",
+        )
+    files = NfdLabeller(names, access.run_playbook, access.state)
+    if by == "files":
+        yield ManualLabels(files)
+    elif by == "nfd":
+        yield files
+    else:
+        with (cluster or Cluster()).connect() as client:
+            yield ApiLabeller(names, client, state=access.state, former=files)
+
+
+def _manifests(
+    store: Store, plan: Plan, groups: Sequence[PlannedGroup], serving: Serving
+) -> dict[str, str]:
+    """Return the workloads of these groups, and the labels of all nodes."""
+    some = plan.model_copy(update={"groups": tuple(groups)})
+    wheels = release_files(some, store)
+    return {**render(some, serving=serving, wheels=wheels), **render_labels(plan, serving)}
+
+
+def run_on_fleet(
+    task: FleetTask,
+    access: FleetAccess,
+    config: Config,
+    made: Plan | None,
+    cluster: Cluster | None,
+    *,
+    on_event: OnEvent,
+) -> Result:
+    """Run a task on the nodes, and update their labels to the release that serves there."""
+    names = label_targets(access.inventory, config, made)
+    left = access.state.left_there(config.release)
+    with open_labeller(config.kubernetes.labels, names, access, cluster) as labels:
+        return run_fleet_task(
+            task,
+            access.inventory,
+            release=config.release,
+            left={name: str(result.release_id) for name, result in left.items()},
+            state=access.state,
+            probe=access.probe,
+            playbook=access.run_playbook,
+            labels=labels,
+            on_event=on_event,
+        )
+
+
+def checks_by_manifest(
+    plan: Plan | None, store: Store, recipe_folders: Sequence[Path]
+) -> Callable[[Manifest], Checks]:
+    """Return a release's checks: from the plan that made it, else from the recipes."""
+    recipes = known_recipes(recipe_folders)
+    planned = plan.wheels_by_key if plan else {}
+
+    def of_wheel(wheel: ManifestWheel) -> Checks:
+        knows = planned.get(wheel.artifact_key) or choose_recipe(wheel.package, recipes)
+        stored = store.of_key(wheel.artifact_key)
+        imports = knows.import_names or (import_names(stored[0].path) if stored else ())
+        return Checks(imports=imports, snippets=knows.checks)
+
+    return partial(_of_all, of_wheel)
+
+
+def _of_all(of_wheel: Callable[[ManifestWheel], Checks], manifest: Manifest) -> Checks:
+    each = [of_wheel(wheel) for wheel in manifest.wheels]
+    return Checks(
+        imports=tuple(name for checks in each for name in checks.imports),
+        snippets=tuple(snippet for checks in each for snippet in checks.snippets),
+    )

@@ -1,0 +1,106 @@
+"""Read a wheel in a separate process with limits on processor time and memory.
+
+In: a wheel of anybody. Out: its audit. A hostile wheel of a few hundred kB can unpack to work for
+hours. Such a file is named and left, and other wheels are read meanwhile. A wheel that unpacks to a
+few MB cannot take long; it is read in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fleetbuild.audit.archive import BROKEN
+
+USUAL = 4 * 2**20  # bytes that a wheel unpacks to; at most 2 s of work
+FILE_SECONDS = 120  # of processor time, for one file of the wheel; the largest of torch takes 50
+SECONDS = 240  # of processor time, for the wheel
+WALL_SECONDS = 900  # on a busy machine
+MEMORY = 2**30
+_COMMAND = "from fleetbuild.audit.apart import main; main()"
+
+
+class TooMuchError(Exception):
+    """A file takes more processor time to read than it is given."""
+
+
+def is_usual(path: Path) -> bool:
+    """Return whether a wheel is so small that it is read in this process."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return sum(info.file_size for info in file.infolist()) <= USUAL
+    except BROKEN:
+        return True  # nothing in it is read
+
+
+def read_apart(what: str, path: Path, **options: object) -> str | None:
+    """Return what `audit` or `needs` finds out about a wheel, as JSON; None beyond the limits."""
+    request = json.dumps({"what": what, "path": str(path), "options": options})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _COMMAND],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            input=request.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=WALL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout.decode() if done.returncode == 0 else None
+
+
+def too_much() -> str:
+    """Return the sentence for a wheel beyond the limits."""
+    return f"it takes more than {SECONDS} s of processor time or {MEMORY // 2**20} MiB to read"
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """Give the next file its seconds; beyond them TooMuchError is raised inside."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    if hard == resource.RLIM_INFINITY:  # not in the separate process
+        yield
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    ends = int(used.ru_utime + used.ru_stime) + FILE_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (min(ends, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+
+def limit() -> None:
+    """Limit processor time and memory of this process."""
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGXCPU, _stop)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise TooMuchError
+
+
+def main() -> None:
+    """Read a request from standard input; write the findings to standard output, as JSON."""
+    request: dict[str, Any] = json.load(sys.stdin)
+    limit()
+    # Here, as both import this module.
+    from fleetbuild.audit.needs import needs_here  # noqa: PLC0415
+    from fleetbuild.audit.wheel import audit_here  # noqa: PLC0415
+
+    read: Any = {"audit": audit_here, "needs": needs_here}[request["what"]]
+    sys.stdout.write(read(Path(request["path"]), **request["options"]).model_dump_json())

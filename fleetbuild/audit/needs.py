@@ -1,0 +1,37 @@
+"""Read what the native code of a wheel needs from its CPU and GPU, and when.
+
+In: a wheel. Out: `WheelNeeds`, one entry for each ELF file. Only the bytes of a file count, never
+the name or the version of the package: builds of one version differ.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from fleetbuild.audit.apart import is_usual, read_apart, too_much
+from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.models import WheelNeeds
+from fleetbuild.audit.wheel import read_elfs
+
+
+def read_needs(path: Path) -> WheelNeeds:
+    """Return what each ELF file of a wheel needs; `problems` say which files are not readable."""
+    if is_usual(path):
+        return needs_here(path)
+    found = read_apart("needs", path)
+    if found is None:
+        return WheelNeeds(file=path.name, problems=(too_much(),))
+    return WheelNeeds.model_validate_json(found)
+
+
+def needs_here(path: Path) -> WheelNeeds:
+    """Read a wheel in this process."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            archive = Archive(file)
+            problems = list(archive.problems)
+            files = () if problems else tuple(read_elfs(archive, problems))
+    except BROKEN as error:
+        return WheelNeeds(file=path.name, problems=(f"it is not a zip archive: {error}",))
+    return WheelNeeds(file=path.name, files=files, problems=tuple(problems))

@@ -1,0 +1,187 @@
+"""Compare the wheels of a release: each import name and each command belongs to one of them.
+
+In: the wheels of a release, before anything is installed. Out: a sentence for each second owner,
+and a warning for each wheel that another package loads by itself.
+
+A second wheel could otherwise add modules to torch, or be imported in place of six. Namespaces are
+shared: folders without __init__.py, or with one that only declares the namespace.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from packaging.utils import canonicalize_name
+
+from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.content import announced_files, content_table, installed_path
+from fleetbuild.audit.entry_points import Unclear, entry_points
+
+_NAMESPACE = re.compile(r"declare_namespace\(__name__\)|extend_path\(__path__, *__name__\)")
+# Lines that a namespace's __init__.py may have beside that call; any other line is code.
+_BESIDE = re.compile(
+    r"(try:|except (ImportError|ModuleNotFoundError):|pass|import pkgutil|import pkg_resources"
+    r"|from pkgutil import extend_path|from typing import \w+|(\"\"\"|''')[^\"']*)?\s*"
+)
+
+
+class _Wheel(NamedTuple):
+    path: Path
+    name: str
+    archive: Archive
+    files: Mapping[str, str]  # place below site/ or the release -> member
+
+
+def second_owners(
+    paths: Iterable[Path], allowed: Mapping[str, Collection[str]] | None = None
+) -> tuple[str, ...]:
+    """Return a sentence for each import name, file and command that two wheels of a release bring.
+
+    `allowed` are patterns of files, by package, that may lie in another package's folder.
+    """
+    with ExitStack() as opened:
+        wheels = list(_opened(paths, opened))
+        shared = [*_shared_files(wheels), *_shared_commands(wheels)]
+        return (*shared, *_shared_names(wheels, allowed or {}))
+
+
+def loaded_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
+    """Return a sentence for each wheel that another package of the release imports by itself."""
+    with ExitStack() as opened:
+        wheels = list(_opened(paths, opened))
+        there = {wheel.name for wheel in wheels}
+        return tuple(
+            f"{wheel.path.name} is loaded by {loader} by itself (entry points {group})"
+            for group, loader in content_table()["autoload"].items()
+            if loader in there
+            for wheel in wheels
+            if wheel.name != loader and group in _groups(wheel.archive)
+        )
+
+
+def _groups(archive: Archive) -> frozenset[str]:
+    try:
+        return frozenset(each.group for each in entry_points(archive))
+    except Unclear:  # the audit of the wheel refuses it
+        return frozenset()
+
+
+def _commands(archive: Archive) -> tuple[str, ...]:
+    try:
+        return announced_files(archive)
+    except Unclear:  # the audit of the wheel refuses it
+        return ()
+
+
+def _opened(paths: Iterable[Path], stack: ExitStack) -> Iterator[_Wheel]:
+    for path in paths:
+        try:
+            archive = Archive(stack.enter_context(zipfile.ZipFile(path)))
+        except BROKEN:
+            continue  # each wheel was audited on its own
+        files = {installed_path(member): member for member in archive.names}
+        yield _Wheel(path, canonicalize_name(path.name.split("-")[0]), archive, files)
+
+
+def _shared_files(wheels: Iterable[_Wheel]) -> Iterator[str]:
+    """Yield files that two wheels install differently; the same bytes are allowed."""
+    owners: dict[str, _Wheel] = {}
+    for wheel in wheels:
+        for place, member in wheel.files.items():
+            if place.startswith("bin/"):
+                continue
+            owner = owners.setdefault(place, wheel)
+            if owner is not wheel and _digest(wheel, member) != _digest(owner, owner.files[place]):
+                yield _twice(place.removeprefix("site/"), owner, wheel)
+
+
+def _shared_commands(wheels: Iterable[_Wheel]) -> Iterator[str]:
+    owners: dict[str, _Wheel] = {}
+    for wheel in wheels:
+        for command in _commands(wheel.archive):
+            owner = owners.setdefault(command, wheel)
+            if owner is not wheel:
+                yield _twice(f"bin/{command}", owner, wheel)
+
+
+def _shared_names(
+    wheels: Iterable[_Wheel], allowed: Mapping[str, Collection[str]]
+) -> Iterator[str]:
+    """Yield import names of a second wheel, in the order of the wheels."""
+    names = [(wheel, _import_names(wheel, allowed)) for wheel in wheels]
+    owners: dict[str, tuple[_Wheel, bool]] = {}
+    for wheel, brought in names:  # those who have code in __init__.py come first
+        for name, owns in brought.items():
+            if owns and not owners.get(name, (wheel, False))[1]:
+                owners[name] = wheel, True
+    for wheel, brought in names:
+        for name, owns in brought.items():
+            owner, exclusive = owners.setdefault(name, (wheel, owns))
+            if owner is not wheel and exclusive:
+                yield _twice(f"the import name {name.replace('/', '.')}", owner, wheel)
+
+
+def _import_names(wheel: _Wheel, allowed: Mapping[str, Collection[str]]) -> dict[str, bool]:
+    """Return the names that a wheel brings, and whether each is its alone.
+
+    Below a name of its own nothing is listed: what another wheel puts there has that name, too.
+    """
+    found: dict[str, bool] = {}
+    patterns = allowed.get(wheel.name, ())
+    for place, member in sorted(wheel.files.items()):
+        first, _, path = place.partition("/")
+        if first != "site" or any(fnmatchcase(member, pattern) for pattern in patterns):
+            continue
+        parts = PurePosixPath(path).parts
+        if parts[0].endswith((".dist-info", ".libs")) or "__pycache__" in parts:
+            continue
+        for depth in range(1, len(parts)):
+            folder = "/".join(parts[:depth])
+            if folder not in found:
+                found[folder] = _is_own(wheel, folder)
+            if found[folder]:
+                break
+        else:
+            module = _stem(path)
+            if module != "__init__" and parts[-1].endswith((".py", ".so", ".pyc")):
+                found["/".join((*parts[:-1], module))] = True
+    return found
+
+
+def _is_own(wheel: _Wheel, folder: str) -> bool:
+    """Return whether a folder is a package of this wheel's alone, and no namespace."""
+    if folder in content_table()["namespaces"]:
+        return False
+    inits = (
+        wheel.archive.text(member)
+        for place, member in wheel.files.items()
+        if place.rpartition("/")[0] == f"site/{folder}" and _stem(place) == "__init__"
+    )
+    return not all(_declares_namespace(text or "") for text in inits)
+
+
+def _declares_namespace(text: str) -> bool:
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    code = [line for line in lines if not _BESIDE.fullmatch(line)]
+    return bool(code) and all(_NAMESPACE.search(line) for line in code)
+
+
+def _stem(place: str) -> str:
+    return place.rpartition("/")[2].partition(".")[0]
+
+
+def _digest(wheel: _Wheel, member: str) -> tuple[str, int] | None:
+    try:
+        return wheel.archive.digest(member, "sha256")
+    except BROKEN:
+        return None
+
+
+def _twice(what: str, owner: _Wheel, other: _Wheel) -> str:
+    return f"{what} belongs to {owner.path.name} and to {other.path.name}"

@@ -1,0 +1,144 @@
+"""Judge whether a wheel runs on a kind of machine, by what its code needs.
+
+In: `WheelNeeds`, the CPU features and SMs of the machine. Out: a `Verdict`, with the file and
+symbol at fault. Pure: nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
+from packaging.utils import canonicalize_name
+
+from fleetbuild.audit.models import ElfAudit, WheelNeeds, code_runs_on
+from fleetbuild.hardware.gpus import sm_order
+from fleetbuild.models._base import Frozen
+
+VerdictName = Literal["runs", "dies-at-import", "dies-in-use", "refuses", "no-kernel", "undecided"]
+Evidence = Literal["static", "emulated", "node"]
+
+VERDICT_WORDS: dict[VerdictName, str] = {
+    "runs": "runs",
+    "dies-at-import": "dies at import",
+    "dies-in-use": "dies in use",
+    "refuses": "refuses by itself",
+    "no-kernel": "no kernel",
+    "undecided": "not decided",
+}
+# The worst one counts for the whole wheel.
+_WORST = ("dies-at-import", "refuses", "dies-in-use", "no-kernel", "undecided", "runs")
+DEATHS = frozenset(_WORST[:4])
+_SHOWN = 3
+
+
+class Verdict(Frozen):
+    """Whether a wheel runs on a kind of machine; `where` names what dies, or the open question."""
+
+    verdict: VerdictName
+    where: str | None = None
+    evidence: Evidence = "static"
+    features: tuple[str, ...] = ()  # that the machine lacks
+    guarded: tuple[str, ...] = ()  # that it lacks and that only checked code uses
+    # Whether it is undecided only because reading could not follow a check of the CPU.
+    checks: bool = False
+
+    @property
+    def dies(self) -> bool:
+        """Whether the wheel fails on this kind of machine."""
+        return self.verdict in DEATHS
+
+
+def judge(
+    needs: WheelNeeds,
+    *,
+    package: str,
+    arch: str,
+    features: Collection[str],
+    sms: Collection[str] = (),
+) -> Verdict:
+    """Return the verdict for a machine with these CPU features and GPUs."""
+    own = [elf for elf in needs.files if elf.arch == arch]
+    found = [
+        *(finding for elf in own for finding in _cpu(elf, package, frozenset(features))),
+        *(finding for elf in own for sm in sorted(sms, key=sm_order) for finding in _gpu(elf, sm)),
+        *(Verdict(verdict="undecided", where=problem) for problem in needs.problems),
+        *(
+            Verdict(verdict="undecided", where=f"{elf.path} has {what}, which is not read")
+            for elf in own
+            for what in elf.unread
+        ),
+    ]
+    guarded = {feature for elf in own for feature in elf.guarded}
+    lacking = tuple(sorted(guarded - frozenset(features)))
+    if not found:
+        return Verdict(verdict="runs", guarded=lacking)
+    worst = min(found, key=lambda each: _WORST.index(each.verdict))
+    same = [each for each in found if each.verdict == worst.verdict and each.where]
+    more = f"; and {len(same) - _SHOWN} more" if len(same) > _SHOWN else ""
+    return Verdict(
+        verdict=worst.verdict,
+        where="; ".join(str(each.where) for each in same[:_SHOWN]) + more,
+        features=tuple(sorted({name for each in found for name in each.features})),
+        guarded=lacking,
+        checks=worst.verdict == "undecided" and all(each.features for each in found),
+    )
+
+
+def refusal_of(package: str) -> str | None:
+    """Return what this package says on a CPU below its baseline; None if it does not check."""
+    known: dict[str, str] = _table()["packages"]
+    return known.get(canonicalize_name(package))
+
+
+def _cpu(elf: ElfAudit, package: str, features: frozenset[str]) -> Iterator[Verdict]:
+    at_load, by_default = elf.load - features, elf.default - features
+    if at_load:
+        yield _finding("dies-at-import", elf, at_load, "runs when the file is loaded")
+    if by_default and elf.checks_cpu:
+        yield _finding("undecided", elf, by_default, "the file checks the CPU, perhaps before this")
+    elif by_default:
+        said = refusal_of(package)
+        kind: VerdictName = "refuses" if said else "dies-in-use"
+        yield _finding(kind, elf, by_default, said or "nothing checks the CPU before it")
+
+
+def _finding(verdict: VerdictName, elf: ElfAudit, lacking: frozenset[str], why: str) -> Verdict:
+    uses = ", ".join(
+        f"{name} in `{elf.where[name]}`" if name in elf.where else name for name in sorted(lacking)
+    )
+    return Verdict(
+        verdict=verdict, where=f"{elf.path} uses {uses} ({why})", features=tuple(sorted(lacking))
+    )
+
+
+def _gpu(elf: ElfAudit, sm: str) -> Iterator[Verdict]:
+    if not elf.sms and not elf.ptx:
+        return
+    if kernels := elf.kernels_missing(sm):
+        shown = ", ".join(f"`{kernel}`" for kernel in kernels[:_SHOWN])
+        more = f" and {len(kernels) - _SHOWN} more" if len(kernels) > _SHOWN else ""
+        yield Verdict(
+            verdict="no-kernel", where=f"{elf.path} has no SM {sm} code for {shown}{more}"
+        )
+    elif any(code_runs_on(code, sm) for code in elf.sms):
+        return
+    elif compiled := [ptx for ptx in elf.ptx if code_runs_on(f"{ptx}+PTX", sm)]:
+        yield Verdict(
+            verdict="undecided",
+            where=f"{elf.path} has only PTX (of SM {compiled[-1]}) for SM {sm}, which needs a"
+            " driver as new as its CUDA toolkit",
+        )
+    else:
+        held = ", ".join([*elf.sms, *(f"{each}+PTX" for each in elf.ptx)])
+        yield Verdict(verdict="no-kernel", where=f"{elf.path} has code for SM {held}, not for {sm}")
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = files("fleetbuild.audit").joinpath("data/refusals.yml").read_text("utf-8")
+    table: dict[str, Any] = yaml.safe_load(text)
+    return table

@@ -1,0 +1,161 @@
+"""`fleetbuild check`: show what of a stack runs on each kind of machine, and what dies there."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fleetbuild import UsageError
+from fleetbuild.cli import options
+
+if TYPE_CHECKING:
+    from fleetbuild.cli.session import Session
+
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[REQUIREMENT]... [INVENTORY]",
+        help="What to check, such as numpy or torch==2.13.0; last, an Ansible inventory whose nodes"
+        " are judged for.",
+    ),
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--requirements", "-r", metavar="FILE", help="A requirements file; can be repeated."
+    ),
+]
+Lock = Annotated[
+    Path | None,
+    typer.Option("--lock", metavar="FILE", help="Check what this uv.lock or pylock.toml installs."),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--for",
+        metavar="KIND",
+        help="Judge for this rung (avx2), SM (sm61), group (sm61-avx2-cp311), CPU model (IvyBridge)"
+        " or node of INVENTORY; can be repeated. Default: INVENTORY's groups, or this machine.",
+    ),
+]
+Emulate = Annotated[
+    bool,
+    typer.Option(
+        "--emulate",
+        help="Also import and use each package on the CPU of each kind, by QEMU, in a sandbox.",
+    ),
+]
+
+
+class Format(StrEnum):
+    """Formats of the report."""
+
+    table = "table"
+    markdown = "markdown"
+    github = "github"
+
+
+FormatOption = Annotated[
+    Format,
+    typer.Option(
+        "--format", help="A table for people, Markdown, or annotations for GitHub Actions."
+    ),
+]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export", metavar="FILE", help="Write the results about these files, to share them."
+    ),
+]
+Import = Annotated[
+    Path | None,
+    typer.Option("--import", metavar="FILE", help="Use what another check found out (--export)."),
+]
+
+
+def check(
+    nodes: options.NodeOptions,
+    output: options.OutputOptions,
+    arguments: Arguments = None,
+    requirements: Files = None,
+    lock: Lock = None,
+    kinds: Kinds = None,
+    emulate: Emulate = False,
+    format: FormatOption = Format.table,  # noqa: A002 (the option's name)
+    export: Export = None,
+    import_: Import = None,
+    captures: options.Captures = None,
+) -> None:
+    """Show what of a stack runs on each kind of machine, what dies, and what to take instead."""
+    with output.session() as run:
+        import fleetbuild
+        from fleetbuild.cli.show import check as report
+
+        if output.json and format is not Format.table:
+            raise UsageError(
+                f"--json does not go with --format {format}.", "Leave out one of them."
+            )
+        wanted, inventory = _split(arguments or [], alone=not requirements and not lock)
+        fleet: dict[str, Any] = {}
+        if inventory is not None:
+            fleet = _read_fleet(run, inventory, nodes, captures)
+            wanted = wanted or ([] if requirements or lock else fleet.pop("packages"))
+            fleet.pop("packages", None)
+        elif nodes.limit or captures:
+            option = "--limit" if nodes.limit else "--facts"
+            raise UsageError(f"{option} needs an INVENTORY.", "Name one, or leave out the option.")
+        elif nodes.config:
+            fleet = {"config": fleetbuild.load_config(nodes.config)}
+        found = fleetbuild.check(
+            wanted,
+            files=requirements or (),
+            lock=lock,
+            kinds=kinds or (),
+            emulate=emulate,
+            import_from=import_,
+            export_to=export,
+            state_dir=output.state_dir,
+            progress=report.progress(run.out),
+            **fleet,
+        )
+        if output.json:
+            run.out.document(found.document())
+        elif format is Format.table:
+            run.out.show(report.check_table(found, every_row=output.verbose))
+            run.out.say("", *report.check_ending(found))
+        else:
+            write = report.markdown_lines if format is Format.markdown else report.github_lines
+            run.out.say(*write(found))
+        for kind, (problem, fix) in found.unresolved.items():
+            run.out.warn(f"error: {kind}: {problem}")
+            run.out.warn(f"fix: {fix}")
+        run.exit_code = found.exit_code
+
+
+def _split(arguments: list[str], *, alone: bool) -> tuple[list[str], str | None]:
+    """Return the requirements and the inventory: the last argument, if it is a file or folder.
+
+    A folder that is the only thing named is a requirement if it could be one: `check numpy` in a
+    folder that has a numpy beside it.
+    """
+    if not arguments:
+        return [], None
+    last = arguments[-1]
+    path = Path(last)
+    is_name = len(arguments) == 1 and alone and "/" not in last and path.is_dir()
+    if len(last) < 4096 and path.exists() and not is_name:
+        return arguments[:-1], last
+    return arguments, None
+
+
+def _read_fleet(
+    run: Session, inventory: str, nodes: options.NodeOptions, captures: Path | None
+) -> dict[str, Any]:
+    from fleetbuild.cli import steps
+
+    fleet = steps.open_fleet(run, inventory, command="check", nodes=nodes)
+    facts, _ = steps.probe(run, fleet, captures=captures)
+    return {"facts": facts, "config": fleet.config, "packages": list(fleet.packages)}

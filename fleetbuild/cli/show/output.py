@@ -1,0 +1,145 @@
+"""Output streams: text for people, documents for programs on standard output, errors on stderr."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+
+from fleetbuild.cli.show.text import clean
+from fleetbuild.errors import FleetbuildError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+LONGEST = 20_000
+UNLIMITED = 10_000
+
+
+class Output:
+    """Two channels. With `json`, standard output is for programs, and people read stderr."""
+
+    def __init__(self, *, json: bool = False, verbose: bool = False, color: bool = True) -> None:
+        self.json = json
+        self.verbose = verbose
+        self.color = color
+
+    @property
+    def _people(self) -> TextIO:
+        return sys.stderr if self.json else sys.stdout
+
+    @cached_property
+    def console(self) -> Console:
+        """The rich console for people. It does not interpret markup."""
+        from rich.console import Console
+
+        console = Console(
+            file=cast(IO[str], Unbreakable(self._people)),
+            no_color=None if self.color else True,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
+        if not console.is_terminal:
+            console.width = UNLIMITED
+        return console
+
+    @property
+    def live(self) -> bool:
+        """Whether the output is a terminal that can redraw lines."""
+        return self.console.is_terminal and not self.console.is_dumb_terminal
+
+    def say(self, *lines: str) -> None:
+        """Write lines for people, without control characters."""
+        text = "".join(clean(line, limit=LONGEST) + "\n" for line in lines)
+        Unbreakable(self._people).write(text)
+
+    def show(self, renderable: RenderableType) -> None:
+        """Write a table for people. Without a terminal, lines are neither padded nor cut."""
+        if self.console.is_terminal:
+            self.console.print(renderable)
+            return
+        with self.console.capture() as captured:
+            self.console.print(renderable)
+        self.say(*(line.rstrip() for line in captured.get().splitlines()))
+
+    def document(self, document: Any) -> None:
+        """Write the JSON document of a command to standard output."""
+        self.text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+    def text(self, text: str) -> None:
+        """Write text for programs to standard output, unchanged."""
+        Unbreakable(sys.stdout).write(text)
+
+    def error(self, error: FleetbuildError) -> None:
+        """Write an error and its fix to stderr."""
+        self.warn(f"error: {error.message}")
+        if error.fix:
+            self.warn(f"fix: {error.fix}")
+
+    def warn(self, text: str) -> None:
+        """Write text to stderr. It may have several lines, such as a traceback; each is cleaned."""
+        lines = text.splitlines() or [""]
+        Unbreakable(sys.stderr).write("".join(clean(line, limit=LONGEST) + "\n" for line in lines))
+
+    def ask(self, question: str) -> bool:
+        """Ask a yes-or-no question at the terminal."""
+        stream = Unbreakable(self._people)
+        stream.write(f"{question} [y/N] ")
+        stream.flush()
+        try:
+            return sys.stdin.readline().strip().lower() in ("y", "yes")
+        except OSError:  # the terminal is closed
+            return False
+
+
+# The reader of a pipe is gone; the terminal is closed.
+_NOBODY_READS = (errno.EPIPE, errno.EIO)
+
+
+class Unbreakable:
+    """A stream that drops its output once nobody reads it.
+
+    `| head`, or a terminal that closes, must not stop a run or hide how it ends.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(_encodable(text, self.encoding))
+        except OSError as error:
+            self._to_nowhere(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._to_nowhere(error)
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def _to_nowhere(self, error: OSError) -> None:
+        if error.errno not in _NOBODY_READS:
+            raise error
+        # The descriptor itself, so that the interpreter's own flush at exit is quiet too.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    # A C locale cannot write "·" or a node's odd name; a question mark is better than a crash.
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)

@@ -1,0 +1,387 @@
+"""The report of `fleetbuild plan`: wheels to build, their builders and nodes, blocked nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetbuild.cli.show.targets import (
+    members,
+    narrowed_targets,
+    next_for_targets,
+    supply_first,
+    targets_line,
+    to_supply,
+    why_for_target,
+)
+from fleetbuild.cli.show.text import clean, duration, fold, state_option, troubles
+from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedTarget, PlannedWheel
+from fleetbuild.state import StateDir
+from fleetbuild.text import count
+from fleetbuild.this_machine import INSTALL_PATH, is_this_machine, users_folder
+from fleetbuild.windows.explain import windows_to_supply, windows_wheels, windows_why
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+# The table needs about this many columns; on a narrower terminal, each group is a few lines.
+WIDE = 110
+SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
+EVIDENCE = {
+    "released": "released",
+    "reported": "reported to work",
+    "buildable": "buildable, not reported",
+}
+_SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
+STYLES = {"+": "green", "=": "dim", "!": "red"}
+
+
+def heading(plan: Plan, seconds: float | None = None, resolving: float | None = None) -> str:
+    """Return the first line: 14 nodes probed in 1.6 s, resolved and planned in 12 s · torch 2."""
+    how = _SOURCES.get(plan.facts_source, "probed")
+    took = "" if seconds is None or how != "probed" else f" in {duration(seconds)}"
+    packages = ", ".join(clean(package).replace("==", " ") for package in plan.packages)
+    planned = f", resolved and planned in {duration(resolving)}" if resolving is not None else ""
+    return f"{count(len(plan.nodes), 'node')} {how}{took}{planned} · {packages}"
+
+
+def plan_body(plan: Plan, width: int) -> RenderableType:
+    """Return the groups as a table, or as a few lines each on a narrow terminal."""
+    from rich.text import Text
+
+    if not plan.groups and not plan.summary.nodes_blocked and not plan.targets:
+        return Text("No node can be planned for.")
+    if width >= WIDE:
+        return _table(plan)
+    cards = [Text(line, style=STYLES[symbol]) for symbol, line in _cards(plan)]
+    return Text("\n").join(cards)
+
+
+def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
+    """Return what needs attention, then the plan in one line."""
+    lines = [f"warning: {clean(warning)}" for warning in plan.warnings]
+    if verbose:
+        lines += [
+            f"warning: {clean(name)}: {clean(warning)}"
+            for name, node in plan.nodes.items()
+            for warning in node.warnings
+        ]
+    lines += _not_planned_for(plan)
+    lines += narrowed_targets(plan)
+    lines += to_supply(plan)
+    lines += _in_image(plan)
+    lines += _in_containers(plan)
+    lines += windows_to_supply(plan)
+    if plan.lock == "missing":
+        why = clean(plan.lock_problem or "no index could be reached")
+        lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
+    if plan.summary.nodes_to_change:
+        lines += rollout_lines(plan)
+    lines += _in_users_folder(plan)
+    return [*lines, summary_line(plan)]
+
+
+def _in_users_folder(plan: Plan) -> Iterator[str]:
+    """Yield where the release of this machine goes, if the user may not write the default path."""
+    if is_this_machine(plan.inventory) and plan.install_path == str(users_folder()):
+        yield (
+            f"The release goes to {plan.install_path}: you may not write to {INSTALL_PATH}."
+            " Use it with: fleetbuild run -- COMMAND"
+        )
+
+
+def _in_containers(plan: Plan) -> Iterator[str]:
+    """Yield the image that builds run in on nodes, and its id."""
+    building = [wheel for wheel in plan.wheels if wheel.action == "build"]
+    images = {wheel.built_on: wheel.build_images.get(wheel.built_on or "") for wheel in building}
+    for image in sorted({each for each in images.values() if each}):
+        nodes = fold(sorted(node for node, each in images.items() if node and each == image))
+        yield f"Builds on {nodes} run in a container of {plan.build_container}, image {image[:12]}."
+
+
+def rollout_lines(plan: Plan) -> list[str]:
+    """Return the rollout: the canaries, the batches, and in numbers when each group stops."""
+    rollout = plan.rollout
+    first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
+    steps = ", then ".join(_share(step) for step in rollout.steps)
+    canary = "after a failed canary, " if rollout.canary else ""
+    return [
+        (
+            f"Rollout: {first}{steps} at a time. A group stops {canary}after more than"
+            f" {_share(rollout.max_fail)} failed, or after more than"
+            f" {_share(rollout.max_unreachable)} stopped answering."
+        ),
+        *_stops(plan),
+        *hook_lines(plan),
+    ]
+
+
+def hook_lines(plan: Plan) -> Iterator[str]:
+    """Yield the commands that the plan runs on this machine around each switch."""
+    rollout = plan.rollout
+    for name, hook in (("before", rollout.before), ("after", rollout.after)):
+        if hook:
+            yield f"  {name} each switch: {clean(str(hook))} (at most {hook.timeout} s)"
+
+
+def _stops(plan: Plan) -> Iterator[str]:
+    """Yield what percentages come to, for groups of the same size."""
+    rollout = plan.rollout
+    shares = (*rollout.steps, rollout.max_fail, rollout.max_unreachable)
+    if not any(isinstance(share, str) for share in shares):
+        return
+    sizes: dict[int, list[str]] = {}
+    for group in plan.groups:
+        if group.name in plan.changes:
+            sizes.setdefault(len(group.nodes), []).append(group.name)
+    for size, groups in sizes.items():
+        batches = [str(each) for each in islice(rollout.batches(size), len(rollout.steps))]
+        limits = (
+            (rollout.failures(size) + 1, "failed node"),
+            (rollout.losses(size) + 1, "unreachable node"),
+        )
+        known = [(most, what) for most, what in limits if most <= size]
+        stops = " or ".join(count(most, what) for most, what in known)
+        verb = "stops" if len(known) == 1 and known[0][0] == 1 else "stop"
+        pace = "one by one" if set(batches) == {"1"} else f"{', then '.join(batches)} at a time"
+        ends = f"; {stops} {verb} the rest of the group, and no other group" if size > 1 else ""
+        yield f"  {fold(groups)} ({count(size, 'node')}): {pace}{ends if stops else ''}."
+
+
+def _share(share: int | str) -> str:
+    return f"{share} of its nodes" if isinstance(share, str) else count(share, "node")
+
+
+def summary_line(plan: Plan) -> str:
+    """Return the count: Plan: 2 wheels to build, 1 reused. 7 nodes to change, 2 up to date."""
+    summary = plan.summary
+    if plan.targets:
+        return targets_line(plan)
+    wheels = [f"{count(summary.wheels_to_build, 'wheel')} to build"]
+    if summary.wheels_reused:
+        wheels.append(f"{summary.wheels_reused} reused")
+    nodes = [f"{count(summary.nodes_to_change, 'node')} to change"]
+    for number, word in (
+        (summary.nodes_up_to_date, "up to date"),
+        (summary.nodes_blocked, "blocked"),
+        (summary.nodes_unreachable, "unreachable"),
+        (sum(node.state == "skipped" for node in plan.nodes.values()), "skipped"),
+    ):
+        if number:
+            nodes.append(f"{number} {word}")
+    return f"Plan: {', '.join(wheels)}. {', '.join(nodes)}."
+
+
+def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = None) -> str:
+    """Return where the plan is and the command to run next."""
+    elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {saved}"
+    state = state_option(state_dir)
+    words = [f"Saved {saved}."]
+    if plan.lock == "missing":
+        words.append("Next: make the index or source reachable, then plan again.")
+    elif plan.targets:
+        words.append(next_for_targets(plan, f"apply{elsewhere}{state}", state))
+    elif plan.summary.nodes_to_change:
+        step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
+        words.append(f"Next: {supply_first(plan)}fleetbuild {step}{state}")
+    elif plan.summary.nodes_up_to_date:
+        words.append("Nothing to do.")
+    elif plan.summary.nodes_unreachable:
+        words.append("Nothing to do: no node can be planned for.")
+    elif plan.windows and len(plan.windows_nodes) == plan.summary.nodes_blocked:
+        words.append(f"Next: fleetbuild emit windows{state}")
+    elif plan.summary.nodes_blocked:
+        words.append("Nothing to do: every node is blocked.")
+    else:
+        words.append("Nothing to do.")
+    blocked: dict[str, PlannedNode | PlannedTarget] = {**plan.nodes, **plan.targets}
+    odd = next((name for name, each in blocked.items() if each.state == "blocked"), None)
+    if odd and not elsewhere:  # explain reads the plan in the state directory
+        facts = f" --facts {captures or 'DIR'}" if plan.facts_source == "captures" else ""
+        words.append(f"     More: fleetbuild explain {clean(odd)}{facts}{state}")
+    return " ".join(words)
+
+
+def _table(plan: Plan) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("group", no_wrap=True, overflow="fold")
+    table.add_column("targets" if plan.targets else "nodes", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold", max_width=28)
+    table.add_column("builds on", overflow="fold")
+    table.add_column("why there", overflow="fold", max_width=48)
+    table.add_column("wheels", no_wrap=True, overflow="fold")
+    table.add_column("jobs", justify="right", no_wrap=True)
+    table.add_column("about", justify="right", no_wrap=True)
+    table.add_column("" if plan.targets else "nodes get", overflow="fold")
+    for group in plan.groups:
+        symbol = _symbol(group)
+        lead = _lead(group)
+        table.add_row(
+            symbol,
+            clean(group.name),
+            str(len(shared := members(plan, group))),
+            fold(shared),
+            _builder(group),
+            "\n".join((_why(plan, group, lead), *_fixes(plan, group))),
+            "\n".join(line for wheel in group.wheels for line in (_file(wheel), *_rests_on(wheel))),
+            str(lead.jobs) if symbol == "+" else "",
+            _about(group),
+            "" if plan.targets else _changes(group),
+            style=STYLES[symbol],
+        )
+    for names, node in _blocked(plan):
+        why = "\n".join(filter(None, (clean(node.reason or ""), clean(node.fix or ""))))
+        table.add_row("!", "-", str(len(names)), fold(names), "-", why, style=STYLES["!"])
+    for windows in plan.windows:
+        why, wheels = "\n".join(windows_why(windows)), "\n".join(windows_wheels(windows))
+        shared = (clean(windows.name), str(len(windows.nodes)), fold(windows.nodes))
+        table.add_row("!", *shared, "-", why, wheels, style=STYLES["!"])
+    return table
+
+
+def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
+    for group in plan.groups:
+        symbol = _symbol(group)
+        yield symbol, f" {symbol} {clean(group.name)}"
+        what, shared = "target" if plan.targets else "node", members(plan, group)
+        yield symbol, f"     {count(len(shared), what)}: {fold(shared)}"
+        for wheel in group.wheels:
+            where = f" on {_place(wheel, group)}" if wheel.action == "build" else ""
+            yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {_why(plan, group, wheel)}"
+            yield from ((symbol, f"     {line}") for line in _rests_on(wheel))
+        yield from ((symbol, f"     {fix}") for fix in _fixes(plan, group))
+        if group.nodes:
+            yield symbol, f"     {_changes(group)}"
+    for names, node in _blocked(plan):
+        yield "!", " ! blocked"
+        what = "target" if plan.targets else "node"
+        yield "!", f"     {count(len(names), what)}: {fold(names)}"
+        for said in filter(None, (node.reason, node.fix)):
+            yield "!", f"     {clean(said)}"
+    for windows in plan.windows:
+        yield "!", f" ! {clean(windows.name)}"
+        yield "!", f"     {count(len(windows.nodes), 'node')}: {fold(windows.nodes)}"
+        for said in (*windows_wheels(windows), *windows_why(windows)):
+            yield "!", f"     {said}"
+
+
+def _symbol(group: PlannedGroup) -> str:
+    actions = [wheel.action for wheel in group.wheels]
+    first = next((action for action in ("blocked", "build") if action in actions), "reuse")
+    return SYMBOLS[first]
+
+
+def _lead(group: PlannedGroup) -> PlannedWheel:
+    """Return the wheel that decides how the group is shown."""
+    order = ("blocked", "build", "published", "reuse")
+    return min(group.wheels, key=lambda wheel: order.index(wheel.action))
+
+
+def _about(group: PlannedGroup) -> str:
+    """Return how long the group's builds may take, one after another, if that was measured."""
+    built = [wheel for wheel in group.wheels if wheel.action == "build"]
+    minutes = sum(wheel.minutes or 0 for wheel in built)
+    return _roughly(minutes) if minutes and all(wheel.measured for wheel in built) else ""
+
+
+def _roughly(minutes: float) -> str:
+    """Return an estimate, rounded: 4 min, 50 min, 1 h 50."""
+    whole = max(1, round(minutes))
+    return f"{whole} min" if whole < 60 else f"{whole // 60} h {whole % 60 // 10 * 10:02d}"
+
+
+def _builder(group: PlannedGroup) -> str:
+    places = [_place(wheel, group) for wheel in group.wheels if wheel.action == "build"]
+    return ", ".join(dict.fromkeys(places)) or "-"
+
+
+def _place(wheel: PlannedWheel, group: PlannedGroup) -> str:
+    return clean(wheel.built_on or group.representative)
+
+
+def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
+    """Return why this node builds, or why the wheel is not built."""
+    if wheel.action != "build":
+        return clean(wheel.reason)
+    if plan.targets:
+        return why_for_target(plan, group)
+    if wheel.built_on not in (None, *group.nodes):
+        return "named in build.builders"
+    if len(group.nodes) == 1:
+        return "the only node"
+    libcs = {plan.fingerprint.get(name, {}).get("libc") for name in group.nodes}
+    if len(libcs) > 1:
+        return f"oldest libc {group.target.libc.floor}"
+    return "best by compiler, memory and cores"
+
+
+def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:
+    """Return the fixes for a group that is blocked as a whole."""
+    fixes = [node.fix for name in group.nodes if (node := plan.nodes.get(name))]
+    fixes += [target.fix for target in plan.targets.values() if target.group == group.name]
+    return list(dict.fromkeys(clean(fix) for fix in fixes if fix))
+
+
+def _file(wheel: PlannedWheel) -> str:
+    return f"{clean(wheel.package)}-{clean(wheel.wheel_version)}"
+
+
+def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
+    """Yield the evidence that this CUDA builds the wheel; `explain` gives it in full."""
+    if wheel.evidence and wheel.action != "blocked":
+        said = EVIDENCE.get(wheel.evidence, wheel.evidence)
+        wheels = ", from NVIDIA's wheels" if wheel.toolkit_wheels else ""
+        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}{wheels}"
+
+
+def _changes(group: PlannedGroup) -> str:
+    installs = group.installs
+    parts = [
+        f"{word} {len(names)}"
+        # Not "upgrade": a release may also be older, or lack a package.
+        for word, names in (("install", installs.install), ("change", installs.upgrade))
+        if names
+    ]
+    if installs.up_to_date:
+        parts.append(f"{len(installs.up_to_date)} up to date")
+    return ", ".join(parts) or "nothing"
+
+
+def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode | PlannedTarget]]:
+    """Return the blocked nodes and targets without a group, by reason and fix."""
+    alike: dict[tuple[str | None, ...], list[str]] = {}
+    known: dict[str, PlannedNode | PlannedTarget] = {**plan.nodes, **plan.targets}
+    for name, each in known.items():
+        listed = isinstance(each, PlannedNode) and each.planned_only
+        if each.state == "blocked" and each.group is None and not listed:
+            alike.setdefault((each.reason, each.fix), []).append(name)
+    return [(names, known[names[0]]) for names in alike.values()]
+
+
+def _not_planned_for(plan: Plan) -> list[str]:
+    return troubles(
+        {
+            name: (node.state, node.reason or "no reason given", node.fix)
+            for name, node in plan.nodes.items()
+            # With targets, nodes are skipped because they only build.
+            if node.state == "unreachable" or (node.state == "skipped" and not plan.targets)
+        }
+    )
+
+
+def _in_image(plan: Plan) -> list[str]:
+    """Return what the image of builds in pods must contain, each sentence once."""
+    told = (
+        sentence
+        for group in plan.groups
+        for wheel in group.wheels
+        if wheel.action == "build"
+        for sentence in wheel.requires.in_image
+    )
+    return [clean(sentence) for sentence in dict.fromkeys(told)]

@@ -1,0 +1,205 @@
+"""The report of an apply, a verify or a rollback, and what to do next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fleetbuild.cli.show.text import clean, duration, fold, quoted, state_option, troubles
+from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
+from fleetbuild.models.result import Labelled, LabelResult
+from fleetbuild.text import count
+
+GOOD = {
+    "installed": "installed",
+    "up_to_date": "up to date",
+    "verified": "verified",
+    "rolled_back": "rolled back",
+    "skipped": "skipped",
+}
+BAD = {
+    "unreachable": "unreachable",
+    "blocked": "blocked",
+    "build_failed": "without a wheel",
+    "install_failed": "failed to install",
+    "verify_failed": "failed to verify",
+    "not_reached": "not reached",
+}
+
+
+def result_lines(result: Result, failed: str = BAD["install_failed"]) -> list[str]:
+    """Return wheels, then problems with their nodes, then the count: the worst is read last.
+
+    `failed` says what nodes failed to do.
+    """
+    words = {**GOOD, **BAD, "install_failed": failed}
+    lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
+    lines += _troubles(_untold(result), words)
+    lines += _kept_releases(result)
+    lines += label_troubles(result.labels)
+    return [*lines, result_summary(result, words)]
+
+
+def _kept_releases(result: Result) -> Iterator[str]:
+    """Yield a line for each release that is still in use somewhere, with its nodes."""
+    nodes: dict[str, dict[str, str]] = {}
+    for node in result.nodes:
+        for kept in node.kept:
+            nodes.setdefault(kept.release_id, {})[node.node] = kept.reason
+    for release, reasons in sorted(nodes.items()):
+        first = next(iter(reasons))
+        on = f" ({first})" if len(reasons) > 1 else ""
+        yield (
+            f"kept: release {clean(release)} on {fold(reasons)}: {clean(reasons[first])}{on}"
+            " A later apply removes it, once nothing uses it."
+        )
+
+
+def wheel_lines(wheels: Sequence[WheelResult]) -> list[str]:
+    """Return a line per wheel, and how many were taken in."""
+    good = sum(wheel.state != "refused" for wheel in wheels)
+    lines = [line for wheel in wheels for line in _wheel(wheel)]
+    return [*lines, f"{count(good, 'wheel')} taken in, {len(wheels) - good} refused."]
+
+
+def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
+    """Return where the release, the wheels and the manifests are."""
+    served = [node.node for node in result.nodes if node.state in ("installed", "up_to_date")]
+    lines = []
+    if served:
+        root = release_root(plan.install_path, plan.release)
+        lines.append(f"Serving    {root}/current on {fold(served)}")
+    if result.wheels:
+        lines.append(
+            f"Wheels     {state_dir / 'store'}: fleetbuild store list{state_option(state_dir)}"
+        )
+    if result.manifests:
+        lines.append(f"Manifests  {state_dir / 'manifests'}")
+    return lines
+
+
+def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
+    """Return the command to run now."""
+    state = state_option(state_dir)
+    if result.exit_code == 0 and plan.targets:
+        return f"Next: fleetbuild store export DIR{state}"
+    if result.exit_code == 0:
+        return f"Next: fleetbuild status {clean(plan.inventory)}{state}"
+    states = {node.state for node in result.nodes}
+    planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
+    gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
+    gone = gone or bool(plan.targets)  # a build failed, and only builds were planned
+    undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
+    again = gone or undone or any(node.hook_failed for node in result.nodes)
+    command = f"again: fleetbuild apply{state}" if again else clean(plan.command(state))
+    told = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
+    word = "error" if len(told) == 1 else "errors"
+    return f"Next: fix the {word} above, then run {command}"
+
+
+def _untold(result: Result) -> Iterator[NodeResult]:
+    """Yield the nodes to report. The reason of a failed build is reported once, with its wheel."""
+    for node in result.nodes:
+        if node.state == "build_failed" and result.wheels:
+            yield node.model_copy(update={"reason": None, "fix": None})
+        elif node.state in BAD or node.reason:
+            yield node
+
+
+def result_summary(result: Result, words: Mapping[str, str]) -> str:
+    """Return the count: Done in 41 s: 3 wheels built. 5 nodes installed, 1 unreachable."""
+    built = sum(wheel.state == "built" and not wheel.cached for wheel in result.wheels)
+    cached = sum(wheel.state == "built" and wheel.cached for wheel in result.wheels)
+    states = [node.state for node in result.nodes]
+    nodes = [f"{states.count(state)} {word}" for state, word in words.items() if state in states]
+    if nodes:
+        number, word = nodes[0].split(" ", 1)
+        nodes[0] = f"{count(int(number), 'node')} {word}"
+    word = "Done" if result.exit_code == 0 else "Ended"
+    wheels = f"{count(built, 'wheel')} built. " if built else ""
+    wheels += f"{count(cached, 'wheel')} already built. " if cached else ""
+    if result.exit_code == 0 and not result.changed and not wheels:
+        wheels = "nothing to do. " if "up_to_date" in states else ""
+    if not nodes:
+        nodes = ["Nothing installed" if wheels else _without_nodes(result)]
+    return f"{word} in {duration(result.seconds)}: {wheels}{', '.join(nodes)}."
+
+
+def _without_nodes(result: Result) -> str:
+    """Return what a run did that built nothing and installed nothing."""
+    if not result.wheels:
+        return "nothing to build or install"
+    return "every wheel is in the store" if result.exit_code == 0 else "nothing built"
+
+
+LABELS = {
+    "labelled": "labelled",
+    "unchanged": "labelled before",
+    "no_node": "not in the cluster",
+    "gone": "gone from the cluster",
+    "conflict": "labelled by others",
+    "kept": "left with stale labels",
+    "forbidden": "forbidden to label",
+    "unauthorized": "not labelled: login refused",
+    "refused": "not labelled",
+    "unreachable": "not labelled",
+    "failed": "not labelled",
+}
+
+
+def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
+    """Return problems with labels, and the hosts that are not in the cluster."""
+    return troubles(
+        {
+            each.node: (LABELS[each.state], each.reason, each.fix)
+            for each in labels
+            if each.state not in ("labelled", "unchanged")
+        }
+    )
+
+
+def labelled_lines(labelled: Labelled) -> list[str]:
+    """Return the results of labelling a cluster; the count comes last."""
+    lines = label_troubles(labelled.nodes)
+    lines += labelled.remarks
+    if labelled.strangers:
+        others = fold(labelled.strangers)
+        lines.append(f"Nodes of the cluster that are not in the inventory: {others}")
+    ended = Counter(LABELS[each.state] for each in labelled.nodes)
+    parts = [f"{ended[words]} {words}" for words in dict.fromkeys(LABELS.values()) if ended[words]]
+    return [*lines, f"{count(ended.total(), 'node')}: {', '.join(parts) or 'none to label'}."]
+
+
+def unlabelled_lines(labelled: Labelled) -> list[str]:
+    """Return the results of removing labels from a cluster; the count comes last."""
+    removed = sum(each.ok for each in labelled.nodes)
+    return [*label_troubles(labelled.nodes), f"Labels removed from {count(removed, 'node')}."]
+
+
+def _wheel(wheel: WheelResult) -> list[str]:
+    name = clean("-".join(filter(None, (wheel.package, wheel.wheel_version))))
+    if wheel.state in ("failed", "refused"):
+        first, *rest = (wheel.reason or "no reason given").strip().splitlines()
+        lines = [f"{wheel.state}: {name}: {clean(first)}", *quoted(rest)]
+        for label, text in (("fix", wheel.fix), ("log", wheel.log)):
+            if text:
+                lines.append(f"  {label}: {clean(text)}")
+        return [*lines, *_failed_builders(wheel)]
+    where = f" on {clean(wheel.built_on)}" if wheel.built_on else ""
+    if wheel.cached:
+        return [f"already built: {name}{where}", *_failed_builders(wheel)]
+    took = f" in {duration(wheel.seconds)}" if wheel.seconds is not None else ""
+    return [f"built: {name}{where}{took}", *_failed_builders(wheel)]
+
+
+def _failed_builders(wheel: WheelResult) -> Iterator[str]:
+    """Yield a line for each node that should have built the wheel before, and why it did not."""
+    for failed in wheel.failed_on:
+        yield f"  not on {clean(failed.node)}: {clean(failed.reason)}"
+
+
+def _troubles(nodes: Iterable[NodeResult], words: Mapping[str, str]) -> list[str]:
+    return troubles(
+        {node.node: (words[node.state], node.reason, node.fix, node.log) for node in nodes}
+    )

@@ -1,0 +1,44 @@
+"""The report of `fleetbuild store list`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fleetbuild.cli.show.text import clean, size
+from fleetbuild.store import StoredWheel
+from fleetbuild.text import count
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def store_document(wheels: Sequence[StoredWheel]) -> dict[str, Any]:
+    """Return the document of `store list --json`: path and provenance of each wheel."""
+    return {"format_version": "1.0", "wheels": [wheel.model_dump(mode="json") for wheel in wheels]}
+
+
+def store_table(wheels: Sequence[StoredWheel]) -> Table:
+    """Return a table with a row per wheel."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("wheel", "for", "libc", "size", "built on", "stored at", "key"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
+    for wheel in wheels:
+        known, mark = wheel.provenance, " (revoked)" if wheel.revoked else ""
+        table.add_row(
+            f"{clean(known.package)}-{clean(known.wheel_version)}{mark}",
+            clean(known.group),
+            f"{known.libc.family} {known.libc.floor}",
+            size(known.size),
+            clean(known.built_on),
+            clean(known.built_at),
+            known.artifact_key[:12],
+        )
+    return table
+
+
+def store_ending(wheels: Sequence[StoredWheel]) -> str:
+    """Return the number of wheels and their size."""
+    return f"{count(len(wheels), 'wheel')}, {size(sum(w.provenance.size for w in wheels))}."

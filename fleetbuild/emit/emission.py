@@ -1,0 +1,114 @@
+"""What a kind of `emit` gets, and what it returns.
+
+In: a plan, the nodes' releases, the delivery options and the store. Out: file names, texts and
+warnings; only `EmittedFiles.written` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fleetbuild.emit.kinds import emit_kind
+from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.kubernetes import Delivery, Serving
+from fleetbuild.kubernetes.manifests.libraries import library_warnings
+from fleetbuild.models import Plan, ReleaseFile
+from fleetbuild.store import Store
+from fleetbuild.store.fetch_locked import fetch_releases, lacking, way_on
+from fleetbuild.store.publish.export import release_files
+from fleetbuild.surroundings import refuse_outside
+
+
+@dataclass(frozen=True)
+class EmittedFiles:
+    """File names and texts, with a warning for everything that was left out."""
+
+    files: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
+    paths: tuple[Path, ...] = ()  # paths of the written files, if any
+
+    def written(self, folder: Path | str | None) -> EmittedFiles:
+        """Write the files into a folder, if there is one; return them with their paths."""
+        if folder is None:
+            return self
+        paths = tuple(Path(folder) / name for name in self.files)
+        refuse_outside(Path(folder), self.files)
+        for path, text in zip(paths, self.files.values(), strict=True):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text.encode())
+            except OSError as problem:
+                raise UsageError(
+                    f"{path} cannot be written: {problem.strerror}.",
+                    "Name another folder with --out.",
+                ) from problem
+        return replace(self, paths=paths)
+
+
+def read_workload(path: Path) -> tuple[str, str]:
+    """Return name and text of the user's own workload; line ends are kept."""
+    try:
+        return path.name, path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is not UTF-8"
+        raise UsageError(f"{path} cannot be read: {reason}.", "Name another file.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emission:
+    """The inputs of `emit`: plan, serving releases, delivery options, store and workload."""
+
+    plan: Plan
+    serving: Serving
+    delivery: Delivery
+    store: Store
+    workload: tuple[str, str] | None = None  # file name and text of the user's own
+    whole: Plan | None = None  # with the groups that need a revoked wheel, if `plan` lacks some
+
+    def write(self, name: str, options: Mapping[str, object] | None = None) -> EmittedFiles:
+        """Return the files of one kind. Groups that need a revoked wheel are left out."""
+        kind = emit_kind(name)
+        make, options = kind.load(), options or {}
+        revoked = self.store.revocations.in_plan(self.plan) if kind.has_releases else {}
+        if not revoked:
+            return make(self, **options)
+        groups = tuple(group for group in self.plan.groups if group.name not in revoked)
+        if not groups:
+            raise BlockedError(
+                f"Nothing can be emitted. {next(iter(revoked.values()))}",
+                f"Plan and apply again: {self.plan.command()}",
+            )
+        rest = replace(self, plan=self.plan.model_copy(update={"groups": groups}), whole=self.plan)
+        emitted = make(rest, **options)
+        left_out = (
+            f"{group} is left out: {why} Plan and apply again." for group, why in revoked.items()
+        )
+        return EmittedFiles(emitted.files, (*left_out, *emitted.warnings))
+
+    def releases(self, made: str) -> tuple[dict[str, tuple[ReleaseFile, ...]], tuple[str, ...]]:
+        """Fetch missing files; return the files of each complete release, and warnings.
+
+        `made` names the product for the warnings about groups without a complete release.
+        """
+        fetched = fetch_releases(self.plan, self.store)
+        wheels = release_files(self.plan, self.store)
+        if not wheels:
+            lacks = " ".join(lacking(self.plan, self.store).values())
+            raise BlockedError(
+                f"The store has no complete release, so no {made} can be written. {lacks}",
+                f"{way_on(self.plan, self.store)}.",
+            )
+        left_out = (
+            f"{sentence} It gets no {made}. {way_on(self.plan, self.store)}."
+            for sentence in lacking(self.plan, self.store).values()
+        )
+        not_fetched = (f"{each.message} {each.fix or ''}".strip() for each in fetched.problems)
+        return wheels, (*not_fetched, *left_out)
+
+    def libraries(self, wheels: Mapping[str, Sequence[ReleaseFile]]) -> tuple[str, ...]:
+        """Return warnings about libraries that the image lacks; with --image a comment says so."""
+        if self.delivery.image or self.delivery.way == "image":
+            return ()
+        return library_warnings(self.plan, wheels, official=self.workload is None)

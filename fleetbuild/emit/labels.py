@@ -1,0 +1,110 @@
+"""Labels of a cluster's Nodes: compare them (`status`), set or remove them (`emit labels`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from fleetbuild.apply.status import status_without_host, with_labels
+from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.kubernetes.api.nodes import list_nodes
+from fleetbuild.kubernetes.labels.api_labeller import ALIAS, ApiLabeller, result_of
+from fleetbuild.kubernetes.labels.apply import (
+    Labelling,
+    WantedLabels,
+    is_settled,
+    label_nodes,
+)
+from fleetbuild.kubernetes.labels.labeller import (
+    Labels,
+    LabelTargets,
+    matched,
+    targets_of_plan,
+)
+from fleetbuild.kubernetes.labels.release_labels import (
+    Serving,
+    hosts,
+    verified_labels,
+)
+from fleetbuild.models import Facts, NodeStatus, Plan
+from fleetbuild.models.result import Labelled
+from fleetbuild.state import StateDir
+
+
+def compare_labels(
+    found: Mapping[str, NodeStatus],
+    facts: Mapping[str, Facts],
+    names: LabelTargets,
+    cluster: Cluster,
+    *,
+    limited: bool = False,
+) -> dict[str, NodeStatus]:
+    """Add to each node's status whether its labels in the cluster are right.
+
+    Nodes that are not hosts of the inventory are added if they have labels of this release. With
+    `limited` they are left out, because hosts outside the limit are unknown.
+    """
+    with cluster.connect() as client:
+        nodes = list_nodes(client)
+    names = replace(names, nodes={**{name: name for name in found}, **names.nodes})
+    alias = matched(names, nodes)
+    names = replace(names, nodes={**names.nodes, **alias})
+    compared = {}
+    for name, status in found.items():
+        node = nodes.get(names.in_cluster(name))
+        known = facts.get(name)
+        current = known.release.get(names.release) if known else None
+        labels = node.labels if node else None
+        compared[name] = with_labels(status, labels, current, names)
+        if name in alias:
+            sentence = f"{compared[name].labels_sentence} {ALIAS}".strip()
+            compared[name] = compared[name].model_copy(update={"labels_sentence": sentence})
+    hosts = {names.in_cluster(name) for name in found}
+    others = () if limited else sorted(nodes.keys() - hosts)
+    statuses = (status_without_host(name, nodes[name].labels, names) for name in others)
+    return compared | {f"node/{each.node}": each for each in statuses if each}
+
+
+def label_cluster(
+    plan: Plan, serving: Serving, cluster: Cluster, *, force: bool, state: StateDir | None = None
+) -> Labelled:
+    """Label the nodes of a plan according to the release that each of them serves."""
+    names = targets_of_plan(plan)
+    release = dict(_release_labels(plan, serving))
+    with cluster.connect() as client:
+        api = ApiLabeller(names, client, force=force, state=state)
+        return Labelled(
+            nodes=tuple(api.settle(release).values()),
+            strangers=api.nodes_without_host(),
+            remarks=api.remarks(),
+        )
+
+
+def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels | None]]:
+    """Yield the release labels that each node should have; None keeps the present ones."""
+    for name in hosts(plan):
+        if name in serving:
+            yield name, verified_labels(serving[name], plan.label_domain)
+        elif plan.nodes[name].group:
+            yield name, None
+
+
+def unlabel_cluster(
+    plan: Plan, cluster: Cluster, *, force: bool, state: StateDir | None = None
+) -> Labelled:
+    """Remove the labels of the plan's release from every Node, whether or not it is a host."""
+    names = targets_of_plan(plan)
+    labelling = Labelling(names.domain, names.release, force)
+    nothing = WantedLabels(release={}, hardware={})
+    with cluster.connect() as client:
+        nodes = list_nodes(client)
+        found = {name for name, node in nodes.items() if not is_settled(node, nothing, labelling)}
+        outcomes = label_nodes(client, nodes, dict.fromkeys(sorted(found), nothing), labelling)
+    hosts_of = {called: host for host, called in names.nodes.items()}
+    results = tuple(
+        result_of(hosts_of.get(name, name), name, each, names.domain)
+        for name, each in outcomes.items()
+    )
+    if state and all(result.ok for result in results):
+        state.note_api_labels(names.release, None)
+    return Labelled(nodes=results)

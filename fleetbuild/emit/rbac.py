@@ -1,0 +1,136 @@
+"""The login that fleetbuild needs in a cluster: its rights, and a policy that limits them.
+
+In: a label domain and a namespace. Out: YAML. RBAC cannot limit the right to change Nodes to single
+labels, so an admission policy does.
+"""
+
+from __future__ import annotations
+
+from fleetbuild.kubernetes.labels.node_labels import check_domain
+from fleetbuild.kubernetes.manifests.names import dns_label
+from fleetbuild.kubernetes.manifests.yaml_dump import FlowStyle, Note, dump
+
+ROLES, POLICY = "rbac.yaml", "admission-policy.yaml"
+NAME = "fleetbuild"
+_RBAC = "rbac.authorization.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io/v1"
+
+_ROLES_HEADER = """\
+A ServiceAccount with all rights that fleetbuild uses in the cluster, and no others:
+    kubectl create namespace {namespace}
+    kubectl apply -f {roles} -f {policy}
+A token for a kubeconfig of its own, here for 8 hours:
+    kubectl create token {name} --namespace {namespace} --duration 8h
+Whoever may impersonate it can instead keep the login they have and add to the kubeconfig's user:
+    as: {user}"""
+_POLICY_HEADER = """\
+Limits this login to labels of Nodes with the prefix {domain}/. Without this policy, the login may
+change all labels, annotations and taints of every Node. Changes of all other logins pass. Needs
+Kubernetes 1.30. If kubernetes.label_domain changes, emit and apply it again."""
+_WHY_PATCH = "Labels, by server-side apply. The policy beside this file limits it to labels."
+_WHY_PODS = "With `labels: api`, so that no release is removed that a pod mounts."
+_WHY_FEATURES = "For plan --from-cluster, if Node Feature Discovery runs."
+_WHY_SLICES = "For plan --from-cluster, if a DRA driver runs."
+
+_LABELS = (
+    "variables.before.all(key, key.startsWith(variables.prefix)"
+    " || (key in variables.after && variables.after[key] == variables.before[key]))\n"
+    "&& variables.after.all(key, key.startsWith(variables.prefix) || key in variables.before)\n"
+)
+_METADATA = ("annotations", "finalizers", "ownerReferences")
+
+
+def login_files(domain: str, namespace: str) -> dict[str, str]:
+    """Return rbac.yaml and admission-policy.yaml."""
+    check_domain(domain)
+    named = {"name": NAME, "namespace": namespace}
+    user = f"system:serviceaccount:{namespace}:{NAME}"
+    ours = NAME if namespace == NAME else f"{NAME}-{dns_label(namespace, 40)}"
+    about = _ROLES_HEADER.format(roles=ROLES, policy=POLICY, user=user, **named)
+    return {
+        ROLES: _joined(_roles(named, ours), about),
+        POLICY: _joined(_policy(domain, user, ours), _POLICY_HEADER.format(domain=domain)),
+    }
+
+
+def _joined(documents: list[dict[str, object]], header: str) -> str:
+    first, *rest = documents
+    return "---\n".join([dump(first, header), *map(dump, rest)])
+
+
+def _roles(account: dict[str, str], name: str) -> list[dict[str, object]]:
+    rules = [
+        Note(_rule("", "nodes", "list", "patch"), _WHY_PATCH),
+        Note(_rule("", "pods", "list"), _WHY_PODS),
+        Note(_rule("nfd.k8s-sigs.io", "nodefeatures", "list"), _WHY_FEATURES),
+        Note(_rule("resource.k8s.io", "resourceslices", "list"), _WHY_SLICES),
+    ]
+    binding = {
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": NAME},
+        "subjects": [FlowStyle({"kind": "ServiceAccount", **account})],
+    }
+    return [
+        _head("v1", "ServiceAccount", **account),
+        {**_head(f"{_RBAC}/v1", "ClusterRole", name=NAME), "rules": rules},
+        {**_head(f"{_RBAC}/v1", "ClusterRoleBinding", name=name), **binding},
+    ]
+
+
+def _rule(group: str, resource: str, *verbs: str) -> FlowStyle:
+    return FlowStyle({"apiGroups": [group], "resources": [resource], "verbs": list(verbs)})
+
+
+def _policy(domain: str, user: str, name: str) -> list[dict[str, object]]:
+    nodes = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["nodes"],
+    }
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [{key: FlowStyle(each) for key, each in nodes.items()}]
+        },
+        "matchConditions": [
+            {"name": "this-login", "expression": f"request.userInfo.username == '{user}'"}
+        ],
+        "variables": [
+            {"name": "prefix", "expression": f"'{domain}/'"},
+            {"name": "before", "expression": _field("oldObject", "labels", "{}")},
+            {"name": "after", "expression": _field("object", "labels", "{}")},
+        ],
+        "validations": list(_validations(domain)),
+    }
+    binding = {"policyName": name, "validationActions": FlowStyle(["Deny"])}
+    return [
+        {**_head(_ADMISSION, "ValidatingAdmissionPolicy", name=name), "spec": spec},
+        {**_head(_ADMISSION, "ValidatingAdmissionPolicyBinding", name=name), "spec": binding},
+    ]
+
+
+def _validations(domain: str) -> list[dict[str, str]]:
+    only = f"The login of fleetbuild may change only labels with the prefix {domain}/"
+    changes = [
+        (_LABELS, "other labels"),
+        ("object.spec == oldObject.spec", "the spec of a Node"),
+        *((_unchanged(field), field) for field in _METADATA),
+    ]
+    return [
+        {"expression": rule, "message": f"{only}, not {what}.", "reason": "Forbidden"}
+        for rule, what in changes
+    ]
+
+
+def _unchanged(field: str) -> str:
+    empty = "{}" if field == "annotations" else "[]"
+    return f"{_field('object', field, empty)} == {_field('oldObject', field, empty)}"
+
+
+def _field(whose: str, field: str, empty: str) -> str:
+    return f"{whose}.metadata.?{field}.orValue({empty})"
+
+
+def _head(version: str, kind: str, **names: str) -> dict[str, object]:
+    labels = {"app.kubernetes.io/managed-by": "fleetbuild"}
+    return {"apiVersion": version, "kind": kind, "metadata": {**names, "labels": labels}}

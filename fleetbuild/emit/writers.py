@@ -1,0 +1,149 @@
+"""The writers of our kinds: each takes an `Emission` and returns its files.
+
+`kinds.py` has the table that names them; a plug-in's writer is called in the same way.
+"""
+
+from __future__ import annotations
+
+from fleetbuild.apply.cluster_builds import cluster_builds
+from fleetbuild.emit.dra import FILE as DEVICE_CLASSES
+from fleetbuild.emit.dra import device_classes, no_limits
+from fleetbuild.emit.emission import Emission, EmittedFiles
+from fleetbuild.emit.flox import flox_files, flox_warnings
+from fleetbuild.emit.karpenter import node_pools
+from fleetbuild.emit.kueue import FILE as FLAVORS
+from fleetbuild.emit.kueue import resource_flavors
+from fleetbuild.emit.nix import nix_files
+from fleetbuild.emit.rbac import login_files
+from fleetbuild.kubernetes import (
+    Delivery,
+    feature_files,
+    node_feature_rule,
+    node_warnings,
+    render,
+    render_kustomize,
+    render_labels,
+    render_workload,
+    snippets,
+    warnings,
+)
+from fleetbuild.kubernetes import containers as container_files
+from fleetbuild.kubernetes.labels.feature_files import needs_permission
+from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED
+from fleetbuild.kubernetes.labels.rules import FILE as RULES
+from fleetbuild.kubernetes.manifests.containerfile import index_warnings
+from fleetbuild.models import Config
+from fleetbuild.plan.document.files import config_of
+from fleetbuild.store.publish.export import release_files
+from fleetbuild.text import fold
+from fleetbuild.windows import windows_files, windows_warnings
+
+
+def k8s(emission: Emission) -> EmittedFiles:
+    """Return the workloads of all groups with the labels, or overlays of the user's workload."""
+    plan, serving, delivery = emission.plan, emission.serving, emission.delivery
+    wheels = release_files(plan, emission.store)
+    if emission.workload:
+        files, messages = render_workload(
+            plan, *emission.workload, serving=serving, delivery=delivery, wheels=wheels
+        )
+    else:
+        files = render(plan, serving=serving, delivery=delivery, wheels=wheels)
+        files |= render_labels(emission.whole or plan, serving)
+        messages = warnings(plan, serving=serving, delivery=delivery, wheels=wheels)
+    return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
+
+
+def kustomize(emission: Emission) -> EmittedFiles:
+    """Return the same workloads as a Kustomize base and overlays."""
+    plan, delivery = emission.plan, emission.delivery
+    wheels = release_files(plan, emission.store)
+    messages = warnings(plan, delivery=delivery, wheels=wheels)
+    files = render_kustomize(plan, delivery=delivery, wheels=wheels)
+    return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
+
+
+def labels(emission: Emission) -> EmittedFiles:
+    """Return the labels of the nodes, as a script and as Nodes to apply."""
+    plan, serving = emission.plan, emission.serving
+    return EmittedFiles(render_labels(plan, serving), node_warnings(plan, serving))
+
+
+def nfd(emission: Emission) -> EmittedFiles:
+    """Return the feature files for nfd-worker and the rules for nfd-master."""
+    plan, serving = emission.plan, emission.serving
+    hidden = [name for name, node in plan.nodes.items() if NOT_PUBLISHED in node.warnings]
+    messages = (
+        *node_warnings(plan, serving),
+        *([f"{fold(hidden)}: {NOT_PUBLISHED}"] if hidden else []),
+        *filter(None, [needs_permission(plan.label_domain)]),
+    )
+    return EmittedFiles({**feature_files(plan, serving), RULES: node_feature_rule(plan)}, messages)
+
+
+def affinity(emission: Emission) -> EmittedFiles:
+    """Return selectors and affinity to paste into manifests."""
+    runtime_class = emission.delivery.runtime_class
+    return EmittedFiles(snippets(emission.plan, runtime_class=runtime_class))
+
+
+def containers(emission: Emission) -> EmittedFiles:
+    """Return what each group's images are built from."""
+    plan, delivery = emission.plan, emission.delivery
+    wheels, messages = emission.releases("image")
+    about_indexes = index_warnings(plan, delivery, wheels)
+    files = container_files(plan, delivery, wheels)
+    return EmittedFiles(files, (*messages, *about_indexes, *emission.libraries(wheels)))
+
+
+def builds(emission: Emission) -> EmittedFiles:
+    """Return the plan's builds as Jobs in the cluster."""
+    return EmittedFiles(*cluster_builds(emission.plan))
+
+
+def nix(emission: Emission) -> EmittedFiles:
+    """Return a Nix expression for each group."""
+    wheels, messages = emission.releases("Nix expression")
+    return EmittedFiles(nix_files(emission.plan, wheels), messages)
+
+
+def flox(emission: Emission) -> EmittedFiles:
+    """Return a Flox environment for each group."""
+    plan = emission.plan
+    wheels, messages = emission.releases("Flox environment")
+    return EmittedFiles(flox_files(plan, wheels), (*messages, *flox_warnings(plan)))
+
+
+def dra(emission: Emission) -> EmittedFiles:
+    """Return a DeviceClass for each SM."""
+    if text := device_classes(emission.plan):
+        without = no_limits(emission.plan.label_domain)
+        return EmittedFiles({DEVICE_CLASSES: text}, (without,) if without else ())
+    return EmittedFiles({}, ("No group of the plan uses a GPU, so no DeviceClass is written.",))
+
+
+def kueue(emission: Emission) -> EmittedFiles:
+    """Return a ResourceFlavor for each class."""
+    if text := resource_flavors(emission.plan):
+        return EmittedFiles({FLAVORS: text})
+    return EmittedFiles({}, ("No group of the plan has wheels, so no flavor is written.",))
+
+
+def nodepools(emission: Emission) -> EmittedFiles:
+    """Return Karpenter's pools, and tags for cluster-autoscaler."""
+    return EmittedFiles(*node_pools(emission.plan, emission.delivery.node_class))
+
+
+def rbac(emission: Emission) -> EmittedFiles:
+    """Return the files of fleetbuild's login."""
+    return login(config_of(emission.plan), emission.delivery)
+
+
+def login(config: Config, delivery: Delivery) -> EmittedFiles:
+    """Return the files of fleetbuild's login. They depend on no plan."""
+    return EmittedFiles(login_files(config.kubernetes.label_domain, delivery.namespace))
+
+
+def windows(emission: Emission) -> EmittedFiles:
+    """Return a build script for each group of Windows nodes."""
+    return EmittedFiles(windows_files(emission.plan), windows_warnings(emission.plan))

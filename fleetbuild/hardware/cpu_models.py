@@ -1,0 +1,85 @@
+"""CPU models that users name, such as IvyBridge or Graviton2, and how QEMU imitates a CPU.
+
+In: a name, or a set of features. Out: features, or the value of QEMU's -cpu option.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+from fleetbuild.hardware.data import load
+
+_DATA = load("cpu_models.yml")
+NOT_EMULATED = frozenset(_DATA["not_emulated"])
+
+
+@dataclass(frozen=True)
+class CpuModel:
+    """A CPU model: the features of its silicon, and QEMU's name of it."""
+
+    name: str
+    arch: str
+    features: frozenset[str]
+    qemu: str | None  # None: QEMU cannot imitate it
+    aliases: tuple[str, ...] = ()
+
+
+def _read(arch: str, table: dict[str, dict[str, Any]]) -> dict[str, CpuModel]:
+    models: dict[str, CpuModel] = {}
+    for name, row in table.items():
+        older = models[row["from"]].features if "from" in row else frozenset()
+        models[name] = CpuModel(
+            name=name,
+            arch=arch,
+            features=older | frozenset(row["adds"]),
+            qemu=row.get("qemu", name) or None,
+            aliases=tuple(row.get("also", ())),
+        )
+    return models
+
+
+CPU_MODELS: dict[str, CpuModel] = {
+    **_read("x86_64", _DATA["x86_64"]),
+    **_read("aarch64", _DATA["aarch64"]),
+}
+_BY_NAME = {
+    re.sub(r"[\s_-]", "", name.casefold()): model
+    for model in CPU_MODELS.values()
+    for name in (model.name, *model.aliases)
+}
+
+
+def find_cpu_model(name: str) -> CpuModel | None:
+    """Return the model of this name, however its words are joined; None if it is unknown."""
+    return _BY_NAME.get(re.sub(r"[\s_-]", "", name.casefold()))
+
+
+def similar_models(name: str) -> tuple[str, ...]:
+    """Return the names of models that look like this one."""
+    known = [spelled for model in CPU_MODELS.values() for spelled in (model.name, *model.aliases)]
+    lower = {spelled.casefold(): spelled for spelled in known}
+    return tuple(lower[found] for found in difflib.get_close_matches(name.casefold(), lower, 3))
+
+
+def qemu_cpu(arch: str, features: Set[str]) -> str | None:
+    """Return QEMU's -cpu for a CPU that has no other features than these; None if it has none.
+
+    QEMU imitates the model that shares most of them, without what these features lack, so code that
+    needs more dies as it would on the real CPU.
+    """
+    candidates = [model for model in CPU_MODELS.values() if model.arch == arch and model.qemu]
+    if arch == "aarch64":  # QEMU switches no single feature of an Arm model off
+        candidates = [model for model in candidates if model.features <= features]
+    if not candidates:
+        return None
+    best = max(
+        candidates,
+        key=lambda model: (len(model.features & features), -len(model.features - features)),
+    )
+    hidden = sorted(best.features - features)
+    words = [str(best.qemu), *(f"-{_DATA['spelling'].get(name, name)}" for name in hidden)]
+    return ",".join(words)

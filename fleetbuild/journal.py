@@ -1,0 +1,103 @@
+"""The journal: one JSON line for each start and end of a step, on disk before the next step.
+
+In: notes of a run. Out: the builds that were left running, and the nodes that were left drained. A
+resumed run does not rely on the journal for finished work, because nodes and store show it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from fleetbuild.models import now
+from fleetbuild.state import one_line
+
+
+class Journal:
+    """The journal of one plan."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._numbering = Lock()  # groups of an apply write side by side
+        self._last: int | None = None  # the highest number in this folder
+
+    def note(self, what: str, **details: Any) -> None:
+        """Append a line; return once it is on disk."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        line = one_line({"seq": self._next(), "time": now(), "what": what, **details}) + "\n"
+        descriptor = os.open(
+            self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
+        )
+        try:
+            os.write(descriptor, line.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _next(self) -> int:
+        """Return the next number. The order of steps must not depend on a clock, which may jump."""
+        with self._numbering:
+            if self._last is None:
+                self._last = max(map(_number, self._all()), default=0)
+            self._last += 1
+            return self._last
+
+    def left_running(self) -> dict[str, str]:
+        """Return artifact keys of builds that started but did not end, with their nodes.
+
+        All journals in this folder count: an artifact key means the same wheel in every plan.
+        """
+        running: dict[str, str] = {}
+        for entry in self._entries("build ended"):
+            match entry:
+                case {"what": "build started", "key": str(key), "node": str(node)}:
+                    running[key] = node
+                case {"what": "build ended", "key": str(key), "node": str(node)}:
+                    # The end on a node that failed may be noted after the start on its fallback.
+                    if running.get(key) == node:
+                        del running[key]
+        return running
+
+    def left_drained(self) -> list[str]:
+        """Return nodes for which `rollout.before` ran and `rollout.after` did not."""
+        drained: dict[str, None] = {}
+        for entry in self._entries("drain ended"):
+            match entry:
+                case {"what": "drain started", "node": str(node)}:
+                    drained[node] = None
+                case {"what": "drain ended", "node": str(node)}:
+                    drained.pop(node, None)
+        return list(drained)
+
+    def _entries(self, end: str) -> list[dict[str, Any]]:
+        """Return the entries of all journals in this folder, in the order of their numbers.
+
+        Entries of older versions have none and come first, by time; an end after its start.
+        """
+        return sorted(
+            self._all(),
+            key=lambda line: (_number(line), str(line.get("time")), line.get("what") == end),
+        )
+
+    def _all(self) -> list[dict[str, Any]]:
+        return [line for path in self._path.parent.glob("*.jsonl") for line in _lines(path)]
+
+
+def _number(line: dict[str, Any]) -> int:
+    number = line.get("seq")
+    return number if isinstance(number, int) else 0
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a journal; lines cut off by a crash are skipped."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            yield entry

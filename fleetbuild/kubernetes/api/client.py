@@ -1,0 +1,260 @@
+"""A client of the Kubernetes API that uses only the standard library; see docs/decisions/.
+
+Requests that get no answer or find a busy server are retried; this is safe, since each request
+describes a state and not a step. Connections are kept, one per thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from fleetbuild.kubernetes.api.connection import connect
+from fleetbuild.kubernetes.api.credentials import Credentials, log_in, renewable
+from fleetbuild.kubernetes.api.errors import (
+    NoResponse,
+    Refusal,
+    endless_list,
+    no_api,
+    no_list,
+    untrusted,
+)
+from fleetbuild.kubernetes.api.kubeconfig import Access
+
+TIMEOUT = 15.0  # seconds for each answer
+WAITS = (0.5, 1.0, 2.0)  # seconds before each retry
+LONGEST_WAIT = 10.0
+PAGE = 500
+MAX_ANSWER = 512 * 1024**2
+APPLY = "application/apply-patch+yaml"  # JSON is YAML
+MERGE = "application/merge-patch+json"
+MAX_PAGES = 400  # 200,000 Nodes or pods
+LISTINGS = 3  # of a list that expires while it is read
+_GONE = 410
+_BUSY = (429, 500, 502, 503, 504)
+
+Json = dict[str, Any]
+
+
+class _Expired(Refusal):
+    """The rest of a list is no longer available."""
+
+
+@dataclass
+class _Answer:
+    code: int
+    wait: str | None
+    body: bytes
+
+
+class Client:
+    """A connection to one API server as one user."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        timeout: float = TIMEOUT,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.access = access
+        self._timeout, self._sleep = timeout, sleep
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._credentials: Credentials | None = None
+        self._open: list[http.client.HTTPConnection] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._open:
+            connection.close()
+
+    def get(self, path: str, **query: str) -> Json:
+        """Return an object, or one page of a list."""
+        return self._ask("GET", path, query)
+
+    def all(self, path: str, **query: str) -> Iterator[Json]:
+        """Return every item of a list, across all pages; a list that expires meanwhile is read
+        again."""
+        for _ in range(LISTINGS - 1):
+            with contextlib.suppress(_Expired):
+                return iter(self._pages(path, query))
+        return iter(self._pages(path, query))
+
+    def _pages(self, path: str, query: Mapping[str, str]) -> list[Json]:
+        items: list[Json] = []
+        onward = ""
+        for _ in range(MAX_PAGES):
+            more = {"continue": onward} if onward else {}
+            try:
+                page = self.get(path, limit=str(PAGE), **query, **more)
+            except Refusal as refusal:
+                if refusal.code == _GONE and onward:  # the server forgot this page's place
+                    raise _Expired(refusal.code, {"message": refusal.message}) from None
+                raise
+            items += _items(page, self.access)
+            metadata = page.get("metadata")
+            onward = str((metadata if isinstance(metadata, dict) else {}).get("continue") or "")
+            if not onward:
+                return items
+        raise endless_list(self.access, path, len(items))
+
+    def apply(
+        self, path: str, wanted: Json, *, manager: str, force: bool, dry_run: bool = False
+    ) -> Json:
+        """Apply a document server-side for a field manager; return the object as it is now."""
+        query = {"fieldManager": manager, "force": str(force).lower(), "fieldValidation": "Strict"}
+        if dry_run:
+            query["dryRun"] = "All"
+        return self._ask("PATCH", path, query, wanted, APPLY)
+
+    def merge(self, path: str, change: Json, *, manager: str) -> Json:
+        """Apply a merge patch; null removes a key, whoever owns it."""
+        return self._ask("PATCH", path, {"fieldManager": manager}, change, MERGE)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | None = None,
+        kind: str = "",
+    ) -> Json:
+        text = json.dumps(body).encode() if body is not None else None
+        target = f"{path}?{urlencode(query)}" if query else path
+        answer = self._ask_with_retries(method, target, text, kind)
+        document = _document(answer.body)
+        if answer.code >= 400:
+            raise Refusal(answer.code, document or _error_body(answer.body))
+        if answer.code >= 300 or document is None:
+            raise no_api(self.access, answer.code)
+        return document
+
+    def _ask_with_retries(self, method: str, target: str, body: bytes | None, kind: str) -> _Answer:
+        renewed = False
+        for number, wait in enumerate((*WAITS, None)):
+            credentials = self._log_in()
+            try:
+                answer = self._once(credentials, method, target, body, kind)
+            except (OSError, http.client.HTTPException) as problem:
+                self._close_connections()
+                if isinstance(problem, ssl.SSLCertVerificationError):
+                    raise untrusted(self.access, problem) from None
+                if wait is None:
+                    raise NoResponse(_reason(problem, self._timeout), number + 1) from None
+                self._sleep(wait)
+                continue
+            if answer.code == 401 and not renewed and renewable(self.access.user):
+                renewed = True
+                self._forget(credentials)
+                continue
+            if wait is None or answer.code not in _BUSY:
+                return answer
+            self._sleep(_retry_after(answer.wait, wait))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _once(
+        self, credentials: Credentials, method: str, target: str, body: bytes | None, kind: str
+    ) -> _Answer:
+        connection = self._connection(credentials)
+        connection.putrequest(method, urlsplit(self.access.server).path + target)
+        for name, value in _headers(credentials, self.access):
+            connection.putheader(name, value.encode())
+        if body is not None:
+            connection.putheader("Content-Type", kind)
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body)
+        response = connection.getresponse()
+        return _Answer(response.status, response.getheader("Retry-After"), _read_body(response))
+
+    def _log_in(self) -> Credentials:
+        with self._lock:  # one login prompt, not one per thread
+            if self._credentials is None:
+                self._credentials = log_in(self.access)
+            return self._credentials
+
+    def _forget(self, credentials: Credentials) -> None:
+        with self._lock:
+            if self._credentials is credentials:
+                self._credentials = None
+
+    def _connection(self, credentials: Credentials) -> http.client.HTTPConnection:
+        if getattr(self._local, "of", None) is not credentials:
+            self._close_connections()
+            self._local.connection = connect(self.access, credentials, self._timeout)
+            self._local.of = credentials
+            with self._lock:
+                self._open.append(self._local.connection)
+        connection: http.client.HTTPConnection = self._local.connection
+        return connection
+
+    def _close_connections(self) -> None:
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+
+
+def _headers(credentials: Credentials, access: Access) -> Iterator[tuple[str, str]]:
+    yield "Accept", "application/json"
+    yield "User-Agent", "fleetbuild"
+    if credentials.authorization:
+        yield "Authorization", credentials.authorization
+    yield from access.user.impersonation()
+
+
+def _read_body(response: http.client.HTTPResponse) -> bytes:
+    body = response.read(MAX_ANSWER + 1)
+    if len(body) > MAX_ANSWER:
+        raise http.client.HTTPException("its answer is too long")
+    return body
+
+
+def _items(page: Json, access: Access) -> list[Json]:
+    items = page.get("items")
+    if items is None:
+        return []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise no_list(access)
+    return items
+
+
+def _document(body: bytes) -> Json | None:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _error_body(body: bytes) -> Json:
+    return {"message": body[:300].decode(errors="replace").strip()}
+
+
+def _retry_after(header: str | None, otherwise: float) -> float:
+    return min(float(header), LONGEST_WAIT) if header and header.isdigit() else otherwise
+
+
+def _reason(problem: Exception, timeout: float) -> str:
+    if isinstance(problem, TimeoutError):
+        return f"no answer within {timeout:g} s"
+    if isinstance(problem, socket.gaierror):
+        return "its name cannot be resolved"
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror.lower()
+    return str(problem) or "the connection was lost"
+
+
+def path_of(*parts: str) -> str:
+    """Return a path of the API; each part is quoted."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)

@@ -1,0 +1,290 @@
+"""Builds in the cluster: a Job for each wheel of a plan, on the nodes that may build it.
+
+In: a plan and its build orders. Out: file names and texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from fleetbuild.kubernetes.labels.features import GPU_TOLERATION
+from fleetbuild.kubernetes.manifests import security
+from fleetbuild.kubernetes.manifests.names import dns_label
+from fleetbuild.kubernetes.manifests.yaml_dump import Note, dump
+from fleetbuild.models import Plan, PlannedWheel
+from fleetbuild.models._base import Frozen
+
+_PROGRAMS, _WHEELS = "fleetbuild-builder", "fleetbuild-wheels"
+# In the pod.
+_BUILDER, _JOB, _WORK, _SHELF, _BASES = "/fleetbuild/builder", "/job", "/work", "/wheels", "/bases"
+
+_KUSTOMIZATION = """\
+The plan's builds: kubectl apply -k . -n NAMESPACE
+The namespace must let its pods reach the package index that the plan was locked with."""
+_CLAIM = """\
+The Jobs write their wheels here, each into a folder named after its artifact key. A Job mounts its
+own folder, and read-only the folders of the wheels that it is built against. Jobs run on several
+nodes, so the storage class must support ReadWriteMany; otherwise all run on one node."""
+_PROGRAM_HEADER = """\
+The programs that build a wheel on a node over SSH, byte for byte."""
+_JOB_HEADER = """\
+Builds {package} {version}
+for {groups}.
+It downloads every input by the plan's hash. Its log contains the build's log."""
+
+
+_SHELF_HEADER = """\
+A pod that runs for an hour, to copy the wheels once the Jobs are done:
+    kubectl apply -f shelf.yaml -n NAMESPACE
+    kubectl wait --for=condition=Ready pod/fleetbuild-shelf -n NAMESPACE
+    kubectl cp NAMESPACE/fleetbuild-shelf:/wheels wheels
+    kubectl delete -f shelf.yaml -n NAMESPACE
+    fleetbuild store add wheels"""
+
+_GPU_NODES = "Nodes with GPUs build too; a build asks for no GPU."
+_REQUESTS = """\
+Enough for one compiler, so that the pod fits on each of these nodes beside other pods and beside
+builds that wait for this one. It uses the CPU time that is left, and runs as many compilers as
+job.json says for the node; the memory limit covers them."""
+
+_WHEELS_VOLUME = {"name": "wheels", "persistentVolumeClaim": {"claimName": _WHEELS}}
+
+
+class BuildOrder(Frozen):
+    """A wheel to build in the cluster, with all inputs of its build."""
+
+    wheel: PlannedWheel
+    key: str
+    groups: tuple[str, ...]
+    downloads: tuple[dict[str, str], ...]  # file, url, sha256
+    params: dict[str, Any]  # the role build_wheel's, without its folders
+
+
+def build_jobs(
+    plan: Plan, orders: Sequence[BuildOrder], programs: Mapping[str, str]
+) -> dict[str, str]:
+    """Return file name to text. `programs` is the collection's package that builds a wheel."""
+    jobs = {f"{_name(plan, order)}.yaml": _job(plan, order) for order in orders}
+    made = {
+        "wheels.yaml": dump(_claim(), _CLAIM),
+        "builder.yaml": dump(_programs(programs), _PROGRAM_HEADER),
+        **dict(sorted(jobs.items())),
+    }
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(made),
+    }
+    return {
+        **made,
+        "kustomization.yaml": dump(kustomization, _KUSTOMIZATION),
+        "shelf.yaml": dump(_shelf(plan), _SHELF_HEADER),
+    }
+
+
+def _shelf(plan: Plan) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "fleetbuild-shelf"},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "securityContext": {**security.POD, "fsGroup": security.NOBODY},
+            "containers": [
+                {
+                    "name": "shelf",
+                    "image": plan.build_image,
+                    "command": ["sleep", "3600"],
+                    "resources": {"limits": {"memory": "256Mi"}},
+                    "securityContext": security.CONTAINER,
+                    "volumeMounts": [{"name": "wheels", "mountPath": _SHELF, "readOnly": True}],
+                }
+            ],
+            "volumes": [_WHEELS_VOLUME],
+        },
+    }
+
+
+def _name(plan: Plan, order: BuildOrder) -> str:
+    """Return the Job's name.
+
+    It ends in a hash of the pod, because a Job's pod cannot be changed.
+    """
+    pod = hashlib.sha256(dump(_pod(plan, order, "")).encode()).hexdigest()[:6]
+    return f"fleetbuild-build-{dns_label(order.wheel.package, 26)}-{order.key[:12]}-{pod}"
+
+
+def _claim() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": _WHEELS},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "20Gi"}},
+        },
+    }
+
+
+def _programs(programs: Mapping[str, str]) -> dict[str, Any]:
+    runner = files("fleetbuild.kubernetes").joinpath("data/build_job.py").read_text("utf-8")
+    return _config_map(_PROGRAMS, {"run.py": runner, **dict(sorted(programs.items()))})
+
+
+def _config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": dict(data),
+    }
+
+
+def _job(plan: Plan, order: BuildOrder) -> str:
+    name = _name(plan, order)
+    waiting = _waiting(plan, order.wheel)
+    about = {
+        "key": order.key,
+        "bases": [base.artifact_key for base in bases_in_claim(plan, order.wheel)],
+        "patience": waiting,
+        "downloads": list(order.downloads),
+        "jobs": _jobs(plan, order.wheel),
+        "params": order.params,
+    }
+    text = json.dumps(about, indent=1, sort_keys=True) + "\n"
+    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fleetbuild"}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "backoffLimit": 1,
+            "activeDeadlineSeconds": Note(
+                waiting + order.wheel.timeout_seconds,
+                "What it is built against has its time before it.",
+            ),
+            "template": {"metadata": {"labels": labels}, "spec": _pod(plan, order, name)},
+        },
+    }
+    header = _JOB_HEADER.format(
+        package=order.wheel.package,
+        version=order.wheel.wheel_version,
+        groups=", ".join(order.groups),
+    )
+    return dump(_config_map(name, {"job.json": text}), header) + "---\n" + dump(job)
+
+
+def _waiting(plan: Plan, wheel: PlannedWheel) -> int:
+    """Return the seconds that the builds of its bases may take, one after the other."""
+    bases = [base for base in bases_in_claim(plan, wheel) if base.action == "build"]
+    return max((base.timeout_seconds + _waiting(plan, base) for base in bases), default=0)
+
+
+def bases_in_claim(plan: Plan, wheel: PlannedWheel) -> list[PlannedWheel]:
+    """Return the wheels that it is built against and finds in the claim, where Jobs leave wheels.
+
+    A published wheel is downloaded instead.
+    """
+    bases = (plan.wheels_by_key[key] for key in wheel.built_against)
+    return [base for base in bases if not base.published]
+
+
+def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
+    wheel = order.wheel
+    nodes = list(_jobs(plan, wheel))
+    return {
+        "restartPolicy": "Never",
+        "affinity": Note(_one_of(nodes), "The plan's builder, or one that may stand in for it."),
+        "tolerations": Note([GPU_TOLERATION], _GPU_NODES),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {**security.POD, "fsGroup": security.NOBODY},
+        "containers": [_container(plan, order)],
+        "volumes": list(_volumes(order, name)),
+    }
+
+
+def _jobs(plan: Plan, wheel: PlannedWheel) -> dict[str, int]:
+    """Return {Kubernetes node: number of compilers that fit} of the possible builders, in order."""
+    return {
+        plan.nodes[name].kubernetes_node or name: wheel.build_jobs.get(name, wheel.jobs)
+        for name in builders(plan, wheel)
+    }
+
+
+def builders(plan: Plan, wheel: PlannedWheel) -> tuple[str, ...]:
+    """Return the plan's nodes on which a pod may build this wheel, in order."""
+    planned = (*filter(None, [wheel.built_on]), *wheel.fallbacks)
+    return tuple(name for name in planned if not plan.nodes[name].taints)
+
+
+def _one_of(nodes: Sequence[str]) -> dict[str, Any]:
+    """Return an affinity for any of these nodes.
+
+    A match field takes one value, so each has a term.
+    """
+    terms = [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        for node in nodes
+    ]
+    first = {"weight": 100, "preference": terms[0]}
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+            "preferredDuringSchedulingIgnoredDuringExecution": [first],
+        }
+    }
+
+
+def _container(plan: Plan, order: BuildOrder) -> dict[str, Any]:
+    wheel = order.wheel
+    bases = [
+        {
+            "name": "wheels",
+            "mountPath": f"{_BASES}/{base.artifact_key}",
+            "subPath": base.artifact_key,
+            "readOnly": True,
+        }
+        for base in bases_in_claim(plan, wheel)
+    ]
+    program = [f"{_BUILDER}/run.py", f"{_JOB}/job.json", _WORK, _SHELF, _BASES]
+    python = next(iter(wheel.build_pythons.values()), "python3")
+    one = wheel.requires.memory_gb
+    return {
+        "name": "build",
+        "image": plan.build_image,
+        "command": [python, "-I", "-u", *program],
+        "env": [
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        ],
+        "resources": {
+            "requests": Note({"cpu": "500m", "memory": _memory(one)}, _REQUESTS),
+            "limits": {"memory": _memory(one * max(_jobs(plan, wheel).values()))},
+        },
+        "securityContext": security.CONTAINER,
+        "volumeMounts": [
+            {"name": "builder", "mountPath": _BUILDER, "readOnly": True},
+            {"name": "job", "mountPath": _JOB, "readOnly": True},
+            {"name": "work", "mountPath": _WORK},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own /tmp
+            {"name": "wheels", "mountPath": _SHELF, "subPath": order.key},
+            *bases,
+        ],
+    }
+
+
+def _memory(gb: float) -> str:
+    return f"{max(1, round(gb * 1024))}Mi"
+
+
+def _volumes(order: BuildOrder, name: str) -> Iterator[dict[str, Any]]:
+    yield {"name": "builder", "configMap": {"name": _PROGRAMS}}
+    yield {"name": "job", "configMap": {"name": name}}
+    disk = max(1, round(order.wheel.requires.disk_gb))
+    yield {"name": "work", "emptyDir": {"sizeLimit": f"{disk}Gi"}}
+    yield {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}
+    yield _WHEELS_VOLUME

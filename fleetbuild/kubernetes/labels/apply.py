@@ -1,0 +1,279 @@
+"""Set labels on Nodes by server-side apply; labels of other owners are left alone.
+
+In: Nodes and wanted labels. Out: an `Outcome` for each. Each release has its own field manager, so
+that an apply removes labels of that release only. Each request carries the uid of its Node: without
+it, an apply to a deleted Node would create a new one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from fleetbuild.kubernetes.api.client import Client, path_of
+from fleetbuild.kubernetes.api.errors import NoResponse, Refusal, as_error, expired, forbidden
+from fleetbuild.kubernetes.api.nodes import NODES, ClusterNode, is_nfd, owned_by, read
+from fleetbuild.kubernetes.labels.feature_files import feature_path
+from fleetbuild.kubernetes.labels.node_labels import field_manager
+from fleetbuild.kubernetes.labels.release_labels import DEFAULT, is_label_of, is_release_label
+
+AT_ONCE = 8
+_AGAIN = "Run the same command again; labels already set are kept."
+
+
+@dataclass(frozen=True)
+class WantedLabels:
+    """All of fleetbuild's labels that a node should have."""
+
+    release: Mapping[str, str] | None = field(default_factory=dict)
+    hardware: Mapping[str, str] | None = None  # None: unknown, so present labels stay
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of labelling one node."""
+
+    state: Literal[
+        "labelled", "unchanged", "gone", "conflict", "kept",
+        "forbidden", "unauthorized", "refused", "unreachable",
+    ]  # fmt: skip
+    reason: str | None = None
+    fix: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)  # all labels of the node now
+    node: ClusterNode | None = None  # as it is now, if known
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Label domain, release, and whether to take over conflicting labels of other owners."""
+
+    domain: str
+    release: str = DEFAULT
+    force: bool = False
+
+    @property
+    def manager(self) -> str:
+        """The field manager: fleetbuild, or fleetbuild-staging for the release of that name."""
+        return field_manager(self.release)
+
+
+def is_settled(node: ClusterNode, wanted: WantedLabels, labelling: Labelling) -> bool:
+    """Return whether a Node has exactly the wanted labels, owned by this manager."""
+    labels = _labels(node, wanted, labelling)
+    return (
+        _by_nfd(node, labelling) is None
+        and node.owned(labelling.manager) == labels
+        and not _left(node, labels, labelling)
+        and not (labelling.force and _shared(node, labels, labelling))
+    )
+
+
+def label_nodes(
+    client: Client,
+    nodes: Mapping[str, ClusterNode],
+    wanted: Mapping[str, WantedLabels],
+    labelling: Labelling,
+) -> dict[str, Outcome]:
+    """Set the wanted labels of each Node; a failure does not stop the others."""
+    health = _ServerHealth()
+    one = partial(_label, client, labelling, health)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = pool.map(one, (nodes[name] for name in wanted), wanted.values())
+        return dict(zip(wanted, outcomes, strict=True))
+
+
+def may_label(client: Client, node: ClusterNode, labelling: Labelling) -> None:
+    """Try a dry run, and raise if every node would be refused."""
+    body = _body(node, node.owned(labelling.manager))
+    try:
+        client.apply(
+            path_of(*NODES, node.name), body, manager=labelling.manager, force=True, dry_run=True
+        )
+    except NoResponse as problem:
+        raise as_error(problem, client.access, "patch", "/nodes") from None
+    except Refusal as problem:
+        if problem.code in (401, 403):
+            raise as_error(problem, client.access, "patch", "/nodes") from None
+
+
+class _ServerHealth:
+    """Counts failed requests, so that a run does not wait for an absent server once per node."""
+
+    def __init__(self) -> None:
+        self._lock, self._silent = threading.Lock(), 0
+
+    @property
+    def is_silent(self) -> bool:
+        return self._silent >= AT_ONCE
+
+    def note(self, *, answered: bool) -> None:
+        with self._lock:
+            self._silent = 0 if answered else self._silent + 1
+
+
+def _label(
+    client: Client,
+    labelling: Labelling,
+    health: _ServerHealth,
+    node: ClusterNode,
+    wanted: WantedLabels,
+) -> Outcome:
+    if outcome := _by_nfd(node, labelling):
+        return outcome
+    if health.is_silent:
+        return _silent(client, "it stopped answering earlier")
+    try:
+        outcome = _applied(client, labelling, node, wanted)
+    except NoResponse as problem:
+        health.note(answered=False)
+        return _silent(client, f"{problem.reason}, {problem.times} attempts")
+    except Refusal as problem:
+        outcome = _refused(client, problem)
+    health.note(answered=True)
+    return outcome
+
+
+def _applied(
+    client: Client, labelling: Labelling, node: ClusterNode, wanted: WantedLabels
+) -> Outcome:
+    labels = _labels(node, wanted, labelling)
+    path = path_of(*NODES, node.name)
+    made = read(
+        client.apply(path, _body(node, labels), manager=labelling.manager, force=labelling.force)
+    )
+    left = _left(made, labels, labelling)
+    if labelling.force and (left or _shared(made, labels, labelling)):
+        made = _taken_over(client, made, left, labels, labelling)
+        left = ()
+    if left:
+        return _kept(made, left)
+    state: Literal["labelled", "unchanged"] = (
+        "unchanged" if made.version == node.version else "labelled"
+    )
+    return Outcome(state, labels=made.labels, node=made)
+
+
+def _taken_over(
+    client: Client,
+    node: ClusterNode,
+    left: tuple[str, ...],
+    labels: Mapping[str, str],
+    labelling: Labelling,
+) -> ClusterNode:
+    """Remove stale labels of other owners, and make this manager the only owner of the rest.
+
+    A label with two owners would remain after one of them drops it. The wanted labels stay set
+    throughout.
+    """
+    path = path_of(*NODES, node.name)
+    if left:
+        gone: dict[str, None] = dict.fromkeys(left)
+        change = {"metadata": {"uid": node.uid, "labels": gone}}
+        node = read(client.merge(path, change, manager=labelling.manager))
+    if _shared(node, labels, labelling):
+        owners = owned_by(node, labels, labelling.manager)
+        # With the resource version, so that an owner added meanwhile is not lost.
+        change = {"metadata": {"uid": node.uid, "resourceVersion": node.version, **owners}}
+        node = read(client.merge(path, change, manager=labelling.manager))
+    return node
+
+
+def _shared(node: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> bool:
+    """Return whether a wanted label has another owner.
+
+    Node Feature Discovery does not count: its rules set hardware labels as well.
+    """
+    owners = {owner for key in labels for owner in node.owner(key)}
+    return any(owner != labelling.manager and not is_nfd(owner) for owner in owners)
+
+
+def _by_nfd(node: ClusterNode, labelling: Labelling) -> Outcome | None:
+    """Return the outcome for a Node whose release labels Node Feature Discovery sets, else None.
+
+    NFD would undo every change of these labels.
+    """
+    ours = (key for key in node.labels if is_label_of(key, labelling.release, labelling.domain))
+    theirs = sorted(key for key in ours if any(map(is_nfd, node.owner(key))))
+    if not theirs:
+        return None
+    return Outcome(
+        "conflict",
+        f"Node Feature Discovery sets {', '.join(theirs)} there, from a file on the node.",
+        f"Remove {feature_path(labelling.release)} on the node, wait a minute, and run the same"
+        " command again; or leave labels to it with kubernetes.labels: nfd.",
+        node.labels,
+        node,
+    )
+
+
+def _body(node: ClusterNode, labels: Mapping[str, str]) -> dict[str, Any]:
+    metadata = {"name": node.name, "uid": node.uid, "labels": dict(labels)}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+def _labels(node: ClusterNode, wanted: WantedLabels, labelling: Labelling) -> dict[str, str]:
+    owned = node.owned(labelling.manager)
+    release = {key for key in owned if is_release_label(key, labelling.domain)}
+    kept_hardware = {key: owned[key] for key in owned if key not in release}
+    kept_release = {key: owned[key] for key in release}
+    return {
+        **(kept_hardware if wanted.hardware is None else wanted.hardware),
+        **(kept_release if wanted.release is None else wanted.release),
+    }
+
+
+def _left(made: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> tuple[str, ...]:
+    """Return stale labels of this release that remain because they have other owners."""
+    return tuple(
+        key
+        for key in sorted(made.labels)
+        if key not in labels and is_label_of(key, labelling.release, labelling.domain)
+    )
+
+
+def _kept(node: ClusterNode, left: tuple[str, ...]) -> Outcome:
+    owners = sorted({owner for key in left for owner in node.owner(key)}) or ["an unknown owner"]
+    return Outcome(
+        "kept",
+        f"Stale labels remain: {', '.join(left)}, set by {', '.join(owners)}.",
+        "Let the owner remove them, or run: fleetbuild emit labels --apply --force-conflicts",
+        node.labels,
+        node,
+    )
+
+
+def _refused(client: Client, problem: Refusal) -> Outcome:
+    if problem.code == 401:
+        return Outcome("unauthorized", *expired(client.access))
+    if problem.code == 403:
+        return Outcome("forbidden", *forbidden(client.access, "patch", "/nodes", problem.message))
+    others = [cause for cause in problem.causes if cause.get("reason") == "FieldManagerConflict"]
+    if problem.code == 409 and others:
+        said = "; ".join(_conflict(cause) for cause in others)
+        return Outcome(
+            "conflict",
+            f"Labels have other owners with other values: {said}.",
+            "Check which values are right; take them over with: fleetbuild emit labels --apply"
+            " --force-conflicts",
+        )
+    # A conflict about the uid alone: the Node was deleted or replaced.
+    if problem.code in (404, 409) or "uid" in problem.message.lower():
+        return Outcome(
+            "gone",
+            "The Node was deleted, or replaced by one of the same name, while it was labelled.",
+            "Once it is back, label it with: fleetbuild emit labels --apply",
+        )
+    return Outcome("refused", f"The API server refused: {problem.message}", _AGAIN)
+
+
+def _conflict(cause: Mapping[str, object]) -> str:
+    field = str(cause.get("field", "")).removeprefix(".metadata.labels.")
+    return f"{field}: {cause.get('message')}"
+
+
+def _silent(client: Client, why: str) -> Outcome:
+    return Outcome("unreachable", f"{client.access.where} did not answer: {why}.", _AGAIN)

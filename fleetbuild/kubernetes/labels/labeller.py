@@ -1,0 +1,224 @@
+"""The labeller interface: label nodes manually, through Node Feature Discovery, or by the API.
+
+A node's release labels are removed before anything on it changes, and set again once its release
+is verified; hardware labels stay set throughout.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
+from fleetbuild.kubernetes.labels.node_labels import check_domain, kubernetes_name, label_key
+from fleetbuild.kubernetes.labels.release_labels import DEFAULT
+from fleetbuild.models import (
+    Config,
+    Event,
+    Facts,
+    Inventory,
+    Manifest,
+    NodeResult,
+    OnEvent,
+    Plan,
+)
+from fleetbuild.models.result import LabelResult
+from fleetbuild.plan.decide.eligibility import kubernetes_node
+
+Results = dict[str, LabelResult]  # by the inventory's name
+Labels = Mapping[str, str]
+InUse = Mapping[str, Mapping[str, str]]  # host -> release id -> the reason to keep it
+
+OFF = "release labels removed"
+_STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok", "labelled": "ok"}
+
+
+@dataclass(frozen=True)
+class LabelTargets:
+    """The nodes to label with their names in the cluster, domain, release and hardware labels."""
+
+    domain: str
+    release: str = DEFAULT
+    nodes: Mapping[str, str] = field(default_factory=dict)  # inventory -> cluster
+    hardware: Mapping[str, Labels] = field(default_factory=dict)  # of hosts with known hardware
+
+    def kept_while_changing(self, labels: Labels) -> Labels:
+        """Return which of a node's labels stay while its release is replaced."""
+        group = label_key(self.domain, "group", self.release)
+        return {group: labels[group]} if group in labels else {}
+
+    def in_cluster(self, name: str) -> str:
+        """Return the Node name of a host."""
+        return self.nodes.get(name, name)
+
+    def claimants(self, node: str) -> tuple[str, ...]:
+        """Return the hosts with this Node name; more than one is an error."""
+        return tuple(sorted(self._called.get(node, ())))
+
+    @cached_property
+    def _called(self) -> Mapping[str, Sequence[str]]:
+        called: dict[str, list[str]] = {}
+        for host, node in self.nodes.items():
+            called.setdefault(node, []).append(host)
+        return called
+
+
+def targets_of_plan(plan: Plan) -> LabelTargets:
+    """Return the label targets of a plan."""
+    check_domain(plan.label_domain)
+    return LabelTargets(
+        domain=plan.label_domain,
+        release=plan.release,
+        nodes={name: kubernetes_name(plan, name) for name in plan.nodes},
+        hardware=hardware_of_hosts(plan),
+    )
+
+
+def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> LabelTargets:
+    """Return the label targets of the last plan; other hosts are named by the configuration."""
+    kubernetes = config.kubernetes
+    known = LabelTargets(kubernetes.label_domain, config.release)
+    if made and made.release == config.release:
+        known = targets_of_plan(made)
+    called = {
+        node.name: (kubernetes_node(node, kubernetes.node_name) or node.name).lower()
+        for node in inventory.nodes
+    }
+    return replace(known, nodes={**called, **known.nodes})
+
+
+def matched(names: LabelTargets, there: Collection[str]) -> dict[str, str]:
+    """Return hosts whose Node has a shorter or longer name, where the match is unambiguous.
+
+    A match means that one name is the first part of the other (a and a.example.org).
+    """
+    exact = {called for called in names.nodes.values() if called in there}
+    nodes, hosts = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for node in set(there) - exact:
+        nodes[_first(node)].append(node)
+    for host, called in names.nodes.items():
+        if called not in exact:
+            hosts[_first(called)].append(host)
+    pairs = (
+        (mine[0], nodes[first][0])
+        for first, mine in hosts.items()
+        if len(mine) == 1 and len(nodes[first]) == 1
+    )
+    return {host: node for host, node in pairs if _first(node) in (node, names.in_cluster(host))}
+
+
+def _first(name: str) -> str:
+    return name.partition(".")[0]
+
+
+class Labeller(Protocol):
+    """Sets and removes labels of nodes; returns a result for each node that it changed."""
+
+    def prepare(self, *, installs: bool = False) -> str:
+        """Check that labels can be set, and remove what another way of labelling left.
+
+        Raises if labels cannot be set. Returns a warning, or "". With `installs` the run is going
+        to replace releases.
+        """
+        ...
+
+    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
+        """Remove the release's labels from these nodes; hardware labels stay.
+
+        With `serves` the label `group` stays too: the release that serves goes on doing so while
+        another one is installed beside it, and DaemonSets keep their pods by that label.
+        """
+        ...
+
+    def publish(self, served: Mapping[str, Manifest]) -> Results:
+        """Label these nodes according to the release that they serve."""
+        ...
+
+    def mounted_releases(self, names: Collection[str], root: str) -> InUse:
+        """Return the releases below `root` that pods mount, if the API server can be asked."""
+        ...
+
+
+class FeatureFiles(Protocol):
+    """Feature files that NFD labelling left on nodes."""
+
+    def clear(self) -> str:
+        """Remove the feature files of earlier runs; return a sentence that names the nodes."""
+        ...
+
+
+class ManualLabels:
+    """Sets no labels: the user applies the files that the last stage writes."""
+
+    def __init__(self, former: FeatureFiles | None = None) -> None:
+        self._former = former
+
+    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
+        """See Labeller."""
+        return self._former.clear() if self._former else ""
+
+    def withdraw(
+        self,
+        names: Iterable[str],  # noqa: ARG002 see Labeller
+        *,
+        serves: bool = False,  # noqa: ARG002 see Labeller
+    ) -> Results:
+        """See Labeller."""
+        return {}
+
+    def publish(self, served: Mapping[str, Manifest]) -> Results:  # noqa: ARG002 see Labeller
+        """See Labeller."""
+        return {}
+
+    def mounted_releases(self, names: Collection[str], root: str) -> InUse:  # noqa: ARG002
+        """See Labeller. Empty: the node itself sees its mounts."""
+        return {}
+
+
+def verified_releases(facts: Mapping[str, Facts], release: str) -> dict[str, Manifest]:
+    """Return the verified releases that these nodes serve."""
+    current = {name: known.release.get(release) for name, known in facts.items()}
+    return {name: found for name, found in current.items() if found and found.verified}
+
+
+def results_of_kept_labels(
+    results: Results, groups: Mapping[str, str | None]
+) -> dict[str, NodeResult]:
+    """Return results for nodes whose labels could not be removed, so they are not changed.
+
+    Pods would still be scheduled there.
+    """
+    return {
+        name: NodeResult(
+            node=name,
+            group=groups.get(name),
+            state="blocked",
+            reason="Its release labels could not be removed, so nothing on it was changed: "
+            + (result.reason or "no reason given."),
+            fix=result.fix,
+        )
+        for name, result in results.items()
+        if not result.ok
+    }
+
+
+def report_labels(
+    on_event: OnEvent, results: Results, groups: Mapping[str, str | None], done: str = ""
+) -> None:
+    """Send an event for each label result."""
+    for result in results.values():
+        on_event(
+            Event.model_validate(
+                {
+                    "stage": "label",
+                    "state": _STATES.get(result.state, "failed"),
+                    "node": result.node,
+                    "group": groups.get(result.node),
+                    "message": result.reason or done or result.state,
+                    "fix": result.fix or "",
+                }
+            )
+        )

@@ -1,1 +1,0 @@
-"""Hardware classes for schedulers and autoscalers: DRA, Kueue, node pools, image compatibility."""

@@ -1,0 +1,261 @@
+"""Run wheels on CPUs that QEMU imitates: import them, and use them a little, inside the sandbox.
+
+In: the wheels of one resolution, and a CPU. Out: a verdict for each wheel. The packages' code runs
+only confined: without network, home or this process's environment.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+from packaging.utils import canonicalize_name
+
+from fleetbuild.audit.import_names import import_names
+from fleetbuild.audit.verdict import Verdict
+from fleetbuild.errors import BlockedError
+from fleetbuild.hardware.cpu_models import NOT_EMULATED, qemu_cpu
+from fleetbuild.plan.check.kinds import Kind, python_here
+from fleetbuild.plan.resolve.sandbox import PYTHON, SandboxError, run_confined, why_unavailable
+from fleetbuild.plan.resolve.uv import uv_binary
+from fleetbuild.text import clean
+
+_STEPS = Path(__file__).with_name("emulated_steps.py")
+_SECONDS = 300.0  # of one script; QEMU is some twenty times slower than the CPU
+_EXTENSION = re.compile(r"(?P<name>[A-Za-z_]\w*)\.(?:cpython-\S+|abi3)\.so", re.ASCII)
+# A file that is named for a level of the CPU is left to the dispatcher of its package.
+_LEVEL = re.compile(r"avx|sse|fma|neon|sve|asimd|_v[234]\b", re.IGNORECASE)
+_ASIDE = {"test", "tests", "testing", "__main__", "conftest", "setup", "examples", "benchmarks"}
+_FRAME = re.compile(r'File "/env/([^"/]+)(?:/[^"]*)?"')
+_SCRIPT = """
+import importlib, sys, traceback
+for name in {modules!r}:
+    print("import", name, flush=True)
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        places = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+        owner = [p for p in places if p.startswith("/env/")][-1:] or [""]
+        text = " ".join(str(error).split())[:300]
+        print("failed", name, owner[0], type(error).__name__ + ": " + text, sep="\\t", flush=True)
+print("use", flush=True)
+exec({use!r})
+print("done", flush=True)
+"""
+
+
+def why_not_emulated(kind: Kind) -> str | None:
+    """Return why no code can be run for this kind of machine here; None if it can."""
+    if kind.python != python_here() or kind.libc.family != "glibc":
+        return f"this Python is {python_here()} and {kind.name} has {kind.python}"
+    if qemu_cpu(kind.arch, kind.features) is None or kind.arch != _machine():
+        return f"QEMU cannot imitate {kind.name} on this machine"
+    return None
+
+
+def qemu_cpu_of(kind: Kind) -> str:
+    """Return QEMU's -cpu for a kind of machine."""
+    return qemu_cpu(kind.arch, kind.features) or ""
+
+
+def require_emulation() -> None:
+    """Raise if this machine has no QEMU or no sandbox."""
+    if not shutil.which(_qemu()):
+        raise BlockedError(
+            f"--emulate needs {_qemu()}, which is not installed.",
+            "Install it, such as with: apt-get install qemu-user-static. Or leave out --emulate.",
+        )
+    if problem := why_unavailable():
+        raise BlockedError(
+            f"--emulate runs the code of packages only in a sandbox, and {problem}.",
+            "Install it, such as with: apt-get install bubblewrap. Or leave out --emulate.",
+        )
+
+
+@cache
+def qemu_version() -> str:
+    """Return the version of QEMU's user mode here."""
+    done = subprocess.run([_qemu(), "--version"], capture_output=True, text=True, check=False)
+    match = re.search(r"version (\d[\w.]*)", done.stdout)
+    return match[1] if match else "unknown"
+
+
+@contextmanager
+def installed(wheels: Sequence[Path]) -> Iterator[Path]:
+    """Yield a folder with these wheels unpacked, as pip would; raises SandboxError if it fails."""
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        done = subprocess.run(
+            [uv_binary(), "pip", "install", "--quiet", "--no-deps", "--no-index", "--offline",
+             "--no-config", "--no-python-downloads", "--only-binary", ":all:",
+             "--python", sys.executable, "--target", folder, *map(str, wheels)],
+            capture_output=True, text=True, timeout=900, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise SandboxError(f"the wheels cannot be installed: {clean(done.stderr, limit=300)}")
+        yield Path(folder)
+
+
+def run_emulated(
+    kind: Kind, package: str, wheel: Path, environment: Path, static: Verdict
+) -> Verdict:
+    """Return how this wheel ran on the CPU of a kind, with the wheels in `environment`."""
+    script = _SCRIPT.format(modules=_modules(wheel), use=_use_of(package))
+    work = {
+        "qemu": [shutil.which(_qemu()), "-cpu", qemu_cpu_of(kind)],
+        "python": str(PYTHON),
+        "seconds": _SECONDS,
+        "scripts": {"try": script},
+    }
+    try:
+        said = run_confined(
+            [str(PYTHON), "-I", "-S", "/steps.py", json.dumps(work)],
+            {"/env": environment, "/steps.py": _STEPS},
+            seconds=3 * _SECONDS,
+        )
+        answer = json.loads(said)["try"]
+    except (SandboxError, ValueError, KeyError) as problem:
+        return _undecided(f"it could not be run: {problem}")
+    owned = _top_level(wheel)
+    verdict = read_outcome(answer["native"], answer["emulated"], owned, static, kind)
+    if verdict.verdict == "runs" and static.checks and not _use_of(package):
+        return _undecided(f"its imports run, and no use of it is known; {static.where}")
+    return verdict
+
+
+def read_outcome(
+    native: Mapping[str, Any],
+    emulated: Mapping[str, Any],
+    owned: frozenset[str],
+    static: Verdict,
+    kind: Kind,
+) -> Verdict:
+    """Return the verdict from a run on this machine, the control, and a run under QEMU.
+
+    `owned` are the names in the environment that belong to the wheel.
+    """
+    lines = str(emulated["out"]).splitlines()
+    before = {line.split("\t")[1] for line in str(native["out"]).splitlines() if _is_failure(line)}
+    failed = [line.split("\t") for line in lines if _is_failure(line)]
+    new = [row for row in failed if row[1] not in before]
+    at = next((line for line in reversed(lines) if line.startswith(("import ", "use"))), "start")
+    if native["code"] != 0 or emulated["code"] is None:
+        why = "it fails on this machine, too" if native["code"] != 0 else "it took too long"
+        return _undecided(f"{why} (at: {at})")
+    if new:
+        return _refused(new[0], owned)
+    if emulated["code"] == 0:
+        return _survived(static, kind)
+    return _died(emulated, at, owned)
+
+
+def _is_failure(line: str) -> bool:
+    return line.startswith("failed\t") and line.count("\t") >= 3
+
+
+def _refused(row: Sequence[str], owned: frozenset[str]) -> Verdict:
+    """Return the verdict for an import that raised an exception only under QEMU."""
+    _, module, place, message = row[:4]
+    owner = place.removeprefix("/env/").split("/")[0]
+    if owner and owner not in owned:
+        return _undecided(f"it imports {owner}, which refuses")
+    return Verdict(
+        verdict="refuses", where=f"import {module} raises {clean(message, limit=200)}",
+        evidence="emulated",
+    )  # fmt: skip
+
+
+def _died(emulated: Mapping[str, Any], at: str, owned: frozenset[str]) -> Verdict:
+    """Return the verdict for a process that a signal ended, or whose use raised an exception."""
+    code, errors = int(emulated["code"]), str(emulated["errors"])
+    match = _FRAME.search(errors)
+    owner = match[1] if match else ""
+    where = "while it is used" if at == "use" else f"in {clean(at, limit=100)}"
+    if owner and owner not in owned:
+        return _undecided(f"it uses {owner}, which dies {where}")
+    if code in (-signal.SIGILL, 128 + signal.SIGILL):
+        return Verdict(
+            verdict="dies-in-use" if at == "use" else "dies-at-import",
+            where=f"illegal instruction {where}",
+            evidence="emulated",
+        )
+    last = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
+    if code in (-signal.SIGABRT, 128 + signal.SIGABRT) or code == 1:
+        fatal = next((line for line in errors.splitlines() if "instructions" in line), "")
+        if fatal:
+            return Verdict(
+                verdict="refuses", where=clean(fatal, limit=200).strip(), evidence="emulated"
+            )
+    return _undecided(f"it ended with code {code} {where}: {clean(last, limit=150).strip()}")
+
+
+def _survived(static: Verdict, kind: Kind) -> Verdict:
+    """Return what follows if imports and use ran: code that they did not reach stays undecided."""
+    hidden = sorted(kind.features & NOT_EMULATED)
+    if static.dies:  # in code that was not reached, or in a file that nothing loaded
+        return _undecided(f"its imports and a small use run; but {static.where}")
+    if static.verdict in ("no-kernel", "undecided") and not static.checks:
+        return static
+    if hidden:
+        note = f"QEMU has no {', '.join(hidden[:4])}, so code for them was read and not run"
+        note = f"{static.where}; {note}" if static.where else note
+        return static.model_copy(update={"where": note})
+    if static.checks:  # the dispatchers that reading could not follow chose well
+        note = f"its imports and a small use run; not reached: {static.where}"
+        return Verdict(verdict="runs", where=note, evidence="emulated", guarded=static.features)
+    return Verdict(verdict="runs", evidence="emulated", guarded=static.guarded)
+
+
+def _undecided(why: str) -> Verdict:
+    return Verdict(verdict="undecided", where=why, evidence="emulated")
+
+
+def _modules(wheel: Path) -> list[str]:
+    """Return what a wheel brings to import: its packages, then its extension modules."""
+    with zipfile.ZipFile(wheel) as archive:
+        paths = [PurePosixPath(name) for name in archive.namelist()]
+    found = []
+    for path in paths:
+        match = _EXTENSION.fullmatch(path.name)
+        parts = (*path.parts[:-1], match["name"]) if match else ()
+        aside = _ASIDE & set(parts) or any(_LEVEL.search(part) for part in parts)
+        if parts and not aside and all(part.isidentifier() for part in parts):
+            found.append(".".join(parts))
+    return [*import_names(wheel), *sorted(set(found))]
+
+
+def _top_level(wheel: Path) -> frozenset[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return frozenset(name.split("/")[0] for name in archive.namelist())
+
+
+@cache
+def _uses() -> dict[str, str]:
+    text = files("fleetbuild.audit").joinpath("data/uses.yml").read_text("utf-8")
+    table: dict[str, str] = yaml.safe_load(text)["uses"]
+    return table
+
+
+def _use_of(package: str) -> str:
+    return _uses().get(canonicalize_name(package), "")
+
+
+def _qemu() -> str:
+    return f"qemu-{_machine()}-static"
+
+
+def _machine() -> str:
+    return platform.machine()

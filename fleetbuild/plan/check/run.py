@@ -1,0 +1,280 @@
+"""Check a stack: resolve it for each kind of machine, read each file once, judge it for each kind.
+
+In: requirements or a lock, and kinds. Out: a `CheckReport`. What a file needs is read from its
+code. With `emulate`, the files are run on the CPU of each kind as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from fleetbuild.audit.models import WheelNeeds
+from fleetbuild.audit.needs import read_needs
+from fleetbuild.audit.verdict import Verdict, judge
+from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError, UsageError
+from fleetbuild.models import Config, Facts, LockedFile
+from fleetbuild.plan.check.emulate import (
+    installed,
+    qemu_cpu_of,
+    qemu_version,
+    require_emulation,
+    run_emulated,
+    why_not_emulated,
+)
+from fleetbuild.plan.check.instead import find_instead, how_to_build
+from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_machine
+from fleetbuild.plan.check.report import CheckReport, CheckRow
+from fleetbuild.plan.check.requirements import locked_wheels, read_lock, read_requirements
+from fleetbuild.plan.check.results import Emulated, FileResults, Results
+from fleetbuild.plan.decide.resolution import Resolution
+from fleetbuild.plan.resolve.sandbox import SandboxError
+from fleetbuild.plan.resolve.uv import resolve_all
+from fleetbuild.state import StateDir
+from fleetbuild.store import Store
+from fleetbuild.store.index_config import IndexSettings, index_settings, settings_of
+
+_ROUNDS = 20  # packages without a wheel that are left out one by one
+
+
+def check(
+    requirements: Sequence[str] = (),
+    *,
+    files: Sequence[Path] = (),
+    lock: Path | None = None,
+    kinds: Sequence[str] = (),
+    facts: Mapping[str, Facts] | None = None,
+    config: Config | None = None,
+    emulate: bool = False,
+    import_from: Path | None = None,
+    export_to: Path | None = None,
+    state_dir: Path | str = ".fleetbuild",
+    progress: Callable[[str], None] = lambda _: None,
+) -> CheckReport:
+    """Return what of a stack runs on each kind of machine, and what dies there.
+
+    `requirements`, requirements `files` or a `lock` name the stack. `kinds` name rungs, SMs,
+    groups, CPU models or nodes in `facts`; the default are the groups of `facts`, or this machine.
+    """
+    wanted = read_requirements(requirements, files)
+    if bool(wanted) == bool(lock):
+        raise UsageError(
+            "Both requirements and a lock are named." if lock else "Nothing to check is named.",
+            "Name requirements, -r FILE, or --lock FILE: fleetbuild check numpy --for Haswell",
+        )
+    locked = read_lock(lock) if lock else None
+    meant = named_kinds(kinds, facts) if kinds else ()
+    meant = meant or (kinds_of_fleet(facts) if facts else (this_machine(),))
+    if emulate:
+        require_emulation()
+    state = StateDir(Path(state_dir).absolute()).checked().create()
+    settings = settings_of(config, Path.cwd()) if config else index_settings()
+    results = Results(state.root / "checks")
+    if import_from:
+        results.import_from(import_from)
+    if locked is not None and lock is not None:
+        stacks = {kind.name: _Stack(locked_wheels(locked, kind, lock)) for kind in meant}
+    else:
+        stacks = _resolve(wanted, meant, settings)
+    with ExitStack() as environments:
+        checker = _Checker(Store(state.store, settings), results, emulate, environments, progress)
+        report = checker.report(meant, stacks)
+    if export_to:
+        results.export(
+            ((row.sha256, row.file or "") for row in report.rows if row.sha256), export_to
+        )
+    return report
+
+
+class _Stack:
+    """The files to install on a kind of machine, and the packages that have no wheel for it."""
+
+    def __init__(self, resolution: Resolution, without_wheel: Iterable[str] = ()) -> None:
+        self.wheels = resolution.wheels
+        self.problem = (resolution.problem, resolution.fix or "") if resolution.problem else None
+        self.without_wheel = tuple(without_wheel)
+
+
+def _resolve(
+    wanted: Sequence[str], kinds: Sequence[Kind], settings: IndexSettings
+) -> dict[str, _Stack]:
+    """Resolve the requirements for each kind; a package without any wheel is left out and named."""
+    left = {kind.name: list(wanted) for kind in kinds}
+    bare: dict[str, list[str]] = {kind.name: [] for kind in kinds}
+    for _ in range(_ROUNDS):
+        requests = {kind.name: kind.request(left[kind.name]) for kind in kinds}
+        answers = resolve_all((one for one in requests.values() if one.requirements), settings)
+        again = False
+        for name, request in requests.items():
+            answer = answers.get(request, Resolution())
+            if answer.offline:
+                raise BlockedError(str(answer.problem), str(answer.fix))
+            missing = canonicalize_name(answer.without_wheel or "")
+            rest = [text for text in left[name] if _name(text) != missing]
+            if len(rest) < len(left[name]):
+                left[name], again = rest, True
+                bare[name].append(missing)
+        if not again:
+            break
+    return {
+        name: _Stack(answers.get(request, Resolution()), bare[name])
+        for name, request in requests.items()
+    }
+
+
+def _name(requirement: str) -> str:
+    return canonicalize_name(Requirement(requirement).name)
+
+
+class _Checker:
+    """Judges files, each read once; remembers the environments of the emulation."""
+
+    def __init__(
+        self,
+        store: Store,
+        results: Results,
+        emulate: bool,
+        environments: ExitStack,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._store, self._results, self._emulate = store, results, emulate
+        self._environments, self._progress = environments, progress
+        self._known: dict[str, FileResults | str] = {}  # by hash; a text says why it is not read
+        self._installed: dict[tuple[str, ...], Path] = {}
+
+    def report(self, kinds: Sequence[Kind], stacks: Mapping[str, _Stack]) -> CheckReport:
+        """Return the report about the stack of each kind."""
+        self._read_all(file for stack in stacks.values() for file in stack.wheels)
+        rows = [row for kind in kinds for row in self._rows(kind, stacks[kind.name])]
+        order = {kind.name: number for number, kind in enumerate(kinds)}
+        return CheckReport(
+            rows=tuple(sorted(rows, key=lambda row: (row.name, order[row.kind]))),
+            kinds={kind.name: kind.meaning for kind in kinds},
+            unresolved={name: stack.problem for name, stack in stacks.items() if stack.problem},
+        )
+
+    def _rows(self, kind: Kind, stack: _Stack) -> Iterable[CheckRow]:
+        for name in stack.without_wheel:
+            yield CheckRow(
+                name=name,
+                kind=kind.name,
+                verdict="undecided",
+                where="it has no wheel: whoever installs it builds it, for the CPU of that machine",
+                instead=how_to_build(name),
+            )
+        for file in stack.wheels:
+            verdict = self._verdict(file, kind, stack.wheels)
+            known = self._known[file.sha256]
+            native = isinstance(known, str) or bool(known.needs and known.needs.files)
+            yield CheckRow(
+                name=file.name,
+                version=file.version,
+                file=file.file,
+                sha256=file.sha256,
+                kind=kind.name,
+                verdict=verdict.verdict,
+                where=verdict.where,
+                evidence=verdict.evidence,
+                instead=self._instead(file, kind) if verdict.dies else (),
+                native=native,
+                chooses=bool(verdict.guarded),
+            )
+
+    def _instead(self, file: LockedFile, kind: Kind) -> tuple[str, ...]:
+        self._progress(f"looking for a version of {file.name} that runs on {kind.name}")
+
+        def runs(other: LockedFile) -> bool:
+            self._read_all([other])
+            closure: Sequence[LockedFile] = ()
+            if self._emulate and not why_not_emulated(kind):
+                request = kind.request([f"{other.name}=={other.version}"])
+                closure = resolve_all([request], self._store.settings)[request].wheels
+                self._read_all(closure)
+            return self._verdict(other, kind, closure or [other]).verdict == "runs"
+
+        return find_instead(file, kind, runs, self._store.settings)
+
+    def _read_all(self, files: Iterable[LockedFile]) -> None:
+        """Read what each file needs, unless that is known."""
+        new = {file.sha256: file for file in files if file.sha256 not in self._known}
+        with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
+            self._known |= zip(new, pool.map(self._read, new.values()), strict=True)
+
+    def _read(self, file: LockedFile) -> FileResults | str:
+        known = self._results.of(file.sha256, file.file)
+        if known.needs is not None:
+            return known
+        try:
+            self._progress(f"reading {file.file}")
+            needs = read_needs(self._store.fetch(file))
+        except AuditError as error:
+            return f"it is not read: {error.message}"
+        except InstallError as error:
+            return f"it could not be fetched: {error.message}"
+        known = known.model_copy(update={"needs": needs})
+        self._results.keep(known)
+        return known
+
+    def _verdict(self, file: LockedFile, kind: Kind, closure: Sequence[LockedFile]) -> Verdict:
+        known = self._known[file.sha256]
+        if isinstance(known, str):
+            return Verdict(verdict="undecided", where=known)
+        needs = known.needs or WheelNeeds(file=file.file)
+        static = judge(
+            needs, package=file.name, arch=kind.arch, features=kind.features, sms=kind.sms
+        )
+        if not self._emulate or not needs.files or static.verdict == "no-kernel":
+            return static
+        if why := why_not_emulated(kind):
+            note = f"{static.where}; " if static.where else ""
+            return static.model_copy(update={"where": f"{note}not run: {why}"})
+        return self._run(known, file, kind, closure, static)
+
+    def _run(
+        self,
+        known: FileResults,
+        file: LockedFile,
+        kind: Kind,
+        closure: Sequence[LockedFile],
+        static: Verdict,
+    ) -> Verdict:
+        tried = (qemu_cpu_of(kind), qemu_version(), kind.python)
+        if kept := known.on_cpu(*tried):
+            return kept
+        self._progress(f"running {file.name} {file.version} on {kind.name}")
+        try:
+            environment = self._environment(closure)
+            verdict = run_emulated(kind, file.name, self._store.fetch(file), environment, static)
+        except (SandboxError, FleetbuildError) as problem:
+            return static.model_copy(update={"where": f"it could not be run: {problem}"})
+        cpu, qemu, python = tried
+        more = Emulated(cpu=cpu, qemu=qemu, python=python, verdict=verdict)
+        known = known.model_copy(update={"emulated": (*known.emulated, more)})
+        self._known[file.sha256] = known
+        self._results.keep(known)
+        return verdict
+
+    def _environment(self, closure: Sequence[LockedFile]) -> Path:
+        key = tuple(sorted(file.sha256 for file in closure))
+        if key not in self._installed:
+            wheels = [self._store.fetch(file) for file in closure]
+            self._installed[key] = self._environments.enter_context(installed(wheels))
+        return self._installed[key]
+
+
+def judge_wheel(path: Path, kinds: Sequence[str]) -> dict[str, Verdict]:
+    """Return the verdict about one wheel file for each kind, from its code alone."""
+    needs = read_needs(path)
+    package = path.name.partition("-")[0]
+    return {
+        kind.name: judge(
+            needs, package=package, arch=kind.arch, features=kind.features, sms=kind.sms
+        )
+        for kind in named_kinds(kinds)
+    }

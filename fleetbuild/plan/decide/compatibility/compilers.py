@@ -1,0 +1,151 @@
+"""The compiler that a build uses on a node, and its flags.
+
+In: a node's facts, a rung and a CUDA toolkit's gcc range. Out: the compiler, its flags, and a
+sentence if no compiler on the node suits. Used when builders are chosen and wheels are planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fleetbuild.hardware.compilers import packaged_gccs
+from fleetbuild.hardware.cuda import Gcc
+from fleetbuild.hardware.rungs import Rung, flags, known_since, unknown_features
+from fleetbuild.models import Facts
+from fleetbuild.models._base import Frozen
+from fleetbuild.plan.decide.compatibility.constraints import joined
+from fleetbuild.text import version_key
+
+
+class Compiler(Frozen):
+    """A compiler on a node."""
+
+    kind: str  # gcc or clang
+    version: str | None
+    additional: bool = False  # installed beside the default one by the toolchain role
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.version or 'of unknown version'}"
+
+
+@dataclass(frozen=True)
+class CompilerNeed:
+    """A build's requirements on its compiler: a rung's features, and the gcc versions that its
+    packages and its CUDA toolkit accept."""
+
+    rung: Rung
+    gcc: Gcc | None = None
+
+    def problem(self, compiler: Compiler | None) -> str:
+        """Return why this compiler does not suit; "" if it does, or if its version is unknown."""
+        if compiler is None or compiler.version is None:
+            return ""
+        unknown = sorted(unknown_features(self.rung, compiler.kind, compiler.version))
+        if unknown:
+            return f"does not know {', '.join(unknown)}"
+        if self.gcc and compiler.kind == "gcc" and not self.gcc.fits(_precise(compiler.version)):
+            return f"is not {self.gcc}"
+        return ""
+
+    def __str__(self) -> str:
+        since = known_since(self.rung, "gcc")
+        return str(self.gcc & Gcc(since) if self.gcc else Gcc(since))
+
+
+def compiler_of(facts: Facts) -> Compiler | None:
+    """Return the node's default compiler: gcc before clang; None if neither is installed."""
+    if {"gcc", "g++"} <= facts.toolchain.keys():
+        return Compiler(kind="gcc", version=_newest(facts.toolchain["gcc"]))
+    if "clang" in facts.toolchain:
+        return Compiler(kind="clang", version=_newest(facts.toolchain["clang"]))
+    return None
+
+
+def compiler_for(need: CompilerNeed, facts: Facts) -> Compiler | None:
+    """Return the compiler that a build uses on this node; None if the toolchain role installs one.
+
+    The default compiler if it suits, else the oldest suitable gcc that the distribution packages.
+    """
+    default = _default(facts)
+    if not need.problem(default):
+        return compiler_of(facts)
+    additional = (
+        Compiler(kind="gcc", version=version, additional=True)
+        for version in packaged_gccs(facts.os.id, facts.os.version).additional
+    )
+    return next((gcc for gcc in additional if not need.problem(gcc)), default)
+
+
+def lacks_compiler(need: CompilerNeed, facts: Facts) -> bool:
+    """Return whether neither the default compiler nor a packaged gcc suits."""
+    return bool(need.problem(compiler_for(need, facts)))
+
+
+def additional_gcc(need: CompilerNeed, facts: Facts) -> str | None:
+    """Return the major version of the gcc that a build uses there, if not the default one."""
+    compiler = compiler_for(need, facts)
+    return compiler.version if compiler and compiler.additional else None
+
+
+def flags_for(need: CompilerNeed, order: Sequence[str], facts: Mapping[str, Facts]) -> str:
+    """Return flags that the compilers of all these builders understand."""
+    found = [compiler_for(need, facts[name]) for name in order]
+    known = [compiler for compiler in found if compiler and compiler.version]
+    first = found[0]
+    same = len(known) == len(found) and all(first and each.kind == first.kind for each in known)
+    oldest = min((each.version or "" for each in known), key=version_key) if same else None
+    return flags(need.rung, first.kind if first else "gcc", oldest)
+
+
+def required_compiler(need: CompilerNeed, facts: Facts) -> str:
+    """Return the compiler as the plan shows it: present, or installed by the toolchain role."""
+    compiler, default = compiler_for(need, facts), _default(facts)
+    if compiler and compiler.additional:
+        return f"{compiler} (by the toolchain role: {default} {need.problem(default)})"
+    present = compiler_of(facts)
+    return f"{present} (present)" if present else "gcc (to be installed by the toolchain role)"
+
+
+def missing_compiler(
+    need: CompilerNeed, builder: str, facts: Facts, toolkits: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return a sentence if no available compiler suits. With one of `toolkits` it would."""
+    compiler = compiler_for(need, facts)
+    problem = need.problem(compiler)
+    if not problem:
+        return ()
+    options = [f"install {need} as gcc and g++ there", "let another node build (build.builders)"]
+    if CompilerNeed(need.rung).problem(compiler):
+        options.append("take a lower rung (fleetbuild_isa)")
+    elif toolkits:
+        options.append(f"install a CUDA toolkit there that accepts it ({joined(toolkits, 'or')})")
+    sentence = (
+        f"{builder} compiles with {compiler}, which {problem}, and its distribution has no "
+        f"other that would do: {joined(options, 'or')}."
+    )
+    return (sentence,)
+
+
+def compiler_in_image(need: CompilerNeed, facts: Facts) -> str | None:
+    """Return the compiler that an image must contain, and why; None if its own compiler will do."""
+    compiler, default = compiler_for(need, facts), _default(facts)
+    if compiler and compiler.additional:
+        return f"{compiler}: its {default} {need.problem(default)}"
+    problem = need.problem(compiler)
+    return f"{need} as gcc and g++: its {compiler} {problem}" if problem else None
+
+
+def _default(facts: Facts) -> Compiler | None:
+    """Return the installed default compiler, else the distribution's plain gcc package."""
+    version = packaged_gccs(facts.os.id, facts.os.version).default
+    return compiler_of(facts) or (Compiler(kind="gcc", version=version) if version else None)
+
+
+def _precise(version: str) -> str:
+    """Return 12.99 for 12: distributions package the last release of a major version."""
+    return version if "." in version else f"{version}.99"
+
+
+def _newest(versions: Sequence[str]) -> str | None:
+    return max(versions, key=version_key, default=None)

@@ -1,0 +1,101 @@
+"""The Python interpreter that a node's releases use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetbuild.models import Config, Facts, Node, Python
+from fleetbuild.models.problem import Problem
+
+_DEBIAN = {"debian", "ubuntu", "linuxmint", "raspbian", "pop"}
+
+
+def choose_interpreter(node: Node, facts: Facts, config: Config) -> Python:
+    """Return the interpreter that releases on this node use, or raise NotEligible."""
+    wanted = node.python or config.python
+    found = [python for python in facts.pythons if _is_wanted(python, wanted)]
+    if not found and "python" in facts.unanswered:
+        raise NotEligible(
+            "Its Python interpreters are unknown: the node did not list them in time.",
+            "Plan again with a longer --timeout, or find out which folder in its PATH does not "
+            "answer.",
+        )
+    if not found:
+        raise _no_python(wanted, facts)
+    # Without a configured version, use the node's python3, which is listed first.
+    candidates = found if wanted else found[:1]
+    chosen = next((python for python in candidates if python.venv is not False), None)
+    if chosen is None:
+        raise _no_venv(candidates[0], facts, [each for each in facts.pythons if each.venv])
+    return chosen
+
+
+def _is_wanted(python: Python, wanted: str | None) -> bool:
+    if wanted is None:
+        return True
+    if _is_path(wanted):
+        return python.path == wanted
+    parts = wanted.removesuffix("t").split(".")
+    alike = python.version.split(".")[: len(parts)] == parts
+    return alike and _free_threaded(python) == wanted.endswith("t")
+
+
+def _is_path(wanted: str) -> bool:
+    return wanted.startswith("/") or wanted[1:3] == ":\\"
+
+
+def _free_threaded(python: Python) -> bool:
+    return python.tag.endswith("t")
+
+
+def _no_python(wanted: str | None, facts: Facts) -> NotEligible:
+    found = ", ".join(
+        f"{'free-threaded ' * _free_threaded(python)}{python.version} ({python.path})"
+        for python in facts.pythons
+    )
+    has = f" It has {found}." if found else ""
+    what = f"Python {wanted}" if wanted else "CPython"
+    return NotEligible(
+        f"The node has no {what}.{has}",
+        f"Install it ({_command(wanted, facts)}), or choose an installed one with python: or "
+        "fleetbuild_python.",
+    )
+
+
+def _command(wanted: str | None, facts: Facts) -> str:
+    if facts.os.id == "windows":
+        version = wanted if wanted and not _is_path(wanted) else "3.11"
+        return f"winget install Python.Python.{version.removesuffix('t')}"
+    if wanted is None or _is_path(wanted):
+        return f"{_installer(facts)} python3"
+    if wanted.endswith("t"):  # distributions name it differently, or do not have it
+        return f"uv python install {wanted}"
+    return f"{_installer(facts)} python{wanted}"
+
+
+def _no_venv(python: Python, facts: Facts, others: Sequence[Python]) -> NotEligible:
+    minor = ".".join(python.version.split(".")[:2])
+    system = facts.os.id in _DEBIAN and python.path.startswith("/usr/bin/")
+    name = "python3" if python.path == "/usr/bin/python3" else f"python{minor}"
+    fix = f"apt install {name}-venv" if system else f"Install venv and ensurepip for {python.path}"
+    if others:
+        fix += f", or set fleetbuild_python: {others[0].path} ({others[0].version})"
+    return NotEligible(
+        f"{python.path} ({python.version}) cannot make virtual environments: it lacks venv or "
+        "ensurepip.",
+        f"{fix}.",
+    )
+
+
+def _installer(facts: Facts) -> str:
+    if facts.os.id in _DEBIAN:
+        return "apt install"
+    return "apk add" if facts.libc and facts.libc.family == "musl" else "dnf install"
+
+
+class NotEligible(Exception):
+    """A node cannot be planned for."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.problem = Problem(reason, fix)

@@ -1,0 +1,198 @@
+"""Named targets: kinds of machines to build for, although the inventory has no such node.
+
+In: names such as sm89-avx2-cp311, the nodes that may build, and their facts. Out: for each target a
+stand-in, which is a node with exactly the target's hardware. Stand-ins are planned like nodes; the
+plan then leaves them out, so that nothing is installed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.hardware.gpus import SMS, sm_order
+from fleetbuild.hardware.pytorch import python_of
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Config, Facts, Inventory, Login, Node, Python, Target, TargetLibc
+from fleetbuild.models._base import Frozen
+from fleetbuild.plan.decide.wheels.builders import fit_to_build
+from fleetbuild.text import version_key
+
+_NAME = re.compile(
+    r"(?P<sms>cpu|sm\d{2,3}(?:\.sm\d{2,3})*)-(?P<isa>.+)-(?P<python>cp3\d{1,2}t?)(?P<musl>-musl)?",
+    re.ASCII,
+)
+_NO_LOGIN = Login(connection="none", host="")
+_BASELINE = ("sse2",)  # every x86-64 CPU has it; a node without flags would count as unread
+_SHOWN = 3  # nodes whose refusal a reason gives in full
+
+
+class NamedTarget(Frozen):
+    """A target that the user named, with its stand-in, or the reason why no node can build for it.
+
+    Its libc floor is the oldest C library among the nodes that can build for it.
+    """
+
+    target: Target
+    stand_in: Node | None = None
+    facts: Facts | None = None
+    builders: tuple[str, ...] = ()  # nodes that can build for it
+    refused: dict[str, str] = {}  # other nodes that were considered -> why they cannot
+    reason: str | None = None
+    fix: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The target's name, such as sm89-avx2-cp311."""
+        return self.target.name
+
+    @property
+    def stand_in_name(self) -> str:
+        """The name of its stand-in. No host of an inventory has a space in its name."""
+        return f"target {self.name}"
+
+
+def name_targets(
+    names: Sequence[str],
+    inventory: Inventory,
+    facts: Mapping[str, Facts],
+    config: Config,
+    builders: Sequence[str] = (),
+) -> tuple[NamedTarget, ...]:
+    """Return the named targets, each once, sorted by name. `builders` are named by build.builders;
+    without any named builder, every node may build."""
+    _refuse_merging(config)
+    named = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
+    candidates = named or [node.name for node in inventory.nodes if not node.skip]
+    targets = {target.name: target for target in map(parse_target, names)}
+    return tuple(
+        _named_target(targets[name], candidates, facts, chosen=bool(named))
+        for name in sorted(targets)
+    )
+
+
+def parse_target(name: str) -> Target:
+    """Return the target that a name such as sm80.sm90-avx512-cp311-musl describes, without a libc
+    floor."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ConfigError(
+            f"The target {name!r} is not the name of a group.",
+            "Write SMs (or cpu), a rung and a Python, such as sm89-avx2-cp311, "
+            "sm80.sm90-avx512-cp312 or cpu-avx-cp311-musl.",
+        )
+    rung = RUNGS.get(match["isa"])
+    if rung is None:
+        raise ConfigError(
+            f"The target {name!r} has the rung {match['isa']!r}, which does not exist.",
+            f"The rungs are: {', '.join(RUNGS)}.",
+        )
+    sms = () if match["sms"] == "cpu" else match["sms"].replace("sm", "").split(".")
+    spelled = sorted({f"{sm[:-1]}.{sm[-1]}" for sm in sms}, key=sm_order)
+    unknown = [sm for sm in spelled if sm not in SMS]
+    if unknown:
+        raise ConfigError(
+            f"The target {name!r} has the SM {unknown[0]}, which is unknown.",
+            f"The known SMs are: {', '.join(SMS)}.",
+        )
+    return Target(
+        arch=rung.arch,
+        isa=rung.name,
+        features=tuple(sorted(rung.features)),
+        sms=tuple(spelled),
+        python=match["python"],
+        libc=TargetLibc(family="musl" if match["musl"] else "glibc", floor=""),
+    )
+
+
+def stand_in_inventory(inventory: Inventory, targets: Sequence[NamedTarget]) -> Inventory:
+    """Return an inventory of the stand-ins alone."""
+    nodes = tuple(target.stand_in for target in targets if target.stand_in)
+    return inventory.model_copy(update={"nodes": nodes})
+
+
+def with_stand_ins(
+    facts: Mapping[str, Facts], targets: Sequence[NamedTarget]
+) -> Mapping[str, Facts]:
+    """Return the facts of nodes and of stand-ins."""
+    known = {each.stand_in.name: each.facts for each in targets if each.stand_in and each.facts}
+    return {**facts, **known}
+
+
+def _refuse_merging(config: Config) -> None:
+    grouping = config.grouping
+    for key, merges in (
+        ("max_wheel_sets", grouping.max_wheel_sets is not None),
+        ("optimize_for: compatibility", grouping.optimize_for == "compatibility"),
+    ):
+        if merges:
+            raise ConfigError(
+                f"grouping.{key} merges groups, but each named target gets wheels of its own.",
+                f"Remove grouping.{key.partition(':')[0]}, or name fewer targets.",
+            )
+
+
+def _named_target(
+    target: Target, candidates: Collection[str], facts: Mapping[str, Facts], *, chosen: bool
+) -> NamedTarget:
+    pythons: dict[str, Python] = {}
+    libcs: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for name in candidates:
+        known = facts.get(name)
+        # With the node's own libc as the floor, only the libc family can be wrong.
+        libc = known.for_builds.libc if known else None
+        own = libc.version if libc else ""
+        answer = fit_to_build(name, _with_floor(target, own), facts)
+        if isinstance(answer, Python):
+            pythons[name], libcs[name] = answer, own
+        else:
+            refused[name] = answer.reason
+    if not pythons:
+        return NamedTarget(target=target, refused=refused, **_no_builder(target, refused, chosen))
+    floor = min(libcs.values(), key=version_key)
+    able = [name for name in pythons if libcs[name] == floor]
+    family = target.libc.family
+    refused |= {
+        name: f"{name} has {family} {libcs[name]}, and {able[0]} has the older {floor}"
+        for name in pythons
+        if name not in able
+    }
+    target = _with_floor(target, floor)
+    oldest = facts[able[0]].for_builds
+    known = Facts(
+        arch=target.arch,
+        isa=target.isa,
+        features=target.features or _BASELINE,
+        sms=target.sms,
+        libc=oldest.libc,
+        libstdcxx=oldest.libstdcxx,
+        pythons=(pythons[able[0]],),
+    )
+    named = NamedTarget(target=target, facts=known, builders=tuple(able), refused=refused)
+    stand_in = Node(name=named.stand_in_name, login=_NO_LOGIN, stand_in=True)
+    return named.model_copy(update={"stand_in": stand_in})
+
+
+def _no_builder(target: Target, refused: Mapping[str, str], chosen: bool) -> dict[str, str]:
+    whose = "of the named builders " if chosen else ""
+    said = "; ".join(list(refused.values())[:_SHOWN]) or "the inventory has no nodes"
+    if len(refused) > _SHOWN:
+        said += f"; and {len(refused) - _SHOWN} more"
+    needs = ", ".join(
+        (
+            f"an {target.arch} CPU with {target.isa}",
+            f"{target.libc.family}",
+            f"Python {python_of(target.python)} with venv",
+        )
+    )
+    where = "name it in build.builders" if chosen else "add it to the inventory"
+    return {
+        "reason": f"No node {whose}can build for {target.name}: {said}.",
+        "fix": f"A builder needs {needs}: {where}, and plan again.",
+    }
+
+
+def _with_floor(target: Target, floor: str) -> Target:
+    return target.model_copy(update={"libc": target.libc.model_copy(update={"floor": floor})})

@@ -1,0 +1,93 @@
+"""Requests to a resolver and its results, as values.
+
+Planning states a `LockRequest`; the store resolves it with an index and returns a `Resolution`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetbuild.models import LockedFile, TargetLibc
+from fleetbuild.models._base import Frozen
+
+
+class StaticMetadata(Frozen):
+    """A package that fleetbuild builds, with its run-time requirements.
+
+    The resolver takes these requirements instead of the source, which it would build for metadata.
+    """
+
+    name: str
+    version: str
+    requires: tuple[str, ...]
+    requires_python: str | None = None
+    extras: tuple[str, ...] = ()  # that are asked for
+
+
+class LockRequest(Frozen):
+    """Resolve these requirements for a machine of this kind."""
+
+    requirements: tuple[str, ...]
+    sources: tuple[str, ...] = ()  # packages that fleetbuild builds: resolve to their source
+    static_metadata: tuple[StaticMetadata, ...] = ()  # required as well, but left out of the result
+    constraints: tuple[str, ...] = ()  # version constraints on other packages
+    python_version: str  # 3.11.2
+    python: str  # cp311
+    arch: str
+    libc: TargetLibc
+    # PyTorch's own index, if index: names pytorch: "cpu", "cu130". None: not asked for, or PyTorch
+    # has none for this CUDA.
+    pytorch: str | None = None
+
+
+class Resolution(Frozen):
+    """The result: wheels for all packages but `sources`, or the problem as a sentence."""
+
+    wheels: tuple[LockedFile, ...] = ()
+    sources: tuple[LockedFile, ...] = ()
+    problem: str | None = None
+    fix: str | None = None
+    offline: bool = False  # no index could be reached: the lock is missing, not impossible
+    without_wheel: str | None = None  # the package that has no wheel for this machine
+
+
+class Source(Frozen):
+    """The source of a package to be built, by content."""
+
+    package: str
+    version: str
+    file: LockedFile | None = None  # None: pinned, but no index could be reached
+    path: str | None = None  # the user's own path of a local source
+    build_requirements: tuple[str, ...] = ()  # its own and its backend's
+    metadata_problem: str | None = None  # why the requirements could not be read
+    # For a package without a recipe of its own: the signs of GPU code, and requirements that
+    # suggest it.
+    gpu_code: tuple[str, ...] = ()
+    gpu_requirements: tuple[str, ...] = ()
+    crates_missing: bool = False  # a build by cargo would download crates
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of its content, or its commit."""
+        return self.file.identity if self.file else None
+
+
+class Locks(Frozen):
+    """Everything that was resolved for one plan."""
+
+    resolutions: dict[Any, Resolution] = {}  # LockRequest -> Resolution
+    sources: tuple[Source, ...] = ()
+    unfetched: Resolution | None = None  # a known source that could not be fetched
+    closures: dict[
+        str, tuple[LockedFile, ...]
+    ] = {}  # group -> dependencies installed with its wheels
+
+    def __getitem__(self, request: LockRequest) -> Resolution:
+        return self.resolutions.get(request, MISSING)
+
+    def source(self, package: str) -> Source | None:
+        """Return the source of this package, if it is known."""
+        return next((source for source in self.sources if source.package == package), None)
+
+
+MISSING = Resolution(problem="No package index was queried.", offline=True)

@@ -1,0 +1,162 @@
+"""Decide whether a published wheel fits the nodes of a group.
+
+In: a package, a target, the published file. Out: a `PublishedChoice`. The recipe says which CPU the
+published wheels need if they choose code at run time; the tables say which GPUs PyTorch's wheels
+serve. The machine code of any other wheel has to be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from fleetbuild.hardware.cuda import runs_on, serves
+from fleetbuild.hardware.pytorch import COMPANIONS, find_torch
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Facts, LockedFile, Target
+from fleetbuild.models._base import Frozen
+from fleetbuild.plan.decide.packages import Package
+
+
+class Code(Frozen):
+    """The CPU features and SMs that the machine code in a wheel needs."""
+
+    features: tuple[str, ...] = ()
+    sms: tuple[str, ...] = ()  # "8.6", "9.0a"
+    ptx: tuple[str, ...] = ()
+
+
+class PublishedChoice(Frozen):
+    """The decision whether a group takes a published wheel of a package, with the reason."""
+
+    file: LockedFile | None = None  # the wheel to take; None: build it
+    why: str  # why it is taken, or why not
+
+
+PublishedChoices = Mapping[tuple[str, str], PublishedChoice]  # package and group -> choice
+
+
+def must_be_read(package: Package, target: Target, file: LockedFile) -> bool:
+    """Return whether a published wheel's machine code has to be read to know what it needs."""
+    known = package.name in COMPANIONS or (package.name == "torch" and _is_known(file, target.arch))
+    rung = package.recipe.published_rung(target.arch, package.version)
+    return rung is None or bool(target.sms and not known)
+
+
+def _is_known(torch: LockedFile, arch: str) -> bool:
+    """Return whether the GPU code of a torch is known without reading it: by label, or by table."""
+    row = find_torch(torch.version)
+    return "+" in torch.version or bool(row and row.read_on_pypi(arch))
+
+
+def choose_published(
+    package: Package,
+    target: Target,
+    members: Sequence[Facts],
+    file: LockedFile,
+    *,
+    versions: Mapping[str, str],
+    code: Code | None = None,
+    published_torch: LockedFile | None = None,
+) -> PublishedChoice:
+    """Return the published wheel if it fits the target and every member, else why it does not.
+    `published_torch` is the published torch that a companion is installed with."""
+    torch = versions.get("torch", "") if package.name in ("torch", *COMPANIONS) else ""
+    reasons = [
+        *_cpu(package, target, code),
+        *_ptx(target, code),
+        *((f"it is not known to use {target.blas} (build.blas)",) if target.blas else ()),
+        *(_gpus_of_torch(target, members, file, torch) if torch else ()),
+        *(_gpus(target, code) if code or not torch else ()),
+        *(
+            _companion(file, torch, published_torch, target.arch)
+            if torch and package.name in COMPANIONS
+            else ()
+        ),
+    ]
+    if reasons:
+        return PublishedChoice(why=f"{file.file} does not fit: {'; '.join(reasons)}.")
+    return PublishedChoice(
+        file=file, why=f"Published: {_why_it_fits(package, target, file, torch)}."
+    )
+
+
+def _cpu(package: Package, target: Target, code: Code | None) -> Iterable[str]:
+    rung = RUNGS.get(package.recipe.published_rung(target.arch, package.version) or "")
+    if rung:
+        if not rung <= RUNGS[target.isa]:
+            yield f"it is built for {rung.name}, and these nodes are {target.isa}"
+    elif code is None:
+        yield "it is unknown which CPU its code needs"
+    elif beyond := sorted(set(code.features) - set(target.features)):
+        yield f"it uses {', '.join(beyond)}, which {target.isa} does not have"
+
+
+def _gpus_of_torch(
+    target: Target, members: Sequence[Facts], file: LockedFile, version: str
+) -> Iterable[str]:
+    cuda, torch = _variant(file, version, target.arch), find_torch(version)
+    if not target.sms:
+        return
+    if cuda is None or torch is None:
+        yield "it has no GPU code"
+        return
+    missing = [sm for sm in target.sms if not torch.has_code_for(cuda, target.arch, sm)]
+    if missing:
+        yield f"built with CUDA {cuda}, it has no code for SM {', '.join(missing)}"
+    old = sorted({each.driver for each in members if each.driver and not serves(each.driver, cuda)})
+    if old:
+        yield f"driver {', '.join(old)} does not run CUDA {cuda}"
+
+
+def _companion(
+    file: LockedFile, version: str, torch: LockedFile | None, arch: str
+) -> Iterable[str]:
+    """Return why a companion does not work with the release's torch.
+
+    A companion links the libraries of one variant of torch, and loads only with this variant.
+    """
+    if torch is None:
+        yield "it works only with a published torch, and these nodes get none"
+    elif _variant(file, version, arch) != _variant(torch, version, arch):
+        kinds = [f"CUDA {cuda}" if (cuda := _variant(each, version, arch)) else "CPUs only"
+                 for each in (file, torch)]  # fmt: skip
+        yield f"it is built for {kinds[0]}, but torch {torch.version} for {kinds[1]}"
+
+
+def _gpus(target: Target, code: Code | None) -> Iterable[str]:
+    if not target.sms:
+        return
+    held = code.sms if code else ()
+    missing = [sm for sm in target.sms if not any(runs_on(each, sm) for each in held)]
+    if missing:
+        yield f"it has no code for SM {', '.join(missing)}"
+
+
+def _ptx(target: Target, code: Code | None) -> Iterable[str]:
+    if target.ptx and (code is None or target.ptx not in code.ptx):
+        yield f"it is not known to have PTX for SM {target.ptx} (cuda_ptx)"
+
+
+def _variant(file: LockedFile, torch: str, arch: str) -> str | None:
+    """Return the CUDA version of a PyTorch wheel: by its label, else as on PyPI; None for CPU."""
+    label = file.version.partition("+")[2]
+    if match := re.match(r"cu(\d+)(\d)\b", label):
+        return f"{match[1]}.{match[2]}"
+    known = find_torch(torch)
+    return known.cuda_on_pypi(arch) if known and not label else None
+
+
+def _why_it_fits(package: Package, target: Target, file: LockedFile, torch: str) -> str:
+    cuda = _variant(file, torch, target.arch) if torch else None
+    rung = package.recipe.published_rung(target.arch, package.version)
+    cpu = (
+        f"runs on {rung} or better and chooses its code at run time"
+        if rung
+        else "uses no CPU features beyond"
+    )
+    if target.sms:
+        return f"{cpu}, with code for SM {', '.join(target.sms)}"
+    if cuda:
+        return f"{cpu}; it includes CUDA {cuda}, which these nodes do not use"
+    return cpu if rung else f"{cpu} {target.isa}"

@@ -1,0 +1,91 @@
+"""Read and write plan files; the configuration that a plan stands for."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleetbuild.errors import Interrupted, PlanFileError
+from fleetbuild.files import raise_if_full, write_atomically
+from fleetbuild.models import Config, Install, Plan
+from fleetbuild.models.config import Kubernetes
+from fleetbuild.plan.document import dump_plan
+from fleetbuild.plan.document import read_plan as plan_of_text
+from fleetbuild.plan.document.serialize import with_digest
+from fleetbuild.state import StateDir, write_if_changed
+from fleetbuild.surroundings import user_name
+
+
+def read_plan(path: Path | str) -> Plan:
+    """Return the plan in a file; refuse a file that is not a plan or was edited."""
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            _refuse_foreign(path, os.fstat(file.fileno()))
+            text = file.read()
+    except FileNotFoundError:
+        raise PlanFileError(
+            f"The plan {path} does not exist.", "Make one with: fleetbuild plan INVENTORY"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanFileError(
+            f"The plan {path} cannot be read: {error}", "Make a new one: fleetbuild plan INVENTORY"
+        ) from None
+    return plan_of_text(text, str(path))
+
+
+def _refuse_foreign(path: Path | str, found: os.stat_result) -> None:
+    """Raise if another user owns a plan or can write it: its hooks run as this user."""
+    if found.st_uid not in (0, os.geteuid()):
+        problem = f"belongs to {user_name(found.st_uid)}"
+        fix = "Make your own: fleetbuild plan INVENTORY"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        problem = "can be written by other users"
+        fix = f"See that it is still yours, then: chmod go-w {path}; or plan again."
+    else:
+        return
+    raise PlanFileError(f"The plan {path} {problem}, and applying it runs commands as you.", fix)
+
+
+def save_plan(plan: Plan, path: Path | str) -> None:
+    """Write a plan atomically."""
+    try:
+        write_atomically(Path(path), dump_plan(plan), mode=0o644)
+    except OSError as error:
+        raise_if_full(error)
+        raise PlanFileError(
+            f"The plan cannot be saved as {path}: {error.strerror}", "Name another file."
+        ) from None
+
+
+def last_plan(state: StateDir) -> Plan | None:
+    """Return the plan in the state directory, if there is one."""
+    return read_plan(state.plan_file) if state.plan_file.exists() else None
+
+
+@contextmanager
+def keep_applied(plan: Plan, state: StateDir) -> Iterator[None]:
+    """Save the plan as the last plan once its apply has ended or was interrupted.
+
+    Nodes may serve its release then, so that `status` and `rollback` must know it, and another plan
+    that was saved there is stale. A refused plan is not saved.
+    """
+    # A plan of an older version gets the defaults of newer fields, so its digest is another one.
+    text = dump_plan(with_digest(plan))
+    try:
+        yield
+    except Interrupted:
+        write_if_changed(state.plan_file, text)
+        raise
+    write_if_changed(state.plan_file, text)
+
+
+def config_of(plan: Plan) -> Config:
+    """Return the settings of a plan that say where its release is and how nodes are labelled."""
+    return Config(
+        release=plan.release,
+        install=Install(path=plan.install_path),
+        kubernetes=Kubernetes(label_domain=plan.label_domain, labels=plan.labels),
+    )

@@ -1,0 +1,399 @@
+"""Assemble the plan from a draft, its locks and the contents of the store. No I/O here.
+
+In: inventory, facts, packages, configuration, `PlanDraft`, `Locks`, `StoreView`. Out: a `Plan` with
+its digest. Last step of planning: `group_fleet` and `draft_plan` come before, and the `requests` of
+a draft and `build_request` say what has to be resolved first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import (
+    Config,
+    Facts,
+    Installs,
+    Inventory,
+    Node,
+    NodeHardware,
+    Plan,
+    PlannedGroup,
+    PlannedNode,
+    PlannedWheel,
+    Summary,
+    WindowsGroup,
+)
+from fleetbuild.models.plan import FactsSource
+from fleetbuild.models.problem import Problem
+from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
+from fleetbuild.plan.decide.compatibility.beyond_target import sm_problem
+from fleetbuild.plan.decide.draft import PlanDraft
+from fleetbuild.plan.decide.eligibility import is_windows, kubernetes_node
+from fleetbuild.plan.decide.groups import DraftGroup
+from fleetbuild.plan.decide.named_targets import NamedTarget
+from fleetbuild.plan.decide.packages import Package
+from fleetbuild.plan.decide.resolution import Locks, Resolution
+from fleetbuild.plan.decide.wheels.build_requirements import build_problem
+from fleetbuild.plan.decide.wheels.draft import DraftWheel
+from fleetbuild.plan.decide.wheels.isolation import groups_without_isolation
+from fleetbuild.plan.decide.wheels.keys import release_id
+from fleetbuild.plan.decide.wheels.plan_wheel import StoreView, plan_wheel
+from fleetbuild.plan.document.fingerprint import fingerprint
+from fleetbuild.plan.document.serialize import with_digest
+from fleetbuild.plan.document.targets import (
+    builder_fingerprints,
+    builder_nodes,
+    group_of_targets,
+    planned_target,
+)
+from fleetbuild.plan.document.warnings import (
+    packages_without_recipe,
+    plan_warnings,
+    unread_sources,
+)
+from fleetbuild.windows.planning import group_windows
+
+_FALLBACKS = 4
+
+_RUNG_FEATURES = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
+
+
+@dataclass(frozen=True)
+class _PlanInputs:
+    """The inputs of a plan, and the values that each group gets from them."""
+
+    inventory: Inventory
+    facts: Mapping[str, Facts]
+    packages: Sequence[Package]
+    config: Config
+    drafted: PlanDraft
+    locks: Locks
+    store: StoreView
+    named: Sequence[NamedTarget] = ()
+
+    def closure(self, group: DraftGroup) -> Resolution:
+        """Return the dependencies that the group installs with its wheels."""
+        return self.locks[self.drafted.requests[group.name]]
+
+    def problems(self) -> dict[str, Problem]:
+        """Return the problem of each blocked group, by name."""
+        problems: dict[str, Problem] = {}
+        for group in self.drafted.groups:
+            answer = self.closure(group)
+            if answer.problem and not answer.offline:
+                problems[group.name] = Problem(answer.problem, answer.fix or "")
+        for wheel in self.drafted.wheels:
+            if self.config.build.policy == "published" and not wheel.taken:
+                problems |= dict.fromkeys(wheel.groups, _not_published(wheel))
+            if problem := sm_problem(wheel) or build_problem(wheel, self.facts, self.locks):
+                for name in wheel.groups:
+                    problems.setdefault(name, problem)
+        return problems
+
+    def missing_lock(self) -> Resolution | None:
+        """Return a resolution that failed because no index could be reached, if there is one."""
+        if self.locks.unfetched:
+            return self.locks.unfetched
+        answers = [self.closure(group) for group in self.drafted.groups]
+        answers += self.locks.resolutions.values()
+        return next((answer for answer in answers if answer.offline), None)
+
+
+def make_plan(
+    inventory: Inventory,
+    facts: Mapping[str, Facts],
+    packages: Sequence[Package],
+    config: Config,
+    *,
+    drafted: PlanDraft,
+    locks: Locks,
+    store: StoreView,
+    created: str,
+    facts_source: FactsSource = "probe",
+    timeout: float | None = None,
+    named: Sequence[NamedTarget] = (),
+    revoked: Revocations = NOTHING_REVOKED,
+) -> Plan:
+    """Return the plan for this draft, with these locks, this store and these revocations.
+
+    With `named` targets, the draft is about their stand-ins, and the nodes only build.
+    """
+    inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store, named)
+    problems = inputs.problems()
+    windows = group_windows(drafted.eligibility, facts, packages, config) if not named else ()
+    wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
+    for wheel in drafted.wheels:
+        planned = plan_wheel(
+            wheel,
+            facts,
+            locks,
+            store,
+            blocked=_blocked_everywhere(wheel, problems),
+            against=[wheels[base.package.name, wheel.groups[0]] for base in wheel.against],
+            image=config.build.image if facts_source == "cluster" else None,
+            revoked=revoked.by_key,
+        )
+        wheels |= {(wheel.package.name, name): planned for name in wheel.groups}
+    if config.build.isolation == "required":
+        problems = {**groups_without_isolation(wheels, facts), **problems}
+    problems |= _revoked_groups(inputs, wheels, revoked)
+    problems |= _unconfirmed_groups(inputs, wheels)
+    if named:
+        groups = tuple(
+            group_of_targets(_group(inputs, each, wheels, problems), named)
+            for each in drafted.groups
+        )
+        nodes = builder_nodes(inventory, facts, config)
+    else:
+        groups = _reuse_installed_wheels(
+            [_group(inputs, group, wheels, problems) for group in drafted.groups]
+        )
+        nodes = _nodes(inputs, groups, problems, windows)
+    missing = inputs.missing_lock()
+    plan = Plan(
+        created=created,
+        inventory=inventory.source,
+        limit=inventory.limit,
+        timeout=timeout,
+        facts_source=facts_source,
+        lock="missing" if missing else "complete",
+        lock_problem=missing.problem if missing else None,
+        release=config.release,
+        install_path=config.install.path,
+        keep=config.install.keep,
+        packages=tuple(package.text for package in packages),
+        label_domain=config.kubernetes.label_domain,
+        labels=config.kubernetes.labels,
+        build_image=config.build.image,
+        build_container=config.build.container
+        if any(w.build_images for w in wheels.values())
+        else None,
+        cache=config.build.cache,
+        confirm=config.build.confirm,
+        isolation=config.build.isolation,
+        fingerprint=_fingerprints(inputs),
+        nodes=nodes,
+        targets={each.name: planned_target(each, drafted, problems) for each in named},
+        groups=groups,
+        windows=windows,
+        tradeoffs=drafted.merged.tradeoffs,
+        rollout=config.rollout,
+        warnings=(
+            *plan_warnings(drafted.wheels, groups, facts, packages, config),
+            *unread_sources(locks.sources),
+            *packages_without_recipe(packages, locks.sources),
+        ),
+        summary=_summary(nodes, groups),
+    )
+    return with_digest(plan)
+
+
+def _fingerprints(inputs: _PlanInputs) -> dict[str, dict[str, Any]]:
+    """Return the fingerprint of each node that is planned for, or that may build for a target."""
+    if inputs.named:
+        return builder_fingerprints(inputs.named, inputs.facts)
+    return {
+        name: fingerprint(inputs.facts[name], assessed.python)
+        for name, assessed in inputs.drafted.eligibility.items()
+        if assessed.state == "ok"
+    }
+
+
+def _unconfirmed_groups(
+    inputs: _PlanInputs, wheels: Mapping[tuple[str, str], PlannedWheel]
+) -> dict[str, Problem]:
+    """Return the problem of each group with a wheel that one node alone can build."""
+    alone = {
+        name: wheel
+        for (_, name), wheel in wheels.items()
+        if inputs.config.build.confirm > 1 and wheel.action == "build" and not wheel.fallbacks
+    }
+    fix = (
+        "Add another node of this group, name more builders in build.builders, or set"
+        " build.confirm: 1."
+    )
+    return {
+        name: Problem(
+            f"build.confirm is 2, but only {wheel.built_on} can build {wheel.package}.", fix
+        )
+        for name, wheel in alone.items()
+    }
+
+
+def _revoked_groups(
+    inputs: _PlanInputs, wheels: Mapping[tuple[str, str], PlannedWheel], revoked: Revocations
+) -> dict[str, Problem]:
+    """Return the problem of each group that needs a recalled wheel or file."""
+    problems = {}
+    for group in inputs.drafted.groups if revoked.entries else ():
+        own = tuple(wheels[package.name, group.name] for package in inputs.packages)
+        why = revoked.of_files(own, inputs.closure(group).wheels)
+        if why:
+            problems[group.name] = Problem(
+                why,
+                "Plan with another version (packages: in fleetbuild.yml, or --package), or take"
+                " the revocation back: fleetbuild revoke --undo.",
+            )
+    return problems
+
+
+def _not_published(wheel: DraftWheel) -> Problem:
+    why = wheel.published.why if wheel.published else "its source is named, but no version."
+    return Problem(
+        f"No published wheel of {wheel.package.text} fits: {why}",
+        "Set build.policy to auto, so that it is built for these nodes.",
+    )
+
+
+def _blocked_everywhere(wheel: DraftWheel, problems: Mapping[str, Problem]) -> str | None:
+    """Return the first problem if all groups of this wheel are blocked, else None."""
+    if all(name in problems for name in wheel.groups):
+        return problems[wheel.groups[0]].reason
+    return None
+
+
+def _group(
+    inputs: _PlanInputs,
+    group: DraftGroup,
+    wheels: Mapping[tuple[str, str], PlannedWheel],
+    problems: Mapping[str, Problem],
+) -> PlannedGroup:
+    own_wheels = tuple(wheels[package.name, group.name] for package in inputs.packages)
+    if group.name in problems:
+        reason = problems[group.name].reason
+        blocked = {"action": "blocked", "reason": reason}
+        own_wheels = tuple(wheel.model_copy(update=blocked) for wheel in own_wheels)
+    answer = inputs.closure(group)
+    taken = {wheel.package for wheel in own_wheels if wheel.published}
+    dependencies = None
+    if not answer.problem:
+        dependencies = tuple(file for file in answer.wheels if file.name not in taken)
+    keys = [wheel.artifact_key for wheel in own_wheels if wheel.artifact_key]
+    release = None
+    if dependencies is not None and len(keys) == len(own_wheels):
+        release = release_id(
+            name=inputs.config.release,
+            python=group.target.python,
+            artifact_keys=keys,
+            dependencies=dependencies,
+        )
+    return PlannedGroup(
+        name=group.name,
+        nodes=group.nodes,
+        representative=group.builders[0],
+        fallbacks=group.builders[1 : 1 + _FALLBACKS],
+        target=group.target,
+        wheels=own_wheels,
+        release_id=release,
+        dependencies=dependencies,
+        installs=Installs()
+        if group.name in problems or inputs.named
+        else _installs(group.nodes, inputs.facts, inputs.config.release, release),
+    )
+
+
+def _installs(
+    names: Sequence[str], facts: Mapping[str, Facts], release: str, wanted: str | None
+) -> Installs:
+    by_action: dict[str, list[str]] = {"install": [], "up_to_date": [], "upgrade": []}
+    for name in names:
+        current = facts[name].release.get(release)
+        if current is None or (current.id == wanted and not current.verified):
+            by_action["install"].append(name)
+        elif current.id == wanted:
+            by_action["up_to_date"].append(name)
+        else:
+            by_action["upgrade"].append(name)
+    return Installs(**{assessed: tuple(members) for assessed, members in by_action.items()})
+
+
+def _reuse_installed_wheels(groups: Sequence[PlannedGroup]) -> tuple[PlannedGroup, ...]:
+    """Turn builds of wheels that every node has installed already into reuse."""
+    needed = {
+        wheel.artifact_key
+        for group in groups
+        for wheel in group.wheels
+        if group.installs.install or group.installs.upgrade
+    }
+
+    def reused(wheel: PlannedWheel) -> PlannedWheel:
+        if wheel.action != "build" or wheel.artifact_key in needed:
+            return wheel
+        return wheel.model_copy(update={"action": "reuse", "reason": "Every node has it already."})
+
+    return tuple(
+        group.model_copy(update={"wheels": tuple(reused(wheel) for wheel in group.wheels)})
+        for group in groups
+    )
+
+
+def _nodes(
+    inputs: _PlanInputs,
+    groups: Sequence[PlannedGroup],
+    problems: Mapping[str, Problem],
+    windows: Sequence[WindowsGroup],
+) -> dict[str, PlannedNode]:
+    facts, config = inputs.facts, inputs.config
+    group_of = {name: group.name for group in groups for name in group.nodes}
+    planned_only = {name: group.name for group in windows for name in group.nodes}
+    nodes = {}
+    for node in sorted(inputs.inventory.nodes, key=lambda node: node.name):
+        assessed, group = inputs.drafted.eligibility[node.name], group_of.get(node.name)
+        current = facts[node.name].release.get(config.release) if node.name in facts else None
+        problem = problems.get(group or "")
+        state = "blocked" if problem else assessed.state
+        nodes[node.name] = PlannedNode(
+            state=state,
+            group=group,
+            planned_only=planned_only.get(node.name),
+            merged_from=inputs.drafted.merged.merged_from.get(node.name),
+            reason=problem.reason if problem else assessed.reason,
+            fix=problem.fix if problem else assessed.fix,
+            warnings=assessed.warnings,
+            isa=node.isa,
+            python=assessed.python.path
+            if assessed.python and (group or node.name in planned_only)
+            else None,
+            kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
+            taints=facts[node.name].taints if node.name in facts else (),
+            instance_type=facts[node.name].instance_type if node.name in facts else None,
+            current=current.id if current else None,
+            hardware=_hardware(node, facts.get(node.name)) if state == "blocked" else None,
+        )
+    return nodes
+
+
+def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
+    """Return the hardware that decides a node's class; the inventory overrides the probe.
+
+    Windows nodes have no class: no Linux pod runs there.
+    """
+    if facts is None or facts.arch is None or is_windows(facts):
+        return None
+    features = frozenset(facts.features) & _RUNG_FEATURES
+    if (own := RUNGS.get(node.isa or "")) and own.arch == facts.arch:
+        features &= own.features
+    sms = facts.sms if node.sms is None else node.sms
+    return NodeHardware(arch=facts.arch, features=tuple(sorted(features)), sms=sms)
+
+
+def _summary(nodes: Mapping[str, PlannedNode], groups: Sequence[PlannedGroup]) -> Summary:
+    actions = {
+        (wheel.package, wheel.target, wheel.cuda, wheel.built_against): wheel.action
+        for group in groups
+        for wheel in group.wheels
+    }
+    states = [node.state for node in nodes.values()]
+    return Summary(
+        wheels_to_build=list(actions.values()).count("build"),
+        wheels_reused=list(actions.values()).count("reuse"),
+        nodes_to_change=sum(
+            len(group.installs.install) + len(group.installs.upgrade) for group in groups
+        ),
+        nodes_up_to_date=sum(len(group.installs.up_to_date) for group in groups),
+        nodes_blocked=states.count("blocked"),
+        nodes_unreachable=states.count("unreachable"),
+    )

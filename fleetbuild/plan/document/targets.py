@@ -1,0 +1,89 @@
+"""The parts of a plan for named targets: groups without nodes, and nodes that only build.
+
+In: named targets, the draft of their stand-ins, facts of nodes. Out: parts of the plan document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fleetbuild.models import (
+    Config,
+    Facts,
+    Inventory,
+    Node,
+    PlannedGroup,
+    PlannedNode,
+    PlannedTarget,
+)
+from fleetbuild.models.node import SKIPPED
+from fleetbuild.models.problem import Problem
+from fleetbuild.plan.decide.draft import PlanDraft
+from fleetbuild.plan.decide.eligibility import kubernetes_node
+from fleetbuild.plan.decide.named_targets import NamedTarget
+from fleetbuild.plan.document.fingerprint import fingerprint
+
+_ONLY_BUILDS = "This plan is for named targets: nodes only build."
+
+
+def group_of_targets(group: PlannedGroup, named: Sequence[NamedTarget]) -> PlannedGroup:
+    """Return the group without its stand-ins; its representative is the node that builds first."""
+    builds = [wheel for wheel in group.wheels if wheel.built_on]
+    able = next(target.builders for target in named if target.stand_in_name in group.nodes)
+    first = builds[0].built_on if builds else None
+    fallbacks = builds[0].fallbacks if builds else able[1:]
+    return group.model_copy(
+        update={"nodes": (), "representative": first or able[0], "fallbacks": fallbacks}
+    )
+
+
+def builder_nodes(
+    inventory: Inventory, facts: Mapping[str, Facts], config: Config
+) -> dict[str, PlannedNode]:
+    """Return the nodes of a plan for named targets: some build, and nothing is installed."""
+    return {
+        node.name: _builder_node(node, facts.get(node.name), config)
+        for node in sorted(inventory.nodes, key=lambda node: node.name)
+    }
+
+
+def _builder_node(node: Node, facts: Facts | None, config: Config) -> PlannedNode:
+    name = kubernetes_node(node, config.kubernetes.node_name)
+    if node.skip:
+        return PlannedNode(state="skipped", reason=SKIPPED, kubernetes_node=name)
+    if facts is None or facts.state == "unreachable":
+        known = facts or Facts(reason="it was not probed")
+        return PlannedNode(
+            state="unreachable", reason=known.reason, fix=known.fix, kubernetes_node=name
+        )
+    return PlannedNode(state="skipped", reason=_ONLY_BUILDS, kubernetes_node=name)
+
+
+def builder_fingerprints(
+    named: Sequence[NamedTarget], facts: Mapping[str, Facts]
+) -> dict[str, dict[str, Any]]:
+    """Return the fingerprint of each node that may build for a target."""
+    builders = sorted({name for target in named for name in target.builders})
+    return {name: fingerprint(facts[name], None) for name in builders}
+
+
+def planned_target(
+    named: NamedTarget, drafted: PlanDraft, problems: Mapping[str, Problem]
+) -> PlannedTarget:
+    """Return the target's group, or why the target is blocked."""
+    name = named.stand_in_name
+    group = next((group.name for group in drafted.groups if name in group.nodes), None)
+    reason, fix = named.reason, named.fix
+    if group is not None and group in problems:
+        reason, fix = problems[group]
+    elif group is None and named.stand_in:
+        reason, fix = drafted.eligibility[name].reason, drafted.eligibility[name].fix
+    return PlannedTarget(
+        state="blocked" if reason else "ok",
+        group=group,
+        reason=reason,
+        fix=fix,
+        builders=named.builders,
+        refused=named.refused,
+    )

@@ -1,0 +1,101 @@
+"""Find published wheels, and read the machine code of wheels whose requirements are not stated.
+
+In: groups, packages, the store. Out: a `PublishedChoice` for each package and group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from fleetbuild.audit import audit_wheel
+from fleetbuild.models import Facts, LockedFile
+from fleetbuild.plan.decide import GroupedFleet, LockRequest, Package, Resolution, source_request
+from fleetbuild.plan.decide.groups import DraftGroup
+from fleetbuild.plan.decide.packages import versions_of
+from fleetbuild.plan.decide.wheels.published import (
+    Code,
+    PublishedChoice,
+    choose_published,
+    must_be_read,
+)
+from fleetbuild.plan.resolve.uv import find_wheels
+from fleetbuild.store import Store
+
+
+def find_published(
+    fleet: GroupedFleet,
+    packages: Sequence[Package],
+    local: Collection[str],
+    facts: Mapping[str, Facts],
+    store: Store,
+) -> dict[tuple[str, str], PublishedChoice]:
+    """Return the published wheel for each package and group; local sources are always built."""
+    choices: dict[tuple[str, str], PublishedChoice] = {}
+    groups = {group.name: group for group in fleet.groups}
+    # Companions must match the variant of torch, so torch is chosen first.
+    for index, package in sorted(enumerate(packages), key=lambda each: each[1].name != "torch"):
+        if package.name in local:
+            continue
+        requests = {name: _request(group, package, fleet) for name, group in groups.items()}
+        while requests:
+            answers = find_wheels(requests.values(), store.settings)
+            found = {name: answers[request].wheels for name, request in requests.items()}
+            for name, wheels in found.items():
+                published_torch = choices.get(("torch", name))
+                target = groups[name].wheel_targets[index]
+                choice = PublishedChoice(why=_no_wheel(answers[requests[name]]))
+                if wheels:
+                    choice = choose_published(
+                        package,
+                        target,
+                        [facts[node] for node in groups[name].nodes],
+                        wheels[0],
+                        versions=versions_of(packages),
+                        code=_code(wheels[0], store)
+                        if must_be_read(package, target, wheels[0])
+                        else None,
+                        published_torch=published_torch.file if published_torch else None,
+                    )
+                if choice.file or (package.name, name) not in choices:
+                    choices[package.name, name] = choice
+            requests = {
+                name: _without(request, package, found[name][0])
+                for name, request in requests.items()
+                if not choices[package.name, name].file and _is_variant(found[name])
+            }
+    return choices
+
+
+def _no_wheel(answer: Resolution) -> str:
+    why = answer.problem if answer.offline else None
+    return why or "No wheel of it is published for these nodes."
+
+
+def _is_variant(wheels: Sequence[LockedFile]) -> bool:
+    """Return whether other variants of this version may exist: local versions sort first."""
+    return bool(wheels) and "+" in wheels[0].version
+
+
+def _without(request: LockRequest, package: Package, file: LockedFile) -> LockRequest:
+    others = (*request.constraints, f"{package.name}!={file.version}")
+    return request.model_copy(update={"constraints": others})
+
+
+def _request(group: DraftGroup, package: Package, fleet: GroupedFleet) -> LockRequest:
+    request = source_request(group, [package], fleet.eligibility)
+    return request.model_copy(
+        update={"requirements": (f"{package.name}=={package.version}",), "sources": ()}
+    )
+
+
+def _code(file: LockedFile, store: Store) -> Code | None:
+    """Return what its code needs; what only runs behind a check of the CPU does not count."""
+    audit = audit_wheel(store.fetch(file))
+    if audit.problems or any(elf.unread for elf in audit.elfs):
+        return None  # unknown is not fine
+    uses = (use for elf in audit.elfs for use in elf.features if use.when != "guarded")
+    return Code(
+        features=tuple(sorted({use.feature for use in uses})),
+        sms=tuple(sorted({sm for elf in audit.elfs for sm in elf.sms})),
+        ptx=tuple(sorted({sm for elf in audit.elfs for sm in elf.ptx})),
+    )

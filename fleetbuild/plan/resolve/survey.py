@@ -1,0 +1,249 @@
+"""Read the facts that a recipe needs from a source, without running any of its code.
+
+In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, options.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.models._base import Frozen
+from fleetbuild.store.sources import (
+    MAX_BYTES,
+    MAX_MEMBERS,
+    MAX_TEXT,
+    SourceMetadata,
+    parse_toml,
+    read_texts,
+)
+
+_GPU_FILE = re.compile(r"\.(cu|cuh|hip)$")
+_COMPILED_FILE = re.compile(r"\.(c|cc|cpp|cxx|pyx|rs|f90|cu)$")
+# Folders whose files are not part of what a build compiles.
+_ASIDE = re.compile(r"(^|/)(tests?|testing|docs?|examples?|benchmarks?|benchs?)/")
+_TORCH_EXTENSION = re.compile(r"\b(CUDAExtension|CppExtension|HIPExtension|cpp_extension)\b")
+_CUDA_EXTENSION = re.compile(r"\b(CUDAExtension|HIPExtension)\b")
+_CMAKE_CUDA = re.compile(
+    r"enable_language\s*\([^)]*\b(CUDA|HIP)\b|find_package\s*\(\s*(CUDA|CUDAToolkit|hip)\b"
+    r"|\bLANGUAGES\b[^)]*\b(CUDA|HIP)\b"
+)
+_NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native|target-cpu=native")
+_VARIABLE = re.compile(
+    r"""(?:getenv|environ\.get|environ\.setdefault|environ)\s*[(\[]\s*["']([A-Z][A-Z0-9_]{2,60})["']"""
+)
+_OPTION = re.compile(r"^\s*option\s*\(\s*([A-Z][A-Z0-9_]{2,60})\b", re.MULTILINE)
+_GPU_REQUIREMENT = re.compile(r"(torch|cupy|nvidia|cuda|triton|pycuda)\b", re.IGNORECASE)
+# Of pure packages. Other backends compile, or are not known.
+_PURE_BACKENDS = ("setuptools.build_meta", "hatchling.", "flit_core.", "flit.", "poetry.core.",
+                  "pdm.backend", "uv_build")  # fmt: skip
+_COMPILING = {"cython", "cffi", "pybind11", "nanobind", "cmake", "ninja", "numpy", "torch",
+              "scikit-build", "scikit-build-core", "meson-python", "maturin", "setuptools-rust",
+              "mypy", "mypyc"}  # fmt: skip
+_EXTENSIONS = re.compile(r"ext[-_]modules|\bExtension\(|cffi_modules|build_ext|mypycify|CMake")
+_CRATES = "registry+"  # in Cargo.lock: a crate of an index
+_TEXTS = ("PKG-INFO", "pyproject.toml", "setup.py", "setup.cfg", "CMakeLists.txt", "Cargo.toml")
+_CARGO = ("Cargo.toml", "Cargo.lock", ".cargo/config.toml", ".cargo/config")
+_MAX_SHOWN = 40
+
+
+class SourceSurvey(Frozen):
+    """The facts about a build that the files of its source show."""
+
+    metadata: SourceMetadata
+    requires: tuple[str, ...] | None = None  # run-time requirements; None: known only to its build
+    gpu_files: tuple[str, ...] = ()  # CUDA and HIP sources
+    compiled: bool = False  # it has sources to compile
+    torch_extension: bool = False  # setup.py uses torch.utils.cpp_extension
+    cuda_extension: bool = False  # and names CUDAExtension
+    cmake_cuda: bool = False  # CMakeLists.txt asks for CUDA or HIP
+    rust: bool = False
+    crates_missing: bool = False  # cargo would download crates that the source does not contain
+    native: tuple[str, ...] = ()  # files that ask for the builder's own CPU
+    variables: tuple[str, ...] = ()  # environment variables that setup.py reads
+    options: tuple[str, ...] = ()  # CMake options
+    extensions: bool = False  # its build files speak of extension modules or CMake
+
+    @property
+    def pure(self) -> bool:
+        """Whether nothing is compiled: one wheel serves every CPU."""
+        needed = {_name(each) for each in self.metadata.build_requirements}
+        return (
+            not (self.compiled or self.rust or self.gpu_code or self.extensions)
+            and self.metadata.backend.startswith(_PURE_BACKENDS)
+            and not needed & _COMPILING
+        )
+
+    @property
+    def against_torch(self) -> bool:
+        """Whether its build imports torch."""
+        needed = {_name(each) for each in self.metadata.build_requirements}
+        return self.torch_extension or "torch" in needed
+
+    @property
+    def built_by_cargo(self) -> bool:
+        """Whether its build is cargo's."""
+        backend, needed = self.metadata.backend, self.metadata.build_requirements
+        return backend == "maturin" or "setuptools-rust" in map(_name, needed)
+
+    @property
+    def gpu_code(self) -> tuple[str, ...]:
+        """The signs that it has GPU code, as clauses."""
+        signs = []
+        if self.gpu_files:
+            signs.append(f"CUDA or HIP files: {len(self.gpu_files)}, such as {self.gpu_files[0]}")
+        if self.cuda_extension:
+            signs.append("setup.py uses CUDAExtension")
+        if self.cmake_cuda:
+            signs.append("CMakeLists.txt asks for CUDA or HIP")
+        return tuple(signs)
+
+    @property
+    def gpu_requirements(self) -> tuple[str, ...]:
+        """Its requirements that suggest GPU code. Those at run time count if it is compiled."""
+        stated = (self.requires or ()) if self.compiled else ()
+        needed = {*self.metadata.build_requirements, *stated}
+        return tuple(sorted(each for each in needed if _GPU_REQUIREMENT.match(each)))
+
+
+def survey_source(path: Path) -> SourceSurvey:
+    """Return the facts that the files of an sdist, archive or tree show, without running them."""
+    names: list[str] = []
+    texts: dict[str, str] = {}
+    try:
+        for name, read in _files(path):
+            names.append(name)
+            if name in _TEXTS or name.endswith(_CARGO):
+                texts[name] = read()
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, ValueError) as problem:
+        raise ConfigError(
+            f"{path} cannot be read as a source archive: {problem}.",
+            "Name an sdist (.tar.gz), a .zip, or a source tree.",
+        ) from None
+    setup, cmake = texts.get("setup.py", ""), texts.get("CMakeLists.txt", "")
+    parts = [name for name in names if not _ASIDE.search(name)]
+    return SourceSurvey(
+        metadata=read_texts(texts, str(path)),
+        requires=_requires(texts, str(path)),
+        gpu_files=tuple(sorted(name for name in parts if _GPU_FILE.search(name))),
+        compiled=any(_COMPILED_FILE.search(name) for name in parts),
+        torch_extension=bool(_TORCH_EXTENSION.search(setup)),
+        cuda_extension=bool(_CUDA_EXTENSION.search(setup)),
+        cmake_cuda=bool(_CMAKE_CUDA.search(_without_comments(cmake))),
+        rust=any(name.endswith("Cargo.toml") for name in texts),
+        crates_missing=_crates_missing(texts),
+        native=tuple(name for name in _TEXTS if _NATIVE.search(texts.get(name, ""))),
+        variables=_shown(_VARIABLE, setup),
+        options=_shown(_OPTION, cmake),
+        extensions=bool(cmake) or any(_EXTENSIONS.search(text) for text in texts.values()),
+    )
+
+
+def _crates_missing(texts: Mapping[str, str]) -> bool:
+    """Return whether a Cargo.lock names crates of an index and no configuration replaces it."""
+    locks = [text for name, text in texts.items() if name.endswith("Cargo.lock")]
+    settings = [text for name, text in texts.items() if ".cargo/" in name]
+    return any(_CRATES in text for text in locks) and not any(
+        "replace-with" in text for text in settings
+    )
+
+
+def _without_comments(cmake: str) -> str:
+    return re.sub(r"#.*", "", cmake)
+
+
+def _shown(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(pattern.findall(text)))[:_MAX_SHOWN]
+
+
+def _name(requirement: str) -> str:
+    try:
+        return canonicalize_name(Requirement(requirement).name)
+    except InvalidRequirement:
+        return ""
+
+
+def _requires(texts: Mapping[str, str], source: str) -> tuple[str, ...] | None:
+    """Return the run-time requirements that pyproject.toml or PKG-INFO states, without extras."""
+    project = parse_toml(texts.get("pyproject.toml", ""), source).get("project", {})
+    if "name" in project and "dependencies" not in project.get("dynamic", ()):
+        return _valid(project.get("dependencies", ()))
+    pkg_info = texts.get("PKG-INFO", "")
+    raw, _ = parse_email(pkg_info)
+    if not pkg_info or "requires-dist" in map(str.lower, raw.get("dynamic", ())):
+        return None
+    valid = _valid(raw.get("requires_dist", ()))
+    # A setup.py of the time before static metadata leaves them out of PKG-INFO.
+    return valid if valid or raw.get("metadata_version", "") >= "2.2" else None
+
+
+def _valid(requirements: Iterable[object]) -> tuple[str, ...]:
+    """Return the valid requirements, without extras. A recipe would render braces."""
+    texts = [text for text in map(str, requirements) if _name(text) and "{" not in text]
+    valid = map(Requirement, texts)
+    return tuple(sorted(str(each) for each in valid if "extra" not in str(each.marker)))
+
+
+def _files(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield each file, by its path below the topmost folder, and a way to read it."""
+    if path.is_dir():
+        return _files_of_tree(path)
+    return _files_of_zip(path) if zipfile.is_zipfile(path) else _files_of_tar(path)
+
+
+def _files_of_tree(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    for count, (folder, folders, files) in enumerate(os.walk(path)):
+        if count > MAX_MEMBERS:
+            raise ValueError("it contains too many folders for a source")
+        folders[:] = sorted(each for each in folders if each == ".cargo" or each[0] != ".")
+        for name in files:
+            file = Path(folder, name)
+            yield str(file.relative_to(path)), partial(_bounded, file)
+
+
+def _bounded(file: Path) -> str:
+    if not file.is_file() or file.stat().st_size > MAX_TEXT:
+        return ""
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+def _files_of_zip(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist()[:MAX_MEMBERS]:
+            yield _below(member.filename), partial(_zipped_text, archive, member)
+
+
+def _zipped_text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
+    fits = member.file_size <= MAX_TEXT
+    return archive.read(member).decode("utf-8", "replace") if fits else ""
+
+
+def _files_of_tar(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    size = 0
+    with tarfile.open(path, "r:*") as tar:
+        for count, member in enumerate(tar):
+            size += member.size
+            if count > MAX_MEMBERS or size > MAX_BYTES:
+                raise ValueError("it contains too many files for a source")
+            if member.isfile():
+                yield _below(member.name), partial(_member_text, tar, member)
+
+
+def _member_text(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    file = tar.extractfile(member) if member.size <= MAX_TEXT else None
+    return file.read().decode("utf-8", "replace") if file else ""
+
+
+def _below(member: str) -> str:
+    name = member.removeprefix("./")
+    return name.partition("/")[2] or name

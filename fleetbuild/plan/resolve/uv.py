@@ -1,0 +1,465 @@
+"""Resolve dependencies of a target or a build with uv, for another machine's platform.
+
+In: a `LockRequest`. Out: a `Resolution` from uv's lock (PEP 751). uv builds nothing: it gets the
+requirements of every package that comes as a source, and takes wheels of all other packages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from fleetbuild.audit.wheel_tags import best_wheel
+from fleetbuild.errors import ResolutionError
+from fleetbuild.files import sha256_of
+from fleetbuild.models import LockedFile
+from fleetbuild.plan.decide import LockRequest, Resolution
+from fleetbuild.plan.decide.packages import bracketed
+from fleetbuild.plan.decide.resolution import StaticMetadata
+from fleetbuild.programs import run_program
+from fleetbuild.store.address_secrets import hide
+from fleetbuild.store.index_config import IndexSettings
+
+_MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
+_DEADLINE = 300
+_AT_ONCE = 4
+_ROUNDS = 5
+_PROJECT = "fleetbuild-requirements"
+_ELSEWHERE = {"UV_PROJECT", "UV_WORKING_DIR", "UV_WORKING_DIRECTORY"}
+# uv says the first for 401, and the second for 403, with which some indexes also answer for a
+# package that they do not have.
+_REFUSED_LOGIN = re.compile(
+    r"An index(?: URL)? \((\S+?)\) (?:could not be queried[^(]*\((\d{3} [A-Za-z ]+)\)"
+    r"|returned an? (40[13] [A-Za-z ]+?) error)"
+)
+_UNASKED = re.compile(
+    r"error sending request|Failed to fetch|Could not connect|Network unreachable|timed out"
+    r"|the network was disabled|dns error|HTTP status"
+)
+# A folder of find-links, or a file of an index, that uv could not open.
+_UNREADABLE = re.compile(r"Failed to read|os error \d+")
+
+
+def resolve_all(
+    requests: Iterable[LockRequest], settings: IndexSettings
+) -> dict[LockRequest, Resolution]:
+    """Resolve several requests; equal requests are resolved once."""
+    return _each_once(requests, lambda request: resolve(request, settings))
+
+
+def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
+    """Return the locked dependencies for a platform, or the problem that prevents a lock.
+
+    Raises if a package to be built is not on the index.
+    """
+    platform = _platform(request)
+    if problem := _problem_of_texts(request):
+        return problem
+    if platform is None:
+        return Resolution(
+            problem=f"{request.libc.family} {request.libc.floor} on {request.arch} is older than "
+            "every platform that wheels are published for (glibc 2.17).",
+            fix="Leave these nodes out with fleetbuild_skip: true, or update their system.",
+        )
+    own: set[str] = set()  # packages of the closure that come from an index of their own
+    for _ in range(_ROUNDS):
+        with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+            done = _uv(request, platform, settings, Path(folder), own=own)
+            if done.returncode != 0:
+                break
+            lock = tomllib.loads(done.stdout)
+            names = {canonicalize_name(package["name"]) for package in lock.get("packages", ())}
+            found = {str(name) for name in names & settings.package_index.keys()}
+            if found <= own:
+                return _answer(request, lock, Path(folder))
+            own |= found
+    return _refused(request, done.stderr, settings)
+
+
+def find_wheels(
+    requests: Iterable[LockRequest], settings: IndexSettings
+) -> dict[LockRequest, Resolution]:
+    """Return the published wheels of the named packages, ignoring their dependencies."""
+    return _each_once(requests, lambda request: _find_wheels(request, settings))
+
+
+def _each_once(
+    requests: Iterable[LockRequest], ask: Callable[[LockRequest], Resolution]
+) -> dict[LockRequest, Resolution]:
+    distinct = list(dict.fromkeys(requests))
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return dict(zip(distinct, pool.map(ask, distinct), strict=True))
+
+
+def _find_wheels(request: LockRequest, settings: IndexSettings) -> Resolution:
+    return _without_dependencies(request, settings)
+
+
+def locate(request: LockRequest, settings: IndexSettings) -> Resolution:
+    """Return the sources of a request, without resolving their dependencies."""
+    return _without_dependencies(request, settings)
+
+
+def _without_dependencies(request: LockRequest, settings: IndexSettings) -> Resolution:
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        done = _uv(request, _platform(request) or "linux", settings, Path(folder), options=_ALONE)
+        if done.returncode == 0:
+            return _answer(request, tomllib.loads(done.stdout), Path(folder))
+    return _refused(request, done.stderr, settings)
+
+
+def newest_version(name: str, settings: IndexSettings) -> str | None:
+    """Return the newest version of a package on the index, or None if that is unknown."""
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        done = _run(_ALONE, [name], settings, Path(folder))
+    match = re.search(rf"^{re.escape(canonicalize_name(name))}==(\S+)", done.stdout, re.MULTILINE)
+    return match[1] if match else None
+
+
+def pick_versions(
+    ranges: Mapping[str, str], constraints: Iterable[str], python: str, settings: IndexSettings
+) -> dict[str, str]:
+    """Return the newest version of each package in its range (name -> specifier), for a Python.
+
+    Dependencies are not looked at: nothing of a package is run or read for this.
+    """
+    wanted = [f"{name}{specifier}" for name, specifier in ranges.items()]
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        bounds = Path(folder, "constraints.txt")
+        bounds.write_text("\n".join((*constraints, *settings.excluded)) + "\n")
+        words = (*_ALONE, "--python-version", python, "--constraints", bounds.name)
+        done = _run(words, wanted, settings, Path(folder))
+    found = dict(re.findall(r"^([\w.-]+)==(\S+)", done.stdout, re.MULTILINE))
+    if done.returncode == 0 and found.keys() >= ranges.keys():
+        return found
+    named = ", ".join(wanted)
+    raise ResolutionError(
+        f"No version can be chosen for {named}: {_short(done.stderr.strip()) or 'uv says nothing'}",
+        "Check names, ranges and constraints, or whether the index answers: fleetbuild doctor.",
+    )
+
+
+def try_index(settings: IndexSettings, within: int) -> str:
+    """Return why the package index does not answer; empty if it does."""
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        done = _run(_ALONE, ["packaging"], settings, Path(folder), within)
+    return (done.stderr.strip() or "no reason given") if done.returncode else ""
+
+
+_QUIETLY = ("--no-header", "--no-annotate", "--color", "never", "-q", "--no-python-downloads")
+_ALONE = ("--no-deps",)  # so uv reads no metadata, and builds and runs nothing of a package
+
+
+def _uv(
+    request: LockRequest,
+    platform: str,
+    settings: IndexSettings,
+    folder: Path,
+    *,
+    options: Iterable[str] = (),
+    own: Iterable[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    words = [
+        *options,
+        "--python-version", request.python_version,
+        "--python-platform", platform,
+        "--only-binary", ":all:",
+        "--format", "pylock.toml",
+    ]  # fmt: skip
+    words += _pytorch_index(request)
+    for name in request.sources:
+        words += ["--no-binary", name]
+    if constraints := (*request.constraints, *settings.excluded, *settings.bounds):
+        (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
+        words += ["--constraints", "constraints.txt"]
+    wanted = [
+        *request.requirements,
+        *sorted(own),  # an index of its own serves a package only where it is named
+        *(_static_metadata_of(each, folder) for each in request.static_metadata),
+    ]
+    return _run(words, wanted, settings, folder)
+
+
+def _problem_of_texts(request: LockRequest) -> Resolution | None:
+    """Return the problem of requirements that packages state, or None.
+
+    They become lines of a requirements file, where an option could name another index and an
+    address could name a source that uv would have to build.
+    """
+    if request.sources:
+        names = ", ".join(request.sources)
+        return Resolution(
+            problem=f"The run-time requirements of {names} are unknown.",
+            fix=f"State it in a recipe for {names} beside fleetbuild.yml, with requires: [...].",
+        )
+    texts: list[tuple[str | None, str]] = [(None, each) for each in request.requirements]
+    texts += [(known.name, each) for known in request.static_metadata for each in known.requires]
+    for name, text in texts:
+        by = f"{name} requires" if name else "It requires"
+        try:
+            requirement = Requirement(text if text.isprintable() else "")
+        except InvalidRequirement:
+            return Resolution(
+                problem=f"{by} {text[:200]!r}, which is not a valid requirement.",
+                fix="State the right one in a recipe beside fleetbuild.yml.",
+            )
+        if requirement.url:
+            return Resolution(
+                problem=f"{by} {requirement.name} from an address, which cannot be locked.",
+                fix=f"State {requirement.name}==VERSION in a recipe beside fleetbuild.yml, and add "
+                "the index that has it under index:.",
+            )
+    return None
+
+
+def _pytorch_index(request: LockRequest) -> tuple[str, ...]:
+    """Return the option to take torch and its companions from PyTorch's index for this CUDA."""
+    return ("--torch-backend", request.pytorch) if request.pytorch else ()
+
+
+def _static_metadata_of(package: StaticMetadata, folder: Path) -> str:
+    """Write a wheel with only the package's requirements; return a requirement on it."""
+    stem = f"{package.name.replace('-', '_')}-{package.version}"
+    path = folder / f"{stem}-py3-none-any.whl"
+    headers = ["Metadata-Version: 2.1", f"Name: {package.name}", f"Version: {package.version}"]
+    headers += [f"Requires-Python: {package.requires_python}"] if package.requires_python else []
+    headers += [f"Provides-Extra: {each}" for each in package.extras]
+    headers += [f"Requires-Dist: {each}" for each in package.requires]
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{stem}.dist-info/METADATA", "\n".join(headers) + "\n")
+        wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    return f"{package.name}{bracketed(package.extras)} @ {path.absolute().as_uri()}"
+
+
+def _run(
+    words: Iterable[str],
+    wanted: Sequence[str],
+    settings: IndexSettings,
+    folder: Path,
+    within: int = _DEADLINE,
+) -> subprocess.CompletedProcess[str]:
+    _write_project(wanted, settings, folder)
+    command = [
+        uv_binary(), "pip", "compile", "pyproject.toml", *_QUIETLY,
+        "--python", sys.executable,  # uv would run the Python of a .venv in any parent folder
+        *words, *settings.arguments,
+    ]  # fmt: skip
+    environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    try:
+        done = run_program(
+            command,
+            within=within,
+            cwd=folder,  # so that no project's uv settings apply
+            env={**environment, **settings.environment, "UV_INDEX_STRATEGY": settings.strategy},
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"timed out after {within} s")
+    said = [hide(text, settings.tokens) for text in (done.stdout, done.stderr)]
+    return subprocess.CompletedProcess(command, done.returncode, *said)
+
+
+def _write_project(wanted: Sequence[str], settings: IndexSettings, folder: Path) -> None:
+    """Write the requirements as a project, where uv lets a package have an index of its own.
+
+    uv looks for settings and for a workspace in every parent folder, in /tmp as well, where any
+    user can write. It stops at a project that is a workspace and has settings, even empty ones.
+    """
+    sources = {address: name for name, address in settings.sources.items()}
+    lines = ["[project]", f'name = "{_PROJECT}"', 'version = "0"']
+    lines += ["dependencies = [", *(f"  {json.dumps(each)}," for each in wanted), "]"]
+    lines += ["[tool.uv.workspace]", "[tool.uv.sources]"]
+    for package, address in settings.package_index.items():
+        lines.append(f"{package} = {{index = {json.dumps(sources[address])}}}")
+    for address, name in sources.items():
+        flat = "://" not in address or address.endswith(".html")
+        lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(address)}"]
+        lines += ["explicit = true", *(['format = "flat"'] if flat else [])]
+    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n")
+
+
+def uv_binary() -> str:
+    from uv import find_uv_bin  # noqa: PLC0415  (not needed by those who only list the store)
+
+    return str(find_uv_bin())
+
+
+def _platform(request: LockRequest) -> str | None:
+    """Return the newest platform known to uv that the target supports."""
+    if request.libc.family == "musl":
+        return f"{request.arch}-unknown-linux-musl"
+    major, minor = (int(part) for part in f"{request.libc.floor}.0".split(".")[:2])
+    known = [step for step in _MANYLINUX if (2, step) <= (major, minor)]
+    return f"{request.arch}-manylinux_2_{known[-1]}" if known else None
+
+
+def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolution:
+    wheels: list[LockedFile] = []
+    sources: list[LockedFile] = []
+    mine = {canonicalize_name(name) for name in request.sources}
+    static = {canonicalize_name(each.name) for each in request.static_metadata}
+    for package in lock.get("packages", ()):
+        if canonicalize_name(package["name"]) in static:
+            continue
+        if canonicalize_name(package["name"]) in mine:
+            files = [package[kind] for kind in ("sdist", "archive") if kind in package]
+            found = files and _locked(package, files[0], folder)
+            if found:
+                sources.append(found)
+        elif found := _wheel(package, request, folder):
+            wheels.append(found)
+        else:
+            return Resolution(
+                problem=f"{package['name']} {package.get('version', '')} has no wheel with a "
+                f"known hash for {_machine(request)}.",
+                fix=_build_it(package["name"]),
+                without_wheel=package["name"],
+            )
+    return Resolution(wheels=tuple(sorted(wheels, key=lambda file: file.name)),
+                      sources=tuple(sorted(sources, key=lambda file: file.name)))  # fmt: skip
+
+
+def _wheel(package: dict[str, Any], request: LockRequest, folder: Path) -> LockedFile | None:
+    files = {_file_name(wheel): wheel for wheel in package.get("wheels", ())}
+    best = best_wheel(files, request.python, request.arch, request.libc)
+    return _locked(package, files[best], folder) if best else None
+
+
+def _locked(package: dict[str, Any], file: dict[str, Any], folder: Path) -> LockedFile | None:
+    url = file.get("url") or (folder / file["path"]).resolve().as_uri()
+    sha256 = file.get("hashes", {}).get("sha256")
+    if sha256 is None and url.startswith("file://"):
+        sha256 = sha256_of(Path(unquote(urlsplit(url).path)))
+    if sha256 is None:
+        return None
+    return LockedFile(
+        name=canonicalize_name(package["name"]),
+        version=str(package.get("version", "")),
+        file=_file_name(file),
+        sha256=sha256,
+        url=url.split("#")[0],
+        size=_size(file, url),
+    )
+
+
+def _size(file: dict[str, Any], url: str) -> int | None:
+    if url.startswith("file://"):
+        return Path(unquote(urlsplit(url).path)).stat().st_size
+    size = file.get("size")
+    return size if isinstance(size, int) and size >= 0 else None
+
+
+def _file_name(file: dict[str, Any]) -> str:
+    return str(file.get("name") or unquote(str(file.get("url") or file["path"]).split("#")[0])
+               .rsplit("/", 1)[-1])  # fmt: skip
+
+
+def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Resolution:
+    said = " ".join(re.sub(r"[^\x00-\x7f]|cause:", " ", stderr).split())
+    said = said.replace(f"{_PROJECT} depends on", "you require")
+    if _UNASKED.search(said):
+        return Resolution(
+            problem=_unreachable(stderr) or f"No package index could be reached: {_short(said)}",
+            fix="Check the network, or add a reachable index under index: in "
+            "fleetbuild.yml, then plan again.",
+            offline=True,
+        )
+    if _UNREADABLE.search(said):
+        raise ResolutionError(
+            f"A package index cannot be read: {_short(said)}.",
+            "Correct its path: under index: in fleetbuild.yml, in UV_FIND_LINKS (folders separated"
+            " by commas) or in uv.toml. Then plan again.",
+        )
+    _refuse_unknown(request, said, settings)
+    first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
+    bare = re.search(r"(?:of )?([\w.-]+)(?:==\S+)? ha(?:s|ve) no (?:usable )?wheels", said)
+    return Resolution(
+        problem=f"No set of dependencies fits {_machine(request)}: {_short(said)}"
+        + (f" {first[1]} is on {first[2]}, the first index that has it." if first else ""),
+        fix=f"Where {first[1]} is to come from another index, name that in fleetbuild.yml: "
+        f"package_index: {{{first[1]}: ADDRESS}}."
+        if first
+        else "Choose other versions, or have a dependency without a wheel built too: name it under "
+        "packages:.",
+        without_wheel=bare[1] if bare else None,
+    )
+
+
+def _unreachable(stderr: str) -> str:
+    """Return which address gave no answer, with the last of uv's causes; empty if none is named."""
+    address = re.search(r"Failed to fetch: `?([^\s`]+)", stderr)
+    if address is None:
+        return ""
+    causes = re.findall(r"(?:cause|Caused by): (.+)", stderr[address.end() :])
+    last = f": {causes[-1].partition(' for url')[0].strip()}" if causes else ""
+    what = "answers with an error" if "HTTP status" in last else "cannot be reached"
+    return f"The package index at {address[1]} {what}{last}"
+
+
+def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) -> None:
+    if refused := _REFUSED_LOGIN.search(said):
+        why = f"refuses the login: {refused[2]}" if refused[2] else f"answers {refused[3]}"
+        raise ResolutionError(
+            f"The package index at {refused[1]} {why}.",
+            "Correct its user, password or token: under index: in fleetbuild.yml, in the "
+            "environment or in ~/.netrc."
+            + ("" if refused[2] else " Some indexes answer so if they do not have the package."),
+        )
+    mine = {canonicalize_name(name): name for name in request.sources}
+    if (match := re.search(r"there is no version of ([\w.-]+)==([^\s,]+)", said)) and (
+        name := mine.get(canonicalize_name(match[1]))
+    ):
+        newest = newest_version(name, settings)
+        raise ResolutionError(
+            f"{name} {match[2]} is not on the index"
+            + (f"; the newest is {newest}." if newest else "."),
+            f"Ask for {name}=={newest}." if newest else "Ask for another version.",
+        )
+    if (
+        match := re.search(r"([\w.-]+) was not found in the (package registry|provided)", said)
+    ) and (name := mine.get(canonicalize_name(match[1]))):
+        raise ResolutionError(
+            f"The package {name} is not on the index.",
+            "Check its spelling, or add the index that has it under index: in fleetbuild.yml.",
+        )
+    if (match := re.search(r"([\w.-]+)(==\S+)? has no (usable )?source distribution", said)) and (
+        name := mine.get(canonicalize_name(match[1]))
+    ):
+        raise ResolutionError(
+            f"The first index with {name} has no sdist of it, so it cannot be built from source.",
+            f"Name a source tree: --package '{name} @ ./path'. If another index has the sdist, "
+            f"name that one in fleetbuild.yml: package_index: {{{name}: ADDRESS}}.",
+        )
+
+
+def _machine(request: LockRequest) -> str:
+    python = ".".join(request.python_version.split(".")[:2])
+    libc = f"{request.libc.family} {request.libc.floor}"
+    return f"Python {python} ({request.python}) on {request.arch} with {libc}"
+
+
+def _build_it(name: str) -> str:
+    return f"Build it too: add {name}==VERSION under packages:, or choose other versions."
+
+
+def _short(said: str) -> str:
+    text = re.sub(r"^error: ", "", said).replace(
+        "No solution found when resolving dependencies", ""
+    )
+    text = re.sub(r"\s*hint:.*", "", text).strip(" :")
+    text = text.replace(", we can conclude that your requirements are unsatisfiable", "")
+    return text if len(text) <= 400 else text[:400].rsplit(" ", 1)[0] + " …"

@@ -1,1 +1,0 @@
-"""The plan document: assembled, checked, given a digest, written and read."""

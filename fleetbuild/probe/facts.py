@@ -1,0 +1,136 @@
+"""Get the facts of nodes: probe them by SSH, or read stored captures.
+
+In: nodes. Out: facts by node name. A probe also saves its captures and the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fleetbuild.models import (
+    Capture,
+    Container,
+    Facts,
+    Inventory,
+    Node,
+    OnEvent,
+    Unreachable,
+    now,
+)
+from fleetbuild.models.node import SKIPPED
+from fleetbuild.probe import probe
+from fleetbuild.probe.captures import load_captures, save_captures
+from fleetbuild.probe.parsing.facts import facts_of, unreachable
+from fleetbuild.state import StateDir
+
+Prober = Callable[[Sequence[Node], OnEvent], dict[str, Facts]]
+
+
+def probe_nodes(
+    nodes: Sequence[Node],
+    *,
+    timeout: float,
+    forks: int,
+    install_path: str,
+    on_event: OnEvent,
+    state: StateDir | None = None,
+    save: Path | None = None,
+) -> dict[str, Facts]:
+    """Probe these nodes and return their facts. Skipped nodes are not contacted."""
+    asked = [node for node in nodes if not node.skip]
+    found = probe(asked, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event)
+    captures = {
+        name: one if isinstance(one, Unreachable) else one.capture for name, one in found.items()
+    }
+    if save:
+        save_captures(save, captures)
+    if state:
+        keep(state.create(), captures)
+    facts = {
+        name: unreachable(one.reason, one.fix) if isinstance(one, Unreachable) else one.facts
+        for name, one in found.items()
+    }
+    return _with_skipped(nodes, facts)
+
+
+def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
+    """Return the facts of these nodes from the captures in a folder."""
+    return _with_skipped(nodes, facts_from(load_captures(folder, [node.name for node in nodes])))
+
+
+def last_facts(state: StateDir, nodes: Sequence[Node]) -> tuple[dict[str, Facts], dict[str, str]]:
+    """Return the facts of the last probe, and when each node was read.
+
+    A node is left out if a run changed it later without learning the outcome.
+    """
+    ages = {
+        node.name: age.isoformat()
+        for node in nodes
+        if (age := state.probed(node.name)) and not state.is_changing(node.name)
+    }
+    known = [node for node in nodes if node.name in ages]
+    return (stored_facts(state.facts, known) if known else {}), ages
+
+
+def with_containers(
+    inventory: Inventory,
+    facts: Mapping[str, Facts],
+    image: str,
+    builders: Sequence[str],
+    look: Callable[[Sequence[Node], str], Mapping[str, Container]] | None,
+) -> dict[str, Facts]:
+    """Return the facts with what build.container's image holds on each node that may build.
+
+    Without named `builders`, all may. `look` asks nodes; without it, no node can be asked.
+    """
+    named = {*builders, *(node.name for node in inventory.nodes if node.builder)}
+    apart = Container(image=image, problem="is not among build.builders")
+    if look is None:
+        apart = Container(
+            image=image,
+            problem=f"cannot be asked for the image {image}: this plan is made from captures",
+            fix="Plan without --facts, or without build.container.",
+        )
+    asked = [
+        node
+        for node in inventory.nodes
+        if look
+        and (not named or node.name in named)
+        and node.login.shell_type != "powershell"
+        and facts[node.name].state == "ok"
+    ]
+    found = look(asked, image) if look and asked else {}
+    return {
+        name: known.model_copy(update={"container": found.get(name, apart)})
+        for name, known in facts.items()
+    }
+
+
+def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts]:
+    """Return the facts in these captures."""
+    return {name: _read(capture) for name, capture in captures.items()}
+
+
+def _with_skipped(nodes: Sequence[Node], found: Mapping[str, Facts]) -> dict[str, Facts]:
+    """Add the skipped nodes: they count as skipped, not unreachable, unless captures exist."""
+    missing = Facts(state="skipped", reason=SKIPPED)
+    known = {name: facts for name, facts in found.items() if facts.state != "unreachable"}
+    return {
+        node.name: known.get(node.name, missing) if node.skip else found[node.name]
+        for node in nodes
+    }
+
+
+def _read(capture: Capture | Unreachable) -> Facts:
+    if isinstance(capture, Unreachable):
+        return unreachable(capture.reason, capture.fix)
+    return facts_of(capture)
+
+
+def keep(state: StateDir, captures: Mapping[str, Capture | Unreachable]) -> None:
+    """Store the captures, for use while nodes are unreachable."""
+    save_captures(state.facts, captures)
+    for name, capture in captures.items():
+        if not isinstance(capture, Unreachable):
+            state.mark_probed(name, now())

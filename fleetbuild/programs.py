@@ -1,0 +1,79 @@
+"""Run a program of the controller with limits on its time and on what it prints.
+
+In: a command. Out: its exit code and output. What git and uv print comes from servers, so that none
+of it may fill the memory.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+MOST_OUTPUT = 64 << 20
+MOST_ERRORS = 1 << 20  # the end is kept, where programs say why they fail
+
+
+def run_program(
+    command: Sequence[str],
+    *,
+    within: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program without input; too much output is a failure, with the reason as its error.
+
+    Raises TimeoutExpired. It stays in this terminal's group, so that Ctrl-C ends it, too.
+    """
+    ends = time.monotonic() + within
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        try:
+            out, errors = _read(child, command, ends, within)
+            code = child.wait(max(0.1, ends - time.monotonic()))
+        except BaseException:
+            child.kill()
+            raise
+    if out is None:
+        return subprocess.CompletedProcess(command, 1, "", _too_much(command))
+    texts = (bytes(each).decode("utf-8", "replace") for each in (out, errors))
+    return subprocess.CompletedProcess(command, code, *texts)
+
+
+def _read(
+    child: subprocess.Popen[bytes], command: Sequence[str], ends: float, within: float
+) -> tuple[bytearray | None, bytearray]:
+    """Return what it prints; None in place of too much, after which it is killed."""
+    assert child.stdout  # noqa: S101 (both are pipes)
+    assert child.stderr  # noqa: S101
+    out, errors = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ, out)
+        selector.register(child.stderr, selectors.EVENT_READ, errors)
+        while selector.get_map():
+            left = ends - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(command, within)
+            for key, _ in selector.select(left):
+                data = os.read(key.fd, 1 << 16)
+                key.data.extend(data)
+                if not data:
+                    selector.unregister(key.fileobj)
+            del errors[:-MOST_ERRORS]
+            if len(out) > MOST_OUTPUT:
+                child.kill()
+                return None, errors
+    return out, errors
+
+
+def _too_much(command: Sequence[str]) -> str:
+    return f"error: {Path(command[0]).name} printed more than {MOST_OUTPUT >> 20} MB"

@@ -1,1 +1,0 @@
-"""How wheels are shown: audits, provenance, revocations, the store."""

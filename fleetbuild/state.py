@@ -1,0 +1,307 @@
+"""The state directory: paths, saved results, the age of facts, and atomic writes.
+
+In: results and notes of a run. Out: the same for the next run.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import secrets
+import socket
+import stat
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fleetbuild.errors import UsageError
+from fleetbuild.files import write_atomically
+from fleetbuild.models import NodeResult, Result, now
+from fleetbuild.models._base import Frozen
+from fleetbuild.surroundings import user_name
+
+_LEFT_THERE = ("installed", "up_to_date", "rolled_back")
+# Beside a node's stored facts.
+_CHANGING = ".changing"
+_RESERVED = ".reserved"
+_NAMING = threading.Lock()  # groups of an apply ask side by side
+_WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class SavedResult(Frozen):
+    """The result of the last apply, updated by later rollbacks, with its start and end times."""
+
+    started: str
+    finished: str
+    result: Result
+    # Release name -> node -> the last result that left a release there, by whatever apply.
+    left: dict[str, dict[str, NodeResult]] = {}
+
+    def left_there(self, release: str) -> dict[str, NodeResult]:
+        """Return the results that left a release of this name on nodes.
+
+        A file from before there was `left` knows the nodes of the last apply alone.
+        """
+        return self.left.get(release, {}) if self.left else _serving(self.result)
+
+
+@dataclass(frozen=True)
+class StateDir:
+    """Paths in the state directory. It holds Ansible's output, so only its owner may read it."""
+
+    root: Path
+
+    @property
+    def plan_file(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def facts(self) -> Path:
+        return self.root / "facts"
+
+    @property
+    def store(self) -> Path:
+        return self.root / "store"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal"
+
+    @property
+    def revocations_journal(self) -> Path:
+        """When which wheel was revoked, and when that was taken back. It is kept."""
+        return self.journal / "revocations.jsonl"
+
+    @property
+    def runs(self) -> Path:
+        """The output of playbooks."""
+        return self.root / "runs"
+
+    @property
+    def incoming(self) -> Path:
+        """The wheels from builders until their audit: nothing here is trusted."""
+        return self.root / "incoming"
+
+    @property
+    def manifests(self) -> Path:
+        return self.root / "manifests"
+
+    @property
+    def result_file(self) -> Path:
+        return self.root / "result.json"
+
+    @property
+    def labels_file(self) -> Path:
+        return self.root / "labels.json"
+
+    def api_labelled(self) -> dict[str, str]:
+        """Return the releases that were labelled through the API, with the kubeconfig context."""
+        try:
+            known = json.loads(self._api_labels_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def note_api_labels(self, release: str, context: str | None) -> None:
+        """Save where a release was labelled through the API; None if its labels were removed."""
+        known = {name: each for name, each in self.api_labelled().items() if name != release}
+        known |= {release: context} if context else {}
+        write_atomically(self._api_labels_file, one_line(known) + "\n")
+
+    @property
+    def _api_labels_file(self) -> Path:
+        return self.root / "api-labels.json"
+
+    def checked(self) -> StateDir:
+        """Refuse a directory in which another user could have put a plan, a wheel or a link."""
+        try:
+            found = self.root.lstat()
+        except OSError:  # missing, or create() says why
+            return self
+        if stat.S_ISLNK(found.st_mode):
+            problem, fix = "is a link", f"Name what it leads to: --state-dir {self.root.resolve()}."
+        elif found.st_uid != os.geteuid():
+            problem = f"belongs to {user_name(found.st_uid)}, and this is {user_name(os.geteuid())}"
+            fix = "Run as that user, or name another with --state-dir."
+        elif found.st_mode & _WRITABLE_FOR_OTHERS:
+            problem = "can be written by other users"
+            fix = f"See that nothing in it is theirs, then: chmod go-w {self.root}"
+        else:
+            return self
+        raise UsageError(f"The state directory {self.root} {problem}.", fix)
+
+    def create(self) -> StateDir:
+        """Create the directory if it is missing, readable only by its owner."""
+        self.checked()
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise self._not_writable(error.strerror, error.errno) from None
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise self._not_writable("permission denied")
+        return self
+
+    def controller(self) -> str:
+        """Return the name of this state directory for leases on nodes: whose it is, and where.
+
+        A random part keeps apart directories that have the same path on machines of the same name.
+        """
+        file = self.root / "controller"
+        with _NAMING:
+            try:
+                name = file.read_text(encoding="ascii").strip()
+            except (FileNotFoundError, UnicodeDecodeError):
+                name = ""
+            if not re.fullmatch(r"[0-9a-f]{8}", name):
+                name = secrets.token_hex(4)
+                write_atomically(file, name + "\n")
+        return f"{user_name(os.geteuid())}@{socket.gethostname()}:{self.root} ({name})"[:300]
+
+    def _not_writable(self, why: str | None, number: int | None = None) -> UsageError:
+        full = number in (errno.ENOSPC, errno.EDQUOT)
+        return UsageError(
+            f"The state directory {self.root} cannot be written: {why}.",
+            f"{'Free space there' if full else 'Run in a directory that you own'}, or name another"
+            " with --state-dir.",
+        )
+
+    def save_result(self, result: Result, *, started: str, release: str | None = None) -> None:
+        """Save the result of an apply for `status`; `release` is the name of what it left."""
+        before = self._readable_result()
+        left = dict(before.left) if before else {}
+        if release:
+            left[release] = {**left.get(release, {}), **_serving(result)}
+        self._save(result, started=started, left=left)
+
+    def _save(
+        self, result: Result, *, started: str, left: dict[str, dict[str, NodeResult]]
+    ) -> None:
+        saved = SavedResult(started=started, finished=now(), result=result, left=left)
+        write_atomically(self.result_file, saved.model_dump_json(indent=2) + "\n")
+
+    def amend_result(
+        self, nodes: Mapping[str, NodeResult], *, started: str, release: str | None = None
+    ) -> None:
+        """Update the last result, which `status` reads, with the nodes that a rollback changed."""
+        last = self._readable_result()
+        result = last.result if last else Result(plan_digest="")
+        known = {node.node: node for node in result.nodes}
+        amended = result.model_copy(update={"nodes": tuple({**known, **nodes}.values())})
+        left = dict(last.left) if last else {}
+        if release:
+            left[release] = {**left.get(release, {}), **nodes}
+        self._save(amended, started=last.started if last else started, left=left)
+
+    def last_result(self) -> SavedResult | None:
+        """Return the result of the last apply; None before any apply."""
+        try:
+            return SavedResult.model_validate_json(self.result_file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValidationError, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is damaged"
+            raise UsageError(
+                f"The result of the last apply, {self.result_file}, cannot be read: {why}.",
+                f"Move it away (mv {self.result_file} {self._damaged_result}), then apply again:"
+                " nodes that are up to date are not changed, and the file is written again.",
+            ) from None
+
+    def set_aside_damaged_result(self) -> str:
+        """Rename a damaged result, so that a run can save its own; return a sentence if it was."""
+        try:
+            self.last_result()
+        except UsageError as error:
+            self.result_file.replace(self._damaged_result)
+            return f"{error.message} It is now {self._damaged_result}."
+        return ""
+
+    @property
+    def _damaged_result(self) -> Path:
+        return self.result_file.with_name(f"result-{now()}.damaged")
+
+    def _readable_result(self) -> SavedResult | None:
+        """Return the last result for a run that adds its own; a damaged one is set aside."""
+        self.set_aside_damaged_result()
+        return self.last_result()
+
+    def left_there(self, release: str) -> dict[str, NodeResult]:
+        """Return the results that left a release of this name on nodes; {} before any apply."""
+        last = self.last_result()
+        return last.left_there(release) if last else {}
+
+    def mark_probed(self, name: str, when: str) -> None:
+        """Save when a node was last probed, and clear its mark of a pending change."""
+        folder = self.facts / name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(folder / ".probed", when + "\n")
+        (folder / _CHANGING).unlink(missing_ok=True)
+
+    def mark_changing(self, names: Iterable[str]) -> None:
+        """Mark these nodes as changing: what they serve is unknown until they are probed again.
+
+        Until `mark_ended`, this controller may hold a lease there.
+        """
+        for name in names:
+            folder = self.facts / name
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for mark in (_CHANGING, _RESERVED):
+                (folder / mark).touch(mode=0o600)
+
+    def mark_ended(self, names: Iterable[str]) -> None:
+        """Note that the lease of this controller has ended on these nodes."""
+        for name in names:
+            (self.facts / name / _RESERVED).unlink(missing_ok=True)
+
+    def is_reserved(self, name: str) -> bool:
+        """Return whether a run that was killed, or failed on this node, may have left a lease."""
+        return self._has_mark(name, _RESERVED)
+
+    def is_changing(self, name: str) -> bool:
+        """Return whether a run started to change this node without learning the outcome."""
+        return self._has_mark(name, _CHANGING)
+
+    def _has_mark(self, name: str, mark: str) -> bool:
+        try:
+            return (self.facts / name / mark).exists()
+        except (OSError, ValueError):  # the name is not valid for a folder
+            return False
+
+    def probed(self, name: str) -> datetime | None:
+        """Return when the stored facts of a node were read, or None."""
+        try:
+            text = (self.facts / name / ".probed").read_text().strip()
+            return datetime.fromisoformat(text)
+        except (OSError, ValueError):  # or the name is not valid for a folder
+            return None
+
+
+def _serving(result: Result) -> dict[str, NodeResult]:
+    """Return the results that left a release on their node."""
+    left = (node for node in result.nodes if node.state in _LEFT_THERE)
+    return {node.node: node for node in left if node.release_id or node.state != "rolled_back"}
+
+
+def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> bool:
+    """Write atomically if the content differs; return whether it did."""
+    try:
+        if path.read_text(encoding="utf-8") == text:
+            return False
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    write_atomically(path, text, mode=mode)
+    return True
+
+
+def one_line(value: object) -> str:
+    """Return a value as one line of JSON; equal values give equal lines."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

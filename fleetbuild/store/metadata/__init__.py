@@ -1,1 +1,0 @@
-"""The requirements of sdists and wheels, read or asked without running code as the user."""

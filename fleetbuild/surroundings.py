@@ -1,0 +1,65 @@
+"""Refuse folders with settings that another user could have written, and files outside a folder.
+
+In: the environment, an inventory's path, names of files. Out: nothing, or `UsageError`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+from fleetbuild.errors import UsageError
+
+
+def refuse_foreign_home(environ: Mapping[str, str] = os.environ) -> None:
+    """Raise UsageError if others can write in HOME, where uv, git and Ansible look for settings."""
+    home = Path(environ.get("HOME") or Path.home())
+    try:
+        found = home.stat()
+    except OSError:  # so it has no settings
+        return
+    if found.st_uid not in {os.geteuid(), 0}:
+        problem = f"belongs to {user_name(found.st_uid)}"
+    elif found.st_mode & stat.S_IWOTH:
+        problem = "any user can write to"
+    else:
+        return
+    raise UsageError(
+        f"HOME is {home}, which {problem}. uv, git and Ansible would take settings from there.",
+        "Run with a home of your own: sudo -H fleetbuild …, or HOME=FOLDER fleetbuild …",
+    )
+
+
+def refuse_common_folder(inventory: str, folder: Path) -> None:
+    """Raise UsageError if any user can put a fleetbuild.yml, recipes or group_vars there."""
+    try:
+        common = folder.stat().st_mode & stat.S_IWOTH
+    except OSError:  # who reads the inventory says why
+        return
+    if common:
+        raise UsageError(
+            f"The inventory {inventory} belongs to the folder {folder.absolute()}, where any user "
+            "can write, also a fleetbuild.yml, recipes and group_vars that would be used.",
+            "Move the inventory to a folder of your own, or for a list of hosts go to one.",
+        )
+
+
+def refuse_outside(folder: Path, names: Iterable[str]) -> None:
+    """Raise if a file's name, which may come from a Node's name, leads out of the folder."""
+    for name in names:
+        if name.startswith("/") or ".." in PurePosixPath(name).parts or "\0" in name:
+            raise UsageError(
+                f"{name!r} is to be written, which is not below {folder}.",
+                "Correct the name of the node or group in it, and plan again.",
+            )
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user, or words for one without a name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

@@ -1,1 +1,0 @@
-"""What leaves the store for others: indexes of the groups, and a table of their wheels."""

@@ -1,1 +1,0 @@
-"""Tasks on stored wheels: list, fetch, revoke, show their provenance, remove."""

@@ -1,0 +1,142 @@
+"""One machine without an inventory: which inventory is meant, where releases go, what they offer.
+
+In: the current folder, the user's rights, a release's name. Out: an inventory's source, a folder,
+an `InstalledRelease`. No SSH and no root: a user's own releases live in the user's data folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetbuild.errors import BlockedError, UsageError
+
+if TYPE_CHECKING:
+    from fleetbuild.models import Config, Inventory
+
+# Not imported: reading an inventory starts Ansible before it loads the models.
+INSTALL_PATH = "/opt/fleetbuild"
+THIS_MACHINE = "localhost,"  # Ansible's list of one host
+_NAMES = ("localhost", "127.0.0.1", "::1")
+_BESIDE = (
+    "inventory.yml", "inventory.yaml", "inventory.ini", "inventory", "hosts.yml", "hosts.yaml",
+    "hosts.ini", "hosts",
+)  # fmt: skip
+_PATH = re.compile(r"/[A-Za-z0-9._+/-]+")  # as install.path takes it
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def default_inventory(folder: Path | str = ".") -> str:
+    """Return the inventory in this folder, else this machine as a list of one host."""
+    found = (Path(folder) / name for name in _BESIDE)
+    return next((str(path) for path in found if path.exists()), THIS_MACHINE)
+
+
+def local_hosts(source: str) -> tuple[str, ...]:
+    """Return the hosts of an inventory `localhost,` that are this machine: no SSH reaches them."""
+    if "," not in source:
+        return ()
+    return tuple(name for each in source.split(",") if (name := each.strip()) in _NAMES)
+
+
+def is_this_machine(source: str) -> bool:
+    """Whether an inventory is this machine and no other."""
+    names = [name for each in source.split(",") if (name := each.strip())]
+    return bool(names) and list(local_hosts(source)) == names
+
+
+def users_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of this user's own releases: $XDG_DATA_HOME or ~/.local/share."""
+    data = Path(environ.get("XDG_DATA_HOME") or "")
+    return (data if data.is_absolute() else Path.home() / ".local" / "share") / "fleetbuild"
+
+
+def with_users_folder(config: Config, inventory: Inventory, *, may_become: bool) -> Config:
+    """Return the configuration with the user's folder, if releases cannot go to the default path.
+
+    That is so on this machine alone, without install.path in fleetbuild.yml, without a become
+    password or `ansible_become`, and without rights to /opt/fleetbuild.
+    """
+    local = is_this_machine(inventory.source) and "path" not in config.install.model_fields_set
+    may_become = may_become or any(node.login.become for node in inventory.nodes)
+    if not local or may_become or may_write(Path(config.install.path)):
+        return config
+    folder = str(users_folder())
+    if not _PATH.fullmatch(folder):
+        raise UsageError(
+            f"You may not write to {config.install.path}, and your own data folder {folder} has"
+            " characters that a release's path cannot have.",
+            "Set XDG_DATA_HOME to a folder of letters, digits, dots, dashes and underscores, or"
+            " set install.path in fleetbuild.yml.",
+        )
+    install = config.install.model_copy(update={"path": folder})
+    return config.model_copy(update={"install": install})
+
+
+def may_write(path: Path) -> bool:
+    """Whether this user can create files at a path, or the path itself."""
+    while not os.path.lexists(path):
+        path = path.parent
+    return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
+
+
+@dataclass(frozen=True)
+class InstalledRelease:
+    """The current release of a name on this machine."""
+
+    name: str
+    id: str
+    path: Path  # its own folder, which stays the same when `current` switches
+    current: Path  # the link to the current release
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that an activated environment has, without PATH."""
+        return {"VIRTUAL_ENV": str(self.path), "FLEETBUILD_RELEASE": f"{self.name}/{self.id}"}
+
+    def search_path(self, before: str | None = None) -> str:
+        """Return PATH with the release's programs first."""
+        return os.pathsep.join((str(self.path / "bin"), before or os.defpath))
+
+    def has_module(self, name: str) -> bool:
+        """Whether an importable package of this name is installed in the release."""
+        return any(self.path.glob(f"lib/python*/site-packages/{name}"))
+
+
+def installed_release(name: str = "default", paths: Sequence[str] = ()) -> InstalledRelease:
+    """Return the current release on this machine.
+
+    `paths` are the install paths to look at; by default this user's own folder, then
+    /opt/fleetbuild.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is not a release's name.",
+            "A name has letters, digits, dots, dashes and underscores.",
+        )
+    folders = list(paths) or [str(users_folder()), INSTALL_PATH]
+    for folder in folders:
+        current = Path(folder, *([] if name == "default" else [name]), "current")
+        release = current.resolve()
+        if (release / "bin" / "python").exists() and _is_release(release, name):
+            return InstalledRelease(name, release.name, release, current)
+    more = "" if name == "default" else f" of the name {name}"
+    raise BlockedError(
+        f"This machine has no release{more}: not in {' or '.join(folders)}.",
+        "Install one: fleetbuild apply --package NAME==VERSION"
+        if name == "default"
+        else f"Install one: set release: {name} in fleetbuild.yml, then run: fleetbuild apply",
+    )
+
+
+def _is_release(folder: Path, name: str) -> bool:
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("release") == name

@@ -1,0 +1,75 @@
+"""System calls that a build and a build backend are refused: the kernel's keys, and other machines.
+
+Namespaces hide neither the keyrings of a user, with tickets of Kerberos, nor the sockets between a
+virtual machine and its host. In: the machine. Out: a program for seccomp. Standard library only,
+Python 3.6 or newer.
+"""
+
+import errno
+import os
+import struct
+
+try:
+    import ctypes
+except ImportError:  # a Python that was built without it
+    ctypes = None
+
+AF_VSOCK = 40
+JOIN_SESSION_KEYRING = 1
+NO_NEW_PRIVS, SET_SECCOMP, FILTER = 38, 22, 2  # of prctl
+# machine: architecture as seccomp names it, then add_key, request_key, keyctl, socket
+NUMBERS = {
+    "x86_64": (0xC000003E, 248, 249, 250, 41),
+    "aarch64": (0xC00000B7, 217, 218, 219, 198),
+}
+IO_URING_SETUP = 425  # everywhere; it makes sockets without the call `socket`
+X32 = 0x40000000  # calls of x86_64 in its second numbering
+LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+
+
+def program(machine):
+    """Return the filter for this machine, None for one whose numbers are unknown.
+
+    Programs for another kind of machine, whose calls have other numbers, can call nothing.
+    """
+    if machine not in NUMBERS:
+        return None
+    architecture, add_key, request_key, keyctl, socket = NUMBERS[machine]
+    steps = [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (EQUAL, 0, 10, architecture),
+        (LOAD, 0, 0, NUMBER),
+        (AT_LEAST, 8, 0, X32),
+        (EQUAL, 7, 0, IO_URING_SETUP),
+        (EQUAL, 6, 0, add_key),
+        (EQUAL, 5, 0, request_key),
+        (EQUAL, 4, 0, keyctl),
+        (EQUAL, 0, 2, socket),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
+        (EQUAL, 1, 0, AF_VSOCK),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, REFUSE),
+    ]
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+def refuse():
+    """Refuse them to this process and its children; return why not, or "".
+
+    It takes a keyring of its own first, so that nothing reaches the session's keyring.
+    """
+    machine = os.uname().machine
+    steps = program(machine)
+    if ctypes is None or steps is None or struct.calcsize("P") != 8:
+        return "its Python has no ctypes" if ctypes is None else "its machine is unknown"
+    library = ctypes.CDLL(None, use_errno=True)
+    library.syscall(ctypes.c_long(NUMBERS[machine][3]), ctypes.c_long(JOIN_SESSION_KEYRING), None)
+    text = ctypes.create_string_buffer(steps, len(steps))
+    head = struct.pack("@HP", len(steps) // 8, ctypes.addressof(text))
+    zero, one, by_filter = map(ctypes.c_ulong, (0, 1, FILTER))
+    for words in ((NO_NEW_PRIVS, one, zero), (SET_SECCOMP, by_filter, head)):
+        if library.prctl(*words, zero, zero) != 0:
+            return "seccomp: " + os.strerror(ctypes.get_errno())
+    return ""

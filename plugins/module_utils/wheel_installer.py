@@ -1,0 +1,141 @@
+"""Install wheels into an environment without an index: by uv, or by pip where uv does not run.
+
+The controller sends uv once; it is kept beside the releases, in a folder that its hash names. The
+pip of ensurepip runs from its wheel: to unpack it into each environment costs seconds.
+
+Standard library only, Python 3.6 or newer.
+"""
+
+import glob
+import os
+import shutil
+import subprocess
+
+TOOLS = ".tools"  # beside releases; no release name starts so
+BUNDLED = ("/usr/share/python-wheels", "/usr/share/python3-wheels")  # where distributions keep it
+OLDEST = 8  # uv installs for Python 3.8 and newer
+FIND_ENSUREPIP = "import ensurepip, os; print(os.path.dirname(ensurepip.__file__))"
+
+
+def kept_uv(folder, uv):
+    """Return the path at which uv is kept below a folder."""
+    return os.path.join(folder, TOOLS, uv["sha256"], "uv")
+
+
+def tool_paths(folder, uv):
+    """Return the paths that nobody else may write, because this user runs the program there."""
+    path = kept_uv(folder, uv)
+    return [os.path.dirname(os.path.dirname(path)), os.path.dirname(path), path]
+
+
+def keep_uv(folder, uv, received):
+    """Move the uv that was received, and whole, to where it is kept; remove other versions."""
+    path = kept_uv(folder, uv)
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    os.chmod(received, 0o755)
+    os.replace(received, path)
+    for name in os.listdir(os.path.join(folder, TOOLS)):
+        if name != uv["sha256"]:
+            shutil.rmtree(os.path.join(folder, TOOLS, name), ignore_errors=True)
+
+
+def runs(uv):
+    """Return whether this machine runs uv."""
+    try:
+        return (
+            subprocess.call(
+                [uv, "--version"],
+                cwd="/",
+                env={"HOME": "/"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=60,
+            )
+            == 0
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def fits(path):
+    """Return whether uv installs for the Python of an environment."""
+    minors = [name.rpartition(".")[2] for name in glob.glob(os.path.join(path, "lib/python3.*"))]
+    return all(minor.rstrip("t").isdigit() and int(minor.rstrip("t")) >= OLDEST for minor in minors)
+
+
+def install(path, wheels, uv, run):
+    """Install wheels, as (file, sha256), into an environment; return the installer's name.
+
+    `run` runs a command with the fix of its failure.
+    """
+    if uv and fits(path) and runs(uv):
+        install_with_uv(path, wheels, uv, run)
+        return "uv"
+    install_with_pip(path, [wheel[0] for wheel in wheels], run)
+    return "pip"
+
+
+def make_environment(python, path, run):
+    """Make an environment without pip, which takes a twentieth of the time."""
+    run([python, "-I", "-m", "venv", "--without-pip", path], venv_fix(python))
+
+
+def wheels_fix():
+    """Return the fix if the wheels cannot be installed."""
+    return "Plan again: the wheels do not fit this Python."
+
+
+def venv_fix(python):
+    """Return the fix if no virtual environment can be created."""
+    return f"Install the venv module of {python} (Debian and Ubuntu: its -venv package)."
+
+
+def install_with_uv(path, wheels, uv, run):
+    """Install by uv, whose cache lies in the environment, so that files are linked, not copied."""
+    cache = os.path.join(path, ".cache")
+    os.makedirs(cache)
+    wanted = os.path.join(cache, "wheels.txt")
+    lines = [f"{file} --hash=sha256:{sha256}\n" for file, sha256 in wheels]
+    with open(wanted, "w", encoding="utf-8") as file:
+        file.writelines(lines)
+    command = [uv, "pip", "install", "--quiet", "--no-config", "--offline", "--no-index"]
+    command += ["--no-deps", "--require-hashes", "--no-installer-metadata", "--compile-bytecode"]
+    command += ["--python", os.path.join(path, "bin", "python"), "--cache-dir", cache]
+    run([*command, "--requirement", wanted], wheels_fix())
+    shutil.rmtree(cache)
+    if os.path.exists(os.path.join(path, ".lock")):
+        os.unlink(os.path.join(path, ".lock"))  # which uv leaves for everybody to write
+
+
+def install_with_pip(path, files, run):
+    """Install by the pip in the wheel of ensurepip; without one, by a pip in the environment."""
+    python = os.path.join(path, "bin", "python")
+    wheel = pip_wheel(python)
+    if not wheel:
+        run([python, "-I", "-m", "ensurepip"], venv_fix(python))
+    command = [python, "-I", *([os.path.join(wheel, "pip")] if wheel else ["-m", "pip"])]
+    command += ["--isolated", "--no-input", "--disable-pip-version-check", "install"]
+    command += ["--no-index", "--no-deps", "--no-cache-dir", "--force-reinstall"]
+    run([*command, *files], wheels_fix())
+
+
+def pip_wheel(python):
+    """Return the pip wheel that comes with a Python, or an empty text."""
+    try:
+        folder = subprocess.check_output(
+            [python, "-I", "-S", "-c", FIND_ENSUREPIP],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            universal_newlines=True,
+            timeout=60,
+        ).strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    found = [
+        wheel
+        for place in (os.path.join(folder, "_bundled"), *BUNDLED)
+        for wheel in sorted(glob.glob(os.path.join(place, "pip-*.whl")))
+    ]
+    return found[-1] if found else ""

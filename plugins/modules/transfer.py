@@ -1,0 +1,37 @@
+#!/usr/bin/python
+"""Send files to a node by the connection alone. The action plugin of this name does the work."""
+
+DOCUMENTATION = r"""
+module: transfer
+short_description: Send files to a node, without running anything there
+description:
+  - Sends each file to O(folder), into the folder that its hash names. The folders must be there;
+    M(fleetbuild.core.release) with C(state=begun) makes them, and with C(state=present) checks what
+    arrived.
+  - A file is streamed from the disk, by one call of C(sftp), over the connection that is open.
+options:
+  folder: {description: The folder on the node., type: path, required: true}
+  files:
+    description: The files, each with C(path) on the controller, C(file) and C(sha256).
+    type: list
+    elements: dict
+    required: true
+author: The fleetbuild authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: Send a wheel
+  fleetbuild.core.transfer:
+    folder: /opt/fleetbuild/wheels
+    files:
+      - path: wheels/six-1.17.0-py2.py3-none-any.whl
+        file: six-1.17.0-py2.py3-none-any.whl
+        sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
+"""
+
+RETURN = r"""
+changed:
+  description: Whether there was something to send.
+  returned: always
+  type: bool
+"""

@@ -1,0 +1,54 @@
+"""Wheels made by the compiler here, each read by check and run under QEMU: both must agree.
+
+Each has one defect that was seen in published wheels, or is built as it should be.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.plan.check import check
+from fleetbuild.plan.resolve.sandbox import why_unavailable
+from tests.factories.native import GXX, HEADERS, SOURCES, native_wheel
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not (GXX and HEADERS.is_file()), reason="no g++ or no Python.h here"),
+]
+USE = {"demo": "import demo; demo._c.work()"}
+# What becomes of each on a CPU with AVX and without AVX2.
+ON_IVY_BRIDGE = {
+    "plain": "runs",
+    "ifunc": "runs",
+    "cpu_check": "runs",
+    "init_array": "dies-at-import",
+    "in_use": "dies-in-use",
+    "comdat": "dies-in-use",
+}
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    assert shutil.which("qemu-x86_64-static"), "Fix: apt-get install qemu-user-static"
+    if reason := why_unavailable():
+        pytest.skip(reason)
+    for name in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "made/wheels"))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setattr("fleetbuild.plan.check.emulate._use_of", lambda name: USE[name])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "made"
+
+
+@pytest.mark.parametrize("source", [*SOURCES, "comdat"])
+def test_a_run_tells_what_dies(index: Path, source: str) -> None:
+    native_wheel(index, source)
+    kinds = ["IvyBridge", "Haswell"]
+    report = check(["demo"], kinds=kinds, emulate=True)
+    found = {row.kind: row for row in report.rows}
+    assert found["IvyBridge"].verdict == ON_IVY_BRIDGE[source], found["IvyBridge"].where
+    assert (found["Haswell"].verdict, found["Haswell"].evidence) == ("runs", "emulated")

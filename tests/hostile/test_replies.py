@@ -1,0 +1,100 @@
+"""Nodes whose modules lie in the values of their replies: nothing starts here for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.ansible import run_playbook
+
+KEY = "0123456789abcdef0123456789abcdef"
+# What a node says that built the wheel long ago, and needs no package.
+_HONEST = {
+    "changed": False, "rc": 0, "stdout": "", "needed": [], "optional": [], "unknown": [],
+    "found": {}, "root": False, "command": "install", "state": "done", "sha256": "0" * 64,
+    "file": "six-1-py3-none-any.whl", "seconds": 1, "isolation": "user", "container": "",
+    "reason": "", "fix": "", "kind": "", "errors": [], "progress": {}, "home": "/home/liar",
+    "stat": {"exists": True, "isdir": False, "checksum": "0" * 40},
+}  # fmt: skip
+_SHELL = "\n!touch reached\n"
+_LIARS: dict[str, dict[str, object]] = {
+    "honest": {},
+    "huge": {},  # what it lets fetch has no end
+    "flood": {},  # what its modules print has none
+    **{
+        f"{field}-{kind}": {field: text}
+        for field in ("dir", "home", "file")
+        for kind, text in {
+            "line": f"/x{_SHELL}/y",
+            "quotes": f"/x\\'\"{_SHELL}/y",
+            "argument": "/x\\' /tmp/taken \\'",
+            "wheel": f"x{_SHELL}.whl",
+        }.items()
+    },
+}
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An inventory of liars: an ssh that runs commands here, and an sftp that records its lines.
+
+    As sftp does, it gives lines that begin with an exclamation mark to a shell.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    program(tmp_path / "ssh", 'for last; do :; done\nsh -c "$last"')
+    lines = []
+    for name, lie in _LIARS.items():
+        (tmp_path / f"{name}.reply").write_text(json.dumps(_HONEST | lie))
+        endless = "head -c 3000000000 /dev/zero; " if name == "flood" else ""
+        answer = f"[ $# -gt 0 ] || cat >/dev/null\n{endless}cat {tmp_path}/{name}.reply"
+        program(tmp_path / f"{name}.python", answer)
+        program(
+            tmp_path / f"{name}.sftp",
+            f'while IFS= read -r line; do\n  printf "%s\\n" "$line" >>{tmp_path}/{name}.batch\n'
+            '  case "$line" in "!"*) sh -c "${line#!}" ;; esac\n'
+            + ('  truncate -s 1T "${line##* }"\n' if name == "huge" else "")
+            + "done",
+        )
+        lines.append(
+            f"{name} ansible_python_interpreter={tmp_path}/{name}.python"
+            f" ansible_ssh_executable={tmp_path}/ssh ansible_sftp_executable={tmp_path}/{name}.sftp"
+        )
+    (tmp_path / "hosts").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_no_value_of_a_reply_becomes_a_line_or_an_argument_of_sftp(nodes: Path) -> None:
+    wanted = {
+        "package": "six", "version": "1", "wheel_version": "1", "key": KEY,
+        "source": "/nonexistent/six.tar.gz", "python": "/usr/bin/python3",
+    }  # fmt: skip
+    builds = {name: [wanted | {"dest": str(nodes / "dest" / name)}] for name in _LIARS}
+    hosts = run_playbook(
+        "build.yml", inventory="hosts", limit=list(_LIARS), state_dir=nodes / "state",
+        extravars={"fleetbuild_builds": builds}, on_event=lambda _: None,
+    )  # fmt: skip
+    assert not (nodes / "reached").exists()
+    place = f"/home/liar/.cache/fleetbuild/builds/{KEY}"
+    wheel = "six-1-py3-none-any.whl"
+    for name in _LIARS:
+        batch, dest = nodes / f"{name}.batch", nodes / "dest" / name
+        lines = set(batch.read_text().splitlines()) if batch.exists() else set()
+        honest = {
+            f"get {place}/build.log {dest}/build.log",
+            f"get {place}/out/{wheel} {dest}/{wheel}",
+            f"get {place}/out/{wheel}.sha256 {dest}/{wheel}.sha256",
+        }
+        asked = name == "honest" or name.startswith("dir")  # no field is named dir
+        assert lines <= honest, name
+        assert lines == (honest if asked else lines if name == "huge" else set()), name
+        assert hosts[name].state != "ok"
+        assert not [file for file in dest.rglob("*") if file.stat().st_size > 8 << 30]
+    assert "more than fleetbuild reads" in hosts["flood"].message

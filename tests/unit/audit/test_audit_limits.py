@@ -1,0 +1,93 @@
+"""A wheel that is made to keep the controller busy: it is refused with the file's name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from fleetbuild.audit import apart, audit_wheel
+from fleetbuild.audit.needs import read_needs
+from fleetbuild.audit.wheel import audit_elf
+from tests.factories.elf import make_elf
+from tests.factories.files import demo_wheel
+
+# A use of AVX-512 that looks like the last one: each is decoded again.
+CODE = bytes.fromhex("62f1744858c2") * 100_000
+
+
+def test_both_processes_find_the_same(tmp_path, monkeypatch):
+    wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(bytes.fromhex("c5f458c2c3"))})
+    here = audit_wheel(wheel), read_needs(wheel)
+    monkeypatch.setattr(apart, "USUAL", 0)
+    assert (audit_wheel(wheel), read_needs(wheel)) == here
+    assert here[1].files[0].default == {"avx"}
+
+
+def test_a_wheel_that_takes_too_long_is_refused_with_its_name(tmp_path, monkeypatch):
+    wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(CODE)})
+    monkeypatch.setattr(apart, "USUAL", 0)
+    monkeypatch.setattr(apart, "WALL_SECONDS", 0.01)
+    audit = audit_wheel(wheel)
+    assert audit.problems == ("it takes more than 240 s of processor time or 1024 MiB to read",)
+    assert audit.file == wheel.name
+
+
+@pytest.mark.parametrize("kind", [apart.TooMuchError, MemoryError])
+def test_a_file_that_takes_too_much_is_named_and_the_others_are_read(tmp_path, monkeypatch, kind):
+    from fleetbuild.audit import wheel as reader  # noqa: PLC0415
+
+    def read(path, data):
+        if "bad" in path:
+            raise kind
+        return audit_elf(path, data)
+
+    monkeypatch.setattr(reader, "audit_elf", read)
+    files = {"demo/bad.so": make_elf(b"\xc3"), "demo/good.so": make_elf(b"\xc3")}
+    audit = audit_wheel(demo_wheel(tmp_path, files=files))
+    assert [elf.path for elf in audit.elfs] == ["demo/good.so"]
+    assert audit.problems == (
+        "demo/bad.so takes more than 120 s of processor time or 1024 MiB to read",
+    )
+
+
+def limited(code, **seconds):
+    settings = "".join(f"apart.{name} = {value}\n" for name, value in seconds.items())
+    text = f"from fleetbuild.audit import apart\n{settings}apart.limit()\n{code}"
+    return subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_the_process_has_limits_on_memory_and_time():
+    assert "MemoryError" in limited("bytearray(2**31)").stderr
+    loop = (
+        "try:\n  with apart.turn():\n    while True: pass\nexcept apart.TooMuchError: print('said')"
+    )
+    done = limited(loop, FILE_SECONDS=1)
+    assert (done.returncode, done.stdout) == (0, "said\n")
+
+
+def test_overlapping_segments_and_many_symbols_are_bounded():
+    import struct  # noqa: PLC0415
+    import time  # noqa: PLC0415
+
+    elf = bytearray(make_elf(CODE))
+    at = len(elf)
+    rows = b"".join(  # 30 executable segments over the same bytes: more than the file has
+        struct.pack("<IIQQQQQQ", 1, 5, 64, 0x1000 * n, 0, len(CODE), len(CODE), 1)
+        for n in range(30)
+    )
+    struct.pack_into("<Q", elf, 32, at)
+    struct.pack_into("<HH", elf, 54, 56, 30)
+    with pytest.raises(ValueError, match="larger than the file"):
+        audit_elf("a.so", bytes(elf) + rows)
+    symbols = struct.pack("<IBBHQQ", 1, 2, 0, 1, 0x1000, 6) * 300_000
+    many = bytearray(make_elf(CODE))
+    headers = struct.unpack_from("<Q", many, 40)[0]
+    struct.pack_into("<QQ", many, headers + 64 * 5 + 24, len(many), len(symbols))
+    began = time.process_time()
+    assert audit_elf("a.so", bytes(many) + symbols).default >= {"avx512f"}
+    assert time.process_time() - began < 15

@@ -1,0 +1,111 @@
+"""Verdicts: what dies, where, and what stays undecided."""
+
+import pytest
+
+from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelNeeds
+from fleetbuild.audit.verdict import DEATHS, VERDICT_WORDS, judge
+from fleetbuild.hardware.cpu_models import CPU_MODELS
+
+IVY = CPU_MODELS["IvyBridge"].features
+
+
+def use(feature, when="default"):
+    return FeatureUse(
+        feature=feature, when=when, instruction="x", address=0x1000, symbol=f"fn_{feature}"
+    )
+
+
+def verdict(*uses, features=IVY, package="demo", problems=(), **elf):
+    one = ElfAudit(path="demo/_c.so", arch="x86_64", features=uses, **elf)
+    needs = WheelNeeds(file="demo.whl", files=(one,), problems=problems)
+    return judge(needs, package=package, arch="x86_64", features=features)
+
+
+@pytest.mark.parametrize(
+    ("uses", "elf", "said"),
+    [
+        ([], {}, "runs"),
+        ([use("avx")], {}, "runs"),
+        ([use("avx2", "load")], {}, "dies-at-import"),
+        ([use("avx2", "load")], {"checks_cpu": True}, "dies-at-import"),
+        ([use("avx2")], {}, "dies-in-use"),
+        ([use("avx2")], {"checks_cpu": True}, "undecided"),
+        ([use("avx2", "guarded")], {"checks_cpu": True}, "runs"),
+        ([use("avx2"), use("fma", "load")], {}, "dies-at-import"),
+        ([], {"unread": ("a damaged GPU entry",)}, "undecided"),
+    ],
+)
+def test_when_code_runs_decides(uses, elf, said):
+    assert verdict(*uses, **elf).verdict == said
+
+
+def test_the_file_and_the_symbol_are_named():
+    found = verdict(use("avx2", "load"))
+    assert "demo/_c.so" in found.where
+    assert "avx2 in `fn_avx2`" in found.where
+    assert found.features == ("avx2",)
+    assert found.evidence == "static"
+
+
+def test_only_a_check_that_could_not_be_followed_leaves_it_to_a_run():
+    assert verdict(use("avx2"), checks_cpu=True).checks
+    assert not verdict(use("avx2"), checks_cpu=True, unread=("an entry",)).checks
+    assert not verdict(use("avx2")).checks
+
+
+def test_features_behind_a_check_are_kept_apart():
+    assert verdict(use("avx2", "guarded"), use("avx", "guarded")).guarded == ("avx2",)
+
+
+def test_a_package_that_checks_the_cpu_itself_refuses():
+    assert verdict(use("avx2"), package="NumPy").verdict == "refuses"
+
+
+def test_a_file_that_cannot_be_read_is_never_fine():
+    found = verdict(problems=("demo/_c.so is damaged: it ends before its headers do",))
+    assert found.verdict == "undecided"
+    assert "damaged" in found.where
+
+
+def test_files_for_other_architectures_do_not_count():
+    one = ElfAudit(path="arm.so", arch="aarch64", features=(use("sve"),))
+    needs = WheelNeeds(file="demo.whl", files=(one,))
+    assert judge(needs, package="demo", arch="x86_64", features=IVY).verdict == "runs"
+
+
+@pytest.mark.parametrize(
+    ("sms", "ptx", "sm", "said"),
+    [
+        (("6.0", "7.0"), (), "6.1", "runs"),
+        (("7.0", "8.0"), (), "6.1", "no-kernel"),
+        (("8.0",), (), "8.6", "runs"),
+        (("9.0a",), (), "9.0", "runs"),
+        (("9.0a",), (), "10.0", "no-kernel"),
+        (("10.0f",), (), "10.3", "runs"),
+        (("8.0",), ("5.2",), "6.1", "undecided"),  # a driver that is new enough compiles it
+        (("8.0",), ("9.0",), "6.1", "no-kernel"),
+        ((), (), "6.1", "runs"),  # no GPU code
+    ],
+)
+def test_gpu_code_must_serve_the_sm(sms, ptx, sm, said):
+    one = ElfAudit(path="lib.so", arch="x86_64", sms=sms, ptx=ptx)
+    needs = WheelNeeds(file="demo.whl", files=(one,))
+    found = judge(needs, package="demo", arch="x86_64", features=IVY, sms=(sm,))
+    assert found.verdict == said
+
+
+def test_a_kernel_that_lacks_the_sm_is_named_though_the_file_lists_it():
+    kernels = (
+        Kernels(codes=("6.1", "8.0"), names=("add",)),
+        Kernels(codes=("8.0",), names=("attend", "scale")),
+    )
+    one = ElfAudit(path="lib.so", arch="x86_64", sms=("6.1", "8.0"), kernels=kernels)
+    needs = WheelNeeds(file="demo.whl", files=(one,))
+    found = judge(needs, package="demo", arch="x86_64", features=IVY, sms=("6.1",))
+    assert found.verdict == "no-kernel"
+    assert "`attend`, `scale`" in found.where
+    assert "`add`" not in found.where
+
+
+def test_every_verdict_has_words_and_only_failures_are_deaths():
+    assert set(VERDICT_WORDS) - DEATHS == {"runs", "undecided"}

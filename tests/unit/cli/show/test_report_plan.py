@@ -1,0 +1,302 @@
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from fleetbuild.cli.show import plan as report
+from fleetbuild.models import (
+    Installs,
+    Plan,
+    PlannedGroup,
+    PlannedNode,
+    PlannedWheel,
+    Requires,
+    Summary,
+)
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
+
+NODES = [f"gpu-{number:02d}" for number in range(1, 9)]
+
+
+def wheel(action: Literal["build", "reuse"], isa: str, **more: Any) -> PlannedWheel:
+    return make_wheel(
+        wheel_version=f"0.8.0+cpu.{isa}",
+        target=target(isa),
+        action=action,
+        reason="oldest libc 2.28" if action == "build" else "in the store",
+        built_on=NODES[0] if action == "build" else None,
+        jobs=2,
+        **more,
+    )
+
+
+target = partial(make_target, floor="2.28")
+
+
+def group(isa: str, nodes: list[str], one: PlannedWheel, installs: Installs) -> PlannedGroup:
+    return make_group(nodes, target(isa), (one,), installs=installs)
+
+
+def plan(**more: Any) -> Plan:
+    groups = (
+        group("avx2", NODES[:3], wheel("build", "avx2"), Installs(install=tuple(NODES[:3]))),
+        group("avx512", NODES[3:], wheel("reuse", "avx512"), Installs(up_to_date=tuple(NODES[3:]))),
+    )
+    nodes = {
+        **{name: PlannedNode(state="ok", warnings=("odd",)) for name in NODES},
+        "old-1": PlannedNode(state="blocked", reason="Python 3.6", fix="install python3.11"),
+        "gone-1": PlannedNode(state="unreachable", reason="no \x1b[31mroute", fix="look"),
+        "gone-2": PlannedNode(state="unreachable", reason="no \x1b[31mroute", fix="look"),
+    }
+    fields: dict[str, Any] = {
+        "fingerprint": {
+            name: {"libc": "glibc 2.28" if name == "gpu-01" else "glibc 2.36"} for name in NODES
+        },
+        "nodes": nodes,
+        "summary": Summary(
+            wheels_to_build=1, wheels_reused=1, nodes_to_change=3, nodes_up_to_date=5,
+            nodes_blocked=1, nodes_unreachable=2,
+        ),
+    }  # fmt: skip
+    return make_plan(**{"groups": groups, **fields, **more})
+
+
+def test_the_heading_names_nodes_times_and_packages() -> None:
+    assert report.heading(plan(), 1.62) == "11 nodes probed in 1.6 s · hnswlib 0.8.0"
+    assert report.heading(plan(), 1.62, 12.2) == (
+        "11 nodes probed in 1.6 s, resolved and planned in 12 s · hnswlib 0.8.0"
+    )
+    assert report.heading(plan(facts_source="captures"), 1) == (
+        "11 nodes from captures · hnswlib 0.8.0"
+    )
+    assert "from the cluster's labels" in report.heading(plan(facts_source="cluster"), 1)
+
+
+def test_the_table_shows_wheels_builders_and_nodes(rendered: Callable[..., str]) -> None:
+    head, build, reuse, blocked, fix = rendered(report.plan_body(plan(), 200)).splitlines()
+    assert head.split() == [
+        "group", "nodes", "builds", "on", "why", "there", "wheels", "jobs", "about", "nodes", "get",
+    ]  # fmt: skip
+    assert build.split() == [
+        "+", "cpu-avx2-cp311", "3", "gpu-[01-03]", "gpu-01", "oldest", "libc", "2.28",
+        "hnswlib-0.8.0+cpu.avx2", "2", "install", "3",
+    ]  # fmt: skip
+    assert reuse.startswith("=  cpu-avx512-cp311      5  gpu-[04-08]  -")
+    assert "5 up to date" in reuse
+    assert blocked.split() == ["!", "-", "1", "old-1", "-", "Python", "3.6"]
+    assert fix.strip() == "install python3.11"
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_an_estimate_that_nobody_measured_is_not_shown(
+    measured: bool, rendered: Callable[..., str]
+) -> None:
+    one = wheel("build", "avx2", minutes=24.0, measured=measured)
+    made = plan(groups=(group("avx2", NODES, one, Installs()),))
+    text = rendered(report.plan_body(made, 200))
+    assert ("24 min" in text) is measured
+
+
+def test_a_replaced_release_is_shown_as_a_change(rendered: Callable[..., str]) -> None:
+    made = plan(groups=(group("avx2", NODES, wheel("reuse", "avx2"), Installs(upgrade=("n",))),))
+    assert "change 1" in rendered(report.plan_body(made, 200))
+
+
+def test_skipped_nodes_are_listed() -> None:
+    left = PlannedNode(state="skipped", reason="The inventory says fleetbuild_skip.")
+    lines = report.plan_ending(plan(nodes={"n1": left, "n2": left}))
+    assert lines[0] == "skipped: n[1-2]: The inventory says fleetbuild_skip."
+    assert lines[-1].endswith("2 unreachable, 2 skipped.")
+
+
+def test_a_narrow_terminal_gets_short_lines(rendered: Callable[..., str]) -> None:
+    text = rendered(report.plan_body(plan(), 60), 60)
+    assert " + cpu-avx2-cp311\n     3 nodes: gpu-[01-03]" in text
+    assert "build hnswlib-0.8.0+cpu.avx2 on gpu-01: oldest" in text
+    assert max(len(line) for line in text.splitlines()) <= 60
+
+
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [("released", "CUDA 12.6: released"), ("reported", "CUDA 12.6: reported to work"),
+     ("buildable", "CUDA 12.6: buildable, not reported"), (None, None)],
+)  # fmt: skip
+def test_the_evidence_of_a_wheel_is_shown_below_it(
+    rendered: Callable[..., str], evidence: str | None, said: str | None
+) -> None:
+    one = wheel("build", "avx2").model_copy(update={"evidence": evidence, "cuda": "12.6"})
+    made = plan(groups=(group("avx2", NODES, one, Installs(install=tuple(NODES))),))
+    for width in (200, 60):
+        text = " ".join(rendered(report.plan_body(made, width), width).split())
+        assert (said or "CUDA") in text if said else "CUDA" not in text
+
+
+def test_a_blocked_group_shows_no_estimate(rendered: Callable[..., str]) -> None:
+    def shown(*wheels: PlannedWheel) -> str:
+        one = group("avx2", NODES, wheels[0], Installs(install=tuple(NODES)))
+        groups = (one.model_copy(update={"wheels": wheels}),)
+        return " ".join(rendered(report.plan_body(plan(groups=groups), 200), 200).split())
+
+    timed = wheel("build", "avx2").model_copy(update={"minutes": 50.0, "measured": True})
+    guessed = timed.model_copy(update={"measured": False})
+    assert "50 min" in shown(timed)
+    assert "min" not in shown(guessed)
+    assert "min" not in shown(timed, guessed)
+
+
+def test_two_hundred_nodes_stay_readable(rendered: Callable[..., str]) -> None:
+    many = [f"n{number:03d}" for number in range(200)]
+    big = plan(groups=(group("avx2", many, wheel("build", "avx2"), Installs(install=tuple(many))),))
+    text = rendered(report.plan_body(big, 120), 120)
+    assert "n[000-199]" in text
+    assert len(text.splitlines()) < 10
+
+
+def test_the_end_names_missing_nodes_and_the_counts() -> None:
+    assert report.plan_ending(plan()) == [
+        "unreachable: gone-[1-2]: no route",
+        "  fix: look",
+        (
+            "Rollout: 1 canary in each group, then 25% of its nodes at a time. A group stops after"
+            " a failed canary, after more than 10% of its nodes failed, or after more than 25% of"
+            " its nodes stopped answering."
+        ),
+        (
+            "  cpu-avx2-cp311 (3 nodes): one by one; 1 failed node or 2 unreachable nodes stop the"
+            " rest of the group, and no other group."
+        ),
+        (
+            "Plan: 1 wheel to build, 1 reused. "
+            "3 nodes to change, 5 up to date, 1 blocked, 2 unreachable."
+        ),
+    ]
+    assert "warning: gpu-01: odd" in report.plan_ending(plan(), verbose=True)
+
+
+def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
+    many = [f"n{number:02d}" for number in range(40)]
+    big = group("avx2", many, wheel("build", "avx2"), Installs(install=tuple(many)))
+    rollout = {
+        "canary": 0,
+        "serial": [1, 5, "30%"],
+        "max_unreachable": 3,
+        "before": {"command": "kubectl cordon", "timeout": 60},
+        "after": {"playbook": "/etc/undrain.yml"},
+    }
+    assert report.plan_ending(plan(groups=(big,), rollout=rollout))[2:-1] == [
+        (
+            "Rollout: 1 node, then 5 nodes, then 30% of its nodes at a time. A group stops after"
+            " more than 10% of its nodes failed, or after more than 3 nodes stopped answering."
+        ),
+        (
+            "  cpu-avx2-cp311 (40 nodes): 1, then 5, then 12 at a time; 5 failed nodes or 4"
+            " unreachable nodes stop the rest of the group, and no other group."
+        ),
+        "  before each switch: kubectl cordon (at most 60 s)",
+        "  after each switch: playbook /etc/undrain.yml (at most 300 s)",
+    ]
+    alone = (group("avx2", ["n"], wheel("build", "avx2"), Installs(install=("n",))),)
+    shares = report.rollout_lines(plan(groups=alone))
+    assert shares[1] == "  cpu-avx2-cp311 (1 node): one by one."
+    exact = report.rollout_lines(plan(rollout={"serial": 2, "max_fail": 0, "max_unreachable": 1}))
+    assert len(exact) == 1  # numbers need no further line
+
+
+def test_reasons_for_apply_to_refuse_are_shown() -> None:
+    short = Requires(compiler="gcc", to_supply=("CUDA 12.4 on gpu-01: see NVIDIA's pages",))
+    groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
+    lines = report.plan_ending(plan(lock="missing", lock_problem="no index", groups=groups))
+    assert "to be supplied for cpu-avx2-cp311: CUDA 12.4 on gpu-01: see NVIDIA's pages" in lines
+    assert any(line.startswith("The dependencies are not locked") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("more", "saved", "said"),
+    [
+        ({}, ".fleetbuild/plan.json", "Next: fleetbuild apply      More: fleetbuild explain old-1"),
+        ({}, "p.json", "Next: fleetbuild apply p.json"),
+        ({"summary": Summary()}, "p.json", "Nothing to do."),
+        ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing to do: every node is blocked."),
+        (
+            {"summary": Summary(nodes_unreachable=1)},
+            "p.json",
+            "Nothing to do: no node can be planned for.",
+        ),
+        (
+            {"lock": "missing"},
+            "p.json",
+            "Next: make the index or source reachable, then plan again.",
+        ),
+    ],
+)
+def test_the_last_line_names_the_next_command(more: dict[str, Any], saved: str, said: str) -> None:
+    line = report.next_line(plan(**more), Path(saved), Path(".fleetbuild"))
+    assert line == f"Saved {saved}. {said}"
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_plan_without_groups_shows_no_empty_table(
+    rendered: Callable[..., str], width: int
+) -> None:
+    made = plan(groups=(), nodes={}, summary=Summary(nodes_unreachable=2))
+    assert rendered(report.plan_body(made, width), width).strip() == ("No node can be planned for.")
+
+
+def test_a_blocked_group_is_shown_once_with_its_fix(rendered: Callable[..., str]) -> None:
+    short = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
+    one = wheel("build", "avx2", requires=short).model_copy(
+        update={"action": "blocked", "reason": "numpy is for Python 3.11."}
+    )
+    node = PlannedNode(
+        state="blocked", group="cpu-avx2-cp311", reason=one.reason, fix="Take an older numpy."
+    )
+    made = plan(
+        groups=(group("avx2", NODES[:2], one, Installs()),), nodes=dict.fromkeys(NODES[:2], node)
+    )
+    for width in (200, 60):
+        text = " ".join(rendered(report.plan_body(made, width), width).split())
+        assert text.count("cpu-avx2-cp311") == text.count("numpy is for Python 3.11.") == 1
+        assert text.count("Take an older numpy.") == 1
+    assert not any(line.startswith("to be supplied") for line in report.plan_ending(made))
+
+
+def test_missing_supplies_are_named_before_the_apply_command() -> None:
+    short = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
+    groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
+    line = report.next_line(plan(groups=groups), Path("p.json"), Path(".fleetbuild"))
+    assert line == "Saved p.json. Next: supply the missing tools, then fleetbuild apply p.json"
+
+
+def test_a_plan_from_captures_is_explained_with_them() -> None:
+    made, state = plan(facts_source="captures"), Path(".fleetbuild")
+    line = report.next_line(made, state / "plan.json", state, Path("seen"))
+    assert line.endswith("More: fleetbuild explain old-1 --facts seen")
+    assert report.next_line(made, state / "plan.json", state).endswith("old-1 --facts DIR")
+
+
+def test_the_next_command_finds_the_plan_in_another_state_directory() -> None:
+    state = Path("s")
+    assert report.next_line(plan(), state / "plan.json", state) == (
+        "Saved s/plan.json. Next: fleetbuild apply --state-dir s"
+        "      More: fleetbuild explain old-1 --state-dir s"
+    )
+    assert "apply p.json --state-dir s" in report.next_line(plan(), Path("p.json"), state)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "builder", "said"),
+    [
+        (["gpu-02"], "gpu-02", "the only node"),
+        (["gpu-02", "gpu-03"], "gpu-02", "best by compiler, memory and cores"),
+        (["gpu-01", "gpu-03"], "gpu-01", "oldest libc 2.28"),
+        (["gpu-02", "gpu-03"], "strong-1", "named in build.builders"),
+    ],
+)
+def test_the_table_says_why_a_node_builds(
+    nodes: list[str], builder: str, said: str, rendered: Callable[..., str]
+) -> None:
+    one = wheel("build", "avx2").model_copy(update={"built_on": builder})
+    made = plan(groups=(group("avx2", nodes, one, Installs()),))
+    assert said in rendered(report.plan_body(made, 200))

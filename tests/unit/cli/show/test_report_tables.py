@@ -1,0 +1,139 @@
+import json
+from collections.abc import Callable
+
+import pytest
+
+from fleetbuild.cli.show import Output
+from fleetbuild.cli.show.doctor import document, ending, table
+from fleetbuild.cli.show.facts import facts_document, facts_ending, facts_table
+from fleetbuild.cli.show.status import going_back, status_document, status_ending, status_table
+from fleetbuild.doctor import Finding
+from fleetbuild.errors import FleetbuildError
+from fleetbuild.models import Facts, Gpu, Libc, NodeStatus, Os, Python
+
+GOOD = Facts(
+    arch="x86_64", isa="avx2", sms=("8.6",), driver="550.54",
+    gpus=(Gpu(name="RTX [3090]\x1b[31m", sm="8.6"), Gpu(name="RTX [3090]\x1b[31m", sm="8.6")),
+    os=Os(id="debian", version="12"), libc=Libc(family="glibc", version="2.36"),
+    pythons=(Python(path="/p", version="3.11.2", soabi="cpython-311-x86_64-linux-gnu"),),
+    cpus=16, memory_gb=62.8, warnings=("GPU without a driver",),
+)  # fmt: skip
+GONE = Facts(state="unreachable", reason="no route to host", fix="check the network")
+ODD = Facts(state="unsupported", reason="s390x is not supported", arch="s390x")
+
+
+def test_each_nodes_facts_are_a_row(rendered: Callable[..., str]) -> None:
+    text = rendered(facts_table({"a": GOOD, "b": GONE, "c": ODD}))
+    _, a, b, c = text.splitlines()
+    assert a.split() == [
+        "a", "avx2", "8.6", "2x", "RTX", "[3090]", "550.54", "debian", "12", "glibc", "2.36",
+        "3.11.2", "16", "63",
+    ]  # fmt: skip
+    assert b.split() == ["b", "unreachable"]
+    assert c.split()[:2] == ["c", "unsupported"]
+    assert rendered(facts_table({"d": Facts()})).splitlines()[1].split()[:2] == ["d", "unknown"]
+
+
+def test_a_large_fleet_shares_rows(rendered: Callable[..., str]) -> None:
+    fleet = {f"n{number}": GOOD for number in range(250)} | {"odd": ODD}
+    text = rendered(facts_table(fleet))
+    assert "250: n[0-249]" in text
+    assert len(text.splitlines()) == 3
+    assert len(rendered(facts_table(fleet, every_node=True)).splitlines()) == 252
+
+
+def test_facts_end_with_warnings_and_unreachable_nodes() -> None:
+    assert facts_ending({"a": GOOD, "b": GONE, "c": ODD}, 1.5) == [
+        "warning: a: GPU without a driver",
+        "unsupported: c: s390x is not supported",
+        "unreachable: b: no route to host",
+        "  fix: check the network",
+        "3 nodes asked in 1.5 s, 1 ok.",
+    ]
+
+
+def test_the_facts_document_has_the_fields_of_facts() -> None:
+    document = facts_document({"a": GOOD})
+    assert document["format_version"] == "1.0"
+    assert set(document["nodes"]["a"]) == set(Facts.model_fields)
+    json.dumps(document)
+
+
+def test_status_shows_release_and_drift_of_each_node(rendered: Callable[..., str]) -> None:
+    nodes = {
+        "a": NodeStatus(
+            node="a", state="ok", group="g", release_id="r1", packages=("hnswlib==1",),
+            verified=True, drift="none", probed="2026-01-01T00:00:00+00:00",
+        ),
+        "b": NodeStatus(node="b", state="unreachable", reason="no route"),
+        "c": NodeStatus(node="c", state="ok", drift="missing", sentence="None is there now."),
+        "d": NodeStatus(node="d", state="ok"),
+    }  # fmt: skip
+    _, a, b, c, d = rendered(status_table(nodes)).splitlines()
+    assert a.split() == ["a", "ok", "g", "r1", "hnswlib==1", "-"]
+    assert b.split() == ["b", "unreachable", "-", "-", "-", "no", "route"]
+    assert c.split() == ["c", "no", "release", "-", "-", "-", "None", "is", "there", "now."]
+    assert d.split()[:3] == ["d", "no", "release"]
+    first, age, silent, after = status_ending(nodes, "inv.yml")
+    assert first == "4 nodes, 1 with a release, 1 drifted."
+    assert age.endswith("days ago.")
+    assert (silent, after) == ("unreachable: b: no route", "Next: fleetbuild plan inv.yml")
+    ending = status_ending(nodes, "inv.yml", state=" --state-dir elsewhere")
+    assert ending[-1] == "Next: fleetbuild plan inv.yml --state-dir elsewhere"
+    assert status_document(nodes)["nodes"]["c"]["drift"] == "missing"
+
+
+def test_nodes_of_a_large_fleet_share_rows_in_status(rendered: Callable[..., str]) -> None:
+    nodes = {f"n{i}": NodeStatus(node=f"n{i}", state="ok") for i in range(60)}
+    assert "60: n[0-59]" in rendered(status_table(nodes))
+    assert len(rendered(status_table(nodes, every_node=True)).splitlines()) == 61
+
+
+def test_doctor_shows_findings_and_fixes(rendered: Callable[..., str]) -> None:
+    fine = Finding("ssh", "ok", "OpenSSH")
+    odd = Finding("index", "warn", "silent", "set one")
+    bad = Finding("uv", "fail", "not found", "install uv")
+    assert "fix: install uv" in rendered(table([fine, odd, bad]))
+    assert ending([fine]).startswith("This controller is fit. Next:")
+    assert ending([fine, odd]) == "This controller is fit, with 1 warning."
+    assert ending([fine, odd, bad]) == "1 problem found: apply the fixes above."
+    assert document([fine])["checks"][0]["what"] == "ssh"
+
+
+def test_tables_away_from_a_terminal_are_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().show(facts_table({"a" * 300: GOOD}))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert not any(line.endswith(" ") for line in lines)
+    assert "\x1b" not in "".join(lines)
+
+
+def test_text_on_stderr_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().warn("warning: \x1b[2Ja\u202e node\x07\n  its second line\n")
+    Output().error(FleetbuildError("one\x1b]0;title\x07\ntwo", "\x9bthree"))
+    assert capsys.readouterr().err == (
+        "warning: a node\n  its second line\nerror: one\ntwo\nfix: three\n"
+    )
+
+
+def test_only_y_and_yes_mean_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for answer, meaning in (("y\n", True), ("Yes\n", True), ("\n", False), ("", False)):
+        monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
+        assert Output().ask("Go?") is meaning
+    assert capsys.readouterr().out.startswith("Go? [y/N] ")
+
+
+def test_the_rollback_question_names_releases_and_nodes() -> None:
+    nodes = {
+        name: NodeStatus(node=name, state="ok", release_id=now, previous=before)
+        for name, now, before in (("n1", "r3", "r2"), ("n2", "r3", "r2"), ("n3", "r3", None))
+    }
+    nodes["n4"] = NodeStatus(node="n4", state="unreachable")
+    assert going_back(nodes) == [
+        "n[1-2]: from release r3 to r2",
+        "n3: stays at release r3: no earlier verified release is there",
+        "n4: no release, or not reached",
+    ]
+    assert going_back({"n4": nodes["n4"]}) == ["No node serves a release."]

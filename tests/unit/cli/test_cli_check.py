@@ -1,0 +1,102 @@
+"""The command line of a check, and of an audit for a kind of machine."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.factories.elf import make_elf
+from tests.factories.files import make_wheel
+
+TAG = "py3-none-manylinux_2_17_x86_64"
+VPADDD_YMM = bytes.fromhex("c5f5fec2")
+
+
+@pytest.fixture
+def index(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one wheel that uses AVX2, which is the only index."""
+    make_wheel(here / "index", "demo", "1.0", TAG, {"demo/_c.so": make_elf(VPADDD_YMM)})
+    for name in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_FIND_LINKS", str(here / "index"))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(here / "cache"))
+    return here / "index"
+
+
+@pytest.mark.usefixtures("index")
+def test_the_table_names_what_dies_and_where(run):
+    result = run("check", "demo", "--for", "IvyBridge", "--for", "Haswell")
+    assert result.exit_code == 7, result.stderr
+    assert "demo 1.0" in result.stdout
+    assert "dies in use on IvyBridge: demo/_c.so uses avx2 in `kernel`" in result.stdout
+    assert "instead: nothing was found" in result.stdout
+    assert run("check", "demo", "--for", "Haswell").exit_code == 0
+
+
+def test_json_is_the_document_alone(run, index):
+    (index.parent / "r.txt").write_text("demo\n")
+    result = run("check", "-r", "r.txt", "--for", "avx", "--json")
+    assert result.exit_code == 7
+    (row,) = json.loads(result.stdout)["packages"]
+    assert (row["kind"], row["verdict"], row["evidence"]) == ("avx", "dies-in-use", "static")
+
+
+@pytest.mark.usefixtures("index")
+def test_markdown_and_annotations(run):
+    markdown = run("check", "demo", "--for", "IvyBridge", "--format", "markdown").stdout
+    assert "| package | IvyBridge |" in markdown
+    assert "| demo 1.0 | dies in use |" in markdown
+    github = run("check", "demo", "--for", "IvyBridge", "--format", "github").stdout
+    assert github.startswith("::error title=demo 1.0::dies in use on IvyBridge")
+    assert run("check", "demo", "--json", "--format", "github").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["demo", "--for", "IvyBrige"], "Did you mean IvyBridge"),
+        (["-r", "none.txt", "--for", "avx"], "none.txt cannot be read"),
+        (["--lock", "none.lock", "--for", "avx"], "none.lock cannot be read"),
+        (["--for", "avx"], "Nothing to check"),
+        (["demo", "--limit", "gpu", "--for", "avx"], "needs an INVENTORY"),
+        (["demo", "--import", "none.json", "--for", "avx"], "none.json cannot be read"),
+    ],
+)
+@pytest.mark.usefixtures("index")
+def test_bad_use_is_explained(run, args, words):
+    result = run("check", *args)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.usefixtures("index")
+def test_an_inventory_gives_the_kinds_and_a_node_is_one(run):
+    data = Path(__file__).parents[1] / "data"
+    result = run("check", "demo", data / "fleet.yml", "--facts", data / "fleet", "--json")
+    assert result.exit_code in (4, 7), result.stderr
+    kinds = {row["kind"] for row in json.loads(result.stdout)["packages"]}
+    assert any(kind.startswith("sm") for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "words"),
+    [
+        ("x86-64-v2", 7, "dies in use: demo/_c.so uses avx2"),
+        ("avx2", 0, "runs"),
+        ("nonsense", 2, ""),
+    ],
+)
+def test_the_audit_is_a_gate(run, index, kind, code, words):
+    (wheel,) = index.iterdir()
+    result = run("audit", wheel, "--for", kind)
+    assert result.exit_code == code
+    assert words in result.stdout
+
+
+def test_the_audit_of_a_kind_is_in_its_document(run, index):
+    (wheel,) = index.iterdir()
+    document = json.loads(run("audit", wheel, "--for", "avx", "--json").stdout)
+    (verdict,) = document["verdicts"]
+    assert (verdict["kind"], verdict["verdict"]) == ("avx", "dies-in-use")

@@ -1,0 +1,89 @@
+"""Two thousand Nodes of a real API server: requests to label them, to label again, and for status.
+
+The times are printed (pytest -s); docs/verified.md has them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fleetbuild
+from fleetbuild.cli.show.result import labelled_lines
+from fleetbuild.kubernetes import as_planned
+from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.kubernetes.api.client import PAGE, Client
+from fleetbuild.kubernetes.labels.serving import note_reply
+from fleetbuild.models import Config, Inventory, Login, Node
+from fleetbuild.state import StateDir
+from tests.factories import real_api
+from tests.factories.plans import reused_plan
+from tests.factories.real_api import RealApi
+
+pytestmark = pytest.mark.skipif(
+    not real_api.ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
+)
+
+MANY = 2000
+NAMES = [f"n{number}" for number in range(1, MANY + 1)]
+PAGES = MANY // PAGE
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
+    with real_api.serving(tmp_path_factory.mktemp("api")) as running:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(running.add, NAMES))
+        yield running
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The requests so far, by verb."""
+    counted: Counter[str] = Counter()
+    once = Client._once
+
+    def counting(self: Client, credentials: Any, method: str, *rest: Any) -> Any:
+        counted[method] += 1
+        return once(self, credentials, method, *rest)
+
+    monkeypatch.setattr(Client, "_once", counting)
+    return counted
+
+
+def test_two_thousand_nodes(api: RealApi, tmp_path: Path, asked: Counter[str]) -> None:
+    plan = reused_plan(*NAMES)
+    state = StateDir(tmp_path / "state").create()
+    fleetbuild.save_plan(plan, state.plan_file)
+    for name, manifest in as_planned(plan, NAMES).items():
+        assert manifest
+        note_reply(state, name, manifest)
+    nodes = tuple(Node(name=name, login=Login(host=name)) for name in NAMES)
+    fleet = fleetbuild.Fleet(
+        Inventory(source="i.yml", nodes=nodes), config=Config(), state_dir=state.root,
+        cluster=Cluster(api.kubeconfig(tmp_path)),
+    )  # fmt: skip
+
+    def measured(what: str, action: Callable[[], Any]) -> tuple[Any, dict[str, int]]:
+        asked.clear()
+        start = time.monotonic()
+        done = action()
+        sys.stdout.write(f"{what}: {time.monotonic() - start:.1f} s, {dict(asked)}\n")
+        return done, dict(asked)
+
+    done, requests = measured("label", lambda: fleet.label(plan=plan))
+    assert labelled_lines(done) == [f"{MANY} nodes: {MANY} labelled."]
+    assert requests == {"GET": PAGES, "PATCH": MANY + 1}  # first it asks whether it may
+    done, requests = measured("label again", lambda: fleet.label(plan=plan))
+    assert labelled_lines(done) == [f"{MANY} nodes: {MANY} labelled before."]
+    assert requests == {"GET": PAGES}
+    done, requests = measured("status", lambda: fleet.status(offline=True))
+    assert not [name for name, node in done.items() if node.labels != "right"]
+    assert requests == {"GET": PAGES}

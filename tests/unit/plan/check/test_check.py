@@ -1,0 +1,214 @@
+"""A whole check, of wheels that are made by hand, from a folder of them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.models import Facts, Libc, Python
+from fleetbuild.plan.check import check, run
+from fleetbuild.plan.check.results import READER, Results
+from tests.factories.elf import make_elf, make_fatbin
+from tests.factories.files import make_sdist, make_wheel
+
+VADDPS_YMM, VPADDD_YMM, RET = (bytes.fromhex(code) for code in ("c5f458c2", "c5f5fec2", "c3"))
+TAG = "py3-none-manylinux_2_17_x86_64"
+KEYS = {"name", "version", "file", "sha256", "kind", "verdict", "where", "evidence", "instead"}
+VERDICTS = {"runs", "dies-at-import", "dies-in-use", "refuses", "no-kernel", "undecided"}
+
+
+def native(folder, version="1.0", code=VPADDD_YMM, name="demo", requires="", **elf):
+    return make_wheel(
+        folder, name, version, TAG, {f"{name}/_c.so": make_elf(code, **elf)}, requires=requires
+    )
+
+
+def verdicts(report):
+    return {(row.name, row.kind): row.verdict for row in report.rows}
+
+
+def test_a_wheel_dies_where_its_code_needs_more_than_the_cpu_has(index):
+    native(index, requires="pure")
+    make_wheel(index, "pure", files={"pure.py": b""})
+    report = check(["demo"], kinds=["IvyBridge", "Haswell", "avx2"])
+    assert verdicts(report) == {
+        ("demo", "IvyBridge"): "dies-in-use",
+        ("demo", "Haswell"): "runs",
+        ("demo", "avx2"): "runs",
+        ("pure", "IvyBridge"): "runs",
+        ("pure", "Haswell"): "runs",
+        ("pure", "avx2"): "runs",
+    }
+    dead = next(row for row in report.rows if row.dies)
+    assert "demo/_c.so uses avx2 in `kernel`" in dead.where
+    assert report.exit_code == 7
+    assert check(["demo"], kinds=["Haswell"]).exit_code == 0
+
+
+def test_the_document_is_the_contract(index):
+    native(index)
+    make_sdist(index, "bare")
+    document = check(["demo", "bare"], kinds=["IvyBridge", "Haswell"]).document()
+    assert json.loads(json.dumps(document)) == document
+    assert document.keys() == {"format_version", "packages"}
+    assert document["format_version"] == "1.0"
+    for row in document["packages"]:
+        assert row.keys() == KEYS
+        assert row["verdict"] in VERDICTS
+        assert row["evidence"] in ("static", "emulated", "node")
+        assert row["kind"] in ("IvyBridge", "Haswell")
+        assert isinstance(row["instead"], list)
+    (demo,) = (r for r in document["packages"] if (r["name"], r["kind"]) == ("demo", "Haswell"))
+    assert demo["file"] == f"demo-1.0-{TAG}.whl"
+    assert len(demo["sha256"]) == 64
+
+
+def test_the_newest_and_the_nearest_older_version_that_run_are_offered(index):
+    native(index, "1.0", VADDPS_YMM)
+    native(index, "1.1", VADDPS_YMM)
+    native(index, "1.2")
+    native(index, "1.3")
+    native(index, "1.4", VADDPS_YMM)
+    (row,) = check(["demo==1.3"], kinds=["IvyBridge"]).rows
+    assert row.instead == ("demo==1.4", "demo==1.1")
+
+
+def test_the_recipe_is_offered_if_no_version_runs(index):
+    native(index, "0.8.0", name="hnswlib")
+    (row,) = check(["hnswlib"], kinds=["Nehalem"]).rows
+    assert row.instead == ("build it: recipe hnswlib",)
+
+
+def test_a_package_without_a_wheel_is_not_decided_and_the_rest_is(index):
+    make_sdist(index, "bare")
+    native(index)
+    report = check(["bare", "demo"], kinds=["Haswell"])
+    assert verdicts(report) == {("bare", "Haswell"): "undecided", ("demo", "Haswell"): "runs"}
+    bare = report.rows[0]
+    assert (bare.file, bare.sha256) == (None, None)
+    assert "no wheel" in bare.where
+    assert report.exit_code == 0
+
+
+def test_a_dependency_without_a_wheel_leaves_the_kind_unresolved(index):
+    make_sdist(index, "bare")
+    native(index, requires="bare")
+    report = check(["demo"], kinds=["Haswell"])
+    assert report.rows == ()
+    assert "bare" in report.unresolved["Haswell"][0]
+    assert report.exit_code == 4
+
+
+def test_a_gpu_without_a_kernel_is_named(index):
+    native(index, code=RET, fatbin=make_fatbin((2, 75, 0), (2, 80, 0)))
+    report = check(["demo"], kinds=["sm61-avx2-cp311", "sm86-avx2-cp311"])
+    assert {row.kind: row.verdict for row in report.rows} == {
+        "sm61-avx2-cp311": "no-kernel",
+        "sm86-avx2-cp311": "runs",
+    }
+    assert "6.1" in report.rows[0].where
+
+
+def test_a_damaged_file_is_never_fine(index):
+    make_wheel(index, "demo", "1.0", TAG, {"demo/_c.so": b"\x7fELF" + bytes(9)})
+    (row,) = check(["demo"], kinds=["Haswell"]).rows
+    assert row.verdict == "undecided"
+    assert "demo/_c.so" in row.where
+
+
+def test_a_wheel_that_holds_what_it_may_not_is_not_read(index):
+    make_wheel(index, "demo", "1.0", TAG, {"evil.pth": b"import os"})
+    (row,) = check(["demo"], kinds=["Haswell"]).rows
+    assert (row.verdict, "evil.pth" in row.where) == ("undecided", True)
+
+
+def test_a_file_is_read_once(index, monkeypatch):
+    native(index)
+    first = check(["demo"], kinds=["IvyBridge"])
+
+    def refuse(_):
+        raise AssertionError("it was read again")
+
+    monkeypatch.setattr(run, "read_needs", refuse)
+    assert check(["demo"], kinds=["IvyBridge"]).document() == first.document()
+    (kept,) = Path(".fleetbuild/checks").iterdir()
+    kept.write_text(kept.read_text().replace(f'"reader":{READER}', f'"reader":{READER - 1}'))
+    with pytest.raises(AssertionError, match="read again"):
+        check(["demo"], kinds=["IvyBridge"])
+
+
+def test_results_travel_in_one_file(index, monkeypatch):
+    native(index)
+    check(["demo"], kinds=["Haswell"], export_to=Path("shared.json"))
+    monkeypatch.setattr(run, "read_needs", lambda _: pytest.fail("it was read"))
+    imported = check(
+        ["demo"], kinds=["IvyBridge"], import_from=Path("shared.json"), state_dir="elsewhere"
+    )
+    assert imported.rows[0].verdict == "dies-in-use"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"format_version": "9.0", "results": []}',
+        '{"results": [{"sha256": "../../x", "file": "x"}]}',
+    ],
+)
+@pytest.mark.usefixtures("index")
+def test_a_file_without_results_is_refused(text):
+    Path("bad.json").write_text(text)
+    with pytest.raises(UsageError, match=r"bad\.json"):
+        Results(Path("checks")).import_from(Path("bad.json"))
+    with pytest.raises(UsageError, match=r"none\.json"):
+        Results(Path("checks")).import_from(Path("none.json"))
+
+
+@pytest.mark.usefixtures("index")
+def test_without_a_network_nothing_is_decided(monkeypatch):
+    monkeypatch.delenv("UV_NO_INDEX")
+    monkeypatch.delenv("UV_FIND_LINKS")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    with pytest.raises(BlockedError, match="index"):
+        check(["demo"], kinds=["Haswell"])
+
+
+def test_the_groups_of_a_fleet_are_kinds(index):
+    native(index)
+    python = Python(path="/usr/bin/python3", version="3.11.2", soabi="cpython-311-x86_64-linux-gnu")
+    common = {"arch": "x86_64", "pythons": (python,), "libc": Libc(family="glibc", version="2.36")}
+    old = Facts(isa="avx", features=("avx", "popcnt"), **common)
+    new = Facts(isa="avx2", features=("avx", "avx2", "popcnt"), **common)
+    facts = {"a": old, "b": new, "c": new, "d": Facts(state="unreachable", reason="no route")}
+    report = check(["demo"], facts=facts)
+    assert {row.kind: row.verdict for row in report.rows} == {
+        "cpu-avx-cp311": "dies-in-use",
+        "cpu-avx2-cp311": "runs",
+    }
+    assert check(["demo"], facts=facts, kinds=["a"]).rows[0].verdict == "dies-in-use"
+    with pytest.raises(BlockedError, match="no route"):
+        check(["demo"], facts=facts, kinds=["d"])
+
+
+@pytest.mark.usefixtures("index")
+def test_nothing_or_two_things_to_check_are_refused():
+    with pytest.raises(UsageError, match="Nothing"):
+        check([], kinds=["Haswell"])
+    Path("uv.lock").write_text("package = []")
+    with pytest.raises(UsageError, match="Both"):
+        check(["demo"], lock=Path("uv.lock"), kinds=["Haswell"])
+
+
+def test_no_ansible_is_imported(index):
+    native(index)
+    code = (
+        "import sys; from fleetbuild import check; check(['demo'], kinds=['Haswell']);"
+        "print(*[m for m in sys.modules if m.split('.')[0] in ('ansible', 'ansible_runner')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -1,0 +1,114 @@
+"""What follows from how a script ran on this machine and under QEMU."""
+
+import signal
+
+import pytest
+
+from fleetbuild.audit.verdict import Verdict
+from fleetbuild.errors import BlockedError
+from fleetbuild.plan.check import emulate
+from fleetbuild.plan.check.emulate import read_outcome, require_emulation
+from fleetbuild.plan.check.kinds import named_kinds
+from tests.factories.files import make_wheel
+
+RUNS = Verdict(verdict="runs")
+DOUBT = Verdict(verdict="dies-in-use", where="demo/_c.so uses avx2 in `f`")
+FINE = {"code": 0, "out": "import demo\nuse\ndone\n", "errors": ""}
+SIGILL = -signal.SIGILL
+
+
+def outcome(emulated, native=FINE, static=RUNS, kind="IvyBridge"):
+    (kind,) = named_kinds([kind])
+    return read_outcome(native, {"errors": "", **emulated}, frozenset({"demo"}), static, kind)
+
+
+def stack(package):
+    return f'Fatal Python error: Illegal instruction\n  File "/env/{package}/__init__.py", line 1\n'
+
+
+@pytest.mark.parametrize(
+    ("emulated", "said", "words"),
+    [
+        (FINE, "runs", None),
+        ({"code": SIGILL, "out": "import demo\n"}, "dies-at-import", "in import demo"),
+        ({"code": SIGILL, "out": "import demo\nuse\n"}, "dies-in-use", "while it is used"),
+        (
+            {"code": SIGILL, "out": "import demo\n", "errors": stack("other")},
+            "undecided",
+            "it uses other, which dies",
+        ),
+        (
+            {"code": SIGILL, "out": "import demo\n", "errors": stack("demo")},
+            "dies-at-import",
+            "demo",
+        ),
+        (
+            {"code": 0, "out": "import demo\nfailed\tdemo\t/env/demo/a.py\tRuntimeError: no AVX\n"},
+            "refuses",
+            "RuntimeError: no AVX",
+        ),
+        (
+            {"code": 0, "out": "import demo\nfailed\tdemo\t/env/dep/a.py\tRuntimeError: no AVX\n"},
+            "undecided",
+            "it imports dep, which refuses",
+        ),
+        (
+            {"code": -6, "out": "import demo\n", "errors": "F: built with AVX instructions\n"},
+            "refuses",
+            "AVX instructions",
+        ),
+        ({"code": -11, "out": "import demo\n"}, "undecided", "code -11"),
+        ({"code": None, "out": "import demo\n"}, "undecided", "too long"),
+    ],
+)
+def test_the_end_of_a_run_decides(emulated, said, words):
+    found = outcome(emulated)
+    assert (found.verdict, found.evidence) == (said, "emulated")
+    assert words is None or words in found.where
+
+
+def test_what_fails_on_this_machine_too_decides_nothing():
+    failed = "import demo\nfailed\tdemo\t/env/demo/a.py\tImportError: libGL\nuse\ndone\n"
+    both = {"code": 0, "out": failed, "errors": ""}
+    assert outcome(both, native=both).verdict == "runs"
+    dead = {"code": 1, "out": "import demo\nuse\n", "errors": ""}
+    assert outcome(FINE, native=dead).verdict == "undecided"
+
+
+def test_code_that_a_small_use_did_not_reach_stays_undecided():
+    found = outcome(FINE, static=DOUBT)
+    assert found.verdict == "undecided"
+    lazy = DOUBT.model_copy(update={"verdict": "dies-at-import"})  # of a file that nothing loaded
+    assert outcome(FINE, static=lazy).verdict == "undecided"
+    assert "avx2 in `f`" in found.where
+
+
+def test_a_dispatcher_that_reading_could_not_follow_is_decided_by_a_run():
+    static = Verdict(verdict="undecided", where="c.so uses avx2", features=("avx2",), checks=True)
+    found = outcome(FINE, static=static)
+    assert (found.verdict, found.evidence) == ("runs", "emulated")
+    assert "not reached: c.so uses avx2" in found.where
+    assert outcome(FINE, static=static, kind="Skylake-Server").verdict == "undecided"
+    unread = static.model_copy(update={"checks": False})
+    assert outcome(FINE, static=unread).verdict == "undecided"
+
+
+def test_code_for_features_that_qemu_lacks_is_said_to_be_read_only():
+    found = outcome(FINE, kind="Skylake-Server")
+    assert (found.verdict, found.evidence) == ("runs", "static")
+    assert "avx512" in found.where
+
+
+def test_files_named_for_a_level_are_left_to_their_dispatcher(tmp_path):
+    files = ("demo/__init__.py", "demo/_c.abi3.so", "demo/_c_avx2.abi3.so", "demo/tests/_t.abi3.so")
+    wheel = make_wheel(tmp_path, files=dict.fromkeys(files, b""))
+    assert emulate._modules(wheel) == ["demo", "demo._c"]
+
+
+@pytest.mark.parametrize("lost", ["qemu", "sandbox"])
+def test_what_emulation_needs_is_named(monkeypatch, lost):
+    monkeypatch.setattr(emulate.shutil, "which", lambda _: None if lost == "qemu" else "/usr/bin/x")
+    monkeypatch.setattr(emulate, "why_unavailable", lambda: "bubblewrap is not installed")
+    with pytest.raises(BlockedError) as caught:
+        require_emulation()
+    assert "apt-get install" in caught.value.fix

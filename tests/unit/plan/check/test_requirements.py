@@ -1,0 +1,142 @@
+"""What to check, read from arguments, requirements files and locks."""
+
+import pytest
+
+from fleetbuild.errors import UsageError
+from fleetbuild.models import TargetLibc
+from fleetbuild.plan.check.kinds import Kind
+from fleetbuild.plan.check.requirements import locked_wheels, read_lock, read_requirements
+
+KIND = Kind(
+    name="Haswell",
+    arch="x86_64",
+    features=frozenset(),
+    python="cp311",
+    python_version="3.11.2",
+    libc=TargetLibc(family="glibc", floor="2.36"),
+)
+SHA = "ab" * 32
+
+
+def test_a_requirements_file_is_read_with_its_includes(tmp_path):
+    (tmp_path / "more.txt").write_text("polars>=1\n")
+    (tmp_path / "all.txt").write_text(
+        "# a stack\nnumpy==2.4.6 \\\n  --hash=sha256:ab\nfaiss-cpu ; python_version > '3' # why\n"
+        "-r more.txt\n\nnumpy==2.4.6\n"
+    )
+    found = read_requirements(["torch"], [tmp_path / "all.txt"])
+    assert found == ("torch", "numpy==2.4.6", "faiss-cpu ; python_version > '3'", "polars>=1")
+
+
+@pytest.mark.parametrize("line", ["--index-url http://x", "-e .", "num py", "a @ http://x/a.whl"])
+def test_an_invalid_line_is_refused_with_its_number(tmp_path, line):
+    path = tmp_path / "r.txt"
+    path.write_text(f"numpy\n{line}\n")
+    with pytest.raises(UsageError, match=r"r\.txt, line 2"):
+        read_requirements([], [path])
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, content):
+    path = tmp_path / "r.txt"
+    if content is not None:
+        path.write_bytes(content)
+    for read in (lambda: read_requirements([], [path]), lambda: read_lock(path)):
+        with pytest.raises(UsageError, match="cannot be read"):
+            read()
+
+
+def test_a_file_that_includes_itself_ends(tmp_path):
+    (tmp_path / "r.txt").write_text("-r r.txt\n")
+    with pytest.raises(UsageError, match="includes itself"):
+        read_requirements([], [tmp_path / "r.txt"])
+
+
+def wheel(name, tag="cp311-cp311-manylinux_2_17_x86_64", hashed=True):
+    url = f"https://index.test/{name}-1.0-{tag}.whl"
+    return f'{{ url = "{url}", hash = "sha256:{SHA}" }}' if hashed else f'{{ url = "{url}" }}'
+
+
+UV_LOCK = f"""
+version = 1
+[[package]]
+name = "app"
+version = "0.1"
+source = {{ virtual = "." }}
+dependencies = [
+  {{ name = "numpy" }},
+  {{ name = "pywin32", marker = "sys_platform == 'win32'" }},
+  {{ name = "ray", extra = ["tune"] }},
+]
+[[package]]
+name = "numpy"
+version = "1.0"
+source = {{ registry = "https://index.test" }}
+wheels = [{wheel("numpy", "cp312-cp312-manylinux_2_17_x86_64")}, {wheel("numpy")}]
+[[package]]
+name = "pywin32"
+version = "1.0"
+source = {{ registry = "https://index.test" }}
+wheels = [{wheel("pywin32", "cp311-cp311-win_amd64")}]
+[[package]]
+name = "ray"
+version = "1.0"
+source = {{ registry = "https://index.test" }}
+wheels = [{wheel("ray")}]
+[package.optional-dependencies]
+tune = [{{ name = "tensorboardx" }}]
+serve = [{{ name = "starlette" }}]
+[[package]]
+name = "tensorboardx"
+version = "1.0"
+wheels = [{wheel("tensorboardx", "py3-none-any")}]
+[[package]]
+name = "starlette"
+version = "1.0"
+wheels = [{wheel("starlette", "py3-none-any")}]
+"""
+
+
+def test_a_uv_lock_gives_what_it_installs_on_the_kind(tmp_path):
+    path = tmp_path / "uv.lock"
+    path.write_text(UV_LOCK)
+    found = locked_wheels(read_lock(path), KIND, path)
+    assert found.problem is None
+    assert [file.name for file in found.wheels] == ["numpy", "ray", "tensorboardx"]
+    assert found.wheels[0].file == "numpy-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
+    assert found.wheels[0].sha256 == SHA
+
+
+PYLOCK = """
+lock-version = "1.0"
+[[packages]]
+name = "numpy"
+version = "1.0"
+wheels = [{ url = "https://index.test/numpy-1.0-cp311-cp311-linux_x86_64.whl", size = 7,\
+ hashes = { sha256 = "%s" } }]
+[[packages]]
+name = "colorama"
+version = "1.0"
+marker = "os_name == 'nt'"
+"""
+
+
+def test_a_pylock_gives_what_it_installs_on_the_kind(tmp_path):
+    path = tmp_path / "pylock.toml"
+    path.write_text(PYLOCK % SHA)
+    (file,) = locked_wheels(read_lock(path), KIND, path).wheels
+    assert (file.name, file.sha256, file.size) == ("numpy", SHA, 7)
+
+
+@pytest.mark.parametrize("lost", [f', hash = "sha256:{SHA}"', "cp311-cp311-manylinux_2_17_x86_64"])
+def test_a_locked_package_without_a_wheel_or_hash_is_named(tmp_path, lost):
+    path = tmp_path / "uv.lock"
+    path.write_text(UV_LOCK.replace(lost, "" if "hash" in lost else "cp27-cp27m-win32"))
+    assert "no wheel of" in str(locked_wheels(read_lock(path), KIND, path).problem)
+
+
+@pytest.mark.parametrize("text", ["a = [", "a = 1"])
+def test_an_invalid_lock_is_refused(tmp_path, text):
+    (tmp_path / "uv.lock").write_text(text)
+    with pytest.raises(UsageError, match="is not a lock"):
+        read_lock(tmp_path / "uv.lock")

@@ -1,0 +1,73 @@
+"""The captured fleet for torch: which group, toolkit, wheel, flags and libraries each node gets.
+
+After a change that is meant, write the golden plans again and read the difference:
+    python -m pytest tests/unit/plan/decide/test_seed_fleet_torch.py --update-golden
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetbuild.models import Facts
+from fleetbuild.plan.decide.wheels.draft import recipe_input
+from fleetbuild.recipes import render_requirements, render_requires
+from tests.factories.data import DATA, seed_fleet
+from tests.factories.fleets import drafted, package, planned
+
+KEPLER = "hsw-k40"
+
+
+def summary(version: str, fleet: dict[str, Facts]) -> dict[str, Any]:
+    """The plan of torch for these nodes, as far as it hangs on hardware and recipe."""
+    torch = package("torch", version)
+    plan = planned(fleet, packages=[torch])
+    jobs = {wheel.groups[0]: recipe_input(wheel) for wheel in drafted(fleet, [torch]).wheels}
+    groups = {
+        group.name: {
+            "nodes": list(group.nodes),
+            "wheel": group.wheels[0].wheel_version,
+            "evidence": group.wheels[0].evidence,
+            "jobs": group.wheels[0].jobs,
+            "environment": group.wheels[0].environment,
+            "settings": group.wheels[0].config_settings,
+            "levels": group.wheels[0].files["levels.cmake"].splitlines(),
+            "patches": list(group.wheels[0].patches),
+            "builder": group.wheels[0].requires.model_dump(mode="json"),
+            "build_needs": list(render_requirements(torch.recipe, jobs[group.name])),
+            "needs": list(render_requires(torch.recipe, jobs[group.name]) or ()),
+        }
+        for group in plan.groups
+    }
+    blocked = {name: [node.reason, node.fix] for name, node in plan.nodes.items() if node.reason}
+    return {"groups": groups, "blocked": blocked, "warnings": list(plan.warnings)}
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, Any]:
+    """The plans as they are now: of the newest torch for all, of an old one for Kepler."""
+    fleet = seed_fleet()
+    return {
+        "torch 2.13.0": summary("2.13.0", fleet),
+        "torch 2.0.1": summary("2.0.1", {KEPLER: fleet[KEPLER]}),
+    }
+
+
+def test_the_plans_for_torch_are_the_golden_ones(
+    plans: dict[str, Any], golden: Callable[[Path, Any], None]
+) -> None:
+    golden(DATA / "seed-fleet-torch.json", plans)
+
+
+def test_the_golden_plans_contain_the_known_decisions(plans: dict[str, Any]) -> None:
+    plan = plans["torch 2.13.0"]
+    assert plan["blocked"][KEPLER][0] == (
+        "SM 3.5 needs CUDA 11.8 or older; torch 2.13 needs CUDA 12.3 or newer."
+    )
+    ivy = plan["groups"]["sm86-avx-cp311"]
+    assert ivy["environment"]["CXXFLAGS"] == "-O3 -march=x86-64-v2 -mavx"
+    assert ivy["environment"]["USE_FBGEMM"] == "0"
+    assert any("CXX_AVX2_FOUND FALSE" in line for line in ivy["levels"])

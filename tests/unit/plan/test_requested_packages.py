@@ -1,0 +1,193 @@
+"""Packages as people name them: ranges, extras, git, requirement and lock files, pure Python."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.errors import ConfigError, ResolutionError
+from fleetbuild.models import Config
+from fleetbuild.plan.plan_fleet import plan_fleet
+from fleetbuild.plan.resolve.requirement_files import read_requirement_files
+from tests.factories.files import git, make_repository, make_sdist, make_wheel
+from tests.factories.fleets import facts, inventory
+
+FLEET = {"a": facts("avx2"), "b": facts("avx512"), "c": facts("x86-64")}
+
+
+def project(name: str, version: str = "1.0", *, backend: str = "b", more: str = "") -> str:
+    return (
+        f'[build-system]\nrequires = []\nbuild-backend = "{backend}"\n'
+        f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = ["dep"]\n{more}'
+    )
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder with files of an index, and no other index."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for version in ("1.0", "1.5", "2.0"):
+        make_wheel(files, "dep", version)
+        make_sdist(files, "pkg", version, pyproject=project("pkg", version, more=EXTRA))
+    make_wheel(files, "more", "3.0")
+    conf = tmp_path / "pip.conf"
+    conf.write_text(f"[global]\nno-index = true\nfind-links = {files}\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+EXTRA = '[project.optional-dependencies]\nall = ["more"]\n'
+
+
+def plan(*packages: str, config: Config | None = None, fleet=None, **files):
+    fleet = fleet or {"a": facts()}
+    listed = read_requirement_files(others=bool(packages), **files) if files else None
+    return plan_fleet(inventory(fleet), fleet, config, packages, requirements=listed)
+
+
+def closure(made) -> dict[str, str]:
+    return {file.name: file.version for file in made.groups[0].dependencies}
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("pkg", "2.0"), ("pkg>=1,<2", "1.5"), ("pkg~=1.0", "1.5"), ("pkg != 2.0", "1.5"),
+     ("pkg==1.*", "1.5"), ("pkg ; sys_platform == 'linux'", "2.0")],
+)  # fmt: skip
+def test_a_range_becomes_its_newest_version_in_the_plan(text, version):
+    made = plan(text)
+    assert made.packages == (f"pkg=={version}",)
+    assert made.groups[0].wheels[0].version == version
+
+
+@pytest.mark.usefixtures("site")
+def test_extras_are_installed_with_the_package():
+    assert closure(plan("pkg==1.0")) == {"dep": "2.0"}
+    made = plan("pkg[All]>=2")
+    assert made.packages == ("pkg[all]==2.0",)
+    assert closure(made) == {"dep": "2.0", "more": "3.0"}
+
+
+def test_extras_come_from_the_source_if_a_recipe_states_the_requirements(site):
+    (site / "recipes").mkdir()
+    (site / "recipes" / "pkg.yml").write_text(
+        "name: pkg\npackages: [pkg]\nrungs: [x86-64]\nrequires: []\n"
+    )
+    assert closure(plan("pkg==1.0")) == {}
+    assert closure(plan("pkg[all]==1.0")) == {"more": "3.0"}
+
+
+def test_constraints_bound_the_range_and_the_installed_packages(site):
+    (site / "c.txt").write_text("pkg<2\ndep==1.0\n")
+    made = plan("pkg", constraints=["c.txt"])
+    assert (made.packages, closure(made)) == (("pkg==1.5",), {"dep": "1.0"})
+    with pytest.raises(ConfigError, match=r"pkg==2\.0 is asked for, and a constraint says pkg<2"):
+        plan("pkg==2.0", constraints=["c.txt"])
+    with pytest.raises(ResolutionError, match="No version can be chosen for pkg>=2"):
+        plan("pkg>=2", constraints=["c.txt"])
+
+
+@pytest.mark.usefixtures("site")
+def test_a_marker_that_excludes_all_nodes_leaves_the_package_out():
+    made = plan("pkg==1.0", "other==1.0 ; sys_platform == 'win32'")
+    assert made.packages == ("pkg==1.0",)
+    with pytest.raises(ConfigError, match="is meant for some nodes only"):
+        plan("pkg==1.0 ; python_version < '3.11'")
+    pinned = plan("pkg==1.0 ; python_version >= '3.11'", config=Config(python="3.11"))
+    assert pinned.packages == ("pkg==1.0",)
+
+
+def test_a_repository_is_planned_by_its_commit(site):
+    repository = make_repository(site / "repo", {"pyproject.toml": project("mine", "3.1")})
+    git(repository, "tag", "v3.1")
+    commit = git(repository, "rev-parse", "HEAD").strip()
+    address = repository.as_uri()
+    for text in (f"git+{address}@v3.1", f"mine @ git+{address}", f"mine[x]==3.1 @ git+{address}"):
+        made = plan(text)
+        assert made.packages[0].endswith(f"==3.1 @ git+{address}@{commit}")
+        assert made.groups[0].wheels[0].source.url == f"git+{address}@{commit}"
+        again = plan(made.packages[0])
+        assert again.groups[0].wheels[0].artifact_key == made.groups[0].wheels[0].artifact_key
+    with pytest.raises(ResolutionError, match="no tag or branch v9"):
+        plan(f"git+{address}@v9")
+    with pytest.raises(ConfigError, match="is mine, not other"):
+        plan(f"other @ git+{address}")
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("git+https://me:secret@git.example/x", "has a user or password in its address"),
+        ("git+https://git.example/x#subdirectory=y", "names a folder of a repository"),
+        ("x @ https://pypi.example/x-1.0.tar.gz", "content may change after the plan"),
+        ("uv.lock", "is a file that lists packages"),
+    ],
+)
+def test_sources_that_cannot_be_planned_are_refused_with_a_way_out(text, said):
+    with pytest.raises(ConfigError, match=said) as refused:
+        plan(text)
+    assert refused.value.fix
+    assert "secret" not in str(refused.value)
+
+
+def test_files_of_fleetbuild_yml_and_of_the_command_line(site):
+    (site / "r.txt").write_text("pkg>=1,<2\n-c c.txt\n")
+    (site / "c.txt").write_text("dep<2\n")
+    config = Config(requirements=("r.txt",)).within(str(site))
+    for made in (plan(config=config), plan(requirements=["r.txt"])):
+        assert (made.packages, closure(made)) == (("pkg==1.5",), {"dep": "1.5"})
+
+
+def test_a_lock_names_packages_or_only_bounds_them(site):
+    sha256 = hashlib.sha256((site / "files/pkg-1.0.tar.gz").read_bytes()).hexdigest()
+    lock = Path("pylock.toml")
+    text = (
+        "lock-version = '1.0'\n[[packages]]\nname = 'pkg'\nversion = '1.0'\n"
+        f"sdist = {{name = 'pkg-1.0.tar.gz', hashes = {{sha256 = '{sha256}'}}}}\n"
+        "[[packages]]\nname = 'dep'\nversion = '1.5'\n"
+    )
+    lock.write_text(text)
+    made = plan("pkg", lock=lock)
+    assert (made.packages, closure(made)) == (("pkg==1.0",), {"dep": "1.5"})
+    lock.write_text(text.replace(sha256, "0" * 64))
+    with pytest.raises(ConfigError, match="not among the hashes"):
+        plan("pkg", lock=lock)
+    lock.write_text(text.partition("[[packages]]\nname = 'dep'")[0])
+    assert plan(lock=lock).packages == ("pkg==1.0",)
+
+
+def test_a_pure_package_is_built_once_whatever_the_cpus(site):
+    tree = site / "tree"
+    tree.mkdir()
+    pyproject = project("mine", backend="setuptools.build_meta")
+    (tree / "pyproject.toml").write_text(pyproject)
+    (tree / "mine.py").write_text("x = 1\n")
+    make_wheel(site / "files", "wheel", "1.0")
+    pure = plan("./tree", fleet=FLEET)
+    assert pure.summary.wheels_to_build == 1
+    (tree / "fast.c").write_text("int x;\n")
+    assert plan("./tree", fleet=FLEET).summary.wheels_to_build == 3
+    (tree / "fast.c").unlink()
+    (tree / "setup.py").write_text("setup(ext_modules=[...])\n")
+    assert plan("./tree", fleet=FLEET).summary.wheels_to_build == 3
+
+
+@pytest.mark.usefixtures("site")
+def test_a_node_with_a_full_disk_is_blocked_and_stops_nobody():
+    full = facts("avx2", install_free_gb=0.001)
+    made = plan("pkg==1.0", fleet={"a": full, "b": facts("avx2", install_free_gb=5.0)})
+    assert made.nodes["a"].state == "blocked"
+    assert "The disk of /opt/fleetbuild has 1 MB free" in made.nodes["a"].reason
+    assert "df -h /opt/fleetbuild" in made.nodes["a"].fix
+    (group,) = made.groups
+    assert (group.nodes, group.wheels[0].built_on) == (("b",), "b")
+    assert made.lock == "complete"
+    assert not plan("pkg==1.0", fleet={"a": full}).groups

@@ -1,0 +1,220 @@
+"""One execution makes, verifies and switches; uv installs where it runs, else pip."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from uv import find_uv_bin
+
+from fleetbuild.apply.node_tools import uv_for
+from fleetbuild.files import sha256_of
+from fleetbuild.models import Facts
+from fleetbuild.models.facts import Libc
+from tests.factories.files import make_wheel
+from tests.factories.role_modules import ALONE, plugin
+
+installer = plugin("module_utils.wheel_installer")
+SCRIPT = b"[console_scripts]\nsmall = small:main\n"
+
+
+class Node:
+    """A node that has received one wheel and a program that is to be its uv."""
+
+    def __init__(self, release: ModuleType, folder: Path, uv: Path | None) -> None:
+        self.release, self.root = release, release.Root(str(folder / "fb"))
+        files = {"small/__init__.py": b"def main(): print('ran')\n"}
+        files["small-1.0.dist-info/entry_points.txt"] = SCRIPT
+        wheel = make_wheel(folder, "small", files=files)
+        self.params: dict[str, Any] = {
+            **ALONE,
+            "release_id": "r1", "python": sys.executable, "keep": 2, "in_use": {}, "whole": False,
+            "staging": f"{self.root.path}/wheels", "activate": True, "name": "default",
+            "wheels": [{"file": wheel.name, "sha256": sha256_of(wheel)}],
+            "uv": {"file": "uv", "sha256": sha256_of(uv)} if uv else {},
+            "manifest": {"id": "r1", "group": "cpu-avx2-cp311", "verified": False, "wheels": []},
+            "verify": {"imports": ["small"]},
+        }  # fmt: skip
+        for path, file in ((wheel, self.params["wheels"][0]), (uv, self.params["uv"])):
+            if path:
+                place = Path(self.params["staging"], file["sha256"])
+                place.mkdir(parents=True)
+                shutil.copy(path, place / file["file"])
+
+    def install(self, **changed: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self.release.install(self.root, {**self.params, **changed}, False)
+        return found
+
+    def begin(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.release.begin(self.root, self.params, False)
+        return found
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(Path(self.root["r1"], "manifest.json").read_text())
+        return found
+
+
+@pytest.fixture
+def broken_uv(tmp_path: Path) -> Path:
+    """A uv that this CPU does not run."""
+    path = tmp_path / "broken-uv"
+    path.write_text("#!/bin/sh\nkill -ILL $$\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_one_execution_makes_verifies_and_switches(release: ModuleType, tmp_path: Path) -> None:
+    node = Node(release, tmp_path, Path(find_uv_bin()))
+    result = node.install()
+    assert (result["made_by"], result["active"], result["changed"]) == ("uv", True, True)
+    assert result["verification"]["ok"]
+    assert node.manifest["verified"]
+    assert node.root.serving() == "r1"
+    folder = Path(node.root["r1"])
+    assert subprocess.check_output([folder / "bin/small"]) == b"ran\n"
+    assert list(folder.glob("lib/python3*/site-packages/small/__pycache__/*.pyc"))
+    # uv is kept for the next release; of the rest nothing stays.
+    assert Path(installer.kept_uv(node.root.path, node.params["uv"])).is_file()
+    assert not Path(node.params["staging"]).exists()
+    assert not [path for name in (".lock", ".cache") if (path := folder / name).exists()]
+    assert node.release.look(node.root, node.params)["complete"]
+    again = node.install(whole=True)
+    assert (again["made_by"], again["changed"], again["active"]) == ("", False, True)
+
+
+def test_a_release_that_fails_does_not_serve(release: ModuleType, tmp_path: Path) -> None:
+    node = Node(release, tmp_path, Path(find_uv_bin()))
+    result = node.install(verify={"imports": ["small"], "checks": ["assert 0, 'no'"]})
+    assert not result["ok"]
+    assert "AssertionError: no" in result["verification"]["reason"]
+    assert not node.manifest["verified"]
+    assert node.root.serving() == ""
+    assert node.install(whole=True)["active"]
+    # What served and fails now loses its mark, which a probe would trust.
+    assert not node.install(whole=True, verify={"checks": ["1/0"]})["ok"]
+    assert not node.manifest["verified"]
+
+
+def test_a_run_whose_lease_is_taken_while_it_verifies_does_not_switch(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(release, tmp_path, None)
+    node.params |= {"controller": "me", "counter": node.begin()["counter"]}
+    verify = release.verify_made
+
+    def overtaken(*about: Any) -> Any:
+        lease = release.Lease(node.root.path)
+        lease.end(node.params["counter"])  # as if it had expired
+        lease.take("another", "", "r2")
+        return verify(*about)
+
+    monkeypatch.setattr(release, "verify_made", overtaken)
+    with pytest.raises(release.Problem, match="Another run, of another has changed"):
+        node.install()
+    assert node.root.serving() == ""
+
+
+def test_pip_installs_where_uv_does_not_run(
+    release: ModuleType, tmp_path: Path, broken_uv: Path
+) -> None:
+    node = Node(release, tmp_path, broken_uv)
+    assert node.install()["made_by"] == "pip"
+    assert node.root.serving() == "r1"
+    found = {path.name for path in Path(node.root["r1"]).glob("lib/python3*/site-packages/*")}
+    assert "pip" not in found  # it ran from the wheel of ensurepip
+
+
+def test_a_uv_that_arrived_damaged_is_not_run(release: ModuleType, tmp_path: Path) -> None:
+    node = Node(release, tmp_path, Path(find_uv_bin()))
+    copied = Path(node.params["staging"], node.params["uv"]["sha256"], "uv")
+    ran = tmp_path / "ran"
+    copied.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    copied.chmod(0o755)
+    assert node.install()["made_by"] == "pip"
+    assert not ran.exists()
+    assert not copied.exists()
+
+
+def test_the_node_asks_for_uv_once(release: ModuleType, tmp_path: Path) -> None:
+    node = Node(release, tmp_path, Path(find_uv_bin()))
+    uv = node.params["uv"]
+    shutil.rmtree(node.params["staging"])
+    assert node.begin()["missing"] == [*node.params["wheels"], uv]
+    kept = Path(installer.kept_uv(node.root.path, uv))
+    kept.parent.mkdir(parents=True)
+    shutil.copy(find_uv_bin(), kept)
+    assert node.begin()["missing"] == node.params["wheels"]
+
+
+def test_a_user_who_cannot_write_gets_a_folder_from_which_root_takes_the_files(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(release, tmp_path, Path(find_uv_bin()))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    files = [*node.params["wheels"], node.params["uv"]]
+    shutil.move(node.params["staging"], tmp_path / "sent")
+    may_write = release.writable
+    monkeypatch.setattr(release, "writable", lambda *_: False)
+    began = node.begin()
+    incoming = Path(began["incoming"])
+    assert (began["counter"], began["missing"]) == (0, files)
+    assert {path.name for path in incoming.iterdir()} == {file["sha256"] for file in files}
+    for file in files:
+        shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], incoming / file["sha256"])
+    (incoming / files[0]["sha256"] / files[0]["file"]).write_bytes(b"cut off")
+    assert node.begin()["missing"] == files[:1]  # a killed run had not sent all of it
+    monkeypatch.setattr(release, "writable", may_write)
+    node.params["incoming"] = str(incoming)
+    with pytest.raises(release.Problem, match="arrived damaged"):
+        node.install()
+    wheel = files[0]["sha256"]
+    shutil.copy(tmp_path / "sent" / wheel / files[0]["file"], incoming / wheel)
+    assert node.install()["made_by"] == "uv"
+    assert not incoming.exists()
+
+
+def test_no_folder_but_its_own_is_removed(release: ModuleType, tmp_path: Path) -> None:
+    node = Node(release, tmp_path, None)
+    other = tmp_path / "kept"
+    shutil.copytree(node.params["staging"], other)
+    node.install(incoming=str(other))
+    assert other.exists()
+
+
+def test_a_folder_of_uv_that_others_can_write_is_refused(
+    release: ModuleType, tmp_path: Path
+) -> None:
+    node = Node(release, tmp_path, None)
+    paths = installer.tool_paths(node.root.path, {"sha256": "0" * 64})
+    Path(paths[1]).mkdir(parents=True)
+    Path(paths[0]).chmod(0o777)
+    with pytest.raises(release.Problem, match="can be written by other users"):
+        node.root.check(*paths)
+
+
+def test_the_controllers_uv_goes_to_nodes_of_its_kind() -> None:
+    machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
+    found = uv_for(Facts(arch=machine, libc=glibc))
+    assert found == {
+        "path": find_uv_bin(), "file": "uv", "sha256": sha256_of(Path(find_uv_bin()))
+    }  # fmt: skip
+    assert uv_for(Facts(arch="other", libc=glibc)) == {}
+    assert uv_for(Facts(arch=machine, libc=Libc(family="musl", version="1.2"))) == {}
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["wheels", "/opt/../etc", "/opt/.", "/-o", "/opt/x y", "/opt/'", "/opt\n!sh", "/opt/", "/", ""],
+)
+def test_a_folder_that_is_not_a_plain_path_gets_no_file(folder: str) -> None:
+    plain = plugin("action.transfer")._PLAIN
+    assert not plain.fullmatch(folder)
+    assert plain.fullmatch("/home/u.x/.cache/fleetbuild/incoming/0123456789abcdef")

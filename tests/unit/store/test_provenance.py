@@ -1,0 +1,281 @@
+"""Provenance of stored wheels: the statement, the bill of materials, signatures, the command."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fleetbuild import Config, Fleet
+from fleetbuild.audit import check_wheel
+from fleetbuild.cli import app
+from fleetbuild.errors import ConfigError, UsageError
+from fleetbuild.models.config import Signing
+from fleetbuild.store import IndexFile, Store, StoredWheel, write_index
+from fleetbuild.store.provenance.check import provenance_of
+from fleetbuild.store.provenance.sbom import NAME as SBOM
+from fleetbuild.store.provenance.sbom import add_sbom
+from fleetbuild.store.provenance.sign import NAMESPACE, Signer, signer_of
+from fleetbuild.store.provenance.statement import BuildContext
+from tests.factories import plans
+from tests.factories.elf import make_elf
+from tests.factories.files import make_wheel
+from tests.factories.fleets import locked
+
+VERSION = "0.8.0+cpu.avx2"
+KEY = "0123456789abcdef0123456789abcdef"
+TAG = "cp311-cp311-linux_x86_64"
+CONTEXT = BuildContext(plan_digest="d" * 64, toolchain={"gcc": ("12.2.0",)}, confirmed_on="b")
+
+
+def planned(**changes: Any):
+    values = {
+        "artifact_key": KEY,
+        "source": locked("hnswlib", "0.8.0", "5"),
+        "build_dependencies": (locked("setuptools", "80", "c"), locked("pybind11", "2", "b")),
+        "environment": {"CFLAGS": "-O3 -mavx2"},
+        "patches": {"fix.patch": "--- a"},
+    }
+    return plans.make_wheel(**{**values, **changes})
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    code = {"hnswlib.so": make_elf(b"\x90"), "hnswlib.libs/libgomp-1.so": make_elf(b"\x90")}
+    return make_wheel(tmp_path / "built", "hnswlib", VERSION, TAG, code)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "state" / "store")
+
+
+@pytest.fixture
+def stored(store: Store, built: Path) -> StoredWheel:
+    return store.add(built, planned(), built_on="gpu-1", seconds=90, context=CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("key") / "id"
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
+    subprocess.run(command, check=True)
+    return path
+
+
+def allowed(key: Path, name: str = "ops@example.com") -> Path:
+    file = key.with_name("allowed")
+    file.write_text(f'{name} namespaces="{NAMESPACE}" {key.with_suffix(".pub").read_text()}')
+    return file
+
+
+def test_the_statement_is_in_toto_with_a_slsa_predicate(stored: StoredWheel) -> None:
+    document = json.loads(stored.path.with_name(f"{stored.path.name}.intoto.json").read_text())
+    assert document["_type"] == "https://in-toto.io/Statement/v1"
+    assert document["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert document["subject"] == [{"name": stored.path.name, "digest": {"sha256": stored.sha256}}]
+    definition, details = (document["predicate"][k] for k in ("buildDefinition", "runDetails"))
+    assert definition["buildType"].startswith("https://")
+    parameters = definition["externalParameters"]
+    assert parameters["recipe"] == "generic"
+    assert parameters["environment"] == {"CFLAGS": "-O3 -mavx2"}
+    assert parameters["patches"] == {"fix.patch": "sha256:" + hashlib.sha256(b"--- a").hexdigest()}
+    assert definition["internalParameters"] == {
+        "artifactKey": KEY, "planDigest": "d" * 64, "confirmedOn": "b",
+    }  # fmt: skip
+    files = {each["name"]: each for each in definition["resolvedDependencies"]}
+    source = planned().source
+    assert files[source.file]["digest"] == {"sha256": source.sha256}
+    assert files[source.file]["uri"] == source.url
+    assert len(files) == 3
+    assert details["builder"]["id"].endswith("/gpu-1")
+    assert details["builder"]["builderDependencies"] == [
+        {"name": "gcc", "annotations": {"version": "12.2.0"}}
+    ]
+    begun, ended = details["metadata"]["startedOn"], details["metadata"]["finishedOn"]
+    assert begun < ended
+
+
+def test_a_wheel_that_an_earlier_run_built_gets_no_times(store: Store, built: Path) -> None:
+    context = CONTEXT.model_copy(update={"cached": True})
+    stored = store.add(built, planned(), built_on="gpu-1", seconds=90, context=context)
+    document = json.loads(stored.path.with_name(f"{stored.path.name}.intoto.json").read_text())
+    assert document["predicate"]["runDetails"]["metadata"] == {}
+
+
+def test_the_wheel_holds_its_bill_of_materials_and_passes_the_audit(
+    stored: StoredWheel, built: Path
+) -> None:
+    with zipfile.ZipFile(stored.path) as archive, zipfile.ZipFile(built) as before:
+        (name,) = (name for name in archive.namelist() if name.endswith(SBOM))
+        bill = json.loads(archive.read(name))
+        assert archive.testzip() is None
+        for info in before.infolist():
+            if not info.filename.endswith("RECORD"):
+                assert archive.read(info.filename) == before.read(info.filename)
+        rows = {row[0] for row in csv.reader(archive.read(
+            f"hnswlib-{VERSION}.dist-info/RECORD").decode().splitlines())}  # fmt: skip
+    assert rows == set(archive.namelist())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    component = bill["metadata"]["component"]
+    assert component["purl"] == "pkg:pypi/hnswlib@0.8.0%2Bcpu.avx2"
+    scopes = {each["name"]: each["scope"] for each in bill["components"]}
+    assert scopes == {
+        "hnswlib.libs/libgomp-1.so": "required", "setuptools": "excluded", "pybind11": "excluded",
+    }  # fmt: skip
+    problems = check_wheel(
+        stored.path, target=plans.make_target(), package="hnswlib", wheel_version=VERSION
+    )
+    assert problems == ()
+
+
+def test_the_same_build_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        add_sbom(built, tmp_path / name, planned())
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_bill_that_the_node_wrote_is_replaced(tmp_path: Path) -> None:
+    """Also where RECORD is not the last member of the archive."""
+    name = f"hnswlib-{VERSION}.dist-info/{SBOM}"
+    built = make_wheel(
+        tmp_path / "built", "hnswlib", VERSION, TAG, {name: b"{}", "x.py": b""}, extra=[("y", b"")]
+    )
+    add_sbom(built, tmp_path / built.name, planned())
+    with zipfile.ZipFile(tmp_path / built.name) as archive:
+        assert archive.namelist().count(name) == 1
+        assert json.loads(archive.read(name))["bomFormat"] == "CycloneDX"
+        record = archive.read(f"hnswlib-{VERSION}.dist-info/RECORD").decode()
+        assert record.count(SBOM) == 1
+
+
+def test_a_published_wheel_keeps_its_bytes(store: Store, built: Path) -> None:
+    wheel = planned(published=locked("hnswlib", "0.8.0", "9"), source=None)
+    kept = store.add(built, wheel, built_on="published", seconds=0)
+    assert kept.path.read_bytes() == built.read_bytes()
+    report = provenance_of(kept.path, store)
+    assert report.statement["predicate"]["buildDefinition"]["buildType"].endswith("published/v1")
+    assert not report.failed
+
+
+def states(report: Any) -> dict[str, str]:
+    return {check.name: check.state for check in report.checks}
+
+
+def test_the_checks_of_a_good_wheel(store: Store, stored: StoredWheel) -> None:
+    for name in (stored.path, stored.sha256[:12], f"hnswlib=={VERSION}"):
+        assert states(provenance_of(name, store)) == {
+            "hash": "ok", "sbom": "ok", "source": "unknown", "signature": "unknown",
+            "revocation": "ok",
+        }  # fmt: skip
+
+
+def test_another_file_a_changed_source_and_a_revocation_fail(
+    store: Store, stored: StoredWheel
+) -> None:
+    source = planned().source
+    there = store.path_of(source)
+    there.parent.mkdir(parents=True)
+    there.write_bytes(b"changed")
+    Fleet(state_dir=store.root.parent).store.revoke("hnswlib==0.8.0", "bad")
+    stored.path.write_bytes(stored.path.read_bytes() + b"x")
+    found = states(provenance_of(stored.path, store))
+    assert {name for name, state in found.items() if state == "failed"} >= {
+        "hash", "source", "revocation",
+    }  # fmt: skip
+
+
+def test_a_statement_is_signed_and_checked(tmp_path: Path, built: Path, key: Path) -> None:
+    store = Store(tmp_path / "state" / "store", signer=Signer(key))
+    stored = store.add(built, planned(), built_on="a", seconds=1)
+    statement = stored.path.with_name(f"{stored.path.name}.intoto.json")
+    report = provenance_of(stored.path, store, allowed(key))
+    assert states(report)["signature"] == "ok"
+    assert any("ops@example.com" in check.message for check in report.checks)
+    assert "SHA256:" in str(provenance_of(stored.path, store).checks)
+    statement.write_text(statement.read_text().replace("gpu-1", "gpu-2").replace("-O3", "-O2"))
+    for signers in (None, allowed(key)):
+        assert states(provenance_of(stored.path, store, signers))["signature"] == "failed"
+
+
+def test_a_signature_of_somebody_else_or_for_something_else_fails(
+    tmp_path: Path, built: Path, key: Path
+) -> None:
+    store = Store(tmp_path / "state" / "store", signer=Signer(key))
+    stored = store.add(built, planned(), built_on="a", seconds=1)
+    other = tmp_path / "other"
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)]
+    subprocess.run(command, check=True)
+    assert states(provenance_of(stored.path, store, allowed(other)))["signature"] == "failed"
+    statement = stored.path.with_name(f"{stored.path.name}.intoto.json")
+    statement.with_name(f"{statement.name}.sig").unlink()
+    command = ["ssh-keygen", "-Y", "sign", "-n", "file", "-f", str(key), str(statement)]
+    subprocess.run(command, check=True, capture_output=True)
+    assert states(provenance_of(stored.path, store, allowed(key)))["signature"] == "failed"
+
+
+def test_an_unsigned_statement_fails_where_signers_are_named(
+    store: Store, stored: StoredWheel, key: Path
+) -> None:
+    assert states(provenance_of(stored.path, store, allowed(key)))["signature"] == "failed"
+
+
+def test_a_key_that_cannot_sign_is_an_error_before_any_build(tmp_path: Path) -> None:
+    locked_key = tmp_path / "id"
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "passphrase", "-f", str(locked_key)]
+    subprocess.run(command, check=True)
+    for file in ("missing", "id"):
+        signer = signer_of(Config(signing=Signing(key=file)), tmp_path)
+        assert signer is not None
+        with pytest.raises(ConfigError, match=r"signing\.key") as caught:
+            signer.check()
+        assert "ssh-add" in caught.value.fix
+    assert signer_of(Config(), tmp_path) is None
+
+
+def test_exports_carry_the_provenance(tmp_path: Path, built: Path, key: Path) -> None:
+    store = Store(tmp_path / "state" / "store", signer=Signer(key))
+    stored = store.add(built, planned(), built_on="a", seconds=1)
+    file = IndexFile(name="hnswlib", path=stored.path, sha256=stored.sha256)
+    write_index(tmp_path / "out", [file], copy=True)
+    report = provenance_of(
+        tmp_path / "out" / "files" / built.name, Store(tmp_path / "no"), allowed(key)
+    )
+    assert states(report)["signature"] == "ok"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"predicate": 1}', "[" * 9000, '"\ud7ff'])
+def test_a_damaged_statement_is_a_sentence(stored: StoredWheel, store: Store, text: str) -> None:
+    stored.path.with_name(f"{stored.path.name}.intoto.json").write_text(text)
+    with pytest.raises(UsageError, match="is not a provenance statement"):
+        provenance_of(stored.path, store)
+
+
+def test_the_command(store: Store, stored: StoredWheel, built: Path) -> None:
+    def run(*args: object):
+        state = ("--state-dir", str(store.root.parent))
+        return CliRunner().invoke(app, ["provenance", *map(str, args), *state])
+
+    shown = run(stored.path)
+    present = "gcc 12.2.0 (it was installed on the builder before the build)"
+    assert f"\n  compiler      {present}\n" in shown.stdout
+    assert shown.exit_code == 0
+    for word in ("hnswlib 0.8.0+cpu.avx2", "gpu-1", "generic", "-O3 -mavx2", "2 requirements"):
+        assert word in shown.stdout
+    assert "setuptools" in run(stored.path, "-v").stdout
+    document = json.loads(run("hnswlib", "--json").stdout)
+    assert document["ok"]
+    assert document["statement"]["subject"][0]["digest"]["sha256"] == stored.sha256
+    unknown = run(built)
+    assert (unknown.exit_code, "--state-dir" in unknown.stderr) == (2, True)
+    assert run("nonsense").exit_code == 2
+    stored.path.with_name(stored.path.name).write_bytes(built.read_bytes())
+    failed = run(stored.path)
+    assert (failed.exit_code, "FAILED" in failed.stdout) == (7, True)

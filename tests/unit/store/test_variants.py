@@ -1,0 +1,92 @@
+"""The table of an export: pip and uv install by its commands, and by nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.errors import UsageError
+from fleetbuild.fleet import Fleet
+from fleetbuild.plan.document.serialize import with_digest
+from fleetbuild.store.publish.variants import write_variants
+from tests.factories.environments import installed_by, output_of
+from tests.factories.files import stocked
+from tests.factories.plans import make_group, make_plan, make_target, make_wheel
+
+SHA256 = re.compile(r"`[0-9a-f]{64}`")
+
+
+def exported(tmp_path: Path) -> Path:
+    plan = with_digest(make_plan())
+    fleet = Fleet(state_dir=tmp_path / "state")
+    (tmp_path / "state").mkdir()
+    stocked(tmp_path / "state", plan)
+    fleet.save_plan(plan)
+    (index,) = fleet.store.export(tmp_path / "out")
+    assert index == tmp_path / "out" / "cpu-avx2-cp311" / "simple"
+    return tmp_path / "out"
+
+
+def test_each_built_wheel_has_a_row(tmp_path: Path) -> None:
+    folder = exported(tmp_path)
+    (row,) = json.loads((folder / "variants.json").read_text())["variants"]
+    wheel = folder / row["file"]
+    assert wheel.stat().st_size == row["size"]
+    assert (row["group"], row["package"], row["cuda"]) == ("cpu-avx2-cp311", "hnswlib", None)
+    assert row["version"] == "0.8.0+cpu.avx2"
+    assert row["target"]["features"][:2] == ["abm", "avx"]
+    text = (folder / "variants.md").read_text()
+    assert f"| `cpu-avx2-cp311` | hnswlib 0.8.0+cpu.avx2 | - | 0.0 MB | `{row['sha256']}` |" in text
+    needs = "| `cpu-avx2-cp311` | 3.11 | glibc 2.36 or newer | x86_64: abm avx avx2 bmi1 bmi2 "
+    assert needs in text
+    assert len(SHA256.findall(text)) == 1
+
+
+@pytest.mark.parametrize("program", ["pip", "uv"])
+def test_the_commands_in_the_table_install_the_wheel(tmp_path: Path, program: str) -> None:
+    folder = exported(tmp_path)
+    text = (folder / "variants.md").read_text()
+    (line,) = re.findall(rf"^{program} .*install .*$", text, re.MULTILINE)
+    python = installed_by(line.replace("HERE", folder.as_uri()), tmp_path / "venv")
+    assert output_of(python, "import hnswlib; print(hnswlib.__version__)") == "0.8.0"
+
+
+def test_a_row_names_cuda_sms_and_ptx(tmp_path: Path) -> None:
+    target = make_target("avx512", sms=("8.9",), ptx="8.9")
+    wheel = make_wheel("hnswlib", "0.8.0+cu130.sm89.ptx.avx512", target, cuda="13.0")
+    plan = make_plan((make_group(("gpu",), target, (wheel,)),))
+    store = stocked(tmp_path, plan)
+    (tmp_path / "out").mkdir()
+    text = write_variants(plan, store, ["sm89-avx512-cp311"], tmp_path / "out").read_text()
+    assert "| hnswlib 0.8.0+cu130.sm89.ptx.avx512 | 13.0 |" in text
+    assert text.count("| SM 8.9, driver 580 or newer |") == 1
+    (row,) = json.loads((tmp_path / "out" / "variants.json").read_text())["variants"]
+    assert (row["target"]["ptx"], row["target"]["sms"]) == ("8.9", ["8.9"])
+
+
+def test_a_second_export_keeps_the_rows_of_other_groups(tmp_path: Path) -> None:
+    folder = exported(tmp_path)
+    avx = make_target("avx")
+    wheel = make_wheel("hnswlib", "0.8.0+cpu.avx", avx)
+    plan = make_plan((make_group(("old",), avx, (wheel,)),))
+    store = stocked(tmp_path / "more", plan)
+    write_variants(plan, store, ["cpu-avx-cp311"], folder)
+    rows = json.loads((folder / "variants.json").read_text())["variants"]
+    assert [row["group"] for row in rows] == ["cpu-avx-cp311", "cpu-avx2-cp311"]
+    assert (folder / "variants.md").read_text().count("pip install --index-url") == 4
+    # A row whose wheel somebody has removed goes, too.
+    (folder / rows[1]["file"]).unlink()
+    text = write_variants(plan, store, ["cpu-avx-cp311"], folder).read_text()
+    assert "cpu-avx2-cp311" not in text
+
+
+def test_a_foreign_table_is_not_overwritten(tmp_path: Path) -> None:
+    plan = make_plan()
+    store = stocked(tmp_path, plan)
+    (tmp_path / "variants.json").write_text('{"mine": 1}')
+    with pytest.raises(UsageError, match="not a table that fleetbuild wrote"):
+        write_variants(plan, store, ["cpu-avx2-cp311"], tmp_path)
+    assert (tmp_path / "variants.json").read_text() == '{"mine": 1}'

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.journal import Journal
+
+
+def test_the_journal_lists_builds_left_running(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal" / "a.jsonl")
+    assert journal.left_running() == {}
+    journal.note("build started", key="k1", node="n1")
+    journal.note("build started", key="k2", node="n2")
+    journal.note("build ended", key="k1", node="n1")
+    journal.note("build ended", key="never started", node="n1")
+    journal.note("something else")
+    assert journal.left_running() == {"k2": "n2"}
+
+
+def test_the_end_on_a_node_leaves_the_build_on_its_fallback_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetbuild.journal.now", lambda: "2026-11-22T12:00:00.000+00:00")
+    journal = Journal(tmp_path / "a.jsonl")
+    journal.note("build started", key="k1", node="n1")
+    journal.note("build ended", key="k1", node="n1")
+    journal.note("build started", key="k1", node="n2")
+    assert journal.left_running() == {"k1": "n2"}
+
+
+def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    Journal(path).note("build started", key="k1", node="n1")
+    with path.open("ab") as file:
+        file.write(b'{"what": "build en\n[1]\n\xff\xfe\n')
+    journal = Journal(path)
+    journal.note("build started", key="k2", node="n2")
+    assert journal.left_running() == {"k1": "n1", "k2": "n2"}
+
+
+def test_builds_left_running_by_another_plan_are_known(tmp_path: Path) -> None:
+    Journal(tmp_path / "old.jsonl").note("build started", key="k1", node="n1")
+    Journal(tmp_path / "old.jsonl").note("build started", key="k2", node="n2")
+    Journal(tmp_path / "new.jsonl").note("build ended", key="k1", node="n1")
+    assert Journal(tmp_path / "newest.jsonl").left_running() == {"k2": "n2"}
+
+
+def test_a_clock_that_jumps_changes_no_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drained again after an earlier drain ended in the future: it must not be forgotten."""
+    times = iter(["2030-01-01T00:00:00", "2030-01-01T00:00:01", "2026-01-01T00:00:00"])
+    monkeypatch.setattr("fleetbuild.journal.now", lambda: next(times))
+    first = Journal(tmp_path / "a.jsonl")
+    first.note("drain started", node="n1")
+    first.note("drain ended", node="n1")
+    later = Journal(tmp_path / "b.jsonl")  # of another plan
+    later.note("drain started", node="n1")
+    assert later.left_drained() == ["n1"]
+    assert Journal(tmp_path / "c.jsonl").left_drained() == ["n1"]

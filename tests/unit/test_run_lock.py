@@ -1,0 +1,64 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.errors import LockedError
+from fleetbuild.run_lock import hold_run_lock
+
+HOLD = """
+import sys
+from pathlib import Path
+from fleetbuild.run_lock import hold_run_lock
+with hold_run_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_error_names_holder_and_time(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        hold_run_lock(path),
+        pytest.raises(LockedError, match=rf"process {os.getpid()} on \S+ since 20") as caught,
+        hold_run_lock(path),
+    ):
+        pass
+    assert caught.value.exit_code == 8
+    assert caught.value.fix
+
+
+def test_the_lock_is_released_if_the_run_fails(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with pytest.raises(ZeroDivisionError), hold_run_lock(path):
+        _ = 1 / 0
+    with hold_run_lock(path):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert path.read_text() == ""
+
+
+def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        with pytest.raises(LockedError, match=f"process {holder.pid} "), hold_run_lock(path):
+            pass
+        holder.kill()
+    assert path.read_text()  # it still names the dead one
+    with hold_run_lock(path):
+        pass
+
+
+@pytest.mark.parametrize("signature", ["", "{", "[]", "{}"])
+def test_an_unreadable_holder_is_called_another_run(tmp_path: Path, signature: str) -> None:
+    path = tmp_path / "lock"
+    with hold_run_lock(path):
+        path.write_text(signature)
+        with pytest.raises(LockedError, match="another run"), hold_run_lock(path):
+            pass

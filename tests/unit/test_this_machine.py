@@ -1,0 +1,207 @@
+"""One machine without an inventory: which is meant, where its release goes, how it is used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import fleetbuild
+from fleetbuild import this_machine
+from fleetbuild.cli import app
+from fleetbuild.models import Become, Config, Inventory, Login, Node
+from fleetbuild.this_machine import (
+    default_inventory,
+    installed_release,
+    is_this_machine,
+    local_hosts,
+    with_users_folder,
+)
+
+HERE = Inventory(
+    source="localhost,",
+    nodes=(Node(name="localhost", login=Login(host="localhost", connection="local")),),
+)
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user with a home, without rights to write anywhere else."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(this_machine, "may_write", lambda path: path.is_relative_to(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / ".local/share/fleetbuild"
+
+
+def release(folder: Path, name: str = "default", release_id: str = "0a1b") -> Path:
+    """A current release in an install path."""
+    root = folder if name == "default" else folder / name
+    made = root / "releases" / release_id
+    (made / "bin").mkdir(parents=True)
+    (made / "bin" / "python").symlink_to(sys.executable)
+    greet = made / "bin" / "greet"
+    greet.write_text('#!/bin/sh\necho "$1 from $VIRTUAL_ENV"\n')
+    greet.chmod(0o755)
+    (made / "manifest.json").write_text(json.dumps({"release": name}))
+    (root / "current").unlink(missing_ok=True)
+    (root / "current").symlink_to(f"releases/{release_id}")
+    return made
+
+
+def test_an_inventory_beside_comes_before_this_machine(tmp_path: Path) -> None:
+    assert default_inventory(tmp_path) == "localhost,"
+    (tmp_path / "hosts.ini").write_text("w1\n")
+    assert default_inventory(tmp_path) == str(tmp_path / "hosts.ini")
+    (tmp_path / "inventory.yml").write_text("all: {hosts: {w1: {}}}\n")
+    assert default_inventory(tmp_path) == str(tmp_path / "inventory.yml")
+
+
+@pytest.mark.parametrize(
+    ("source", "local", "alone"),
+    [
+        ("localhost,", ("localhost",), True),
+        ("127.0.0.1, ::1", ("127.0.0.1", "::1"), True),
+        ("localhost,w1", ("localhost",), False),
+        ("localhost", (), False),
+        ("w1,", (), False),
+        (",", (), False),
+    ],
+)
+def test_localhost_in_a_list_of_hosts_is_this_machine(
+    source: str, local: tuple[str, ...], alone: bool
+) -> None:
+    assert local_hosts(source) == local
+    assert is_this_machine(source) is alone
+
+
+def test_localhost_is_reached_without_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    nodes = fleetbuild.read_inventory("localhost,w1").nodes
+    assert {node.name: node.login.connection for node in nodes} == {
+        "localhost": "local",
+        "w1": "ssh",
+    }
+
+
+def test_without_rights_releases_go_to_the_users_data_folder(
+    user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def path(config: Config = Config(), inventory: Inventory = HERE, become: bool = False) -> str:  # noqa: B008
+        return with_users_folder(config, inventory, may_become=become).install.path
+
+    assert path() == str(user)
+    monkeypatch.setenv("XDG_DATA_HOME", "/srv/data")
+    assert path() == "/srv/data/fleetbuild"
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert path() == str(user)
+    assert path(Config.model_validate({"install": {"path": "/opt/ours"}})) == "/opt/ours"
+    assert path(become=True) == "/opt/fleetbuild"
+    root = HERE.nodes[0].model_copy(update={"login": Login(host="localhost", become=Become())})
+    assert path(inventory=HERE.model_copy(update={"nodes": (root,)})) == "/opt/fleetbuild"
+    assert path(inventory=HERE.model_copy(update={"source": "w1,"})) == "/opt/fleetbuild"
+    monkeypatch.setattr(this_machine, "may_write", lambda _: True)
+    assert path() == "/opt/fleetbuild"
+
+
+def test_a_home_with_odd_characters_is_refused(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(user / "a b"))
+    with pytest.raises(fleetbuild.UsageError, match="characters that a release's path cannot have"):
+        with_users_folder(Config(), HERE, may_become=False)
+
+
+def test_the_users_own_release_comes_before_the_systems(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(this_machine, "INSTALL_PATH", str(tmp_path / "opt"))
+    with pytest.raises(fleetbuild.BlockedError, match=f"not in {user} or {tmp_path}/opt"):
+        installed_release()
+    systems = release(tmp_path / "opt")
+    assert installed_release().path == systems
+    own = release(user)
+    assert installed_release().path == own
+    with pytest.raises(fleetbuild.BlockedError, match="of the name other"):
+        installed_release("other")
+    with pytest.raises(fleetbuild.UsageError):
+        installed_release("../up")
+    (own / "manifest.json").unlink()
+    assert installed_release().path == systems
+
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def cli(user: Path) -> Cli:
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "fleetbuild", *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=user.parents[2],
+        )
+
+    return call
+
+
+def test_run_finds_the_releases_programs_and_keeps_their_arguments(cli: Cli, user: Path) -> None:
+    made = release(user)
+    assert cli("run", "--", "greet", "-c").stdout == f"-c from {made}\n"
+    assert cli("run", "greet", "--check").stdout == f"--check from {made}\n"
+    named = release(user, "other")
+    assert cli("run", "--release", "other", "--", "greet", "hi").stdout == f"hi from {named}\n"
+    assert cli("run", "--", "sh", "-c", "exit 7").returncode == 7
+    missing = cli("run", "--", "no-such-program")
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("error: no-such-program is neither a program of the release")
+
+
+def test_run_takes_the_install_path_of_fleetbuild_yml(cli: Cli, user: Path, tmp_path: Path) -> None:
+    release(user)
+    ours = release(tmp_path / "ours")
+    (tmp_path / "fleetbuild.yml").write_text(f"install: {{path: {tmp_path / 'ours'}}}\n")
+    assert cli("run", "--", "greet", "hi").stdout == f"hi from {ours}\n"
+
+
+def test_env_is_for_shells_units_and_notebooks(cli: Cli, user: Path) -> None:
+    made = release(user)
+    asked = f'PYTHONHOME=/x; export PYTHONHOME; eval "$({sys.executable} -E -m fleetbuild env)"'
+    home = user.parents[2]
+    shell = subprocess.run(
+        ["/bin/sh", "-c", f"{asked}; greet hi; echo ${{PYTHONHOME-unset}}"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HOME": str(home)},
+        cwd=home,
+    )
+    assert shell.stdout == f"hi from {made}\nunset\n"
+    unit = cli("env", "--format", "systemd").stdout.splitlines()
+    assert unit[0] == "[Service]"
+    assert unit[1] == f'Environment="PATH={user}/current/bin:/usr/local/bin:/usr/bin:/bin"'
+    kernel = cli("env", "--format", "jupyter")
+    assert json.loads(kernel.stdout)["argv"][0] == f"{user}/current/bin/python"
+    assert "ipykernel is not in this release" in kernel.stderr
+    (made / "lib/python3.11/site-packages/ipykernel").mkdir(parents=True)
+    assert not cli("env", "--format", "jupyter").stderr
+
+
+def test_plan_says_what_it_takes(user: Path) -> None:
+    here = CliRunner().invoke(app, ["plan"])
+    first = "No inventory is named, and none is here: taking this machine (localhost,)."
+    assert here.stderr.splitlines()[0] == first
+    assert "No package is requested" in here.stderr
+    (user.parents[2] / "inventory.yml").write_text("all: {hosts: {w1: {ansible_port: x}}}\n")
+    for command in ("plan", "apply"):
+        beside = CliRunner().invoke(app, [command])
+        assert beside.stderr.splitlines()[0] == (
+            "No inventory is named: taking inventory.yml, which is here."
+        )
+        assert "w1: ansible_port" in beside.stderr
