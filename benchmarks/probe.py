@@ -35,7 +35,7 @@ SINGLE = f"""
 import sys, time
 import fleetbuild
 nodes = fleetbuild.read_inventory(sys.argv[1]).nodes
-from fleetbuild.probe import ask
+from fleetbuild.probe.probing import ask
 began = time.monotonic()
 found = ask(nodes, b"{COMMAND}\\n", (), lambda answer, _: {{"said": answer.out.decode()}})
 print(f"{{time.monotonic() - began:.3f}}", file=sys.stderr)
@@ -45,7 +45,7 @@ FULL = """
 import sys, time
 import fleetbuild
 nodes = fleetbuild.read_inventory(sys.argv[1]).nodes
-from fleetbuild.probe import probe
+from fleetbuild.probe.probing import probe
 began = time.monotonic()
 found = probe(nodes)
 print(f"{time.monotonic() - began:.3f}", file=sys.stderr)

@@ -19,9 +19,9 @@ from fleetbuild.models import (
     now,
 )
 from fleetbuild.models.node import SKIPPED
-from fleetbuild.probe import probe
 from fleetbuild.probe.captures import load_captures, save_captures
 from fleetbuild.probe.parsing.facts import facts_of, unreachable
+from fleetbuild.probe.probing import probe
 from fleetbuild.state import StateDir
 
 Prober = Callable[[Sequence[Node], OnEvent], dict[str, Facts]]

@@ -20,9 +20,8 @@ import yaml
 
 from fleetbuild.ansible import Secrets
 from fleetbuild.models import Event, Inventory, Login, Node, Unreachable
-from fleetbuild.probe import ask, probe, transport_for
 from fleetbuild.probe.inventory import read_inventory
-from fleetbuild.probe.probing import Probed
+from fleetbuild.probe.probing import Probed, ask, probe, transport_for
 from fleetbuild.probe.transport.base import Answer
 from fleetbuild.probe.transport.openssh import ProgramTransport
 from tests.lab import Lab

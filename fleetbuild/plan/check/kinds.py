@@ -217,9 +217,8 @@ def _libc_here() -> TargetLibc:
 
 def _facts_here() -> Facts:
     """Return the facts of this machine, by the probe that nodes get."""
-    from fleetbuild.probe import probe  # noqa: PLC0415 (a kind that is named needs no probe)
     from fleetbuild.probe.parsing.facts import unreachable  # noqa: PLC0415
-    from fleetbuild.probe.probing import Probed  # noqa: PLC0415
+    from fleetbuild.probe.probing import Probed, probe  # noqa: PLC0415
 
     node = Node(name=_HERE, login=Login(connection="local", host="localhost"))
     answer = probe([node])[_HERE]

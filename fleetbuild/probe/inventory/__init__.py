@@ -83,7 +83,7 @@ def _has_pattern(part: str) -> bool:
 
 
 def _load() -> None:
-    for module in ("fleetbuild.probe.inventory.nodes", "fleetbuild.probe", "fabric"):
+    for module in ("fleetbuild.probe.inventory.nodes", "fleetbuild.probe.probing", "fabric"):
         import_module(module)
 
 

@@ -58,3 +58,9 @@ def test_the_collection_is_installed_and_its_modules_are_documented(
         ANSIBLE_COLLECTIONS_PATH=str(tmp_path),
     )  # fmt: skip
     assert "fleetbuild.core.release" in listed
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a Git checkout")
+def test_no_file_is_a_symbolic_link() -> None:
+    """Archives and Windows turn a link into a file that holds a path."""
+    assert not [line for line in run("git", "ls-files", "-s").splitlines() if line[:6] == "120000"]

@@ -17,8 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from fleetbuild.models import Event, Login, Node, Unreachable
-from fleetbuild.probe import ask, probe
-from fleetbuild.probe.probing import Probed
+from fleetbuild.probe.probing import Probed, ask, probe
 from fleetbuild.probe.transport.base import Deadline
 from fleetbuild.probe.transport.openssh import ProgramTransport, settle
 

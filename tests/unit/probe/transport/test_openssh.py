@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.models import Login
-from fleetbuild.probe import transport_for
+from fleetbuild.probe.probing import transport_for
 from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer
 from fleetbuild.probe.transport.fabric import FabricTransport, beyond_paramiko
 from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable_answer

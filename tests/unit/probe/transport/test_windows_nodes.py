@@ -8,9 +8,15 @@ import re
 import pytest
 
 from fleetbuild.models import Become, Login, Unreachable
-from fleetbuild.probe import probe
 from fleetbuild.probe.inventory.nodes import node_of
-from fleetbuild.probe.probing import Probed, _script_for, script, transport_for, windows_script
+from fleetbuild.probe.probing import (
+    Probed,
+    _script_for,
+    probe,
+    script,
+    transport_for,
+    windows_script,
+)
 from fleetbuild.probe.transport.base import Answer, NoAnswer, command_for
 from fleetbuild.probe.transport.failure_reasons import unusable_answer
 from tests.unit.probe.transport.test_hostile_server import servers
