@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from fleetbuild.audit.models import ElfAudit, WheelNeeds, code_runs_on
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models._base import Frozen
+from fleetbuild.text import count
 
 VerdictName = Literal["runs", "dies-at-import", "dies-in-use", "refuses", "no-kernel", "undecided"]
 Evidence = Literal["static", "emulated", "node"]
@@ -33,6 +34,7 @@ VERDICT_WORDS: dict[VerdictName, str] = {
 _WORST = ("dies-at-import", "refuses", "dies-in-use", "no-kernel", "undecided", "runs")
 DEATHS = frozenset(_WORST[:4])
 _SHOWN = 3
+_FEATURES = 2  # named with their symbol, of one file
 
 
 class Verdict(Frozen):
@@ -107,11 +109,13 @@ def _cpu(elf: ElfAudit, package: str, features: frozenset[str]) -> Iterator[Verd
 
 
 def _finding(verdict: VerdictName, elf: ElfAudit, lacking: frozenset[str], why: str) -> Verdict:
-    uses = ", ".join(
-        f"{name} in `{elf.where[name]}`" if name in elf.where else name for name in sorted(lacking)
-    )
+    shown = sorted(lacking, key=lambda name: (name not in elf.where, name))[:_FEATURES]
+    uses = [f"{name} in `{elf.where[name]}`" if name in elf.where else name for name in shown]
+    uses += [count(len(lacking) - len(shown), "more feature")] if len(lacking) > len(shown) else []
     return Verdict(
-        verdict=verdict, where=f"{elf.path} uses {uses} ({why})", features=tuple(sorted(lacking))
+        verdict=verdict,
+        where=f"{elf.path} uses {', '.join(uses)} ({why})",
+        features=tuple(sorted(lacking)),
     )
 
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models import Inventory, Plan
 from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.store import Store
+from tests.factories.files import make_wheel
 from tests.faults.disk import Disk, root
 from tests.fleet.test_apply import source_tree
 from tests.lab import Lab
@@ -182,7 +182,8 @@ class Scene:
         self.wheels = folder / "wheels"
         self.wheels.mkdir()
         for name in ("first", "second", "third"):
-            _wheel(self.wheels, name)
+            data = {f"{name}/__init__.py": b"", f"{name}/data.bin": os.urandom(2 << 20)}
+            make_wheel(self.wheels, name, files=data)
         self.trees = {"built": source_tree(folder / "built", setup=_SETUP)}
         self.base = folder / "base"
         self.plans: dict[tuple[str, str], Plan] = {}
@@ -301,25 +302,16 @@ def make_scene(make_lab: Callable[..., Lab], folder: Path, nodes: Sequence[str])
                 f"{tools}:/srv/faults:ro",
             ],
         }
-    return Scene(make_lab({"nodes": specs}), folder, disks)
+    lab = make_lab({"nodes": specs})
+    try:
+        return Scene(lab, folder, disks)
+    except BaseException:  # a disk that stays mounted fails every later run of pytest
+        lab.down()
+        for disk in disks.values():
+            disk.drop()
+        raise
 
 
 def folders_of_dead_runs() -> list[Path]:
     """Private folders of runs whose controller is dead."""
     return [path for path in _watch.MEMORY.glob(f"{_watch.PREFIX}*") if _watch._abandoned(path)]
-
-
-def _wheel(folder: Path, name: str) -> None:
-    """A wheel of pure Python with a file of two megabytes."""
-    info = f"{name}-1.0.dist-info"
-    files = {
-        f"{name}/__init__.py": b"",
-        f"{name}/data.bin": os.urandom(2 << 20),
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/top_level.txt": f"{name}\n".encode(),
-    }
-    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
-        for path, content in {**files, f"{info}/RECORD": record.encode()}.items():
-            archive.writestr(path, content)

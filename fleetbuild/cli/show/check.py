@@ -53,7 +53,10 @@ def check_ending(report: CheckReport) -> list[str]:
     lines += [f"{kind} is judged as {meaning}." for kind, meaning in report.kinds.items()]
     counts = {verdict: _number(report, verdict) for verdict in VERDICT_WORDS}
     said = [f"{number} {VERDICT_WORDS[verdict]}" for verdict, number in counts.items() if number]
-    return [*lines, f"Files and kinds: {', '.join(said) or 'none'}."]
+    lines.append(f"Files and kinds: {', '.join(said) or 'none'}.")
+    if any(row.run_decides for row in report.rows):
+        lines.append("With --emulate, what is not decided is run on the CPU of each kind, by QEMU.")
+    return lines
 
 
 def markdown_lines(report: CheckReport) -> list[str]:

@@ -109,10 +109,11 @@ def installed(wheels: Sequence[Path]) -> Iterator[Path]:
         yield Path(folder)
 
 
-def run_emulated(
-    kind: Kind, package: str, wheel: Path, environment: Path, static: Verdict
-) -> Verdict:
-    """Return how this wheel ran on the CPU of a kind, with the wheels in `environment`."""
+def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Verdict:
+    """Return how this wheel ran on the CPU of a kind, with the wheels in `environment`.
+
+    "runs" means only that the imports and the small use ran: `combine` adds what was read.
+    """
     script = _SCRIPT.format(modules=_modules(wheel), use=_use_of(package))
     work = {
         "qemu": [shutil.which(_qemu()), "-cpu", qemu_cpu_of(kind)],
@@ -129,19 +130,31 @@ def run_emulated(
         answer = json.loads(said)["try"]
     except (SandboxError, ValueError, KeyError) as problem:
         return _undecided(f"it could not be run: {problem}")
-    owned = _top_level(wheel)
-    verdict = read_outcome(answer["native"], answer["emulated"], owned, static, kind)
-    if verdict.verdict == "runs" and static.checks and not _use_of(package):
+    return read_outcome(answer["native"], answer["emulated"], _top_level(wheel))
+
+
+def combine(ran: Verdict, static: Verdict, kind: Kind, package: str) -> Verdict:
+    """Return what follows from a run and from reading. Code that did not run stays undecided."""
+    if ran.verdict != "runs":
+        return static if static.dies and not ran.dies else ran
+    if static.dies:  # in code that was not reached, or in a file that nothing loaded
+        return _undecided(f"its imports and a small use run; but {static.where}")
+    if static.verdict == "undecided" and not static.checks:
+        return static
+    if static.checks and not _use_of(package):
         return _undecided(f"its imports run, and no use of it is known; {static.where}")
-    return verdict
+    note = f"{static.where}; " if static.where else ""
+    if hidden := sorted(kind.features & NOT_EMULATED):
+        note += f"QEMU has no {', '.join(hidden[:4])}, so code for them was read and not run"
+        return static.model_copy(update={"where": note})
+    if static.checks:  # the dispatchers that reading could not follow chose well
+        note = f"its imports and a small use run; not reached: {static.where}"
+    chosen = static.features if static.checks else static.guarded
+    return ran.model_copy(update={"where": note or None, "guarded": chosen})
 
 
 def read_outcome(
-    native: Mapping[str, Any],
-    emulated: Mapping[str, Any],
-    owned: frozenset[str],
-    static: Verdict,
-    kind: Kind,
+    native: Mapping[str, Any], emulated: Mapping[str, Any], owned: frozenset[str]
 ) -> Verdict:
     """Return the verdict from a run on this machine, the control, and a run under QEMU.
 
@@ -158,7 +171,7 @@ def read_outcome(
     if new:
         return _refused(new[0], owned)
     if emulated["code"] == 0:
-        return _survived(static, kind)
+        return Verdict(verdict="runs", evidence="emulated")
     return _died(emulated, at, owned)
 
 
@@ -200,23 +213,6 @@ def _died(emulated: Mapping[str, Any], at: str, owned: frozenset[str]) -> Verdic
                 verdict="refuses", where=clean(fatal, limit=200).strip(), evidence="emulated"
             )
     return _undecided(f"it ended with code {code} {where}: {clean(last, limit=150).strip()}")
-
-
-def _survived(static: Verdict, kind: Kind) -> Verdict:
-    """Return what follows if imports and use ran: code that they did not reach stays undecided."""
-    hidden = sorted(kind.features & NOT_EMULATED)
-    if static.dies:  # in code that was not reached, or in a file that nothing loaded
-        return _undecided(f"its imports and a small use run; but {static.where}")
-    if static.verdict in ("no-kernel", "undecided") and not static.checks:
-        return static
-    if hidden:
-        note = f"QEMU has no {', '.join(hidden[:4])}, so code for them was read and not run"
-        note = f"{static.where}; {note}" if static.where else note
-        return static.model_copy(update={"where": note})
-    if static.checks:  # the dispatchers that reading could not follow chose well
-        note = f"its imports and a small use run; not reached: {static.where}"
-        return Verdict(verdict="runs", where=note, evidence="emulated", guarded=static.features)
-    return Verdict(verdict="runs", evidence="emulated", guarded=static.guarded)
 
 
 def _undecided(why: str) -> Verdict:

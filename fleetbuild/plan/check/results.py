@@ -1,12 +1,16 @@
 """Keep results about files, by their hash: their needs, and how they ran under QEMU.
 
-In: findings. Out: the same for the next check, and one file that others can import.
+In: findings. Out: the same for the next check, and one file that others can import. The runs of
+docs/baselines.md come with fleetbuild, as such a file.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -17,14 +21,14 @@ from fleetbuild.errors import UsageError
 from fleetbuild.files import write_atomically
 from fleetbuild.models._base import Frozen
 
-_FORMAT = "1.0"
+_FORMAT = "2.0"
 READER = 3  # raised when read_needs finds more, so that files are read again
 _MAX_BYTES = 256 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-class Emulated(Frozen):
-    """How a file ran on a CPU that QEMU imitated."""
+class Run(Frozen):
+    """How a file ran on a CPU that QEMU imitated, whatever was read from it."""
 
     cpu: str  # QEMU's -cpu
     qemu: str  # its version
@@ -39,13 +43,13 @@ class FileResults(Frozen):
     file: str
     reader: int = READER
     needs: WheelNeeds | None = None
-    emulated: tuple[Emulated, ...] = ()
+    runs: tuple[Run, ...] = ()
 
-    def on_cpu(self, cpu: str, qemu: str, python: str) -> Verdict | None:
-        """Return how it ran on this CPU under this QEMU, or None if that was not tried."""
-        for one in self.emulated:
-            if (one.cpu, one.qemu, one.python) == (cpu, qemu, python):
-                return one.verdict
+    def on_cpu(self, cpu: str, python: str) -> Verdict | None:
+        """Return how it ran on this CPU, or None if that is not known."""
+        for run in self.runs:
+            if (run.cpu, run.python) == (cpu, python):
+                return run.verdict
         return None
 
 
@@ -63,16 +67,15 @@ class Results:
         self._folder = folder
 
     def of(self, sha256: str, file: str) -> FileResults:
-        """Return the results about a file, but none that an older reader made."""
-        nothing = FileResults(sha256=sha256, file=file)
-        path = self._path(sha256)
-        if path is None:
-            return nothing
-        try:
-            known = FileResults.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
-            return nothing
-        return known if (known.sha256, known.reader) == (sha256, READER) else nothing
+        """Return the results about a file, but no needs that an older reader found."""
+        results = FileResults(sha256=sha256, file=file)
+        if path := self._path(sha256):
+            with suppress(OSError, ValidationError):
+                kept = FileResults.model_validate_json(path.read_bytes())
+                results = kept if kept.sha256 == sha256 else results
+        if results.reader != READER:
+            results = results.model_copy(update={"needs": None, "reader": READER})
+        return _with_runs(results, shipped_runs().get(sha256, ()))
 
     def keep(self, results: FileResults) -> None:
         """Write the results about a file."""
@@ -82,7 +85,7 @@ class Results:
     def export(self, files: Iterable[tuple[str, str]], to: Path) -> int:
         """Write the results about these files, by hash and name, into one file."""
         known = [self.of(sha256, name) for sha256, name in sorted(set(files))]
-        shared = SharedResults(results=tuple(one for one in known if one.needs or one.emulated))
+        shared = SharedResults(results=tuple(one for one in known if one.needs or one.runs))
         try:
             write_atomically(to, shared.model_dump_json(indent=1) + "\n", mode=0o644)
         except OSError as error:
@@ -93,18 +96,29 @@ class Results:
 
     def import_from(self, path: Path) -> int:
         """Add the results of an exported file; results that are here already stay."""
-        for one in (shared := _read(path)).results:
+        shared = _read(path)
+        for one in shared.results:
             here = self.of(one.sha256, one.file)
-            tried = {(each.cpu, each.qemu, each.python) for each in here.emulated}
-            more = (e for e in one.emulated if (e.cpu, e.qemu, e.python) not in tried)
-            if one.reader != READER:
-                continue
-            merged = {"needs": here.needs or one.needs, "emulated": (*here.emulated, *more)}
-            self.keep(here.model_copy(update=merged))
+            needs = here.needs or (one.needs if one.reader == READER else None)
+            self.keep(_with_runs(here.model_copy(update={"needs": needs}), one.runs))
         return len(shared.results)
 
     def _path(self, sha256: str) -> Path | None:
         return self._folder / f"{sha256}.json" if _SHA256.fullmatch(sha256) else None
+
+
+@cache
+def shipped_runs() -> dict[str, tuple[Run, ...]]:
+    """Return the runs that come with fleetbuild, by the file's hash."""
+    data = files("fleetbuild.plan.check").joinpath("data/baselines.json").read_bytes()
+    return {one.sha256: one.runs for one in SharedResults.model_validate_json(data).results}
+
+
+def _with_runs(results: FileResults, more: Iterable[Run]) -> FileResults:
+    """Return the results with these runs, but for CPUs on which the file has run already."""
+    known = {(run.cpu, run.python) for run in results.runs}
+    new = tuple(run for run in more if (run.cpu, run.python) not in known)
+    return results.model_copy(update={"runs": (*results.runs, *new)})
 
 
 def _read(path: Path) -> SharedResults:

@@ -21,6 +21,7 @@ from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError, UsageError
 from fleetbuild.models import Config, Facts, LockedFile
 from fleetbuild.plan.check.emulate import (
+    combine,
     installed,
     qemu_cpu_of,
     qemu_version,
@@ -32,7 +33,7 @@ from fleetbuild.plan.check.instead import find_instead, how_to_build
 from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_machine
 from fleetbuild.plan.check.report import CheckReport, CheckRow
 from fleetbuild.plan.check.requirements import locked_wheels, read_lock, read_requirements
-from fleetbuild.plan.check.results import Emulated, FileResults, Results
+from fleetbuild.plan.check.results import FileResults, Results, Run
 from fleetbuild.plan.decide.resolution import Resolution
 from fleetbuild.plan.resolve.sandbox import SandboxError
 from fleetbuild.plan.resolve.uv import resolve_all
@@ -184,6 +185,7 @@ class _Checker:
                 instead=self._instead(file, kind) if verdict.dies else (),
                 native=native,
                 chooses=bool(verdict.guarded),
+                run_decides=verdict.checks and verdict.evidence == "static",
             )
 
     def _instead(self, file: LockedFile, kind: Kind) -> tuple[str, ...]:
@@ -229,36 +231,31 @@ class _Checker:
         static = judge(
             needs, package=file.name, arch=kind.arch, features=kind.features, sms=kind.sms
         )
-        if not self._emulate or not needs.files or static.verdict == "no-kernel":
+        if not needs.files or static.verdict == "no-kernel":
             return static
-        if why := why_not_emulated(kind):
-            note = f"{static.where}; " if static.where else ""
-            return static.model_copy(update={"where": f"{note}not run: {why}"})
-        return self._run(known, file, kind, closure, static)
+        run = known.on_cpu(qemu_cpu_of(kind), kind.python)
+        if not run and self._emulate:
+            if why := why_not_emulated(kind):
+                note = f"{static.where}; " if static.where else ""
+                return static.model_copy(update={"where": f"{note}not run: {why}"})
+            run = self._run(known, file, kind, closure)
+        return combine(run, static, kind, file.name) if run else static
 
     def _run(
-        self,
-        known: FileResults,
-        file: LockedFile,
-        kind: Kind,
-        closure: Sequence[LockedFile],
-        static: Verdict,
+        self, known: FileResults, file: LockedFile, kind: Kind, closure: Sequence[LockedFile]
     ) -> Verdict:
-        tried = (qemu_cpu_of(kind), qemu_version(), kind.python)
-        if kept := known.on_cpu(*tried):
-            return kept
+        """Run a file on the CPU of a kind, and keep how that went."""
         self._progress(f"running {file.name} {file.version} on {kind.name}")
         try:
             environment = self._environment(closure)
-            verdict = run_emulated(kind, file.name, self._store.fetch(file), environment, static)
+            run = run_emulated(kind, file.name, self._store.fetch(file), environment)
         except (SandboxError, FleetbuildError) as problem:
-            return static.model_copy(update={"where": f"it could not be run: {problem}"})
-        cpu, qemu, python = tried
-        more = Emulated(cpu=cpu, qemu=qemu, python=python, verdict=verdict)
-        known = known.model_copy(update={"emulated": (*known.emulated, more)})
+            return Verdict(verdict="undecided", where=f"it could not be run: {problem}")
+        kept = Run(cpu=qemu_cpu_of(kind), qemu=qemu_version(), python=kind.python, verdict=run)
+        known = known.model_copy(update={"runs": (*known.runs, kept)})
         self._known[file.sha256] = known
         self._results.keep(known)
-        return verdict
+        return run
 
     def _environment(self, closure: Sequence[LockedFile]) -> Path:
         key = tuple(sorted(file.sha256 for file in closure))

@@ -88,11 +88,14 @@ def _request(group: DraftGroup, package: Package, fleet: GroupedFleet) -> LockRe
     )
 
 
-def _code(file: LockedFile, store: Store) -> Code | None:
+def _code(file: LockedFile, store: Store) -> Code:
     """Return what its code needs; what only runs behind a check of the CPU does not count."""
     audit = audit_wheel(store.fetch(file))
-    if audit.problems or any(elf.unread for elf in audit.elfs):
-        return None  # unknown is not fine
+    unread = [
+        f"{elf.path} has {what}, which is not read" for elf in audit.elfs for what in elf.unread
+    ]
+    if defects := (*audit.problems, *unread):
+        return Code(problem=defects[0])  # unknown is not fine
     uses = (use for elf in audit.elfs for use in elf.features if use.when != "guarded")
     return Code(
         features=tuple(sorted({use.feature for use in uses})),

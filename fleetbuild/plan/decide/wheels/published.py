@@ -24,6 +24,7 @@ class Code(Frozen):
     features: tuple[str, ...] = ()
     sms: tuple[str, ...] = ()  # "8.6", "9.0a"
     ptx: tuple[str, ...] = ()
+    problem: str | None = None  # why the wheel cannot be judged
 
 
 class PublishedChoice(Frozen):
@@ -63,6 +64,7 @@ def choose_published(
     `published_torch` is the published torch that a companion is installed with."""
     torch = versions.get("torch", "") if package.name in ("torch", *COMPANIONS) else ""
     reasons = [
+        *((code.problem,) if code and code.problem else ()),
         *_cpu(package, target, code),
         *_ptx(target, code),
         *((f"it is not known to use {target.blas} (build.blas)",) if target.blas else ()),

@@ -1,5 +1,6 @@
 """A whole check, of wheels that are made by hand, from a folder of them."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -7,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.hardware.cpu_models import CPU_MODELS, qemu_cpu
 from fleetbuild.models import Facts, Libc, Python
-from fleetbuild.plan.check import check, run
-from fleetbuild.plan.check.results import READER, Results
+from fleetbuild.plan.check import check, results, run
+from fleetbuild.plan.check.emulate import qemu_cpu_of
+from fleetbuild.plan.check.kinds import named_kinds
+from fleetbuild.plan.check.results import READER, Results, Run, shipped_runs
 from tests.factories.elf import make_elf, make_fatbin
 from tests.factories.files import make_sdist, make_wheel
 
@@ -148,6 +153,28 @@ def test_results_travel_in_one_file(index, monkeypatch):
         ["demo"], kinds=["IvyBridge"], import_from=Path("shared.json"), state_dir="elsewhere"
     )
     assert imported.rows[0].verdict == "dies-in-use"
+
+
+def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monkeypatch):
+    wheel = native(index, name="hnswlib", code=b"\x0f\xa2" + VPADDD_YMM)  # asks the CPU, perhaps
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (kind,) = named_kinds(["IvyBridge"])
+    (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
+    assert (row.verdict, row.evidence, row.run_decides) == ("undecided", "static", True)
+    ran = Verdict(verdict="runs", evidence="emulated")
+    known = Run(cpu=qemu_cpu_of(kind), qemu="7.2", python=kind.python, verdict=ran)
+    monkeypatch.setattr(results, "shipped_runs", lambda: {sha256: (known,)})
+    (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
+    assert (row.verdict, row.evidence, row.run_decides) == ("runs", "emulated", False)
+    (row,) = check(["hnswlib"], kinds=["Nehalem"]).rows
+    assert row.verdict == "undecided"
+
+
+def test_the_runs_that_come_with_fleetbuild_are_of_cpus_that_can_be_named():
+    known = {qemu_cpu(model.arch, model.features) for model in CPU_MODELS.values()}
+    for runs in shipped_runs().values():
+        assert {run.cpu for run in runs} <= known
+        assert {run.verdict.evidence for run in runs} == {"emulated"}
 
 
 @pytest.mark.parametrize(

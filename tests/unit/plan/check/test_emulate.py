@@ -7,7 +7,7 @@ import pytest
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError
 from fleetbuild.plan.check import emulate
-from fleetbuild.plan.check.emulate import read_outcome, require_emulation
+from fleetbuild.plan.check.emulate import combine, read_outcome, require_emulation
 from fleetbuild.plan.check.kinds import named_kinds
 from tests.factories.files import make_wheel
 
@@ -19,7 +19,8 @@ SIGILL = -signal.SIGILL
 
 def outcome(emulated, native=FINE, static=RUNS, kind="IvyBridge"):
     (kind,) = named_kinds([kind])
-    return read_outcome(native, {"errors": "", **emulated}, frozenset({"demo"}), static, kind)
+    ran = read_outcome(native, {"errors": "", **emulated}, frozenset({"demo"}))
+    return combine(ran, static, kind, "hnswlib")  # a package of which a use is known
 
 
 def stack(package):
@@ -91,6 +92,18 @@ def test_a_dispatcher_that_reading_could_not_follow_is_decided_by_a_run():
     assert outcome(FINE, static=static, kind="Skylake-Server").verdict == "undecided"
     unread = static.model_copy(update={"checks": False})
     assert outcome(FINE, static=unread).verdict == "undecided"
+
+
+def test_a_dispatcher_of_a_package_without_a_known_use_stays_undecided():
+    static = Verdict(verdict="undecided", where="c.so uses avx2", features=("avx2",), checks=True)
+    (kind,) = named_kinds(["IvyBridge"])
+    found = combine(Verdict(verdict="runs", evidence="emulated"), static, kind, "demo")
+    assert found.verdict == "undecided"
+    assert "no use of it is known" in found.where
+
+
+def test_a_run_that_decides_nothing_does_not_hide_a_death_that_was_read():
+    assert outcome({"code": None, "out": "import demo\n"}, static=DOUBT) == DOUBT
 
 
 def test_code_for_features_that_qemu_lacks_is_said_to_be_read_only():

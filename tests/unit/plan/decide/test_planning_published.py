@@ -120,6 +120,8 @@ def test_the_code_of_another_published_wheel_is_read():
     assert not must_be_read(TORCH, target(sms=("8.6",)), file())
     fits = chosen(PLAIN, target(), code=Code(features=("avx2",)))
     assert fits.why == "Published: uses no CPU features beyond avx2."
+    damaged = chosen(PLAIN, target(), code=Code(problem="'a.py' has no valid hash in RECORD"))
+    assert "'a.py' has no valid hash in RECORD" in damaged.why
     beyond = chosen(PLAIN, target("avx"), code=Code(features=("avx2", "fma")))
     assert beyond.file is None
     assert "it uses avx2, fma, which avx does not have" in beyond.why
