@@ -1,7 +1,7 @@
 """What published wheels need, and on which CPUs they run.
 
 `python -m benchmarks.baselines` reads and runs each stack of baselines.yml that has not run yet. It
-writes docs/baselines.md and fleetbuild/plan/check/data/baselines.json; `--write` only writes them.
+writes docs/baselines.md and fleetbuild/audit/data/baselines.json; `--write` only writes them.
 Each cell is predicted by reading, then run, so the page also shows how good the prediction is.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
+from fleetbuild.audit.evidence import FileResults, Results, Run, SharedResults, combine
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict, judge
@@ -26,7 +27,6 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import LockedFile
 from fleetbuild.models._base import Frozen
 from fleetbuild.plan.check.emulate import (
-    combine,
     installed,
     qemu_cpu_of,
     qemu_version,
@@ -34,7 +34,6 @@ from fleetbuild.plan.check.emulate import (
     run_emulated,
 )
 from fleetbuild.plan.check.kinds import Kind, named_kinds, python_here
-from fleetbuild.plan.check.results import FileResults, Results, Run, SharedResults
 from fleetbuild.plan.resolve.sandbox import SandboxError
 from fleetbuild.plan.resolve.uv import resolve
 from fleetbuild.store import Store
@@ -43,7 +42,7 @@ from fleetbuild.store.index_config import index_settings
 HERE = Path(__file__)
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "baselines.md"
-DATA = ROOT / "fleetbuild" / "plan" / "check" / "data" / "baselines.json"
+DATA = ROOT / "fleetbuild" / "audit" / "data" / "baselines.json"
 
 
 class Entry(Frozen):
@@ -131,7 +130,7 @@ class Survey:
                         python=kind.python,
                         verdict=verdict,
                     )
-                    results = results.model_copy(update={"runs": (*results.runs, run)})
+                    results = results.with_run(run)
                     self.results.keep(results)
                     say(f"{file.name} {file.version} on {kind.name}: {verdict.verdict}")
         try:
@@ -192,7 +191,7 @@ def page(survey: Survey, entries: Sequence[Entry]) -> str:
                 cells.append("-")
                 continue
             counts[compare(predicted, run)] += 1
-            final = combine(run, predicted, kind, entry.name)
+            final = combine(run, predicted, kind.features, entry.name)
             cells.append(f"{VERDICT_WORDS[predicted.verdict]} / {VERDICT_WORDS[final.verdict]}")
         rows.append([f"{entry.name} {entry.version}", loads(survey, entry), *map(short, cells)])
     arm_rows = [

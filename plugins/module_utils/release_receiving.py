@@ -70,13 +70,15 @@ def expect(folder, files, mine):
 def take_in(params, file):
     """Have a whole file beside the releases; raise if it arrived damaged, and remove it."""
     path, source = staged(params, file), sent(params["incoming"] or params["staging"], file)
-    if os.path.exists(path) or source == path:
-        found = release_files.sha256(path)
-    else:
+    if is_whole(path, file):
+        return
+    arrived = ""
+    if source != path and os.path.isfile(source):  # over what a copy that ended early left there
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        found = copy(source, path)
-    if found != file["sha256"]:
-        os.unlink(path)
+        arrived = copy(source, path)
+    if arrived != file["sha256"]:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         raise Problem(
             "{} arrived damaged: its sha256 is not the plan's.".format(file["file"]),
             "Run again; it is copied again.",

@@ -18,17 +18,14 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-from packaging.utils import canonicalize_name
-
+from fleetbuild.audit.evidence import undecided, use_of
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError
-from fleetbuild.hardware.cpu_models import NOT_EMULATED, qemu_cpu
+from fleetbuild.hardware.cpu_models import qemu_cpu
 from fleetbuild.plan.check.kinds import Kind, python_here
 from fleetbuild.plan.resolve.sandbox import PYTHON, SandboxError, run_confined, why_unavailable
 from fleetbuild.plan.resolve.uv import uv_binary
@@ -112,9 +109,9 @@ def installed(wheels: Sequence[Path]) -> Iterator[Path]:
 def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Verdict:
     """Return how this wheel ran on the CPU of a kind, with the wheels in `environment`.
 
-    "runs" means only that the imports and the small use ran: `combine` adds what was read.
+    "runs" means only that the imports and the small use ran: `verdict_from` adds what was read.
     """
-    script = _SCRIPT.format(modules=_modules(wheel), use=_use_of(package))
+    script = _SCRIPT.format(modules=_modules(wheel), use=use_of(package))
     work = {
         "qemu": [shutil.which(_qemu()), "-cpu", qemu_cpu_of(kind)],
         "python": str(PYTHON),
@@ -129,28 +126,8 @@ def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Ve
         )
         answer = json.loads(said)["try"]
     except (SandboxError, ValueError, KeyError) as problem:
-        return _undecided(f"it could not be run: {problem}")
+        return undecided(f"it could not be run: {problem}")
     return read_outcome(answer["native"], answer["emulated"], _top_level(wheel))
-
-
-def combine(ran: Verdict, static: Verdict, kind: Kind, package: str) -> Verdict:
-    """Return what follows from a run and from reading. Code that did not run stays undecided."""
-    if ran.verdict != "runs":
-        return static if static.dies and not ran.dies else ran
-    if static.dies:  # in code that was not reached, or in a file that nothing loaded
-        return _undecided(f"its imports and a small use run; but {static.where}")
-    if static.verdict == "undecided" and not static.checks:
-        return static
-    if static.checks and not _use_of(package):
-        return _undecided(f"its imports run, and no use of it is known; {static.where}")
-    note = f"{static.where}; " if static.where else ""
-    if hidden := sorted(kind.features & NOT_EMULATED):
-        note += f"QEMU has no {', '.join(hidden[:4])}, so code for them was read and not run"
-        return static.model_copy(update={"where": note})
-    if static.checks:  # the dispatchers that reading could not follow chose well
-        note = f"its imports and a small use run; not reached: {static.where}"
-    chosen = static.features if static.checks else static.guarded
-    return ran.model_copy(update={"where": note or None, "guarded": chosen})
 
 
 def read_outcome(
@@ -167,7 +144,7 @@ def read_outcome(
     at = next((line for line in reversed(lines) if line.startswith(("import ", "use"))), "start")
     if native["code"] != 0 or emulated["code"] is None:
         why = "it fails on this machine, too" if native["code"] != 0 else "it took too long"
-        return _undecided(f"{why} (at: {at})")
+        return undecided(f"{why} (at: {at})")
     if new:
         return _refused(new[0], owned)
     if emulated["code"] == 0:
@@ -184,7 +161,7 @@ def _refused(row: Sequence[str], owned: frozenset[str]) -> Verdict:
     _, module, place, message = row[:4]
     owner = place.removeprefix("/env/").split("/")[0]
     if owner and owner not in owned:
-        return _undecided(f"it imports {owner}, which refuses")
+        return undecided(f"it imports {owner}, which refuses")
     return Verdict(
         verdict="refuses", where=f"import {module} raises {clean(message, limit=200)}",
         evidence="emulated",
@@ -198,7 +175,7 @@ def _died(emulated: Mapping[str, Any], at: str, owned: frozenset[str]) -> Verdic
     owner = match[1] if match else ""
     where = "while it is used" if at == "use" else f"in {clean(at, limit=100)}"
     if owner and owner not in owned:
-        return _undecided(f"it uses {owner}, which dies {where}")
+        return undecided(f"it uses {owner}, which dies {where}")
     if code in (-signal.SIGILL, 128 + signal.SIGILL):
         return Verdict(
             verdict="dies-in-use" if at == "use" else "dies-at-import",
@@ -212,11 +189,7 @@ def _died(emulated: Mapping[str, Any], at: str, owned: frozenset[str]) -> Verdic
             return Verdict(
                 verdict="refuses", where=clean(fatal, limit=200).strip(), evidence="emulated"
             )
-    return _undecided(f"it ended with code {code} {where}: {clean(last, limit=150).strip()}")
-
-
-def _undecided(why: str) -> Verdict:
-    return Verdict(verdict="undecided", where=why, evidence="emulated")
+    return undecided(f"it ended with code {code} {where}: {clean(last, limit=150).strip()}")
 
 
 def _modules(wheel: Path) -> list[str]:
@@ -236,17 +209,6 @@ def _modules(wheel: Path) -> list[str]:
 def _top_level(wheel: Path) -> frozenset[str]:
     with zipfile.ZipFile(wheel) as archive:
         return frozenset(name.split("/")[0] for name in archive.namelist())
-
-
-@cache
-def _uses() -> dict[str, str]:
-    text = files("fleetbuild.audit").joinpath("data/uses.yml").read_text("utf-8")
-    table: dict[str, str] = yaml.safe_load(text)["uses"]
-    return table
-
-
-def _use_of(package: str) -> str:
-    return _uses().get(canonicalize_name(package), "")
 
 
 def _qemu() -> str:

@@ -15,13 +15,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.models import WheelNeeds
+from fleetbuild.audit.evidence import FileResults, Results, Run, undecided, verdict_from
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError, UsageError
 from fleetbuild.models import Config, Facts, LockedFile
 from fleetbuild.plan.check.emulate import (
-    combine,
     installed,
     qemu_cpu_of,
     qemu_version,
@@ -33,7 +32,6 @@ from fleetbuild.plan.check.instead import find_instead, how_to_build
 from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_machine
 from fleetbuild.plan.check.report import CheckReport, CheckRow
 from fleetbuild.plan.check.requirements import locked_wheels, read_lock, read_requirements
-from fleetbuild.plan.check.results import FileResults, Results, Run
 from fleetbuild.plan.decide.resolution import Resolution
 from fleetbuild.plan.resolve.sandbox import SandboxError
 from fleetbuild.plan.resolve.uv import resolve_all
@@ -227,35 +225,41 @@ class _Checker:
         known = self._known[file.sha256]
         if isinstance(known, str):
             return Verdict(verdict="undecided", where=known)
-        needs = known.needs or WheelNeeds(file=file.file)
-        static = judge(
-            needs, package=file.name, arch=kind.arch, features=kind.features, sms=kind.sms
-        )
-        if not needs.files or static.verdict == "no-kernel":
-            return static
-        run = known.on_cpu(qemu_cpu_of(kind), kind.python)
-        if not run and self._emulate:
+        if not self._emulate or not (known.needs and known.needs.files):
+            return self._judge(known, file, kind)
+        if known.on_cpu(qemu_cpu_of(kind), kind.python) is None:
+            verdict = self._judge(known, file, kind)
             if why := why_not_emulated(kind):
-                note = f"{static.where}; " if static.where else ""
-                return static.model_copy(update={"where": f"{note}not run: {why}"})
-            run = self._run(known, file, kind, closure)
-        return combine(run, static, kind, file.name) if run else static
+                note = f"{verdict.where}; " if verdict.where else ""
+                return verdict.model_copy(update={"where": f"{note}not run: {why}"})
+            if verdict.verdict != "no-kernel":
+                known = self._run(known, file, kind, closure)
+        return self._judge(known, file, kind)
+
+    def _judge(self, known: FileResults, file: LockedFile, kind: Kind) -> Verdict:
+        return verdict_from(
+            known,
+            package=file.name,
+            arch=kind.arch,
+            features=kind.features,
+            sms=kind.sms,
+            python=kind.python,
+        )
 
     def _run(
         self, known: FileResults, file: LockedFile, kind: Kind, closure: Sequence[LockedFile]
-    ) -> Verdict:
-        """Run a file on the CPU of a kind, and keep how that went."""
+    ) -> FileResults:
+        """Run a file on the CPU of a kind, and return the results with how that went."""
         self._progress(f"running {file.name} {file.version} on {kind.name}")
         try:
             environment = self._environment(closure)
             run = run_emulated(kind, file.name, self._store.fetch(file), environment)
         except (SandboxError, FleetbuildError) as problem:
-            return Verdict(verdict="undecided", where=f"it could not be run: {problem}")
-        kept = Run(cpu=qemu_cpu_of(kind), qemu=qemu_version(), python=kind.python, verdict=run)
-        known = known.model_copy(update={"runs": (*known.runs, kept)})
+            return known.with_run(_run_on(kind, undecided(f"it could not be run: {problem}")))
+        known = known.with_run(_run_on(kind, run))
         self._known[file.sha256] = known
         self._results.keep(known)
-        return run
+        return known
 
     def _environment(self, closure: Sequence[LockedFile]) -> Path:
         key = tuple(sorted(file.sha256 for file in closure))
@@ -263,6 +267,10 @@ class _Checker:
             wheels = [self._store.fetch(file) for file in closure]
             self._installed[key] = self._environments.enter_context(installed(wheels))
         return self._installed[key]
+
+
+def _run_on(kind: Kind, verdict: Verdict) -> Run:
+    return Run(cpu=qemu_cpu_of(kind), qemu=qemu_version(), python=kind.python, verdict=verdict)
 
 
 def judge_wheel(path: Path, kinds: Sequence[str]) -> dict[str, Verdict]:

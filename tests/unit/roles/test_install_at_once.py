@@ -181,6 +181,18 @@ def test_a_user_who_cannot_write_gets_a_folder_from_which_root_takes_the_files(
     assert not incoming.exists()
 
 
+def test_a_copy_that_a_full_disk_cut_short_is_made_again(
+    release: ModuleType, tmp_path: Path
+) -> None:
+    node = Node(release, tmp_path, None)
+    incoming = tmp_path / "home/.cache/fleetbuild/incoming" / ("0" * 16)
+    shutil.copytree(node.params["staging"], incoming)
+    (file,) = node.params["wheels"]
+    Path(node.params["staging"], file["sha256"], file["file"]).write_bytes(b"cut off")
+    node.params["incoming"] = str(incoming)
+    assert node.install()["active"]
+
+
 def test_no_folder_but_its_own_is_removed(release: ModuleType, tmp_path: Path) -> None:
     node = Node(release, tmp_path, None)
     other = tmp_path / "kept"

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.audit import evidence
+from fleetbuild.audit.evidence import READER, Results, Run, shipped_runs
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.hardware.cpu_models import CPU_MODELS, qemu_cpu
 from fleetbuild.models import Facts, Libc, Python
-from fleetbuild.plan.check import check, results, run
+from fleetbuild.plan.check import check, run
 from fleetbuild.plan.check.emulate import qemu_cpu_of
 from fleetbuild.plan.check.kinds import named_kinds
-from fleetbuild.plan.check.results import READER, Results, Run, shipped_runs
 from tests.factories.elf import make_elf, make_fatbin
 from tests.factories.files import make_sdist, make_wheel
 
@@ -163,7 +164,7 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
     assert (row.verdict, row.evidence, row.run_decides) == ("undecided", "static", True)
     ran = Verdict(verdict="runs", evidence="emulated")
     known = Run(cpu=qemu_cpu_of(kind), qemu="7.2", python=kind.python, verdict=ran)
-    monkeypatch.setattr(results, "shipped_runs", lambda: {sha256: (known,)})
+    monkeypatch.setattr(evidence, "shipped_runs", lambda: {sha256: (known,)})
     (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
     assert (row.verdict, row.evidence, row.run_decides) == ("runs", "emulated", False)
     (row,) = check(["hnswlib"], kinds=["Nehalem"]).rows

@@ -4,10 +4,11 @@ import signal
 
 import pytest
 
+from fleetbuild.audit.evidence import combine
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError
 from fleetbuild.plan.check import emulate
-from fleetbuild.plan.check.emulate import combine, read_outcome, require_emulation
+from fleetbuild.plan.check.emulate import read_outcome, require_emulation
 from fleetbuild.plan.check.kinds import named_kinds
 from tests.factories.files import make_wheel
 
@@ -20,7 +21,7 @@ SIGILL = -signal.SIGILL
 def outcome(emulated, native=FINE, static=RUNS, kind="IvyBridge"):
     (kind,) = named_kinds([kind])
     ran = read_outcome(native, {"errors": "", **emulated}, frozenset({"demo"}))
-    return combine(ran, static, kind, "hnswlib")  # a package of which a use is known
+    return combine(ran, static, kind.features, "hnswlib")  # a package of which a use is known
 
 
 def stack(package):
@@ -97,7 +98,7 @@ def test_a_dispatcher_that_reading_could_not_follow_is_decided_by_a_run():
 def test_a_dispatcher_of_a_package_without_a_known_use_stays_undecided():
     static = Verdict(verdict="undecided", where="c.so uses avx2", features=("avx2",), checks=True)
     (kind,) = named_kinds(["IvyBridge"])
-    found = combine(Verdict(verdict="runs", evidence="emulated"), static, kind, "demo")
+    found = combine(Verdict(verdict="runs", evidence="emulated"), static, kind.features, "demo")
     assert found.verdict == "undecided"
     assert "no use of it is known" in found.where
 

@@ -1,24 +1,27 @@
-"""Keep results about files, by their hash: their needs, and how they ran under QEMU.
+"""What is known about a file, by its hash: its needs, and how it ran under QEMU.
 
-In: findings. Out: the same for the next check, and one file that others can import. The runs of
-docs/baselines.md come with fleetbuild, as such a file.
+In: what was read and what ran. Out: a verdict from both, the same for the next check, and one file
+that others can import. The runs of docs/baselines.md come with fleetbuild, as such a file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Set
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+import yaml
+from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
 from fleetbuild.audit.models import WheelNeeds
-from fleetbuild.audit.verdict import Verdict
+from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import UsageError
 from fleetbuild.files import write_atomically
+from fleetbuild.hardware.cpu_models import NOT_EMULATED, qemu_cpu
 from fleetbuild.models._base import Frozen
 
 _FORMAT = "2.0"
@@ -45,12 +48,71 @@ class FileResults(Frozen):
     needs: WheelNeeds | None = None
     runs: tuple[Run, ...] = ()
 
+    def with_run(self, run: Run) -> FileResults:
+        """Return the results with one more run."""
+        return self.model_copy(update={"runs": (*self.runs, run)})
+
     def on_cpu(self, cpu: str, python: str) -> Verdict | None:
         """Return how it ran on this CPU, or None if that is not known."""
         for run in self.runs:
             if (run.cpu, run.python) == (cpu, python):
                 return run.verdict
         return None
+
+
+def verdict_from(
+    results: FileResults,
+    *,
+    package: str,
+    arch: str,
+    features: Set[str],
+    sms: Collection[str] = (),
+    python: str,
+) -> Verdict:
+    """Return the verdict from what was read and, if a run on such a CPU is known, from the run."""
+    needs = results.needs or WheelNeeds(file=results.file)
+    static = judge(needs, package=package, arch=arch, features=features, sms=sms)
+    run = results.on_cpu(qemu_cpu(arch, features) or "", python)
+    if run is None or not needs.files or static.verdict == "no-kernel":
+        return static
+    return combine(run, static, features, package)
+
+
+def combine(run: Verdict, static: Verdict, features: Set[str], package: str) -> Verdict:
+    """Return what follows from a run and from reading. Code that did not run stays undecided."""
+    if run.verdict != "runs":
+        return static if static.dies and not run.dies else run
+    if static.dies:  # in code that was not reached, or in a file that nothing loaded
+        return undecided(f"its imports and a small use run; but {static.where}")
+    if static.verdict == "undecided" and not static.checks:
+        return static
+    if static.checks and not use_of(package):
+        return undecided(f"its imports run, and no use of it is known; {static.where}")
+    note = f"{static.where}; " if static.where else ""
+    if hidden := sorted(features & NOT_EMULATED):
+        note += f"QEMU has no {', '.join(hidden[:4])}, so code for them was read and not run"
+        return static.model_copy(update={"where": note})
+    if static.checks:  # the dispatchers that reading could not follow chose well
+        note = f"its imports and a small use run; not reached: {static.where}"
+    chosen = static.features if static.checks else static.guarded
+    return run.model_copy(update={"where": note or None, "guarded": chosen})
+
+
+def undecided(why: str) -> Verdict:
+    """Return the verdict of a run that decides nothing."""
+    return Verdict(verdict="undecided", where=why, evidence="emulated")
+
+
+def use_of(package: str) -> str:
+    """Return Python code that uses a package a little; empty if none is known."""
+    return _uses().get(canonicalize_name(package), "")
+
+
+@cache
+def _uses() -> dict[str, str]:
+    text = files("fleetbuild.audit").joinpath("data/uses.yml").read_text("utf-8")
+    table: dict[str, str] = yaml.safe_load(text)["uses"]
+    return table
 
 
 class SharedResults(Frozen):
@@ -110,7 +172,7 @@ class Results:
 @cache
 def shipped_runs() -> dict[str, tuple[Run, ...]]:
     """Return the runs that come with fleetbuild, by the file's hash."""
-    data = files("fleetbuild.plan.check").joinpath("data/baselines.json").read_bytes()
+    data = files("fleetbuild.audit").joinpath("data/baselines.json").read_bytes()
     return {one.sha256: one.runs for one in SharedResults.model_validate_json(data).results}
 
 
