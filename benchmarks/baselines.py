@@ -105,7 +105,7 @@ class Survey:
 
     def run(self, entry: Entry, kind: Kind) -> Verdict | None:
         """Return how a file ran on the CPU of a kind."""
-        return self.results.of(entry.sha256, entry.file).on_cpu(qemu_cpu_of(kind), kind.python)
+        return self.results.of(entry.sha256, entry.file).on_cpu(kind.features, kind.python)
 
     def _run(self, stack: str) -> list[Entry]:
         entries = []
@@ -118,7 +118,7 @@ class Survey:
                     continue
                 entries.append(_entry(file, "x86_64"))
                 for kind in self.kinds:
-                    if results.on_cpu(qemu_cpu_of(kind), kind.python):
+                    if results.on_cpu(kind.features, kind.python):
                         continue
                     folder = folder or environments.enter_context(
                         installed([self._store.fetch(wheel) for wheel in wheels])

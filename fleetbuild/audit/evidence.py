@@ -21,7 +21,7 @@ from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import UsageError
 from fleetbuild.files import write_atomically
-from fleetbuild.hardware.cpu_models import NOT_EMULATED, qemu_cpu
+from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features
 from fleetbuild.models._base import Frozen
 
 _FORMAT = "2.0"
@@ -52,10 +52,19 @@ class FileResults(Frozen):
         """Return the results with one more run."""
         return self.model_copy(update={"runs": (*self.runs, run)})
 
-    def on_cpu(self, cpu: str, python: str) -> Verdict | None:
-        """Return how it ran on this CPU, or None if that is not known."""
+    def on_cpu(self, features: Set[str], python: str) -> Verdict | None:
+        """Return how it ran on a CPU that has and lacks the same of what its code uses.
+
+        None: that is not known.
+        """
+        used = (
+            {use.feature for elf in self.needs.files for use in elf.features}
+            if self.needs
+            else None
+        )
         for run in self.runs:
-            if (run.cpu, run.python) == (cpu, python):
+            differing = emulated_features(run.cpu) ^ features
+            if run.python == python and not (differing if used is None else differing & used):
                 return run.verdict
         return None
 
@@ -72,7 +81,7 @@ def verdict_from(
     """Return the verdict from what was read and, if a run on such a CPU is known, from the run."""
     needs = results.needs or WheelNeeds(file=results.file)
     static = judge(needs, package=package, arch=arch, features=features, sms=sms)
-    run = results.on_cpu(qemu_cpu(arch, features) or "", python)
+    run = results.on_cpu(features, python)
     if run is None or not needs.files or static.verdict == "no-kernel":
         return static
     return combine(run, static, features, package)

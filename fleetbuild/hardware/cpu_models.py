@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from fleetbuild.hardware.data import load
@@ -63,6 +64,16 @@ def similar_models(name: str) -> tuple[str, ...]:
     known = [spelled for model in CPU_MODELS.values() for spelled in (model.name, *model.aliases)]
     lower = {spelled.casefold(): spelled for spelled in known}
     return tuple(lower[found] for found in difflib.get_close_matches(name.casefold(), lower, 3))
+
+
+@cache
+def emulated_features(cpu: str) -> frozenset[str]:
+    """Return the features of a CPU that QEMU imitates, from the value of its -cpu option."""
+    name, *hidden = cpu.split(",")
+    model = next((model for model in CPU_MODELS.values() if model.qemu == name), None)
+    spelled = {word: feature for feature, word in _DATA["spelling"].items()}
+    without = {spelled.get(word[1:], word[1:]) for word in hidden}
+    return model.features - without if model else frozenset()
 
 
 def qemu_cpu(arch: str, features: Set[str]) -> str | None:

@@ -227,7 +227,7 @@ class _Checker:
             return Verdict(verdict="undecided", where=known)
         if not self._emulate or not (known.needs and known.needs.files):
             return self._judge(known, file, kind)
-        if known.on_cpu(qemu_cpu_of(kind), kind.python) is None:
+        if known.on_cpu(kind.features, kind.python) is None:
             verdict = self._judge(known, file, kind)
             if why := why_not_emulated(kind):
                 note = f"{verdict.where}; " if verdict.where else ""
