@@ -46,8 +46,13 @@ def content_problems(
     """
     patterns = (*allowed, *content_table()["allowed"].get(canonicalize_name(name), ()))
     info = info_folder(archive)
+    places = {installed_path(file) for file in archive.names}
     for file in archive.names:
-        if not any(fnmatchcase(file, pattern) for pattern in patterns):
+        if any(fnmatchcase(file, pattern) for pattern in patterns):
+            continue
+        if "__pycache__" in file.split("/") and _source_of(installed_path(file)) not in places:
+            yield f"{file!r} is compiled code of a module that the wheel does not bring"
+        else:
             yield from _file_problems(file, name, info, frozenset(top_level))
     if not info:
         yield "it must have exactly one .dist-info folder"
@@ -94,6 +99,12 @@ def announced_files(archive: Archive) -> tuple[str, ...]:
     return tuple(sorted(scripts.union(commands_of(archive))))
 
 
+def _source_of(compiled: str) -> str:
+    """Return the place of the module that a file in __pycache__ was compiled from."""
+    path = PurePosixPath(compiled)
+    return str(path.parent.parent / f"{path.name.split('.')[0]}.py")
+
+
 def _file_problems(file: str, name: str, info: str, top_level: frozenset[str]) -> Iterator[str]:
     path = installed_path(file)
     if _CONTROL.search(file) or str(PurePosixPath(file)) != file:
@@ -119,9 +130,8 @@ def _module_problems(
     if first.endswith((".dist-info", ".egg-info")):
         yield f"{file!r} would describe another package"
         return
-    if "__pycache__" in path.split("/"):
-        yield f"{file!r} is compiled code, which may differ from its source"
-        return
+    if first == "__pycache__":
+        first, rest = rest, ""
     module = first if rest else first.split(".")[0]
     if (not rest and first.endswith((".pth", ".egg-link"))) or module in _HOOKS:
         yield f"{file!r} would run in every Python of the release"

@@ -33,7 +33,7 @@ NO_SINGLE = "has no single reading"
 COMMAND = "would replace a command of the release"
 SYSTEM = "would stand in for a command of the system"
 OTHER = "would describe another package"
-COMPILED = "is compiled code, which may differ from its source"
+COMPILED = "compiled code of a module that the wheel does not bring"
 REPLACES = "would replace a file of the release"
 
 ATTACKS = {
@@ -60,7 +60,11 @@ ATTACKS = {
     "numpy-2.0.egg-info/PKG-INFO": OTHER,
     "numpy.egg-info": OTHER,
     "__pycache__/six.cpython-311.pyc": COMPILED,
-    "demo/__pycache__/__init__.cpython-311.pyc": COMPILED,
+    "demo/__pycache__/other.cpython-311.pyc": COMPILED,
+    "numpy/__pycache__/__init__.cpython-311.pyc": COMPILED,
+    "demo-1.0.data/purelib/__pycache__/six.cpython-311.pyc": COMPILED,
+    "__pycache__/x/y.pyc": COMPILED,
+    "demo-1.0.data/data/__pycache__": COMPILED,
     "demo-1.0.data/scripts/a b": "is not a plain command name",
     "demo-1.0.data/scripts/x/y": "is not a plain command name",
     "demo-1.0.data/data/pyvenv.cfg": REPLACES,
@@ -83,7 +87,8 @@ def test_a_file_that_takes_over_a_release_is_named(tmp_path, file):
 
 @pytest.mark.parametrize(
     "file",
-    ["demo/a.pth", "demo/json.py", "demo.libs/libx.so", "demo-1.0.data/data/share/demo/x",
+    ["demo/a.pth", "demo/json.py", "demo/__pycache__/__init__.cpython-311.pyc",
+     "demo.libs/libx.so", "demo-1.0.data/data/share/demo/x",
      "demo-1.0.data/scripts/demo", "demo-1.0.data/scripts/pip-demo", "_demo.so",
      "demo-1.0.data/data/lib/libmkl.so", "demo-1.0.data/headers/demo.h"],
 )  # fmt: skip
