@@ -76,21 +76,19 @@ def choose_builders(
 ) -> Builders:
     """Return the nodes that can build for this target: named builders first, then members.
 
-    Nodes with a suitable compiler and the CUDA toolkit come before the others. The stand-in of a
-    named target is not a machine: then only the `preferred` nodes build. In containers, members
-    build only if the image suits, as other nodes do.
+    Nodes with a suitable compiler and the CUDA toolkit come before the others. For groups without
+    nodes, only the `preferred` nodes build. In containers, members build only if the image suits,
+    as other nodes do.
     """
     members = sorted(
         (name for group in groups_served for name in group.nodes),
         key=lambda name: builder_rank(name, facts[name]),
     )
-    oldest = members[0]
-    for_targets = eligibility[oldest].stand_in
-    in_containers = facts[oldest].container is not None
+    oldest = members[0] if members else None
+    in_containers = oldest is not None and facts[oldest].container is not None
     candidates = sorted(preferred, key=lambda name: _size_rank(name, facts))
     if in_containers:
         candidates = list(dict.fromkeys((*candidates, *members)))
-    if for_targets or in_containers:
         members = []
     pythons = {name: python for name in members if (python := eligibility[name].python)}
     refusals: list[CannotBuild] = []
@@ -107,13 +105,13 @@ def choose_builders(
         problem = no_image_suits(target, [refusal.reason for refusal in refusals], images)
         return Builders(order=(), able=(), pythons={}, version="", problem=problem)
     # The plan has the reasons with each target; members without the image were not asked for.
-    if for_targets or (in_containers and not preferred):
+    if oldest is None or (in_containers and not preferred):
         refusals = []
     elif fit:  # a builder of another architecture serves other groups: no warning
         refusals = [refusal for refusal in refusals if refusal.kind != "architecture"]
     order = tuple(dict.fromkeys((*fit, *members)))
     need = CompilerNeed(RUNGS[target.isa], gcc)
-    floor, named = libc_of(facts[oldest]), set(fit)
+    floor, named = target.libc.floor, set(fit)
     able = tuple(
         sorted(
             (name for name in order if name in named or libc_of(facts[name]) == floor),

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Floors, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.plan.decide.compatibility.compilers import CompilerNeed, flags_for
-from fleetbuild.plan.decide.resolution import Locks
-from fleetbuild.plan.decide.wheels.build_requirements import build_lock, toolkit_lock
+from fleetbuild.plan.decide.resolution import MISSING, Locks
 from fleetbuild.plan.decide.wheels.builders import (
     expected_minutes,
     is_measured,
@@ -19,7 +18,7 @@ from fleetbuild.plan.decide.wheels.builders import (
     needed_disk,
     requires_of,
 )
-from fleetbuild.plan.decide.wheels.draft import DraftWheel, recipe_input
+from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.plan.decide.wheels.keys import artifact_key, key_without_revoked, published_key
 from fleetbuild.recipes import (
     patches_for,
@@ -54,8 +53,14 @@ def plan_wheel(
         return _taken_wheel(wheel, wheel.taken, blocked)
     recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
     source = locks.source(wheel.package.name)
-    requirements, problem = build_lock(wheel, source, facts, locks)
-    toolkit_wheels = toolkit_lock(wheel, facts, locks)
+    answer = locks.builds.get(wheel.id, MISSING)
+    # Published wheels of this release are in the environment already.
+    bases_taken = {base.package.name: base.taken for base in wheel.against if base.taken}
+    requirements = None
+    if source and not answer.problem:
+        requirements = tuple(file for file in answer.wheels if file.name not in bases_taken)
+    toolkit = locks.toolkits.get(wheel.id, MISSING)
+    toolkit_wheels = () if toolkit.problem else toolkit.wheels
     key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)
     known = len(bases) == len(against)
     if source and source.sha256 and requirements is not None and known:
@@ -70,17 +75,17 @@ def plan_wheel(
             built_against=bases,
         )
         key = key_without_revoked(key, revoked)
-    if blocked or problem:
-        action, reason = "blocked", blocked or problem or ""
+    if blocked:
+        action, reason = "blocked", blocked
     else:
         action, reason = _action(key, target, wheel.libstdcxx, store)
         if wheel.published:
             reason = f"{reason} {wheel.published.why}"
     builder = facts[builders.first]
-    taken = [base.taken for base in wheel.against if base.taken]
     need = CompilerNeed(RUNGS[target.isa], wheel.gcc)
     software = {name: facts[name].for_builds for name in builders.order}
-    given = recipe_input(wheel, flags_for(need, builders.order, software))
+    flags = flags_for(need, builders.order, software)
+    given = wheel.recipe_input.model_copy(update={"flags": flags})
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,
@@ -114,7 +119,9 @@ def plan_wheel(
             builders.first,
             builder,
             target,
-            disk_gb=needed_disk(recipe, (*taken, *(requirements or ()), *toolkit_wheels)),
+            disk_gb=needed_disk(
+                recipe, (*bases_taken.values(), *(requirements or ()), *toolkit_wheels)
+            ),
             toolkit=wheel.toolkit,
             from_wheels=bool(toolkit_wheels),
             gcc=wheel.gcc,
@@ -134,7 +141,7 @@ def plan_wheel(
 
 def _taken_wheel(wheel: DraftWheel, file: LockedFile, blocked: str | None) -> PlannedWheel:
     recipe, why = wheel.package.recipe, wheel.published.why if wheel.published else ""
-    given = recipe_input(wheel).model_copy(update={"wheel_version": file.version})
+    given = wheel.recipe_input.model_copy(update={"wheel_version": file.version})
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,
