@@ -114,7 +114,7 @@ def build_request(
     versions that are installed (`dependencies` of each group). If the build itself excludes such a
     version, it gets its own.
     """
-    libc = facts[wheel.builders.first].for_builds.libc
+    libc = facts[wheel.builders.first.node].for_builds.libc
     recipe = wheel.package.recipe
     needed = {*source.build_requirements, *render_requirements(recipe, wheel.recipe_input)}
     if render_settings(recipe, wheel.recipe_input):
@@ -141,7 +141,7 @@ def build_request(
         sources=tuple(sources),
         static_metadata=tuple(static),
         constraints=_pins(installed, needed),
-        python_version=plain(wheel.builders.version),
+        python_version=plain(wheel.builders.python_version),
         python=wheel.target.python,
         arch=wheel.target.arch,
         libc=wheel.target.libc.model_copy(update={"floor": libc.version}),
@@ -168,7 +168,7 @@ def toolkit_request(wheel: DraftWheel, facts: Mapping[str, Facts]) -> LockReques
 
     None if the node that builds has the toolkit, or if wheels do not suffice for the recipe.
     """
-    toolkit, builder, recipe = wheel.toolkit, wheel.builders.first, wheel.package.recipe
+    toolkit, builder, recipe = wheel.toolkit, wheel.builders.first.node, wheel.package.recipe
     libc = facts[builder].for_builds.libc
     if toolkit is None or wheel.taken or recipe.toolkit_wheels is None or libc is None:
         return None
@@ -179,7 +179,7 @@ def toolkit_request(wheel: DraftWheel, facts: Mapping[str, Facts]) -> LockReques
         return None
     return LockRequest(
         requirements=needed,
-        python_version=plain(wheel.builders.version),
+        python_version=plain(wheel.builders.python_version),
         python=wheel.target.python,
         arch=wheel.target.arch,
         libc=wheel.target.libc.model_copy(update={"floor": libc.version}),

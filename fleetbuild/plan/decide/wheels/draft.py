@@ -110,11 +110,18 @@ def draft_wheels(
             toolkit = _shared_toolkit(name, groups_served)
             gcc = compiler_needed(versions_of(packages), toolkit)
             builders = choose_builders(
-                target, groups_served, eligibility, facts, able, toolkit=toolkit, gcc=gcc
+                target,
+                groups_served,
+                eligibility,
+                facts,
+                able,
+                recipe=by_name[name].recipe,
+                toolkit=toolkit,
+                gcc=gcc,
             )
             if builders.problem:  # these groups together need an older libc than each alone
                 raise BlockedError(*builders.problem)
-            homes = (group.name for group in groups_served if builders.first in group.nodes)
+            homes = (group.name for group in groups_served if builders.first.node in group.nodes)
             wheel = DraftWheel(
                 package=by_name[name],
                 recipe_input=inputs[first.name][name].model_copy(update={"target": target}),

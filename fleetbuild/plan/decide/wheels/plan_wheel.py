@@ -14,7 +14,6 @@ from fleetbuild.plan.decide.resolution import MISSING, Locks
 from fleetbuild.plan.decide.wheels.builders import (
     expected_minutes,
     is_measured,
-    jobs_on,
     needed_disk,
     requires_of,
 )
@@ -81,10 +80,9 @@ def plan_wheel(
         action, reason = _action(key, target, wheel.libstdcxx, store)
         if wheel.published:
             reason = f"{reason} {wheel.published.why}"
-    builder = facts[builders.first]
+    first, names = builders.first, builders.names
     need = CompilerNeed(RUNGS[target.isa], wheel.gcc)
-    software = {name: facts[name].for_builds for name in builders.order}
-    flags = flags_for(need, builders.order, software)
+    flags = flags_for(need, [facts[name].for_builds for name in names])
     given = wheel.recipe_input.model_copy(update={"flags": flags})
     return PlannedWheel(
         package=wheel.package.name,
@@ -96,15 +94,15 @@ def plan_wheel(
         artifact_key=key,
         action=action,
         reason=reason,
-        built_on=builders.first,
-        fallbacks=builders.order[1:],
-        build_pythons=builders.pythons,
-        build_gccs=builders.gccs,
-        build_images=builders.images,
+        built_on=first.node,
+        fallbacks=names[1:],
+        build_pythons={builder.node: builder.python for builder in builders.order},
+        build_gccs={builder.node: builder.gcc for builder in builders.order if builder.gcc},
+        build_images={builder.node: builder.image for builder in builders.order if builder.image},
         evidence=wheel.toolkit.evidence if wheel.toolkit else None,
-        jobs=jobs_on(recipe, builder, target),
-        build_jobs={name: jobs_on(recipe, facts[name], target) for name in builders.order},
-        minutes=expected_minutes(recipe, target, jobs_on(recipe, builder, target)),
+        jobs=first.jobs,
+        build_jobs={builder.node: builder.jobs for builder in builders.order},
+        minutes=expected_minutes(recipe, target, first.jobs),
         measured=is_measured(recipe, target),
         cuda=given.cuda,
         environment=render_environment(recipe, given),
@@ -116,8 +114,8 @@ def plan_wheel(
         cuda_why=wheel.toolkit.why if wheel.toolkit else None,
         requires=requires_of(
             recipe,
-            builders.first,
-            builder,
+            first.node,
+            facts[first.node],
             target,
             disk_gb=needed_disk(
                 recipe, (*bases_taken.values(), *(requirements or ()), *toolkit_wheels)

@@ -183,7 +183,7 @@ def test_named_builders_must_be_able_to_run_the_base_wheels():
     made = drafted(fleet, [plain, torch], nodes=["a"], builders=["weak"])
     _, vision = made.wheels
     assert vision.target.isa == "x86-64"
-    assert "weak" not in vision.builders.order
+    assert "weak" not in vision.builders.names
     (warning,) = vision.builders.warnings
     assert warning == (
         "weak is named as a builder but cannot build for cpu-x86-64-cp311: it cannot run the "
