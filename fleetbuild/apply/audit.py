@@ -79,7 +79,7 @@ def _audit(
         refused = _refuse(run, assignment, result, "; ".join(problems))
         return refused, None
     builder = progress.facts.get(assignment.node)
-    image = assignment.wheel.build_images.get(assignment.node)
+    image = assignment.wheel.builder(assignment.node).image
     stored = run.tools.wheels.add(
         path,
         assignment.wheel,

@@ -33,7 +33,6 @@ from fleetbuild.apply.known_failures import explain_failure
 from fleetbuild.apply.parallel import one_by_one
 from fleetbuild.apply.pending import (
     BuildAssignment,
-    BuildPlace,
     build_spec,
     key_of,
     results_of_failed_wheels,
@@ -167,12 +166,12 @@ def _build(run: Run, progress: Progress, assignment: BuildAssignment) -> BuildSp
     source = source_of(wheel)
     path = progress.files[source.identity]
     bases = [progress.stored_wheels[key] for key in wheel.built_against]
-    place = BuildPlace(
-        node=assignment.node,
-        python=wheel.build_pythons[assignment.node],
+    return build_spec(
+        run.plan,
+        wheel,
+        assignment.node,
         cache=run.plan.cache,
         isolation=run.plan.isolation,
-        container=wheel.build_images.get(assignment.node, ""),
         source=str(path),
         source_sha256=source.sha256 or sha256_of(path),
         requirements=(
@@ -182,7 +181,6 @@ def _build(run: Run, progress: Progress, assignment: BuildAssignment) -> BuildSp
         toolkit_wheels=tuple(_requirement(progress, file) for file in wheel.toolkit_wheels),
         dest=str(incoming(run, assignment)),
     )
-    return build_spec(run.plan, wheel, place)
 
 
 def _requirement(progress: Progress, file: LockedFile) -> Requirement:

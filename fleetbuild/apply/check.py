@@ -14,7 +14,6 @@ from fleetbuild.apply.hooks import check_hooks
 from fleetbuild.apply.pending import (
     BuildAssignment,
     NoBuilder,
-    builder_candidates,
     choose_builder,
     initial_results,
     key_of,
@@ -75,10 +74,10 @@ def _nodes(run: Run) -> list[Node]:
         )
     # A builder need not be a member of the group that it builds for.
     helpers = {
-        name
+        builder.node
         for group in run.plan.groups
         for wheel in group.wheels
-        for name in builder_candidates(wheel)
+        for builder in wheel.builders
     }
     return [nodes[name] for name in nodes if name in helpers.union(names)]
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from fleetbuild.ansible import ansible_dir
 from fleetbuild.ansible.role_results import Seconds
 from fleetbuild.apply.audit import audit_findings
-from fleetbuild.apply.pending import BuildPlace, build_spec, key_of, source_of, wheel_identity
+from fleetbuild.apply.pending import build_spec, key_of, source_of, wheel_identity
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.files import sha256_of
 from fleetbuild.kubernetes.jobs.manifests import BuildOrder, bases_in_claim, build_jobs, builders
@@ -206,21 +206,23 @@ def _files(plan: Plan, wheel: PlannedWheel) -> tuple[LockedFile, ...]:
 
 def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrder:
     source, *required = _files(plan, wheel)
-    place = BuildPlace(
-        node=wheel.built_on,
-        python=next(iter(wheel.build_pythons.values()), "python3"),
+    spec = build_spec(
+        plan,
+        wheel,
+        wheel.built_on or "",
         cache="none",
         isolation="preferred",  # a pod is kept apart by its cluster, which seldom allows it more
         source=source.file,
         source_sha256=source.sha256,
         requirements=tuple(Requirement(path=file.file, sha256=file.sha256) for file in required),
+        dest="",
     )
     return BuildOrder(
         wheel=wheel,
         key=key_of(wheel),
         groups=groups,
         downloads=tuple(_download(file) for file in (source, *required)),
-        params=build_spec(plan, wheel, place).module_options(),
+        params=spec.module_options(),
     )
 
 

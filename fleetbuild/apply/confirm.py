@@ -14,7 +14,6 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.pending import (
     BuildAssignment,
     NoBuilder,
-    builder_candidates,
     choose_builder,
     key_of,
     results_of_failed_wheels,
@@ -63,9 +62,9 @@ def confirm(run: Run, progress: Progress) -> Progress:
 def _second(progress: Progress, first: BuildAssignment) -> BuildAssignment | NoBuilder:
     """Return the same build for another of the wheel's builders."""
     others = tuple(
-        name
-        for name in builder_candidates(first.wheel)
-        if name != first.node and name not in progress.failed_builders
+        builder.node
+        for builder in first.wheel.builders
+        if builder.node not in (first.node, *progress.failed_builders)
     )
     if not others:
         return NoBuilder(f"No planned builder but {first.node} is available.")

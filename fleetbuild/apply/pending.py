@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fleetbuild.errors import BlockedError
 from fleetbuild.hardware.rungs import RUNGS
@@ -21,7 +22,7 @@ from fleetbuild.models import (
     TargetLibc,
     WheelResult,
 )
-from fleetbuild.models.build_parameters import BuildSpec, Requirement, SourcePatch
+from fleetbuild.models.build_parameters import BuildSpec, SourcePatch
 from fleetbuild.text import version_key
 
 _CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
@@ -136,24 +137,12 @@ def pins_of(plan: Plan, wheel: PlannedWheel) -> list[str]:
     return [f"{base.package}=={base.wheel_version}" for base in bases]
 
 
-@dataclass(frozen=True)
-class BuildPlace:
-    """Where a wheel is built and with which files; these differ between a node and a pod."""
+def build_spec(plan: Plan, wheel: PlannedWheel, node: str, **inputs: Any) -> BuildSpec:
+    """Return the build parameters of a wheel on a node, or in a pod there.
 
-    node: str | None
-    python: str
-    cache: str
-    isolation: str
-    source: str
-    source_sha256: str
-    requirements: tuple[Requirement, ...]
-    toolkit_wheels: tuple[Requirement, ...] = ()
-    container: str = ""
-    dest: str = ""
-
-
-def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
-    """Return the build parameters of a wheel, for a node or a pod."""
+    `inputs` are the parameters that differ between these: files, cache and isolation.
+    """
+    builder = wheel.builder(node)
     return BuildSpec.model_validate(
         {
             "package": wheel.package,
@@ -165,23 +154,17 @@ def build_spec(plan: Plan, wheel: PlannedWheel, place: BuildPlace) -> BuildSpec:
             "files": wheel.files,
             "patches": [SourcePatch(name=name, text=text) for name, text in wheel.patches.items()],
             "cuda": wheel.cuda or "",
-            "gcc": wheel.build_gccs.get(place.node or "", ""),
-            "container": place.container,
+            "gcc": builder.gcc,
+            "container": builder.image,
             "pins": pins_of(plan, wheel),
             "bundle": wheel.libraries == "bundle",
-            "jobs": wheel.build_jobs.get(place.node or "", wheel.jobs),
+            "jobs": builder.jobs,
+            "python": builder.python,
             "timeout": wheel.timeout_seconds,
             # The CUDA toolkit is not a distribution package; the check stage has looked for it.
             "libraries": [name for name in wheel.requires.libraries if name != "cuda"],
             "tools": list(wheel.requires.tools),
-            "source": place.source,
-            "source_sha256": place.source_sha256,
-            "requirements": place.requirements,
-            "toolkit_wheels": place.toolkit_wheels,
-            "python": place.python,
-            "cache": place.cache,
-            "isolation": place.isolation,
-            "dest": place.dest,
+            **inputs,
         }
     )
 
@@ -216,21 +199,17 @@ def _unlocked(wheel: PlannedWheel) -> BlockedError:
     )
 
 
-def builder_candidates(wheel: PlannedWheel) -> tuple[str, ...]:
-    """Return the nodes that may build a wheel, in the plan's order."""
-    return (*filter(None, [wheel.built_on]), *wheel.fallbacks)
-
-
 def choose_builder(
     wheel: PlannedWheel, facts: Mapping[str, Facts], running_on: str | None = None
 ) -> str | NoBuilder:
     """Return the builder: the node where the build is running, else the first that can build."""
-    planned = sorted(builder_candidates(wheel), key=lambda name: name != running_on)
+    planned = sorted(wheel.builders, key=lambda builder: builder.node != running_on)
     problems: dict[str, str] = {}
-    for name in planned:
+    for builder in planned:
+        name = builder.node
         # The space that a running build needs is partly used by it.
         needed = 0 if name == running_on else wheel.requires.disk_gb
-        libc = None if name in wheel.build_images else wheel.target.libc  # the image's counts
+        libc = None if builder.image else wheel.target.libc  # the image's counts
         problem = _why_not_builder(name, facts.get(name), libc, needed)
         if problem is None:
             return name

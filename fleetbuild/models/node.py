@@ -54,7 +54,6 @@ class Node(Frozen):
     python: str | None = None
     builder: bool = False
     skip: bool = False  # no command contacts this node
-    stand_in: bool = False  # stands for a named target while a plan is made; not a machine
     packages: tuple[str, ...] = ()
     # All of the host's variables, for templates such as kubernetes.node_name. May hold secrets.
     variables: dict[str, Any] = Field(default_factory=dict, repr=False, exclude=True)

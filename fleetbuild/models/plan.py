@@ -71,6 +71,16 @@ class Requires(Frozen):
     in_image: tuple[str, ...] = ()  # sentences: what build.image has to hold, for builds in pods
 
 
+class PlannedBuilder(Frozen):
+    """A node that may build a wheel, and what it builds with."""
+
+    node: str
+    python: str = "python3"  # path of its interpreter
+    gcc: str = ""  # major version of another gcc than the node's default
+    image: str = ""  # id of the image that it builds in; "": on the node itself
+    jobs: int = 1  # that fit
+
+
 class PlannedWheel(Frozen):
     """One wheel of a group, and where it comes from."""
 
@@ -115,6 +125,21 @@ class PlannedWheel(Frozen):
     import_names: tuple[str, ...] = ()
     top_level: tuple[str, ...] = ()  # the only names that the wheel may bring; (): not limited
     allow_files: tuple[str, ...] = ()  # patterns of files to allow that wheels may not hold
+
+    @property
+    def builders(self) -> tuple[PlannedBuilder, ...]:
+        """The nodes that may build it, in order."""
+        return tuple(map(self.builder, filter(None, (self.built_on, *self.fallbacks))))
+
+    def builder(self, node: str) -> PlannedBuilder:
+        """Return what a node builds it with."""
+        return PlannedBuilder(
+            node=node,
+            python=self.build_pythons.get(node, "python3"),
+            gcc=self.build_gccs.get(node, ""),
+            image=self.build_images.get(node, ""),
+            jobs=self.build_jobs.get(node, self.jobs),
+        )
 
     @property
     def timeout_seconds(self) -> int:

@@ -126,14 +126,16 @@ def answers(
     build: Resolution = BUILD,
 ) -> Locks:
     """The same answers to all that this draft asks."""
-    found = dict.fromkeys(made.requests.values(), closure)
     by_package = {source.package: source for source in sources}
-    for wheel in made.wheels:
-        source = by_package.get(wheel.package.name)
-        request = build_request(wheel, source, fleet) if source else None
-        if request:
-            found[request] = build
-    return Locks(resolutions=found, sources=tuple(sources))
+    return Locks(
+        sources=tuple(sources),
+        dependencies={group.name: closure for group in made.groups},
+        builds={
+            wheel.id: build if build_request(wheel, source, fleet) else Resolution()
+            for wheel in made.wheels
+            if (source := by_package.get(wheel.package.name))
+        },
+    )
 
 
 def planned(

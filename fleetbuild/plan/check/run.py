@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -31,13 +32,14 @@ from fleetbuild.plan.check.emulate import (
 from fleetbuild.plan.check.instead import find_instead, how_to_build
 from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_machine
 from fleetbuild.plan.check.report import CheckReport, CheckRow
-from fleetbuild.plan.check.requirements import locked_wheels, read_lock, read_requirements
+from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
 from fleetbuild.plan.decide.resolution import Resolution
+from fleetbuild.plan.resolve.requirement_files import parse_lock
 from fleetbuild.plan.resolve.sandbox import SandboxError
 from fleetbuild.plan.resolve.uv import resolve_all
 from fleetbuild.state import StateDir
 from fleetbuild.store import Store
-from fleetbuild.store.index_config import IndexSettings, index_settings, settings_of
+from fleetbuild.store.index_config import IndexSettings, settings_of
 
 _ROUNDS = 20  # packages without a wheel that are left out one by one
 
@@ -61,26 +63,29 @@ def check(
     `requirements`, requirements `files` or a `lock` name the stack. `kinds` name rungs, SMs,
     groups, CPU models or nodes in `facts`; the default are the groups of `facts`, or this machine.
     """
-    wanted = read_requirements(requirements, files)
+    listed = read_requirements(requirements, files)
+    wanted = listed.requirements
     if bool(wanted) == bool(lock):
         raise UsageError(
             "Both requirements and a lock are named." if lock else "Nothing to check is named.",
             "Name requirements, -r FILE, or --lock FILE: fleetbuild check numpy --for Haswell",
         )
-    locked = read_lock(lock) if lock else None
+    locked = parse_lock(lock) if lock else None
     meant = named_kinds(kinds, facts) if kinds else ()
     meant = meant or (kinds_of_fleet(facts) if facts else (this_machine(),))
     if emulate:
         require_emulation()
     state = StateDir(Path(state_dir).absolute()).checked().create()
-    settings = settings_of(config, Path.cwd()) if config else index_settings()
+    config = config or Config()
+    config = config.model_copy(update={"index": (*config.index, *listed.indexes)})
+    settings = settings_of(config, Path.cwd())
     results = Results(state.root / "checks")
     if import_from:
         results.import_from(import_from)
-    if locked is not None and lock is not None:
-        stacks = {kind.name: _Stack(locked_wheels(locked, kind, lock)) for kind in meant}
+    if locked:
+        stacks = {kind.name: _Stack(locked_wheels(locked, kind)) for kind in meant}
     else:
-        stacks = _resolve(wanted, meant, settings)
+        stacks = _resolve(wanted, meant, replace(settings, bounds=listed.constraints))
     with ExitStack() as environments:
         checker = _Checker(Store(state.store, settings), results, emulate, environments, progress)
         report = checker.report(meant, stacks)

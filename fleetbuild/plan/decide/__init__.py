@@ -9,12 +9,9 @@ from fleetbuild.plan.decide.draft import (
     PlanDraft,
     draft_plan,
     group_fleet,
-    nodes_blocking_dependencies,
-    nodes_without_space,
-    source_request,
 )
 from fleetbuild.plan.decide.explain import explain_group, explain_node
-from fleetbuild.plan.decide.named_targets import name_targets, stand_in_inventory, with_stand_ins
+from fleetbuild.plan.decide.named_targets import name_targets
 from fleetbuild.plan.decide.packages import (
     Package,
     PackageSpec,
@@ -22,8 +19,8 @@ from fleetbuild.plan.decide.packages import (
     parse_package,
     parse_packages,
 )
+from fleetbuild.plan.decide.requests import build_request, dependency_request, toolkit_request
 from fleetbuild.plan.decide.resolution import LockRequest, Locks, Resolution, Source
-from fleetbuild.plan.decide.wheels.build_requirements import build_request, toolkit_request
 from fleetbuild.plan.decide.wheels.plan_wheel import StoreView
 
 __all__ = [
@@ -38,17 +35,13 @@ __all__ = [
     "StoreView",
     "build_request",
     "choose_packages",
+    "dependency_request",
     "draft_plan",
     "explain_group",
     "explain_node",
     "group_fleet",
     "name_targets",
-    "nodes_blocking_dependencies",
-    "nodes_without_space",
     "parse_package",
     "parse_packages",
-    "source_request",
-    "stand_in_inventory",
     "toolkit_request",
-    "with_stand_ins",
 ]

@@ -1,41 +1,40 @@
-"""The draft of a plan: eligibility, groups and wheels, before dependencies are locked.
+"""The draft of a plan: eligibility and groups, and once dependencies are locked, wheels.
 
-In: inventory, facts, packages, configuration. Out: a `GroupedFleet`, and a `PlanDraft` with the
-`LockRequest`s that have to be resolved for it. Comes before `document.make_plan`.
+In: inventory, facts, packages, configuration. Out: a `GroupedFleet`, and a `PlanDraft`. Comes
+before `document.make_plan`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fleetbuild.models import PYTORCH, Config, Facts, Inventory, LockedFile
+from fleetbuild.models import PYTORCH, Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.problem import Problem
-from fleetbuild.models.release import ENVIRONMENT_BYTES
 from fleetbuild.plan.decide.compatibility.toolkits import (
     Toolkit,
     choose_toolkit,
     pytorch_variant,
 )
-from fleetbuild.plan.decide.eligibility import Eligibility, assess_nodes
-from fleetbuild.plan.decide.groups import DraftGroup, group_nodes, libc_of, node_targets
+from fleetbuild.plan.decide.eligibility import Eligibility, assess_nodes, assess_target
+from fleetbuild.plan.decide.groups import DraftGroup, group_members, node_targets
 from fleetbuild.plan.decide.merging.costs import toolkit_conflicts
 from fleetbuild.plan.decide.merging.tradeoffs import MergedTargets, merge_targets
+from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.decide.packages import Package, cuda_floors, versions_of
-from fleetbuild.plan.decide.resolution import LockRequest, Locks
-from fleetbuild.plan.decide.wheels.build_requirements import plain, static_metadata
 from fleetbuild.plan.decide.wheels.builders import choose_builders
-from fleetbuild.plan.decide.wheels.draft import DraftWheel, draft_wheels, published_in
+from fleetbuild.plan.decide.wheels.draft import DraftWheel, draft_wheels
 from fleetbuild.plan.decide.wheels.published import PublishedChoices
-from fleetbuild.text import version_key
 
-NodeProblems = Mapping[str, Problem]  # by node
+Problems = Mapping[str, Problem]  # by node, or by named target
 
 
 class GroupedFleet(Frozen):
-    """Eligibility of nodes, and their groups with a toolkit each. No index has a say in it."""
+    """Eligibility of nodes, and their groups with a toolkit each. No index has a say in it.
+
+    In a plan for named targets, these take the place of nodes.
+    """
 
     eligibility: dict[str, Eligibility]
     groups: tuple[DraftGroup, ...]
@@ -44,13 +43,9 @@ class GroupedFleet(Frozen):
 
 
 class PlanDraft(GroupedFleet):
-    """Groups and wheels, before dependencies are locked.
-
-    `requests` has each group's request to the resolver.
-    """
+    """Groups and wheels, before build requirements are locked."""
 
     wheels: tuple[DraftWheel, ...]
-    requests: dict[str, LockRequest]
 
 
 def group_fleet(
@@ -60,27 +55,44 @@ def group_fleet(
     config: Config,
     *,
     builders: Sequence[str] = (),
-    blocked: NodeProblems | None = None,
+    named: Sequence[NamedTarget] = (),
+    blocked: Problems | None = None,
 ) -> GroupedFleet:
-    """Return the groups of this fleet. `blocked` names nodes to leave out."""
-    recipes = [package.recipe for package in packages]
-    eligibility = assess_nodes(inventory, facts, packages, config)
-    eligibility |= _mark_blocked(eligibility, blocked or {})
-    targets = node_targets(eligibility, facts)
-    if any(node.stand_in for node in inventory.nodes):  # each named target stays as it is
-        merged = MergedTargets(targets=targets)
+    """Return the groups of this fleet, or of `named` targets that its nodes build for.
+
+    `blocked` has the problems of nodes or targets to leave out.
+    """
+    if named:
+        members = {target.name: target.facts for target in named if target.facts}
+        eligibility = {name: assess_target(members[name], packages, config) for name in members}
+        preferred = {name for target in named for name in target.builders}
     else:
+        members = dict(facts)
+        eligibility = assess_nodes(inventory, facts, packages, config)
+        preferred = {*builders, *(node.name for node in inventory.nodes if node.builder)}
+    eligibility |= _mark_blocked(eligibility, blocked or {})
+    targets = node_targets(eligibility, members)
+    merged = MergedTargets(targets=targets)
+    if not named:  # each named target stays as it is
+        recipes = [package.recipe for package in packages]
         sharing = toolkit_conflicts(targets, facts, packages, config)
         merged = merge_targets(targets, eligibility, recipes, config, sharing)
-    groups = group_nodes(merged.targets, facts, recipes, config)
-    preferred = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
-    groups, blocked_nodes = choose_toolkits(
-        groups, packages, eligibility, facts=facts, preferred=preferred, config=config
+    groups = group_members(merged.targets, eligibility, members, packages, config)
+    if named:
+        groups = tuple(_without_nodes(group, named) for group in groups)
+    groups, problems = choose_toolkits(
+        groups, packages, eligibility, facts=facts, preferred=sorted(preferred), config=config
     )
-    eligibility |= _mark_blocked(eligibility, blocked_nodes)
+    eligibility |= _mark_blocked(eligibility, problems)
     return GroupedFleet(
-        eligibility=eligibility, groups=groups, merged=merged, preferred=tuple(preferred)
+        eligibility=eligibility, groups=groups, merged=merged, preferred=tuple(sorted(preferred))
     )
+
+
+def _without_nodes(group: DraftGroup, named: Sequence[NamedTarget]) -> DraftGroup:
+    """Return a group of named targets: it has no nodes, and the nodes of its first target build."""
+    builders = next(target.builders for target in named if target.name in group.members)
+    return group.model_copy(update={"nodes": (), "builders": builders})
 
 
 def draft_plan(
@@ -90,115 +102,25 @@ def draft_plan(
     published: PublishedChoices = MappingProxyType({}),
 ) -> PlanDraft:
     """Return the draft for these groups. `published` names wheels to take instead of building."""
-    eligibility = fleet.eligibility
     wheels = draft_wheels(
-        packages, fleet.groups, eligibility, facts, fleet.preferred, published=published
-    )
-    groups = tuple(
-        group.model_copy(
-            update={
-                "static_metadata": static_metadata(group, wheels),
-                "published": published_in(group, wheels),
-            }
-        )
-        for group in fleet.groups
+        packages, fleet.groups, fleet.eligibility, facts, fleet.preferred, published=published
     )
     return PlanDraft(
-        eligibility=eligibility,
-        groups=groups,
+        eligibility=fleet.eligibility,
+        groups=fleet.groups,
         merged=fleet.merged,
         preferred=fleet.preferred,
         wheels=wheels,
-        requests={group.name: _lock_request(group, packages, eligibility) for group in groups},
     )
 
 
 def _mark_blocked(
-    eligibility: Mapping[str, Eligibility], problems: NodeProblems
+    eligibility: Mapping[str, Eligibility], problems: Problems
 ) -> dict[str, Eligibility]:
     return {
         name: eligibility[name].model_copy(update={"state": "blocked", **problem._asdict()})
         for name, problem in problems.items()
     }
-
-
-def _lock_request(
-    group: DraftGroup, packages: Sequence[Package], eligibility: Mapping[str, Eligibility]
-) -> LockRequest:
-    """Return the request for a group's dependencies."""
-    known = {each.name for each in group.static_metadata}
-    known |= {re.split(r"\[|==", requirement)[0] for requirement in group.published}
-    asked = [package for package in packages if package.name not in known]
-    request = source_request(group, asked, eligibility)
-    return request.model_copy(
-        update={
-            "requirements": tuple(sorted({*request.requirements, *group.published})),
-            "static_metadata": group.static_metadata,
-        }
-    )
-
-
-def source_request(
-    group: DraftGroup, packages: Sequence[Package], eligibility: Mapping[str, Eligibility]
-) -> LockRequest:
-    """Return the request for the sources of these packages."""
-    versions = [python.version for name in group.nodes if (python := eligibility[name].python)]
-    return LockRequest(
-        requirements=tuple(sorted(package.requirement for package in packages)),
-        sources=tuple(sorted(package.name for package in packages)),
-        python_version=plain(min(versions, key=version_key)),
-        python=group.target.python,
-        arch=group.target.arch,
-        libc=group.target.libc,
-        pytorch=group.pytorch,
-    )
-
-
-def nodes_blocking_dependencies(
-    drafted: PlanDraft, facts: Mapping[str, Facts], locks: Locks
-) -> dict[str, Problem]:
-    """Return members that may be the only reason why their group has no dependencies: old libcs.
-
-    The caller blocks them and groups again, so that the rest of the group is served.
-    """
-    old_libc_nodes: dict[str, Problem] = {}
-    for group in drafted.groups:
-        answer = locks[drafted.requests[group.name]]
-        if answer.problem is None or answer.offline:
-            continue
-        oldest = [name for name in group.nodes if libc_of(facts[name]) == group.target.libc.floor]
-        if len(oldest) < len(group.nodes):
-            problem = Problem(answer.problem, answer.fix or "")
-            old_libc_nodes.update(dict.fromkeys(oldest, problem))
-    return old_libc_nodes
-
-
-def least_space(files: Iterable[LockedFile]) -> int:
-    """Return the bytes that a release of these files needs at least: unpacked, they are larger."""
-    return ENVIRONMENT_BYTES + 2 * sum(file.size or 0 for file in files)
-
-
-def nodes_without_space(
-    drafted: PlanDraft, facts: Mapping[str, Facts], locks: Locks, config: Config
-) -> dict[str, Problem]:
-    """Return the nodes whose disk cannot hold the release, each with the reason and the fix.
-
-    A node that has a release of this name may have this one already: the plan only warns of it.
-    """
-    path = config.install.path
-    found: dict[str, Problem] = {}
-    for group in drafted.groups:
-        taken = [wheel.taken for wheel in drafted.wheels if group.name in wheel.groups]
-        needed = least_space((*filter(None, taken), *locks.closures.get(group.name, ())))
-        for name in group.nodes:
-            known = facts[name]
-            there = config.release in known.release or config.release in known.previous
-            if not there and (lack := known.lacks_space(needed)):
-                fix = (
-                    f"Free space there (df -h {path}) or set another install.path; then plan again."
-                )
-                found[name] = Problem(f"The disk of {path} {lack} or more.", fix)
-    return found
 
 
 def choose_toolkits(
@@ -210,21 +132,21 @@ def choose_toolkits(
     preferred: Sequence[str],
     config: Config,
 ) -> tuple[tuple[DraftGroup, ...], dict[str, Problem]]:
-    """Return the groups with their toolkits, and the blocked nodes with their problems."""
+    """Return the groups with their toolkits, and the problems of members that are blocked."""
     buildable: list[DraftGroup] = []
-    blocked_nodes: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     for group in groups:
         builders = choose_builders(group.target, [group], eligibility, facts, preferred)
         if builders.problem:
-            blocked_nodes |= dict.fromkeys(group.nodes, builders.problem)
+            problems |= dict.fromkeys(group.members, builders.problem)
             continue
         answer = _toolkit(group, packages, facts, builders.able, config.cuda)
         if isinstance(answer, Problem):
-            blocked_nodes |= dict.fromkeys(group.nodes, answer)
+            problems |= dict.fromkeys(group.members, answer)
         else:
             pytorch = pytorch_variant(answer) if PYTORCH in config.index else None
             buildable.append(group.model_copy(update={"toolkit": answer, "pytorch": pytorch}))
-    return tuple(buildable), blocked_nodes
+    return tuple(buildable), problems
 
 
 def _toolkit(
@@ -240,7 +162,7 @@ def _toolkit(
         versions_of(packages),
         group.target.sms,
         group.target.python,
-        [facts[name] for name in group.nodes],
+        [*group.members.values()],
         {name: facts[name].for_builds for name in builders},
         pin=pin,
         floors=cuda_floors(packages),

@@ -48,7 +48,6 @@ class Eligibility(Frozen):
     features: tuple[str, ...] = ()  # usable CPU features: all, or the features of fleetbuild_isa
     sms: tuple[str, ...] = ()  # SMs to build GPU code for; empty if no package has GPU code
     python: Python | None = None
-    stand_in: bool = False  # stands for a named target: not a machine, so it cannot build
 
 
 def is_windows(facts: Facts) -> bool:
@@ -80,9 +79,25 @@ def assess_node(
             fix=f"{(known.fix or f'try `ssh {node.login.host}`').rstrip('.')}; then plan again",
         )
     try:
-        return _assess(node, facts, packages, config)
+        return _assess(
+            facts,
+            packages,
+            config,
+            interpreter=node.interpreter,
+            isa=node.isa,
+            sms=node.sms,
+            python=node.python,
+        )
     except NotEligible as error:
         return Eligibility(state="blocked", warnings=facts.warnings, **error.problem._asdict())
+
+
+def assess_target(facts: Facts, packages: Sequence[Package], config: Config) -> Eligibility:
+    """Return whether machines with these facts, a named target's, can be planned for."""
+    try:
+        return _assess(facts, packages, config)
+    except NotEligible as error:
+        return Eligibility(state="blocked", **error.problem._asdict())
 
 
 def allowed_rungs(recipes: Sequence[Recipe], config: Config) -> tuple[str, ...]:
@@ -107,16 +122,26 @@ def kubernetes_node(node: Node, template: str) -> str:
         ) from None
 
 
-def _assess(node: Node, facts: Facts, packages: Sequence[Package], config: Config) -> Eligibility:
+def _assess(
+    facts: Facts,
+    packages: Sequence[Package],
+    config: Config,
+    *,
+    interpreter: str | None = None,
+    isa: str | None = None,
+    sms: tuple[str, ...] | None = None,
+    python: str | None = None,
+) -> Eligibility:
+    """Return the eligibility of a machine. The inventory may override what the probe found."""
     recipes = [package.recipe for package in packages]
     _refuse_unsupported(facts, recipes)
-    features = _usable_features(node, facts)
+    features = _usable_features(isa, facts)
     rung = _rung(facts, features, recipes, config)
-    sms = _sms(node, facts, recipes)
-    _refuse_missing_interpreter(node, facts)
-    python = choose_interpreter(node, facts, config)
+    sms = _sms(sms, facts, recipes)
+    _refuse_missing_interpreter(interpreter, facts)
+    chosen = choose_interpreter(python or config.python, facts)
     _refuse_old_gpus(sms, packages)
-    _refuse_without_toolkit(facts.model_copy(update={"sms": sms}), python, packages, config)
+    _refuse_without_toolkit(facts.model_copy(update={"sms": sms}), chosen, packages, config)
     _refuse_shared_path(facts, config)
     _refuse_read_only(facts, config)
     _refuse_unsigned(facts, config)
@@ -129,16 +154,15 @@ def _assess(node: Node, facts: Facts, packages: Sequence[Package], config: Confi
         rung=rung.name,
         features=features,
         sms=sms,
-        python=python,
-        stand_in=node.stand_in,
+        python=chosen,
     )
 
 
-def _refuse_missing_interpreter(node: Node, facts: Facts) -> None:
+def _refuse_missing_interpreter(interpreter: str | None, facts: Facts) -> None:
     """Refuse a node on which Ansible could run no module."""
-    if node.interpreter in facts.missing_interpreters:
+    if interpreter in facts.missing_interpreters:
         raise NotEligible(
-            f"ansible_python_interpreter is {node.interpreter}, which does not exist there.",
+            f"ansible_python_interpreter is {interpreter}, which does not exist there.",
             "Correct it in the inventory, or remove it: fleetbuild then uses a Python that exists.",
         )
 
@@ -170,13 +194,13 @@ def _refuse_unsupported(facts: Facts, recipes: Sequence[Recipe]) -> None:
             )
 
 
-def _usable_features(node: Node, facts: Facts) -> tuple[str, ...]:
-    if node.isa is None:
+def _usable_features(isa: str | None, facts: Facts) -> tuple[str, ...]:
+    if isa is None:
         return facts.features
-    rung = RUNGS.get(node.isa)
+    rung = RUNGS.get(isa)
     if rung is None:
         raise NotEligible(
-            f"fleetbuild_isa is {node.isa!r}, which is not a rung.",
+            f"fleetbuild_isa is {isa!r}, which is not a rung.",
             f"The rungs are: {', '.join(RUNGS)}.",
         )
     fix = (
@@ -215,8 +239,8 @@ def wheel_rung(recipe: Recipe, rung: Rung, config: Config) -> Rung | None:
     return best(rung.features, rung.arch, allowed)
 
 
-def _sms(node: Node, facts: Facts, recipes: Sequence[Recipe]) -> tuple[str, ...]:
-    for sm in node.sms or ():
+def _sms(own: tuple[str, ...] | None, facts: Facts, recipes: Sequence[Recipe]) -> tuple[str, ...]:
+    for sm in own or ():
         if not _SM.fullmatch(sm):
             raise NotEligible(
                 f"fleetbuild_sms contains {sm!r}, which is not a compute capability.",
@@ -224,13 +248,13 @@ def _sms(node: Node, facts: Facts, recipes: Sequence[Recipe]) -> tuple[str, ...]
             )
     if not any(recipe.cuda for recipe in recipes):
         return ()
-    if node.sms is None and not facts.sms and "nvidia-smi" in facts.unanswered:
+    if own is None and not facts.sms and "nvidia-smi" in facts.unanswered:
         raise NotEligible(
             "Its GPUs are unknown: nvidia-smi did not answer in time.",
             "Plan again with a longer --timeout, repair the driver there, or set fleetbuild_sms "
             "for this node ([] for none).",
         )
-    return tuple(sorted(set(facts.sms if node.sms is None else node.sms), key=sm_order))
+    return tuple(sorted(set(facts.sms if own is None else own), key=sm_order))
 
 
 def _refuse_old_gpus(sms: tuple[str, ...], packages: Sequence[Package]) -> None:

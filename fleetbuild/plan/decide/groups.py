@@ -13,8 +13,7 @@ from fleetbuild.models import Config, Facts, Target, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide.compatibility.toolkits import Toolkit
 from fleetbuild.plan.decide.eligibility import Eligibility, wheel_rung
-from fleetbuild.plan.decide.resolution import StaticMetadata
-from fleetbuild.recipes import Recipe
+from fleetbuild.plan.decide.packages import Package
 from fleetbuild.text import version_key
 
 
@@ -22,18 +21,22 @@ class DraftGroup(Frozen):
     """A group before anything is locked."""
 
     target: Target
+    members: dict[str, Facts]  # by node; a group without nodes has its named targets instead
     nodes: tuple[str, ...]  # sorted
     builders: tuple[str, ...]  # the members, the representative first
-    wheel_targets: tuple[Target, ...]  # one for each package, in order
-    published: tuple[str, ...] = ()  # packages installed from a published wheel: name==version
+    python_version: str  # the oldest among the members
+    wheel_targets: dict[str, Target]  # by package
     toolkit: Toolkit | None = None  # set if GPU code is built
     pytorch: str | None = None  # cpu, cu130: PyTorch's own index, if index: names pytorch
-    static_metadata: tuple[StaticMetadata, ...] = ()  # packages whose requirements are known
 
     @property
     def name(self) -> str:
         """The name of its target, such as sm86-avx-cp311."""
         return self.target.name
+
+    def toolkit_for(self, package: str) -> Toolkit | None:
+        """Return the toolkit that builds a package; None if its wheel has no GPU code."""
+        return self.toolkit if self.wheel_targets[package].sms else None
 
 
 def node_targets(
@@ -47,30 +50,39 @@ def node_targets(
     }
 
 
-def group_nodes(
+def group_members(
     targets: Mapping[str, Target],
+    eligibility: Mapping[str, Eligibility],
     facts: Mapping[str, Facts],
-    recipes: Sequence[Recipe],
+    packages: Sequence[Package],
     config: Config,
+    *,
+    are_nodes: bool = True,
 ) -> tuple[DraftGroup, ...]:
-    """Return the groups of nodes with the same target, sorted by name."""
+    """Return the groups of members with the same target, sorted by name.
+
+    Members are nodes, or named targets: these get groups without nodes.
+    """
     members: dict[Target, list[str]] = {}
     for name in sorted(targets):
         members.setdefault(targets[name], []).append(name)
     floors = {
         target: lowest_libc(facts[name] for name in names) for target, names in members.items()
     }
-    wheels = {target: _wheel_targets(target, recipes, config) for target in members}
+    wheels = {target: _wheel_targets(target, packages, config) for target in members}
     shared = _wheel_floors(wheels, floors)
+    versions = {name: python.version for name in targets if (python := eligibility[name].python)}
     groups = [
         DraftGroup(
             target=_with_floor(target, floors[target]),
-            nodes=tuple(names),
+            members={name: facts[name] for name in names},
+            nodes=tuple(names) if are_nodes else (),
             builders=tuple(sorted(names, key=lambda name: builder_rank(name, facts[name]))),
-            wheel_targets=tuple(
-                _with_floor(wheel, shared[index, wheel])
-                for index, wheel in enumerate(wheels[target])
-            ),
+            python_version=min((versions[name] for name in names), key=version_key),
+            wheel_targets={
+                package: _with_floor(wheel, shared[package, wheel])
+                for package, wheel in wheels[target].items()
+            },
         )
         for target, names in members.items()
     ]
@@ -117,32 +129,35 @@ def _target_of(eligibility: Eligibility, facts: Facts) -> Target:
     )
 
 
-def _wheel_targets(target: Target, recipes: Sequence[Recipe], config: Config) -> tuple[Target, ...]:
-    rungs = [(recipe, wheel_rung(recipe, RUNGS[target.isa], config)) for recipe in recipes]
-    return tuple(
-        target.model_copy(
+def _wheel_targets(
+    target: Target, packages: Sequence[Package], config: Config
+) -> dict[str, Target]:
+    found = {}
+    for package in packages:
+        recipe = package.recipe
+        rung = wheel_rung(recipe, RUNGS[target.isa], config)
+        assert rung  # assess_nodes() has blocked members without one  # noqa: S101
+        sms = recipe.sms_of(target.sms)
+        blas = config.build.blas
+        found[package.name] = target.model_copy(
             update={
                 "isa": rung.name,
                 "features": tuple(sorted(rung.features)),
-                "sms": (sms := recipe.sms_of(target.sms)),
-                "blas": config.build.blas
-                if recipe.offers(config.build.blas, target.arch)
-                else None,
+                "sms": sms,
+                "blas": blas if recipe.offers(blas, target.arch) else None,
                 "ptx": sms[-1] if sms and config.cuda_ptx else None,
             }
         )
-        for recipe, rung in rungs
-        if rung  # assess_nodes() has blocked nodes without one
-    )
+    return found
 
 
 def _wheel_floors(
-    wheels: Mapping[Target, Sequence[Target]], floors: Mapping[Target, str]
-) -> dict[tuple[int, Target], str]:
+    wheels: Mapping[Target, Mapping[str, Target]], floors: Mapping[Target, str]
+) -> dict[tuple[str, Target], str]:
     """Return the libc floor of each wheel: the oldest among the groups that it serves."""
-    lowest: dict[tuple[int, Target], str] = {}
+    lowest: dict[tuple[str, Target], str] = {}
     for group, targets in wheels.items():
-        for key in enumerate(targets):
+        for key in targets.items():
             lowest[key] = min(floors[group], lowest.get(key, floors[group]), key=version_key)
     return lowest
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetbuild.models import Config, Facts, Node, Python
+from fleetbuild.models import Facts, Python
 from fleetbuild.models.problem import Problem
 
 _DEBIAN = {"debian", "ubuntu", "linuxmint", "raspbian", "pop"}
 
 
-def choose_interpreter(node: Node, facts: Facts, config: Config) -> Python:
-    """Return the interpreter that releases on this node use, or raise NotEligible."""
-    wanted = node.python or config.python
+def choose_interpreter(wanted: str | None, facts: Facts) -> Python:
+    """Return the interpreter that releases use: of a wanted version or path; else raise."""
     found = [python for python in facts.pythons if _is_wanted(python, wanted)]
     if not found and "python" in facts.unanswered:
         raise NotEligible(

@@ -1,8 +1,7 @@
 """Named targets: kinds of machines to build for, although the inventory has no such node.
 
-In: names such as sm89-avx2-cp311, the nodes that may build, and their facts. Out: for each target a
-stand-in, which is a node with exactly the target's hardware. Stand-ins are planned like nodes; the
-plan then leaves them out, so that nothing is installed.
+In: names such as sm89-avx2-cp311, the nodes that may build, and their facts. Out: for each target
+the facts of a machine with exactly its hardware, from which groups without nodes are made.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import SMS, sm_order
 from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Config, Facts, Inventory, Login, Node, Python, Target, TargetLibc
+from fleetbuild.models import Config, Facts, Inventory, Python, Target, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide.wheels.builders import fit_to_build
 from fleetbuild.text import version_key
@@ -23,20 +22,18 @@ _NAME = re.compile(
     r"(?P<sms>cpu|sm\d{2,3}(?:\.sm\d{2,3})*)-(?P<isa>.+)-(?P<python>cp3\d{1,2}t?)(?P<musl>-musl)?",
     re.ASCII,
 )
-_NO_LOGIN = Login(connection="none", host="")
 _BASELINE = ("sse2",)  # every x86-64 CPU has it; a node without flags would count as unread
 _SHOWN = 3  # nodes whose refusal a reason gives in full
 
 
 class NamedTarget(Frozen):
-    """A target that the user named, with its stand-in, or the reason why no node can build for it.
+    """A target that the user named, or the reason why no node can build for it.
 
     Its libc floor is the oldest C library among the nodes that can build for it.
     """
 
     target: Target
-    stand_in: Node | None = None
-    facts: Facts | None = None
+    facts: Facts | None = None  # of a machine of just this kind; None if no node can build
     builders: tuple[str, ...] = ()  # nodes that can build for it
     refused: dict[str, str] = {}  # other nodes that were considered -> why they cannot
     reason: str | None = None
@@ -46,11 +43,6 @@ class NamedTarget(Frozen):
     def name(self) -> str:
         """The target's name, such as sm89-avx2-cp311."""
         return self.target.name
-
-    @property
-    def stand_in_name(self) -> str:
-        """The name of its stand-in. No host of an inventory has a space in its name."""
-        return f"target {self.name}"
 
 
 def name_targets(
@@ -106,20 +98,6 @@ def parse_target(name: str) -> Target:
     )
 
 
-def stand_in_inventory(inventory: Inventory, targets: Sequence[NamedTarget]) -> Inventory:
-    """Return an inventory of the stand-ins alone."""
-    nodes = tuple(target.stand_in for target in targets if target.stand_in)
-    return inventory.model_copy(update={"nodes": nodes})
-
-
-def with_stand_ins(
-    facts: Mapping[str, Facts], targets: Sequence[NamedTarget]
-) -> Mapping[str, Facts]:
-    """Return the facts of nodes and of stand-ins."""
-    known = {each.stand_in.name: each.facts for each in targets if each.stand_in and each.facts}
-    return {**facts, **known}
-
-
 def _refuse_merging(config: Config) -> None:
     grouping = config.grouping
     for key, merges in (
@@ -170,9 +148,7 @@ def _named_target(
         libstdcxx=oldest.libstdcxx,
         pythons=(pythons[able[0]],),
     )
-    named = NamedTarget(target=target, facts=known, builders=tuple(able), refused=refused)
-    stand_in = Node(name=named.stand_in_name, login=_NO_LOGIN, stand_in=True)
-    return named.model_copy(update={"stand_in": stand_in})
+    return NamedTarget(target=target, facts=known, builders=tuple(able), refused=refused)
 
 
 def _no_builder(target: Target, refused: Mapping[str, str], chosen: bool) -> dict[str, str]:

@@ -19,7 +19,6 @@ from packaging.version import InvalidVersion, Version
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models._base import Frozen
-from fleetbuild.plan.decide.resolution import StaticMetadata
 from fleetbuild.recipes import Recipe
 
 _ARCHIVE = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
@@ -59,8 +58,6 @@ class Package(Frozen):
     requirement: str  # as a resolver takes it: name==version, name @ file:///path
     text: str  # as a user would write it, with the exact version or commit
     extras: tuple[str, ...] = ()
-    # Its run-time requirements; None if its recipe states them, or before they are read.
-    metadata: StaticMetadata | None = None
 
 
 def bracketed(extras: Sequence[str]) -> str:

@@ -5,8 +5,6 @@ Planning states a `LockRequest`; the store resolves it with an index and returns
 
 from __future__ import annotations
 
-from typing import Any
-
 from fleetbuild.models import LockedFile, TargetLibc
 from fleetbuild.models._base import Frozen
 
@@ -72,18 +70,17 @@ class Source(Frozen):
         return self.file.identity if self.file else None
 
 
+WheelId = tuple[str, str]  # package, and the first group that the wheel serves
+
+
 class Locks(Frozen):
     """Everything that was resolved for one plan."""
 
-    resolutions: dict[Any, Resolution] = {}  # LockRequest -> Resolution
     sources: tuple[Source, ...] = ()
     unfetched: Resolution | None = None  # a known source that could not be fetched
-    closures: dict[
-        str, tuple[LockedFile, ...]
-    ] = {}  # group -> dependencies installed with its wheels
-
-    def __getitem__(self, request: LockRequest) -> Resolution:
-        return self.resolutions.get(request, MISSING)
+    dependencies: dict[str, Resolution] = {}  # by group: what it installs beside its wheels
+    builds: dict[WheelId, Resolution] = {}  # the build requirements of each wheel
+    toolkits: dict[WheelId, Resolution] = {}  # CUDA toolkits that come as wheels
 
     def source(self, package: str) -> Source | None:
         """Return the source of this package, if it is known."""

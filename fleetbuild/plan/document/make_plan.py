@@ -1,8 +1,7 @@
 """Assemble the plan from a draft, its locks and the contents of the store. No I/O here.
 
 In: inventory, facts, packages, configuration, `PlanDraft`, `Locks`, `StoreView`. Out: a `Plan` with
-its digest. Last step of planning: `group_fleet` and `draft_plan` come before, and the `requests` of
-a draft and `build_request` say what has to be resolved first.
+its digest. Last step of planning.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ from fleetbuild.plan.decide.eligibility import is_windows, kubernetes_node
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.decide.packages import Package
-from fleetbuild.plan.decide.resolution import Locks, Resolution
-from fleetbuild.plan.decide.wheels.build_requirements import build_problem
+from fleetbuild.plan.decide.resolution import MISSING, Locks, Resolution
 from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.plan.decide.wheels.isolation import groups_without_isolation
 from fleetbuild.plan.decide.wheels.keys import release_id
@@ -46,7 +44,6 @@ from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.plan.document.targets import (
     builder_fingerprints,
     builder_nodes,
-    group_of_targets,
     planned_target,
 )
 from fleetbuild.plan.document.warnings import (
@@ -76,7 +73,7 @@ class _PlanInputs:
 
     def closure(self, group: DraftGroup) -> Resolution:
         """Return the dependencies that the group installs with its wheels."""
-        return self.locks[self.drafted.requests[group.name]]
+        return self.locks.dependencies.get(group.name, MISSING)
 
     def problems(self) -> dict[str, Problem]:
         """Return the problem of each blocked group, by name."""
@@ -88,7 +85,7 @@ class _PlanInputs:
         for wheel in self.drafted.wheels:
             if self.config.build.policy == "published" and not wheel.taken:
                 problems |= dict.fromkeys(wheel.groups, _not_published(wheel))
-            if problem := sm_problem(wheel) or build_problem(wheel, self.facts, self.locks):
+            if problem := sm_problem(wheel) or _build_problem(wheel, self.locks):
                 for name in wheel.groups:
                     problems.setdefault(name, problem)
         return problems
@@ -98,7 +95,7 @@ class _PlanInputs:
         if self.locks.unfetched:
             return self.locks.unfetched
         answers = [self.closure(group) for group in self.drafted.groups]
-        answers += self.locks.resolutions.values()
+        answers += (*self.locks.builds.values(), *self.locks.toolkits.values())
         return next((answer for answer in answers if answer.offline), None)
 
 
@@ -119,7 +116,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan for this draft, with these locks, this store and these revocations.
 
-    With `named` targets, the draft is about their stand-ins, and the nodes only build.
+    With `named` targets, groups have no nodes, and the nodes only build.
     """
     inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store, named)
     problems = inputs.problems()
@@ -141,16 +138,11 @@ def make_plan(
         problems = {**groups_without_isolation(wheels, facts), **problems}
     problems |= _revoked_groups(inputs, wheels, revoked)
     problems |= _unconfirmed_groups(inputs, wheels)
+    groups = tuple(_group(inputs, group, wheels, problems) for group in drafted.groups)
     if named:
-        groups = tuple(
-            group_of_targets(_group(inputs, each, wheels, problems), named)
-            for each in drafted.groups
-        )
         nodes = builder_nodes(inventory, facts, config)
     else:
-        groups = _reuse_installed_wheels(
-            [_group(inputs, group, wheels, problems) for group in drafted.groups]
-        )
+        groups = _reuse_installed_wheels(groups)
         nodes = _nodes(inputs, groups, problems, windows)
     missing = inputs.missing_lock()
     plan = Plan(
@@ -240,6 +232,14 @@ def _revoked_groups(
     return problems
 
 
+def _build_problem(wheel: DraftWheel, locks: Locks) -> Problem | None:
+    """Return why the build requirements cannot be resolved; None if they can."""
+    answer = locks.builds.get(wheel.id, MISSING)
+    if answer.problem is None or answer.offline:
+        return None
+    return Problem(f"The build of {wheel.package.name}: {answer.problem}", answer.fix or "")
+
+
 def _not_published(wheel: DraftWheel) -> Problem:
     why = wheel.published.why if wheel.published else "its source is named, but no version."
     return Problem(
@@ -280,17 +280,20 @@ def _group(
             artifact_keys=keys,
             dependencies=dependencies,
         )
+    builders = group.builders
+    if not group.nodes and (built := next((w for w in own_wheels if w.built_on), None)):
+        builders = (built.built_on or "", *built.fallbacks)
     return PlannedGroup(
         name=group.name,
         nodes=group.nodes,
-        representative=group.builders[0],
-        fallbacks=group.builders[1 : 1 + _FALLBACKS],
+        representative=builders[0],
+        fallbacks=builders[1 : 1 + _FALLBACKS],
         target=group.target,
         wheels=own_wheels,
         release_id=release,
         dependencies=dependencies,
         installs=Installs()
-        if group.name in problems or inputs.named
+        if group.name in problems
         else _installs(group.nodes, inputs.facts, inputs.config.release, release),
     )
 

@@ -1,6 +1,6 @@
-"""The parts of a plan for named targets: groups without nodes, and nodes that only build.
+"""The parts of a plan for named targets: their states, and nodes that only build.
 
-In: named targets, the draft of their stand-ins, facts of nodes. Out: parts of the plan document.
+In: named targets, the draft of their groups, facts of nodes. Out: parts of the plan document.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from fleetbuild.models import (
     Facts,
     Inventory,
     Node,
-    PlannedGroup,
     PlannedNode,
     PlannedTarget,
 )
@@ -25,17 +24,6 @@ from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.document.fingerprint import fingerprint
 
 _ONLY_BUILDS = "This plan is for named targets: nodes only build."
-
-
-def group_of_targets(group: PlannedGroup, named: Sequence[NamedTarget]) -> PlannedGroup:
-    """Return the group without its stand-ins; its representative is the node that builds first."""
-    builds = [wheel for wheel in group.wheels if wheel.built_on]
-    able = next(target.builders for target in named if target.stand_in_name in group.nodes)
-    first = builds[0].built_on if builds else None
-    fallbacks = builds[0].fallbacks if builds else able[1:]
-    return group.model_copy(
-        update={"nodes": (), "representative": first or able[0], "fallbacks": fallbacks}
-    )
 
 
 def builder_nodes(
@@ -72,12 +60,12 @@ def planned_target(
     named: NamedTarget, drafted: PlanDraft, problems: Mapping[str, Problem]
 ) -> PlannedTarget:
     """Return the target's group, or why the target is blocked."""
-    name = named.stand_in_name
-    group = next((group.name for group in drafted.groups if name in group.nodes), None)
+    name = named.name
+    group = next((group.name for group in drafted.groups if name in group.members), None)
     reason, fix = named.reason, named.fix
     if group is not None and group in problems:
         reason, fix = problems[group]
-    elif group is None and named.stand_in:
+    elif group is None and named.facts:
         reason, fix = drafted.eligibility[name].reason, drafted.eligibility[name].fix
     return PlannedTarget(
         state="blocked" if reason else "ok",

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
 from fleetbuild.models import Config, Facts, PlannedGroup, PlannedWheel
 from fleetbuild.models.plan import version_skew
+from fleetbuild.plan.decide.blocked import least_space
 from fleetbuild.plan.decide.compatibility.beyond_target import beyond_target
 from fleetbuild.plan.decide.compatibility.constraints import joined
-from fleetbuild.plan.decide.draft import least_space
 from fleetbuild.plan.decide.packages import Package, versions_of
 from fleetbuild.plan.decide.resolution import Source
 from fleetbuild.plan.decide.wheels.draft import DraftWheel

@@ -5,13 +5,14 @@ In: groups, packages, the store. Out: a `PublishedChoice` for each package and g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from fleetbuild.audit import audit_wheel
-from fleetbuild.models import Facts, LockedFile
-from fleetbuild.plan.decide import GroupedFleet, LockRequest, Package, Resolution, source_request
+from fleetbuild.models import LockedFile
+from fleetbuild.plan.decide import LockRequest, Package, Resolution
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import versions_of
+from fleetbuild.plan.decide.requests import source_request
 from fleetbuild.plan.decide.wheels.published import (
     Code,
     PublishedChoice,
@@ -23,32 +24,31 @@ from fleetbuild.store import Store
 
 
 def find_published(
-    fleet: GroupedFleet,
+    groups: Sequence[DraftGroup],
     packages: Sequence[Package],
     local: Collection[str],
-    facts: Mapping[str, Facts],
     store: Store,
 ) -> dict[tuple[str, str], PublishedChoice]:
     """Return the published wheel for each package and group; local sources are always built."""
     choices: dict[tuple[str, str], PublishedChoice] = {}
-    groups = {group.name: group for group in fleet.groups}
+    by_name = {group.name: group for group in groups}
     # Companions must match the variant of torch, so torch is chosen first.
-    for index, package in sorted(enumerate(packages), key=lambda each: each[1].name != "torch"):
+    for package in sorted(packages, key=lambda package: package.name != "torch"):
         if package.name in local:
             continue
-        requests = {name: _request(group, package, fleet) for name, group in groups.items()}
+        requests = {name: _request(group, package) for name, group in by_name.items()}
         while requests:
             answers = find_wheels(requests.values(), store.settings)
             found = {name: answers[request].wheels for name, request in requests.items()}
             for name, wheels in found.items():
                 published_torch = choices.get(("torch", name))
-                target = groups[name].wheel_targets[index]
+                target = by_name[name].wheel_targets[package.name]
                 choice = PublishedChoice(why=_no_wheel(answers[requests[name]]))
                 if wheels:
                     choice = choose_published(
                         package,
                         target,
-                        [facts[node] for node in groups[name].nodes],
+                        [*by_name[name].members.values()],
                         wheels[0],
                         versions=versions_of(packages),
                         code=_code(wheels[0], store)
@@ -81,8 +81,8 @@ def _without(request: LockRequest, package: Package, file: LockedFile) -> LockRe
     return request.model_copy(update={"constraints": others})
 
 
-def _request(group: DraftGroup, package: Package, fleet: GroupedFleet) -> LockRequest:
-    request = source_request(group, [package], fleet.eligibility)
+def _request(group: DraftGroup, package: Package) -> LockRequest:
+    request = source_request(group, [package])
     return request.model_copy(
         update={"requirements": (f"{package.name}=={package.version}",), "sources": ()}
     )

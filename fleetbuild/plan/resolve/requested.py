@@ -17,15 +17,17 @@ from fleetbuild.errors import ConfigError
 from fleetbuild.models import LockedFile
 from fleetbuild.plan.decide import Package, PackageSpec, Source
 from fleetbuild.plan.decide.packages import bracketed, refuse_duplicates
-from fleetbuild.plan.resolve.survey import survey_source
+from fleetbuild.plan.resolve.survey import SourceSurvey, survey_source
 from fleetbuild.plan.resolve.uv import pick_versions
-from fleetbuild.plan.resolve.without_recipe import planned_recipe
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
 from fleetbuild.store import Store
 from fleetbuild.store.address_secrets import without_login
 from fleetbuild.store.git import find_commit, read_file
 from fleetbuild.store.pack import pack_tree
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
+
+_BASELINE = ("x86-64", "armv8")
+_EXTENSION, _RUST = "torch-extension", "rust-extension"
 
 
 def requested_packages(
@@ -207,6 +209,27 @@ def recipe_by_source(
     if recipe.name == GENERIC:
         found |= {"gpu_code": survey.gpu_code, "gpu_requirements": survey.gpu_requirements}
     return chosen, source.model_copy(update=found)
+
+
+def planned_recipe(
+    name: str, recipe: Recipe, survey: SourceSurvey, recipes: Mapping[str, Recipe]
+) -> Recipe:
+    """Return the recipe for this source: torch-extension if its build imports torch,
+    rust-extension if it runs cargo."""
+    if recipe.name != GENERIC:
+        return recipe
+    if survey.built_by_cargo and not survey.against_torch:
+        return recipes[_RUST].model_copy(update={"packages": (name,)})
+    if survey.pure:  # one wheel for each architecture and Python, whatever the CPU
+        return recipe.model_copy(update={"packages": (name,), "rungs": _BASELINE})
+    if not survey.against_torch:
+        return recipe
+    changes = {
+        "packages": (name,),
+        "requires": survey.requires or (),
+        "cuda": bool(survey.gpu_code),
+    }
+    return recipes[_EXTENSION].model_copy(update=changes)
 
 
 def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:

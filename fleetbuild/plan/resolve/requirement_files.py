@@ -13,7 +13,7 @@ import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -139,26 +139,43 @@ def read_project(path: Path) -> RequirementList:
     return RequirementList(requirements=tuple(_texts(project.get("dependencies"), path)))
 
 
+class Lock(NamedTuple):
+    """The packages of a uv.lock or a pylock.toml, as they stand there."""
+
+    path: Path
+    packages: list[dict[str, Any]]
+    is_pylock: bool
+
+
+def parse_lock(path: Path) -> Lock:
+    """Return the content of a uv.lock or pylock.toml."""
+    document = _toml(path)
+    is_pylock = "lock-version" in document
+    is_uv = isinstance(document.get("version"), int) and isinstance(document.get("package"), list)
+    if not is_pylock and not is_uv:
+        raise ConfigError(
+            f"{path} is neither a uv.lock nor a pylock.toml.",
+            "Name one of them, or a requirements file with -r.",
+        )
+    packages = document.get("packages" if is_pylock else "package")
+    return Lock(path, list(_tables(packages, path)), is_pylock)
+
+
 def read_lock(path: Path, group: str | None = None) -> RequirementList:
     """Return the packages of a uv.lock or pylock.toml, and every version in it as a constraint.
 
     A uv.lock gives the direct dependencies of its project, a pylock.toml gives everything that it
     lists. `group` names a dependency group of a uv.lock instead.
     """
-    document = _toml(path)
-    if "lock-version" in document:
-        if group is not None:
-            raise ConfigError(
-                f"{path} is a pylock.toml, which has no group {group} to choose.",
-                "Name the lock file that was exported for this group.",
-            )
-        return _pylock(document, path)
-    if isinstance(document.get("version"), int) and isinstance(document.get("package"), list):
-        return _uv_lock(document, path, group)
-    raise ConfigError(
-        f"{path} is neither a uv.lock nor a pylock.toml.",
-        "Name one of them, or a requirements file with -r.",
-    )
+    lock = parse_lock(path)
+    if not lock.is_pylock:
+        return _uv_lock(lock, group)
+    if group is not None:
+        raise ConfigError(
+            f"{path} is a pylock.toml, which has no group {group} to choose.",
+            "Name the lock file that was exported for this group.",
+        )
+    return _pylock(lock)
 
 
 # --- requirements.txt and constraints.txt ---
@@ -324,9 +341,9 @@ def _texts(entries: object, path: Path) -> Iterator[str]:
 # --- Lock files ---
 
 
-def _pylock(document: Mapping[str, Any], path: Path) -> RequirementList:
-    found = RequirementList()
-    for package in _tables(document.get("packages"), path):
+def _pylock(lock: Lock) -> RequirementList:
+    path, found = lock.path, RequirementList()
+    for package in lock.packages:
         name, version, marker = package["name"], package.get("version"), package.get("marker")
         condition = f" ; {marker}" if marker else ""
         vcs, folder = package.get("vcs"), package.get("directory")
@@ -344,8 +361,8 @@ def _pylock(document: Mapping[str, Any], path: Path) -> RequirementList:
     return found
 
 
-def _uv_lock(document: Mapping[str, Any], path: Path, group: str | None) -> RequirementList:
-    packages = list(_tables(document["package"], path))
+def _uv_lock(lock: Lock, group: str | None) -> RequirementList:
+    path, packages = lock.path, lock.packages
     roots = [each for each in packages if _source(each).keys() & {"virtual", "editable"}]
     locked = [each for each in packages if each not in roots]
     texts: list[str] = []

@@ -18,18 +18,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.wheel_tags import best_wheel
 from fleetbuild.errors import ResolutionError
-from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.plan.decide import LockRequest, Resolution
 from fleetbuild.plan.decide.packages import bracketed
 from fleetbuild.plan.decide.resolution import StaticMetadata
+from fleetbuild.plan.resolve.locked_files import locked_file, locked_wheel
 from fleetbuild.programs import run_program
 from fleetbuild.store.address_secrets import hide
 from fleetbuild.store.index_config import IndexSettings
@@ -317,10 +315,10 @@ def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolut
             continue
         if canonicalize_name(package["name"]) in mine:
             files = [package[kind] for kind in ("sdist", "archive") if kind in package]
-            found = files and _locked(package, files[0], folder)
+            found = files and locked_file(package, files[0], folder)
             if found:
                 sources.append(found)
-        elif found := _wheel(package, request, folder):
+        elif found := locked_wheel(package, request.python, request.arch, request.libc, folder):
             wheels.append(found)
         else:
             return Resolution(
@@ -331,41 +329,6 @@ def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolut
             )
     return Resolution(wheels=tuple(sorted(wheels, key=lambda file: file.name)),
                       sources=tuple(sorted(sources, key=lambda file: file.name)))  # fmt: skip
-
-
-def _wheel(package: dict[str, Any], request: LockRequest, folder: Path) -> LockedFile | None:
-    files = {_file_name(wheel): wheel for wheel in package.get("wheels", ())}
-    best = best_wheel(files, request.python, request.arch, request.libc)
-    return _locked(package, files[best], folder) if best else None
-
-
-def _locked(package: dict[str, Any], file: dict[str, Any], folder: Path) -> LockedFile | None:
-    url = file.get("url") or (folder / file["path"]).resolve().as_uri()
-    sha256 = file.get("hashes", {}).get("sha256")
-    if sha256 is None and url.startswith("file://"):
-        sha256 = sha256_of(Path(unquote(urlsplit(url).path)))
-    if sha256 is None:
-        return None
-    return LockedFile(
-        name=canonicalize_name(package["name"]),
-        version=str(package.get("version", "")),
-        file=_file_name(file),
-        sha256=sha256,
-        url=url.split("#")[0],
-        size=_size(file, url),
-    )
-
-
-def _size(file: dict[str, Any], url: str) -> int | None:
-    if url.startswith("file://"):
-        return Path(unquote(urlsplit(url).path)).stat().st_size
-    size = file.get("size")
-    return size if isinstance(size, int) and size >= 0 else None
-
-
-def _file_name(file: dict[str, Any]) -> str:
-    return str(file.get("name") or unquote(str(file.get("url") or file["path"]).split("#")[0])
-               .rsplit("/", 1)[-1])  # fmt: skip
 
 
 def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Resolution:

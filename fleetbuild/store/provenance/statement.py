@@ -106,7 +106,7 @@ def _parameters(wheel: PlannedWheel) -> dict[str, Any]:
 
 def _image(wheel: PlannedWheel, built_on: str) -> list[dict[str, Any]]:
     """Return the image that the wheel was built in, if it was built in one."""
-    image = wheel.build_images.get(built_on)
+    image = wheel.builder(built_on).image
     return [{"name": "container image", "digest": {"sha256": image}}] if image else []
 
 

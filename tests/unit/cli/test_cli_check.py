@@ -56,7 +56,7 @@ def test_markdown_and_annotations(run):
     ("args", "words"),
     [
         (["demo", "--for", "IvyBrige"], "Did you mean IvyBridge"),
-        (["-r", "none.txt", "--for", "avx"], "none.txt cannot be read"),
+        (["-r", "none.txt", "--for", "avx"], "none.txt does not exist"),
         (["--lock", "none.lock", "--for", "avx"], "none.lock cannot be read"),
         (["--for", "avx"], "Nothing to check"),
         (["demo", "--limit", "gpu", "--for", "avx"], "needs an INVENTORY"),

@@ -12,7 +12,7 @@ import pytest
 from fleetbuild.errors import InstallError, RecipeError, ResolutionError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
-from fleetbuild.plan.resolve.recipe_source import source_of_recipe
+from fleetbuild.plan.resolve.sources import source_of_recipe
 from fleetbuild.programs import run_program
 from fleetbuild.recipes import parse_recipe
 from fleetbuild.store import IndexSettings, Store

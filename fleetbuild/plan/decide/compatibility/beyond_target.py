@@ -15,7 +15,7 @@ from fleetbuild.hardware.gpus import SMS
 from fleetbuild.models import PlannedWheel
 from fleetbuild.models.problem import Problem
 from fleetbuild.plan.decide.compatibility.constraints import joined, sm_list
-from fleetbuild.plan.decide.wheels.draft import DraftWheel, recipe_input
+from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.recipes import render_environment
 
 _LIST = "TORCH_CUDA_ARCH_LIST"
@@ -42,7 +42,7 @@ def sm_problem(wheel: DraftWheel) -> Problem | None:
     """Return why this list of SMs makes no torch wheel for the target; None if it makes one."""
     recipe, sms = wheel.package.recipe, wheel.target.sms
     listed = (
-        "" if wheel.taken or not sms else render_environment(recipe, recipe_input(wheel)).get(_LIST)
+        "" if wheel.taken or not sms else render_environment(recipe, wheel.recipe_input).get(_LIST)
     )
     if not listed:
         return None

@@ -6,7 +6,7 @@ sentence if no compiler on the node suits. Used when builders are chosen and whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetbuild.hardware.compilers import packaged_gccs
@@ -88,9 +88,9 @@ def additional_gcc(need: CompilerNeed, facts: Facts) -> str | None:
     return compiler.version if compiler and compiler.additional else None
 
 
-def flags_for(need: CompilerNeed, order: Sequence[str], facts: Mapping[str, Facts]) -> str:
+def flags_for(need: CompilerNeed, builders: Sequence[Facts]) -> str:
     """Return flags that the compilers of all these builders understand."""
-    found = [compiler_for(need, facts[name]) for name in order]
+    found = [compiler_for(need, facts) for facts in builders]
     known = [compiler for compiler in found if compiler and compiler.version]
     first = found[0]
     same = len(known) == len(found) and all(first and each.kind == first.kind for each in known)

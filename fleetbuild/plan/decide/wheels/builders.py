@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 
 from fleetbuild.hardware.cuda import Gcc, is_jetson
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Container, Facts, LockedFile, Python, Requires, Target
+from fleetbuild.models import Facts, LockedFile, Python, Requires, Target
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.plan import PlannedBuilder
 from fleetbuild.models.problem import Problem
 from fleetbuild.plan.decide.compatibility.compilers import (
     CompilerNeed,
@@ -49,19 +50,21 @@ class CannotBuild(NamedTuple):
 class Builders(Frozen):
     """The node that builds, then its fallbacks. Empty if builds need an image that no node has."""
 
-    order: tuple[str, ...]
-    able: tuple[str, ...]  # nodes whose libc suits, in the same order
-    pythons: dict[str, str]  # node -> its interpreter of the target's ABI
-    version: str  # of the interpreter on the first builder
-    gccs: dict[str, str] = {}  # node -> major version of an additional gcc
-    images: dict[str, str] = {}  # node -> id of the image that it builds in
+    order: tuple[PlannedBuilder, ...] = ()
+    able: tuple[str, ...] = ()  # nodes whose libc suits, in the same order
+    python_version: str = ""  # of the interpreter on the first builder
     warnings: tuple[str, ...] = ()
     problem: Problem | None = None  # why no node can build
 
     @property
-    def first(self) -> str:
+    def first(self) -> PlannedBuilder:
         """The node that builds."""
         return self.order[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes, in order."""
+        return tuple(builder.node for builder in self.order)
 
 
 def choose_builders(
@@ -71,26 +74,25 @@ def choose_builders(
     facts: Mapping[str, Facts],
     preferred: Collection[str] = (),
     *,
+    recipe: Recipe | None = None,
     toolkit: Toolkit | None = None,
     gcc: Gcc | None = None,
 ) -> Builders:
     """Return the nodes that can build for this target: named builders first, then members.
 
-    Nodes with a suitable compiler and the CUDA toolkit come before the others. The stand-in of a
-    named target is not a machine: then only the `preferred` nodes build. In containers, members
-    build only if the image suits, as other nodes do.
+    Nodes with a suitable compiler and the CUDA toolkit come before the others. For groups without
+    nodes, only the `preferred` nodes build. In containers, members build only if the image suits,
+    as other nodes do.
     """
     members = sorted(
         (name for group in groups_served for name in group.nodes),
         key=lambda name: builder_rank(name, facts[name]),
     )
-    oldest = members[0]
-    for_targets = eligibility[oldest].stand_in
-    in_containers = facts[oldest].container is not None
+    oldest = members[0] if members else None
+    in_containers = oldest is not None and facts[oldest].container is not None
     candidates = sorted(preferred, key=lambda name: _size_rank(name, facts))
     if in_containers:
         candidates = list(dict.fromkeys((*candidates, *members)))
-    if for_targets or in_containers:
         members = []
     pythons = {name: python for name in members if (python := eligibility[name].python)}
     refusals: list[CannotBuild] = []
@@ -103,17 +105,18 @@ def choose_builders(
         elif name in preferred or not preferred:
             refusals.append(answer)
     if in_containers and not fit:
-        images = [image for name in candidates if (image := _image_of(facts.get(name)))]
-        problem = no_image_suits(target, [refusal.reason for refusal in refusals], images)
-        return Builders(order=(), able=(), pythons={}, version="", problem=problem)
+        images = [facts[name].container for name in candidates if name in facts]
+        reasons = [refusal.reason for refusal in refusals]
+        problem = no_image_suits(target, reasons, filter(None, images))
+        return Builders(problem=problem)
     # The plan has the reasons with each target; members without the image were not asked for.
-    if for_targets or (in_containers and not preferred):
+    if oldest is None or (in_containers and not preferred):
         refusals = []
     elif fit:  # a builder of another architecture serves other groups: no warning
         refusals = [refusal for refusal in refusals if refusal.kind != "architecture"]
     order = tuple(dict.fromkeys((*fit, *members)))
     need = CompilerNeed(RUNGS[target.isa], gcc)
-    floor, named = libc_of(facts[oldest]), set(fit)
+    floor, named = target.libc.floor, set(fit)
     able = tuple(
         sorted(
             (name for name in order if name in named or libc_of(facts[name]) == floor),
@@ -126,14 +129,18 @@ def choose_builders(
     )
     order = tuple(dict.fromkeys((*able, *order)))[:_MAX_BUILDERS]
     return Builders(
-        order=order,
+        order=tuple(
+            PlannedBuilder(
+                node=name,
+                python=pythons[name].path,
+                gcc=additional_gcc(need, facts[name].for_builds) or "",
+                image=image.id if (image := facts[name].container) else "",
+                jobs=jobs_on(recipe, facts[name], target) if recipe else 1,
+            )
+            for name in order
+        ),
         able=able,
-        pythons={name: pythons[name].path for name in order},
-        version=pythons[order[0]].version,
-        gccs={
-            name: major for name in order if (major := additional_gcc(need, facts[name].for_builds))
-        },
-        images={name: image.id for name in order if (image := _image_of(facts[name]))},
+        python_version=pythons[order[0]].version,
         warnings=_refusal_warnings(target, refusals, "" if fit else f" {oldest} builds it."),
     )
 
@@ -148,10 +155,6 @@ def builders_in_other_groups(
     return tuple(
         name for name in open_to_pods if isinstance(fit_to_build(name, target, facts), Python)
     )
-
-
-def _image_of(facts: Facts | None) -> Container | None:
-    return facts.container if facts else None
 
 
 def _size_rank(name: str, facts: Mapping[str, Facts]) -> tuple[object, ...]:

@@ -19,7 +19,8 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, compiler_needed
 from fleetbuild.plan.decide.eligibility import Eligibility
 from fleetbuild.plan.decide.groups import DraftGroup
-from fleetbuild.plan.decide.packages import Package, bracketed, versions_of
+from fleetbuild.plan.decide.packages import Package, versions_of
+from fleetbuild.plan.decide.resolution import WheelId
 from fleetbuild.plan.decide.wheels.builders import (
     Builders,
     builders_in_other_groups,
@@ -35,6 +36,7 @@ class DraftWheel(Frozen):
     """A wheel whose build requirements are not locked yet."""
 
     package: Package
+    recipe_input: RecipeInput  # without compiler flags
     target: Target
     groups: tuple[str, ...]  # names of the groups that get it
     builders: Builders
@@ -47,9 +49,32 @@ class DraftWheel(Frozen):
     against: tuple[DraftWheel, ...] = ()  # wheels in the build environment; this one pins them
 
     @property
+    def id(self) -> WheelId:
+        """The package and the first group, which no other wheel of a plan has."""
+        return self.package.name, self.groups[0]
+
+    @property
     def taken(self) -> LockedFile | None:
         """The published wheel that is used instead of a build, if any."""
         return self.published.file if self.published else None
+
+
+def recipe_inputs(group: DraftGroup, packages: Sequence[Package]) -> dict[str, RecipeInput]:
+    """Return the input of each package's recipe for a group, in building order."""
+    versions = versions_of(packages)
+    found = {}
+    for name, needed in building_order(packages).items():
+        target, toolkit = group.wheel_targets[name], group.toolkit_for(name)
+        cuda = toolkit.version if toolkit else None
+        found[name] = RecipeInput(
+            package=name,
+            version=versions[name],
+            wheel_version=wheel_version(versions[name], target, cuda),
+            target=target,
+            cuda=cuda,
+            against={base: versions[base] for base in needed},
+        )
+    return found
 
 
 def draft_wheels(
@@ -62,74 +87,76 @@ def draft_wheels(
     published: PublishedChoices = MappingProxyType({}),
 ) -> tuple[DraftWheel, ...]:
     """Return every wheel that these groups need, once, in building order."""
-    by_name = {package.name: (index, package) for index, package in enumerate(packages)}
-    made: dict[tuple[str, str], DraftWheel] = {}  # by package and group
+    by_name = {package.name: package for package in packages}
+    inputs = {group.name: recipe_inputs(group, packages) for group in groups}
+    made: dict[WheelId, DraftWheel] = {}  # by package and each group
     for name, needed in building_order(packages).items():
-        index, package = by_name[name]
         by_build: dict[tuple[object, ...], list[DraftGroup]] = {}
         for group in groups:
-            bases = tuple(id(made[each, group.name]) for each in needed)
-            toolkit = _toolkit_of(group, index)
-            cuda = toolkit.version if toolkit else None
+            bases = tuple(made[base, group.name].id for base in needed)
             choice = published.get((name, group.name))
             taken = choice.file.sha256 if choice and choice.file else None
-            key = (group.wheel_targets[index], cuda, bases, taken)
-            by_build.setdefault(key, []).append(group)
+            cuda = inputs[group.name][name].cuda
+            by_build.setdefault((group.wheel_targets[name], cuda, bases, taken), []).append(group)
         for groups_served in by_build.values():
-            against = tuple(made[each, groups_served[0].name] for each in needed)
-            target = _shared_target(index, groups_served)
+            first = groups_served[0]
+            against = tuple(made[base, first.name] for base in needed)
+            target = _shared_target(name, groups_served)
             asked = preferred or builders_in_other_groups(target, groups_served, facts)
-            able = [each for each in asked if _runs(facts.get(each), against)]
-            stand_in = eligibility[groups_served[0].nodes[0]].stand_in
+            able = [builder for builder in asked if _runs(facts.get(builder), against)]
             passed = _excluded_builders(
-                target, against, [each for each in preferred if each not in able and not stand_in]
+                target, against, [b for b in preferred if b not in able and first.nodes]
             )
-            toolkit = _shared_toolkit(index, groups_served)
+            toolkit = _shared_toolkit(name, groups_served)
             gcc = compiler_needed(versions_of(packages), toolkit)
             builders = choose_builders(
-                target, groups_served, eligibility, facts, able, toolkit=toolkit, gcc=gcc
+                target,
+                groups_served,
+                eligibility,
+                facts,
+                able,
+                recipe=by_name[name].recipe,
+                toolkit=toolkit,
+                gcc=gcc,
             )
             if builders.problem:  # these groups together need an older libc than each alone
                 raise BlockedError(*builders.problem)
-            homes = (group.name for group in groups_served if builders.first in group.nodes)
+            homes = (group.name for group in groups_served if builders.first.node in group.nodes)
             wheel = DraftWheel(
-                package=package,
+                package=by_name[name],
+                recipe_input=inputs[first.name][name].model_copy(update={"target": target}),
                 target=target,
                 groups=tuple(group.name for group in groups_served),
                 builders=builders.model_copy(update={"warnings": (*passed, *builders.warnings)}),
-                home=next(homes, groups_served[0].name),
-                libstdcxx=_oldest_libstdcxx(groups_served, facts),
+                home=next(homes, first.name),
+                libstdcxx=_oldest_libstdcxx(groups_served),
                 toolkit=toolkit,
-                pytorch=groups_served[0].pytorch,
+                pytorch=first.pytorch,
                 gcc=gcc,
-                published=published.get((name, groups_served[0].name)),
+                published=published.get((name, first.name)),
                 against=against,
             )
             made |= {(name, group.name): wheel for group in groups_served}
-    return tuple({id(wheel): wheel for wheel in made.values()}.values())
+    return tuple({wheel.id: wheel for wheel in made.values()}.values())
 
 
-def _oldest_libstdcxx(groups: Sequence[DraftGroup], facts: Mapping[str, Facts]) -> str | None:
-    known = {facts[name].libstdcxx for group in groups for name in group.nodes}
+def _oldest_libstdcxx(groups: Sequence[DraftGroup]) -> str | None:
+    known = {facts.libstdcxx for group in groups for facts in group.members.values()}
     return min(filter(None, known), key=version_key, default=None)
 
 
-def _toolkit_of(group: DraftGroup, index: int) -> Toolkit | None:
-    return group.toolkit if group.wheel_targets[index].sms else None
-
-
-def _shared_toolkit(index: int, groups_served: Sequence[DraftGroup]) -> Toolkit | None:
+def _shared_toolkit(package: str, groups_served: Sequence[DraftGroup]) -> Toolkit | None:
     """Return the groups' toolkit, with all builders that have it."""
-    found = [toolkit for group in groups_served if (toolkit := _toolkit_of(group, index))]
+    found = [toolkit for group in groups_served if (toolkit := group.toolkit_for(package))]
     if not found:
         return None
     having = dict.fromkeys(name for toolkit in found for name in toolkit.installed_on)
     return found[0].model_copy(update={"installed_on": tuple(having)})
 
 
-def _shared_target(index: int, groups_served: Sequence[DraftGroup]) -> Target:
+def _shared_target(package: str, groups_served: Sequence[DraftGroup]) -> Target:
     """Return the target of a package for these groups, with the oldest libc among them."""
-    target = groups_served[0].wheel_targets[index]
+    target = groups_served[0].wheel_targets[package]
     floor = min((group.target.libc.floor for group in groups_served), key=version_key)
     return target.model_copy(update={"libc": target.libc.model_copy(update={"floor": floor})})
 
@@ -148,28 +175,6 @@ def _excluded_builders(
         f"{name} is named as a builder but cannot build for {target.name}: it cannot run the "
         f"wheel of {bases} that this wheel is built against."
         for name in names
-    )
-
-
-def published_in(group: DraftGroup, wheels: Sequence[DraftWheel]) -> tuple[str, ...]:
-    """Return the packages that a group installs from published wheels, as name==version."""
-    mine = (wheel for wheel in wheels if group.name in wheel.groups)
-    return tuple(sorted(f"{each.package.name}{bracketed(each.package.extras)}=={file.version}"
-                        for each in mine if (file := each.taken)))  # fmt: skip
-
-
-def recipe_input(wheel: DraftWheel, flags: str = "") -> RecipeInput:
-    """Return the wheel as the input of its recipe."""
-    version = wheel.package.version
-    cuda = wheel.toolkit.version if wheel.toolkit else None
-    return RecipeInput(
-        package=wheel.package.name,
-        version=version,
-        wheel_version=wheel_version(version, wheel.target, cuda),
-        target=wheel.target,
-        cuda=cuda,
-        flags=flags,
-        against={base.package.name: base.package.version for base in wheel.against},
     )
 
 

@@ -10,16 +10,14 @@ from collections.abc import Mapping, Sequence
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Floors, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.plan.decide.compatibility.compilers import CompilerNeed, flags_for
-from fleetbuild.plan.decide.resolution import Locks
-from fleetbuild.plan.decide.wheels.build_requirements import build_lock, toolkit_lock
+from fleetbuild.plan.decide.resolution import MISSING, Locks
 from fleetbuild.plan.decide.wheels.builders import (
     expected_minutes,
     is_measured,
-    jobs_on,
     needed_disk,
     requires_of,
 )
-from fleetbuild.plan.decide.wheels.draft import DraftWheel, recipe_input
+from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.plan.decide.wheels.keys import artifact_key, key_without_revoked, published_key
 from fleetbuild.recipes import (
     patches_for,
@@ -54,8 +52,14 @@ def plan_wheel(
         return _taken_wheel(wheel, wheel.taken, blocked)
     recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
     source = locks.source(wheel.package.name)
-    requirements, problem = build_lock(wheel, source, facts, locks)
-    toolkit_wheels = toolkit_lock(wheel, facts, locks)
+    answer = locks.builds.get(wheel.id, MISSING)
+    # Published wheels of this release are in the environment already.
+    bases_taken = {base.package.name: base.taken for base in wheel.against if base.taken}
+    requirements = None
+    if source and not answer.problem:
+        requirements = tuple(file for file in answer.wheels if file.name not in bases_taken)
+    toolkit = locks.toolkits.get(wheel.id, MISSING)
+    toolkit_wheels = () if toolkit.problem else toolkit.wheels
     key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)
     known = len(bases) == len(against)
     if source and source.sha256 and requirements is not None and known:
@@ -70,17 +74,16 @@ def plan_wheel(
             built_against=bases,
         )
         key = key_without_revoked(key, revoked)
-    if blocked or problem:
-        action, reason = "blocked", blocked or problem or ""
+    if blocked:
+        action, reason = "blocked", blocked
     else:
         action, reason = _action(key, target, wheel.libstdcxx, store)
         if wheel.published:
             reason = f"{reason} {wheel.published.why}"
-    builder = facts[builders.first]
-    taken = [base.taken for base in wheel.against if base.taken]
+    first, names = builders.first, builders.names
     need = CompilerNeed(RUNGS[target.isa], wheel.gcc)
-    software = {name: facts[name].for_builds for name in builders.order}
-    given = recipe_input(wheel, flags_for(need, builders.order, software))
+    flags = flags_for(need, [facts[name].for_builds for name in names])
+    given = wheel.recipe_input.model_copy(update={"flags": flags})
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,
@@ -91,15 +94,15 @@ def plan_wheel(
         artifact_key=key,
         action=action,
         reason=reason,
-        built_on=builders.first,
-        fallbacks=builders.order[1:],
-        build_pythons=builders.pythons,
-        build_gccs=builders.gccs,
-        build_images=builders.images,
+        built_on=first.node,
+        fallbacks=names[1:],
+        build_pythons={builder.node: builder.python for builder in builders.order},
+        build_gccs={builder.node: builder.gcc for builder in builders.order if builder.gcc},
+        build_images={builder.node: builder.image for builder in builders.order if builder.image},
         evidence=wheel.toolkit.evidence if wheel.toolkit else None,
-        jobs=jobs_on(recipe, builder, target),
-        build_jobs={name: jobs_on(recipe, facts[name], target) for name in builders.order},
-        minutes=expected_minutes(recipe, target, jobs_on(recipe, builder, target)),
+        jobs=first.jobs,
+        build_jobs={builder.node: builder.jobs for builder in builders.order},
+        minutes=expected_minutes(recipe, target, first.jobs),
         measured=is_measured(recipe, target),
         cuda=given.cuda,
         environment=render_environment(recipe, given),
@@ -111,10 +114,12 @@ def plan_wheel(
         cuda_why=wheel.toolkit.why if wheel.toolkit else None,
         requires=requires_of(
             recipe,
-            builders.first,
-            builder,
+            first.node,
+            facts[first.node],
             target,
-            disk_gb=needed_disk(recipe, (*taken, *(requirements or ()), *toolkit_wheels)),
+            disk_gb=needed_disk(
+                recipe, (*bases_taken.values(), *(requirements or ()), *toolkit_wheels)
+            ),
             toolkit=wheel.toolkit,
             from_wheels=bool(toolkit_wheels),
             gcc=wheel.gcc,
@@ -134,7 +139,7 @@ def plan_wheel(
 
 def _taken_wheel(wheel: DraftWheel, file: LockedFile, blocked: str | None) -> PlannedWheel:
     recipe, why = wheel.package.recipe, wheel.published.why if wheel.published else ""
-    given = recipe_input(wheel).model_copy(update={"wheel_version": file.version})
+    given = wheel.recipe_input.model_copy(update={"wheel_version": file.version})
     return PlannedWheel(
         package=wheel.package.name,
         version=wheel.package.version,

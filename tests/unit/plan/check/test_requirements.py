@@ -2,10 +2,11 @@
 
 import pytest
 
-from fleetbuild.errors import UsageError
+from fleetbuild.errors import ConfigError, UsageError
 from fleetbuild.models import TargetLibc
 from fleetbuild.plan.check.kinds import Kind
-from fleetbuild.plan.check.requirements import locked_wheels, read_lock, read_requirements
+from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
+from fleetbuild.plan.resolve.requirement_files import parse_lock
 
 KIND = Kind(
     name="Haswell",
@@ -21,19 +22,32 @@ SHA = "ab" * 32
 def test_a_requirements_file_is_read_with_its_includes(tmp_path):
     (tmp_path / "more.txt").write_text("polars>=1\n")
     (tmp_path / "all.txt").write_text(
-        "# a stack\nnumpy==2.4.6 \\\n  --hash=sha256:ab\nfaiss-cpu ; python_version > '3' # why\n"
-        "-r more.txt\n\nnumpy==2.4.6\n"
+        f"# a stack\nnumpy==2.4.6 \\\n  --hash=sha256:{SHA}\nfaiss-cpu ; python_version > '3' # x\n"
+        "-r more.txt\n\nnumpy==2.4.6\n--extra-index-url https://index.test\n-c bounds.txt\n"
     )
+    (tmp_path / "bounds.txt").write_text("pandas<3\n")
     found = read_requirements(["torch"], [tmp_path / "all.txt"])
-    assert found == ("torch", "numpy==2.4.6", "faiss-cpu ; python_version > '3'", "polars>=1")
+    faiss = 'faiss-cpu; python_version > "3"'
+    assert found.requirements == ("torch", "numpy==2.4.6", faiss, "polars>=1")
+    assert (found.constraints, found.indexes) == (("pandas<3",), ("https://index.test",))
 
 
-@pytest.mark.parametrize("line", ["--index-url http://x", "-e .", "num py", "a @ http://x/a.whl"])
+@pytest.mark.parametrize("line", ["--pre", "num py"])
 def test_an_invalid_line_is_refused_with_its_number(tmp_path, line):
     path = tmp_path / "r.txt"
     path.write_text(f"numpy\n{line}\n")
-    with pytest.raises(UsageError, match=r"r\.txt, line 2"):
+    with pytest.raises(ConfigError, match=r"r\.txt, line 2"):
         read_requirements([], [path])
+
+
+@pytest.mark.parametrize("line", ["-e .", "a @ http://x/a.whl", "./tree"])
+def test_a_source_that_is_on_no_index_is_refused(tmp_path, line):
+    path = tmp_path / "r.txt"
+    path.write_text(f"numpy\n{line}\n")
+    with pytest.raises(UsageError, match="a check reads the wheels of an index"):
+        read_requirements([], [path])
+    with pytest.raises(UsageError, match="'num py' is not a requirement"):
+        read_requirements(["num py"], [])
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
@@ -41,14 +55,14 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content):
     path = tmp_path / "r.txt"
     if content is not None:
         path.write_bytes(content)
-    for read in (lambda: read_requirements([], [path]), lambda: read_lock(path)):
-        with pytest.raises(UsageError, match="cannot be read"):
+    for read in (lambda: read_requirements([], [path]), lambda: parse_lock(path)):
+        with pytest.raises(ConfigError, match=r"cannot be read|does not exist"):
             read()
 
 
 def test_a_file_that_includes_itself_ends(tmp_path):
     (tmp_path / "r.txt").write_text("-r r.txt\n")
-    with pytest.raises(UsageError, match="includes itself"):
+    with pytest.raises(ConfigError, match="names itself"):
         read_requirements([], [tmp_path / "r.txt"])
 
 
@@ -100,7 +114,7 @@ wheels = [{wheel("starlette", "py3-none-any")}]
 def test_a_uv_lock_gives_what_it_installs_on_the_kind(tmp_path):
     path = tmp_path / "uv.lock"
     path.write_text(UV_LOCK)
-    found = locked_wheels(read_lock(path), KIND, path)
+    found = locked_wheels(parse_lock(path), KIND)
     assert found.problem is None
     assert [file.name for file in found.wheels] == ["numpy", "ray", "tensorboardx"]
     assert found.wheels[0].file == "numpy-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
@@ -124,7 +138,7 @@ marker = "os_name == 'nt'"
 def test_a_pylock_gives_what_it_installs_on_the_kind(tmp_path):
     path = tmp_path / "pylock.toml"
     path.write_text(PYLOCK % SHA)
-    (file,) = locked_wheels(read_lock(path), KIND, path).wheels
+    (file,) = locked_wheels(parse_lock(path), KIND).wheels
     assert (file.name, file.sha256, file.size) == ("numpy", SHA, 7)
 
 
@@ -132,11 +146,11 @@ def test_a_pylock_gives_what_it_installs_on_the_kind(tmp_path):
 def test_a_locked_package_without_a_wheel_or_hash_is_named(tmp_path, lost):
     path = tmp_path / "uv.lock"
     path.write_text(UV_LOCK.replace(lost, "" if "hash" in lost else "cp27-cp27m-win32"))
-    assert "no wheel of" in str(locked_wheels(read_lock(path), KIND, path).problem)
+    assert "no wheel of" in str(locked_wheels(parse_lock(path), KIND).problem)
 
 
 @pytest.mark.parametrize("text", ["a = [", "a = 1"])
 def test_an_invalid_lock_is_refused(tmp_path, text):
     (tmp_path / "uv.lock").write_text(text)
-    with pytest.raises(UsageError, match="is not a lock"):
-        read_lock(tmp_path / "uv.lock")
+    with pytest.raises(ConfigError, match=r"is not valid TOML|neither a uv\.lock"):
+        parse_lock(tmp_path / "uv.lock")

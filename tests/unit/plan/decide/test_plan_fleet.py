@@ -9,7 +9,7 @@ import pytest
 
 from fleetbuild.errors import ConfigError, InstallError, RecipeError, ResolutionError
 from fleetbuild.models import Config
-from fleetbuild.plan.decide import group_fleet
+from fleetbuild.plan.decide import draft_plan, group_fleet
 from fleetbuild.plan.document import dump_plan, read_plan
 from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
 from tests.factories.data import seed_fleet
@@ -77,6 +77,27 @@ def test_nodes_are_grouped_once_unless_a_libc_rules_dependencies_out(monkeypatch
     assert calls == [[], ["old"]]
     assert made.nodes["old"].state == "blocked"
     assert made.nodes["a"].state == "ok"
+
+
+@pytest.mark.parametrize("policy", ["targeted", "auto"])
+def test_a_plan_is_drafted_once_even_if_a_source_or_a_libc_changes_its_groups(
+    site, monkeypatch, policy
+):
+    drafts = []
+    # One wheel of pure Python serves every CPU, as its source shows.
+    pure = project("pure").replace('"b"', '"hatchling.build"')
+    make_sdist(site / "files", "pure", pyproject=pure)
+
+    def counting(fleet, *given):
+        drafts.append([group.name for group in fleet.groups])
+        return draft_plan(fleet, *given)
+
+    monkeypatch.setattr("fleetbuild.plan.plan_fleet.draft_plan", counting)
+    fleet = {"a": facts("avx512"), "b": facts(), "old": facts(libc="2.17")}
+    config = Config.model_validate({"build": {"policy": policy}})
+    made = plan(fleet, "pure==1.0", config=config)
+    assert (made.lock, made.nodes["old"].state) == ("complete", "blocked")
+    assert drafts == [["cpu-x86-64-cp311"]]
 
 
 def test_a_tree_is_packed_and_planned_by_content(site):

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.errors import ConfigError, RecipeError
-from fleetbuild.plan.decide import LockRequest, Resolution, Source, build_request
+from fleetbuild.plan.decide import (
+    LockRequest,
+    Resolution,
+    Source,
+    build_request,
+    dependency_request,
+)
 from fleetbuild.plan.decide.resolution import StaticMetadata
 from fleetbuild.plan.decide.wheels.draft import building_order
 from tests.factories.fleets import (
@@ -106,7 +112,7 @@ def test_a_changed_base_changes_the_dependent_wheels_key():
 
 def test_dependencies_are_resolved_with_the_requirements_of_unbuilt_packages():
     made = drafted({"a": facts("avx2")}, [VISION, TORCH])
-    asked = made.requests[made.groups[0].name]
+    asked = dependency_request(made.groups[0], [VISION, TORCH])
     assert asked.requirements == ("torchvision==1.0",)
     assert asked.sources == ("torchvision",)
     torch = StaticMetadata(name="torch", version="2.13.0", requires=("numpy", "cpu-avx2"))
@@ -118,20 +124,22 @@ def test_a_build_gets_the_installed_versions_of_its_bases_dependencies():
     made = drafted(fleet, [SCATTER, VISION, TORCH])
     torch, vision, scatter = made.wheels
     # pybind11 has to be another for the build than at run time.
-    closures = {"cpu-avx2-cp311": (locked("numpy", "2.0"), locked("pybind11", "1.0"))}
-    asked = build_request(scatter, SOURCES[2], fleet, closures)
+    files = (locked("numpy", "2.0"), locked("pybind11", "1.0"))
+    installed = {"cpu-avx2-cp311": Resolution(wheels=files)}
+    asked = build_request(scatter, SOURCES[2], fleet, dependencies=installed)
     assert isinstance(asked, LockRequest)
     assert asked.requirements == ("ninja", 'pybind11>=2; "avx2" == "avx2"', "torchvision==1.0")
     assert asked.sources == ("torchvision",)
     assert [each.name for each in asked.static_metadata] == ["torch"]
     assert asked.constraints == ("numpy==2.0",)
-    alone = build_request(torch, SOURCES[0], fleet, closures)
+    alone = build_request(torch, SOURCES[0], fleet, dependencies=installed)
     assert (alone.static_metadata, alone.constraints) == ((), ("numpy==2.0", "pybind11==1.0"))
     plain = drafted(fleet).wheels[0]
     silent = plain.package.recipe.model_copy(update={"requires": None})
     package = plain.package.model_copy(update={"recipe": silent})
     plain = plain.model_copy(update={"package": package})
-    assert build_request(plain, source("hnswlib"), fleet, closures).constraints == ()
+    asked = build_request(plain, source("hnswlib"), fleet, dependencies=installed)
+    assert asked.constraints == ()
     bare = source("torchvision").model_copy(update={"build_requirements": ()})
     assert build_request(vision, bare, fleet) is not None
     assert build_request(torch, bare, fleet) is None
@@ -161,8 +169,8 @@ def test_a_build_that_cannot_be_resolved_blocks_its_groups():
     release = [VISION, TORCH]
     made = drafted(fleet, release)
     locks = answers(made, fleet, sources=SOURCES)
-    vision = build_request(made.wheels[1], SOURCES[1], fleet)
-    locks.resolutions[vision] = Resolution(problem="numpy does not go with it.", fix="Look.")
+    problem = Resolution(problem="numpy does not go with it.", fix="Look.")
+    locks.builds[made.wheels[1].id] = problem
     plan = planned(fleet, packages=release, locks=locks)
     assert plan.nodes["a"].reason == "The build of torchvision: numpy does not go with it."
     assert BUILD.problem is None
@@ -175,7 +183,7 @@ def test_named_builders_must_be_able_to_run_the_base_wheels():
     made = drafted(fleet, [plain, torch], nodes=["a"], builders=["weak"])
     _, vision = made.wheels
     assert vision.target.isa == "x86-64"
-    assert "weak" not in vision.builders.order
+    assert "weak" not in vision.builders.names
     (warning,) = vision.builders.warnings
     assert warning == (
         "weak is named as a builder but cannot build for cpu-x86-64-cp311: it cannot run the "

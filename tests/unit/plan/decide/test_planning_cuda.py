@@ -11,7 +11,13 @@ from fleetbuild.hardware.cuda import compiles_for, serves
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
-from fleetbuild.plan.decide import Resolution, Source, explain_node, toolkit_request
+from fleetbuild.plan.decide import (
+    Resolution,
+    Source,
+    dependency_request,
+    explain_node,
+    toolkit_request,
+)
 from fleetbuild.plan.decide.wheels.keys import artifact_key
 from fleetbuild.text import version_key
 from tests.factories.fleets import (
@@ -112,10 +118,11 @@ def test_pytorchs_index_is_the_one_for_the_cuda_of_the_group(sms, driver, cuda, 
     fleet = {"a": gpu(*sms, driver=driver) if sms else facts()}
     packages = [package("torch", "2.0.1" if sms == ("3.5",) else "2.13.0")]
     asked = [
-        drafted(fleet, packages, config=Config(index=index, cuda=cuda)).requests.values()
+        dependency_request(group, packages).pytorch
         for index in ((), ("pytorch",))
+        for group in drafted(fleet, packages, config=Config(index=index, cuda=cuda)).groups
     ]
-    assert [[each.pytorch for each in requests] for requests in asked] == [[None], [variant]]
+    assert asked == [None, variant]
 
 
 def test_a_torch_without_cudnn_is_a_warning():
@@ -372,8 +379,8 @@ def with_toolkit(fleet, answer=NVCC_WHEEL, **more):
     source = Source(package="kernels", version="1.0", file=locked("kernels", "1.0", "5"))
     locks = answers(made, fleet, sources=[source])
     requests = [toolkit_request(wheel, fleet) for wheel in made.wheels]
-    found = {request: answer for request in requests if request}
-    locks = locks.model_copy(update={"resolutions": {**locks.resolutions, **found}})
+    found = {made.wheels[0].id: answer} if requests[0] else {}
+    locks = locks.model_copy(update={"toolkits": found})
     (group,) = planned(fleet, packages=[WHEELS], locks=locks, **more).groups
     return requests, group.wheels[0]
 

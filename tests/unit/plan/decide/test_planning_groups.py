@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Floors, Libc
-from fleetbuild.plan.decide import Locks, Resolution, nodes_blocking_dependencies
+from fleetbuild.plan.decide import Locks, Resolution, dependency_request
+from fleetbuild.plan.decide.blocked import nodes_blocking_dependencies
 from fleetbuild.plan.decide.wheels.keys import artifact_key
 from fleetbuild.plan.document import dump_plan, make_plan
 from tests.factories.fleets import (
@@ -326,14 +327,8 @@ def test_a_closure_that_does_not_exist_blocks_its_group_alone():
     fleet = {"a": facts("avx"), "b": facts("avx2")}
     made = drafted(fleet)
     locks = answers(made, fleet)
-    bad = made.requests[made.groups[0].name]
     problem = Resolution(problem="numpy has no wheel.", fix="Build it.")
-    # Both groups ask the same question unless their libc differs.
-    fleet = {"a": facts("avx", "2.17"), "b": facts("avx2")}
-    made = drafted(fleet)
-    bad = made.requests[made.groups[0].name]
-    locks = answers(made, fleet)
-    locks = locks.model_copy(update={"resolutions": {**locks.resolutions, bad: problem}})
+    locks.dependencies["cpu-avx-cp311"] = problem
     plan = planned(fleet, locks=locks)
     assert (plan.nodes["a"].state, plan.nodes["b"].state) == ("blocked", "ok")
     assert plan.nodes["a"].reason == "numpy has no wheel."
@@ -342,7 +337,7 @@ def test_a_closure_that_does_not_exist_blocks_its_group_alone():
     assert plan.groups[0].wheels[0].action == "blocked"
     assert plan.lock == "complete"
     assert plan.summary.nodes_blocked == 1
-    assert nodes_blocking_dependencies(made, fleet, locks) == {}
+    assert nodes_blocking_dependencies(made.groups, locks.dependencies) == {}
 
 
 def test_unresolvable_build_requirements_block_the_wheel():
@@ -356,8 +351,7 @@ def test_a_member_with_too_old_a_libc_is_blocked_alone():
     packages = [package()]
     made = drafted(fleet)
     bad = Resolution(problem="numpy needs glibc 2.28.", fix="Update it.")
-    locks = Locks(resolutions={made.requests[made.groups[0].name]: bad})
-    old_libc_nodes = nodes_blocking_dependencies(made, fleet, locks)
+    old_libc_nodes = nodes_blocking_dependencies(made.groups, {"cpu-avx2-cp311": bad})
     assert old_libc_nodes == {"old": ("numpy needs glibc 2.28.", "Update it.")}
     again = drafted(fleet, packages, blocked=old_libc_nodes)
     assert [group.nodes for group in again.groups] == [("new", "new2")]
@@ -372,7 +366,7 @@ def test_a_member_with_too_old_a_libc_is_blocked_alone():
 def test_the_lock_is_for_the_oldest_interpreter_of_the_group():
     fleet = {"a": facts(pythons=(python("3.11.9"),)), "b": facts(pythons=(python("3.11.0rc1"),))}
     made = drafted(fleet)
-    assert made.requests[made.groups[0].name].python_version == "3.11.0"
+    assert dependency_request(made.groups[0], [package()]).python_version == "3.11.0"
 
 
 def test_a_source_without_build_requirements_needs_no_build_lock():

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from fleetbuild.models import Config, Gpu
-from fleetbuild.plan.decide import Resolution, Source, build_request
+from fleetbuild.plan.decide import Resolution, Source, build_request, dependency_request
 from fleetbuild.plan.decide.wheels.published import (
     Code,
     PublishedChoice,
@@ -205,7 +205,7 @@ def test_every_variant_on_the_index_is_considered_and_companions_match_it(monkey
     packages = [package("torchvision", "0.28.0"), TORCH]
     fleet = {"a": facts(), "b": gpu("9.0"), "c": gpu("6.0")}
     choices = published.find_published(
-        drafted(fleet, packages), packages, (), fleet, SimpleNamespace(settings="settings")
+        drafted(fleet, packages).groups, packages, (), SimpleNamespace(settings="settings")
     )
     versions = {key: choice.file and choice.file.version for key, choice in choices.items()}
     assert versions == {
@@ -253,7 +253,7 @@ def test_fitting_published_wheels_are_taken_and_the_others_are_built():
     assert [each.name for each in groups["cpu-avx2-cp311"].dependencies or ()] == ["numpy"]
     assert groups["cpu-avx2-cp311"].release_id
     assert plan.summary.wheels_to_build == 1
-    question = made.requests[made.groups[1].name]
+    question = dependency_request(made.groups[1], [package()], published=TAKEN | NOT)
     assert question.requirements == ("hnswlib==0.8.0",)
     assert question.sources == ()
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from fleetbuild.models import Facts
-from fleetbuild.plan.decide.wheels.draft import recipe_input
 from fleetbuild.recipes import render_requirements, render_requires
 from tests.factories.data import DATA, seed_fleet
 from tests.factories.fleets import drafted, package, planned
@@ -25,7 +24,7 @@ def summary(version: str, fleet: dict[str, Facts]) -> dict[str, Any]:
     """The plan of torch for these nodes, as far as it hangs on hardware and recipe."""
     torch = package("torch", version)
     plan = planned(fleet, packages=[torch])
-    jobs = {wheel.groups[0]: recipe_input(wheel) for wheel in drafted(fleet, [torch]).wheels}
+    jobs = {wheel.groups[0]: wheel.recipe_input for wheel in drafted(fleet, [torch]).wheels}
     groups = {
         group.name: {
             "nodes": list(group.nodes),

@@ -1,0 +1,155 @@
+"""Nodes that a plan leaves out so that the rest of their group is served.
+
+In: groups, and what is known of sources and dependencies. Out: the problem of each such node. The
+caller blocks them and groups again, before wheels are drafted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fleetbuild.models import Config, Inventory, LockedFile
+from fleetbuild.models.problem import Problem
+from fleetbuild.models.release import ENVIRONMENT_BYTES
+from fleetbuild.plan.decide.groups import DraftGroup, libc_of
+from fleetbuild.plan.decide.packages import Package
+from fleetbuild.plan.decide.resolution import Resolution, Source
+from fleetbuild.plan.decide.wheels.draft import recipe_inputs
+from fleetbuild.plan.decide.wheels.published import PublishedChoice, PublishedChoices
+from fleetbuild.recipes import GENERIC, render_not_buildable
+
+
+def is_built(
+    package: Package,
+    groups: Iterable[DraftGroup],
+    packages: Sequence[Package],
+    published: PublishedChoices,
+) -> bool:
+    """Return whether some group builds this package: no published wheel is taken, and it can be."""
+    return any(
+        not _is_taken(published.get((package.name, group.name)))
+        and not render_not_buildable(package.recipe, recipe_inputs(group, packages)[package.name])
+        for group in groups
+    )
+
+
+def nodes_without_build(
+    inventory: Inventory,
+    groups: Sequence[DraftGroup],
+    packages: Sequence[Package],
+    sources: Mapping[str, Source],
+    published: PublishedChoices,
+) -> dict[str, Problem]:
+    """Return the nodes for which a package cannot be built, each with its problem."""
+    overrides = {node.name: node.sms for node in inventory.nodes if node.sms is not None}
+    blocked: dict[str, Problem] = {}
+    by_name = {package.name: package for package in packages}
+    for group in groups:
+        for name, recipe_input in recipe_inputs(group, packages).items():
+            package, source = by_name[name], sources.get(name)
+            choice = published.get((name, group.name))
+            if _is_taken(choice):
+                continue
+            if why := render_not_buildable(package.recipe, recipe_input):
+                blocked |= dict.fromkeys(group.members, _not_buildable(package, why, choice))
+            if source and source.crates_missing:
+                problem = _without_crates(package, source, choice)
+                blocked |= dict.fromkeys(group.members, problem)
+            if source and source.gpu_code and package.recipe.name == GENERIC:
+                problem = _without_recipe(package, source)
+                gpus = {
+                    name: overrides.get(name, facts.sms) for name, facts in group.members.items()
+                }
+                blocked |= {name: problem for name, sms in gpus.items() if sms}
+    return blocked
+
+
+def nodes_blocking_dependencies(
+    groups: Sequence[DraftGroup], dependencies: Mapping[str, Resolution]
+) -> dict[str, Problem]:
+    """Return members that may be the only reason why their group has no dependencies: old libcs."""
+    old_libc_nodes: dict[str, Problem] = {}
+    for group in groups:
+        answer = dependencies[group.name]
+        if answer.problem is None or answer.offline:
+            continue
+        floor = group.target.libc.floor
+        oldest = [name for name, facts in group.members.items() if libc_of(facts) == floor]
+        if len(oldest) < len(group.members):
+            problem = Problem(answer.problem, answer.fix or "")
+            old_libc_nodes.update(dict.fromkeys(oldest, problem))
+    return old_libc_nodes
+
+
+def nodes_without_space(
+    groups: Sequence[DraftGroup],
+    dependencies: Mapping[str, Resolution],
+    published: PublishedChoices,
+    config: Config,
+) -> dict[str, Problem]:
+    """Return the nodes whose disk cannot hold the release, each with the reason and the fix.
+
+    A node that has a release of this name may have this one already: the plan only warns of it.
+    """
+    path = config.install.path
+    found: dict[str, Problem] = {}
+    for group in groups:
+        taken = [choice.file for (_, name), choice in published.items() if name == group.name]
+        needed = least_space((*filter(None, taken), *dependencies[group.name].wheels))
+        for name in group.nodes:
+            facts = group.members[name]
+            has_release = config.release in facts.release or config.release in facts.previous
+            if not has_release and (lack := facts.lacks_space(needed)):
+                fix = (
+                    f"Free space there (df -h {path}) or set another install.path; then plan again."
+                )
+                found[name] = Problem(f"The disk of {path} {lack} or more.", fix)
+    return found
+
+
+def least_space(files: Iterable[LockedFile]) -> int:
+    """Return the bytes that a release of these files needs at least: unpacked, they are larger."""
+    return ENVIRONMENT_BYTES + 2 * sum(file.size or 0 for file in files)
+
+
+def _is_taken(choice: PublishedChoice | None) -> bool:
+    return choice is not None and choice.file is not None
+
+
+def _not_buildable(package: Package, why: str, choice: PublishedChoice | None) -> Problem:
+    fix = _published_instead(choice)
+    return Problem(
+        f"{package.name} {package.version} cannot be built: {why}.", fix[0].upper() + fix[1:]
+    )
+
+
+def _published_instead(choice: PublishedChoice | None) -> str:
+    """Return the fix that takes a published wheel, or why none of them serves."""
+    if choice is None:
+        return "take its published wheel, if it fits the node: build.policy: auto."
+    return f"{choice.why} Leave these nodes out with fleetbuild_skip: true."
+
+
+def _without_recipe(package: Package, source: Source) -> Problem:
+    return Problem(
+        f"{package.name} has GPU code ({'; '.join(source.gpu_code)}) but no recipe, so it is "
+        "unknown how to build it for the node's GPUs.",
+        f"Write a recipe: fleetbuild init recipe {package.name}=={package.version} drafts one from "
+        "this source. To build only for the CPU, set fleetbuild_sms: [] for the node.",
+    )
+
+
+def _without_crates(package: Package, source: Source, choice: PublishedChoice | None) -> Problem:
+    """Return why nothing builds a Rust source without its crates, and the fix."""
+    reason = (
+        f"The source of {package.name} {package.version} needs crates that it does not contain, "
+        "and a build downloads nothing."
+    )
+    given = source.path or f"{package.name}-{package.version}"
+    fix = (
+        f"Add them: unpack {source.file.file if source.file else given}, run cargo vendor in the "
+        "folder of its Cargo.lock, write what that prints into .cargo/config.toml there, and name "
+        f"the tree: {package.name}=={package.version} @ ./{package.name}-{package.version}. Or: "
+        f"{_published_instead(choice)}"
+    )
+    return Problem(reason, fix)

@@ -1,0 +1,194 @@
+"""Fetch the sources of the packages that are built, and read what they require.
+
+In: packages, and the groups that build them. Out: `Sources`. A source comes from its recipe's git
+commit or archive, else from the index; local sources are there already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from fleetbuild.errors import FleetbuildError, InstallError, RecipeError
+from fleetbuild.models import LockedFile
+from fleetbuild.plan.decide import LockRequest, Package, Resolution, Source
+from fleetbuild.plan.decide.groups import DraftGroup
+from fleetbuild.plan.decide.requests import source_request
+from fleetbuild.plan.decide.resolution import StaticMetadata
+from fleetbuild.plan.resolve.requested import build_requirements, recipe_by_source
+from fleetbuild.plan.resolve.run_time_requirements import find_requirements
+from fleetbuild.plan.resolve.uv import locate
+from fleetbuild.recipes import Recipe, RecipeSource, render_source
+from fleetbuild.store import Store
+from fleetbuild.store.git import find_commit
+from fleetbuild.store.index_config import IndexSettings
+from fleetbuild.store.sources import read_source
+from fleetbuild.text import version_key
+
+_HASH = re.compile(r"sha256=([0-9a-f]{64})")
+
+
+class Sources:
+    """The sources of a release, and what they say."""
+
+    def __init__(
+        self, local: Mapping[str, Source], recipes: Mapping[str, Recipe], store: Store
+    ) -> None:
+        self.by_package = dict(local)
+        self.metadata: dict[str, StaticMetadata] = {}  # run-time requirements, by package
+        self.unknown: dict[str, Resolution] = {}  # why requirements are not known, by package
+        self.unfetched: Resolution | None = None  # why a source could not be fetched
+        self._recipes, self._store = recipes, store
+        self._chosen: dict[str, Recipe] = {}  # for packages without a recipe of their own
+
+    def fetch(
+        self,
+        packages: Sequence[Package],
+        groups: Sequence[DraftGroup],
+        report: Callable[[str], None],
+    ) -> None:
+        """Fetch the sources of these packages. Without an index, `unfetched` says so."""
+        for package in packages:
+            if package.name not in self.by_package and package.recipe.source:
+                report(f"Looking for the source of {package.text}")
+                self._fetch_of_recipe(package)
+        pinned = [package for package in packages if package.name not in self.by_package]
+        if self.unfetched is None and pinned:
+            report(f"Looking for the source of {', '.join(package.text for package in pinned)}")
+            self._fetch_of_index(pinned, [source_request(group, pinned) for group in groups])
+        if self.unfetched is None:
+            requests = [source_request(group, ()) for group in groups]
+            for package in packages:
+                self._read_requirements(package, requests)
+
+    def with_recipes(self, packages: Iterable[Package]) -> tuple[Package, ...]:
+        """Return the packages with the recipes that their sources chose."""
+        return tuple(
+            package.model_copy(update={"recipe": self._chosen.get(package.name, package.recipe)})
+            for package in packages
+        )
+
+    def _fetch_of_recipe(self, package: Package) -> None:
+        """Find the source that a recipe names; fetch it only to read its requirements."""
+        name, version, recipe = package.name, package.version, package.recipe
+        try:
+            file = source_of_recipe(recipe, name, version, self._store.settings)
+        except InstallError as problem:
+            self.unfetched = _unfetched(problem)
+            return
+        if file is None:
+            return
+        if recipe.requires is None:
+            self._add_fetched(package, file)
+            return
+        # Only its build requirements are read; if that fails, the recipe's own are used.
+        source = Source(package=name, version=version, file=file)
+        try:
+            needed = build_requirements(self._store.metadata_of(file), recipe, self._recipes)
+            found: dict[str, object] = {"build_requirements": needed}
+        except FleetbuildError as problem:
+            found = {"metadata_problem": problem.message}
+        self.by_package[name] = source.model_copy(update=found)
+
+    def _fetch_of_index(self, pinned: Sequence[Package], requests: Iterable[LockRequest]) -> None:
+        # One sdist serves every supported Python, so ask for the newest Python of the fleet.
+        newest = max(requests, key=lambda request: version_key(request.python_version))
+        answer = locate(newest, self._store.settings)
+        if answer.offline:
+            self.unfetched = answer
+            return
+        if answer.problem:  # such as a Python too old for a package: the groups say so
+            self.unknown |= {package.name: answer for package in pinned}
+        packages = {package.name: package for package in pinned}
+        for file in answer.sources:
+            self._add_fetched(packages[file.name], file)
+
+    def _add_fetched(self, package: Package, file: LockedFile) -> None:
+        try:
+            path = self._store.fetch(file)
+        except FleetbuildError as problem:
+            # The plan is still shown; without a source the package has no lock.
+            self.unfetched = _unfetched(problem)
+            return
+        source = Source(package=package.name, version=package.version, file=file)
+        recipe, source = recipe_by_source(package.recipe, source, path, self._recipes)
+        if recipe != package.recipe:
+            self._chosen[package.name] = recipe
+        needed = build_requirements(read_source(path), recipe, self._recipes)
+        self.by_package[package.name] = source.model_copy(update={"build_requirements": needed})
+
+    def _read_requirements(self, package: Package, requests: Iterable[LockRequest]) -> None:
+        """Read a package's run-time requirements, as far as its recipe does not state them."""
+        source = self.by_package.get(package.name)
+        (package,) = self.with_recipes([package])
+        stated = package.recipe.requires is not None
+        if source is None or source.file is None or (stated and not package.extras):
+            return
+        found = find_requirements(package, source, requests, self._store)
+        if isinstance(found, Resolution):
+            self.unknown[package.name] = found
+            return
+        requires = found.requires
+        if stated:  # only its extras are missing there
+            requires = tuple(text for text in requires if "extra" in text.partition(";")[2])
+        changes = {"requires": requires, "extras": package.extras}
+        self.metadata[package.name] = found.model_copy(update=changes)
+
+
+def _unfetched(problem: FleetbuildError) -> Resolution:
+    return Resolution(problem=problem.message, fix=problem.fix, offline=True)
+
+
+def source_of_recipe(
+    recipe: Recipe, package: str, version: str, settings: IndexSettings
+) -> LockedFile | None:
+    """Return the locked source that a recipe names; None if the source is on the index.
+
+    Only the commit is looked up; nothing is fetched.
+    """
+    source = render_source(recipe, package, version)
+    if source is None:
+        return None
+    address = source.git or source.archive or ""
+    _refuse_login(recipe, address)
+    if source.git is None:
+        return _archive_of_recipe(recipe, source, package, version)
+    commit = find_commit(source.git, source.ref, settings.mirrors)
+    return LockedFile(
+        name=package,
+        version=version,
+        file=f"{package.replace('-', '_')}-{version}.tar.gz",
+        sha256="",
+        url=f"git+{source.git}@{commit}" + ("" if source.submodules else "#flat"),
+    )
+
+
+def _archive_of_recipe(
+    recipe: Recipe, source: RecipeSource, package: str, version: str
+) -> LockedFile:
+    url, _, fragment = (source.archive or "").partition("#")
+    pinned = _HASH.fullmatch(fragment)
+    sha256 = source.sha256.get(version) or (pinned and pinned[1])
+    if not sha256:
+        raise RecipeError(
+            f"The recipe {recipe.name} has no sha256 for the archive of {package} {version}, so a "
+            "changed archive would go unnoticed.",
+            f"Add it, in a recipe of yours that says extends: {recipe.name}: source: {{sha256: "
+            f'{{"{version}": …}}}}.',
+        )
+    return LockedFile(
+        name=package, version=version, file=urlsplit(url).path.rsplit("/", 1)[-1], sha256=sha256,
+        url=url,
+    )  # fmt: skip
+
+
+def _refuse_login(recipe: Recipe, address: str) -> None:
+    parts = urlsplit(address)
+    if parts.scheme in ("http", "https") and parts.username is not None:
+        raise RecipeError(
+            f"The recipe {recipe.name} has a user or password in the address of its source, but "
+            "plans show addresses.",
+            "Remove it, and log in with git's credential helpers, ~/.netrc or a mirror under "
+            "mirrors: in fleetbuild.yml.",
+        )
