@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
-from fleetbuild.audit.evidence import FileResults, Results, Run, SharedResults, combine
+from fleetbuild.audit.evidence import FileResults, Results, Run, SharedResults, combine, uses_of
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict, judge
@@ -128,6 +128,7 @@ class Survey:
                         cpu=qemu_cpu_of(kind),
                         qemu=qemu_version(),
                         python=kind.python,
+                        uses=uses_of(results.needs),
                         verdict=verdict,
                     )
                     results = results.with_run(run)

@@ -17,6 +17,7 @@ import yaml
 from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
+from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import UsageError
@@ -24,6 +25,7 @@ from fleetbuild.files import write_atomically
 from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features
 from fleetbuild.models._base import Frozen
 
+_IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 _FORMAT = "2.0"
 READER = 3  # raised when read_needs finds more, so that files are read again
 _MAX_BYTES = 256 << 20
@@ -36,6 +38,7 @@ class Run(Frozen):
     cpu: str  # QEMU's -cpu
     qemu: str  # its version
     python: str  # cp311
+    uses: tuple[str, ...]  # the features that the file's code uses anywhere
     verdict: Verdict
 
 
@@ -57,16 +60,16 @@ class FileResults(Frozen):
 
         None: that is not known.
         """
-        used = (
-            {use.feature for elf in self.needs.files for use in elf.features}
-            if self.needs
-            else None
-        )
         for run in self.runs:
             differing = emulated_features(run.cpu) ^ features
-            if run.python == python and not (differing if used is None else differing & used):
+            if run.python == python and not differing.intersection(run.uses):
                 return run.verdict
         return None
+
+
+def implied_features(arch: str, features: Collection[str]) -> frozenset[str]:
+    """Return these features of a CPU and those that they imply."""
+    return _IMPLIED[arch](frozenset(features)) if arch in _IMPLIED else frozenset(features)
 
 
 def verdict_from(
@@ -79,10 +82,11 @@ def verdict_from(
     python: str,
 ) -> Verdict:
     """Return the verdict from what was read and, if a run on such a CPU is known, from the run."""
-    needs = results.needs or WheelNeeds(file=results.file)
-    static = judge(needs, package=package, arch=arch, features=features, sms=sms)
     run = results.on_cpu(features, python)
-    if run is None or not needs.files or static.verdict == "no-kernel":
+    if results.needs is None:
+        return run if run and run.dies else undecided("it was not read")
+    static = judge(results.needs, package=package, arch=arch, features=features, sms=sms)
+    if run is None or not results.needs.files or static.verdict == "no-kernel":
         return static
     return combine(run, static, features, package)
 
@@ -105,6 +109,11 @@ def combine(run: Verdict, static: Verdict, features: Set[str], package: str) -> 
         note = f"its imports and a small use run; not reached: {static.where}"
     chosen = static.features if static.checks else static.guarded
     return run.model_copy(update={"where": note or None, "guarded": chosen})
+
+
+def uses_of(needs: WheelNeeds) -> tuple[str, ...]:
+    """Return the features that the code of a wheel uses anywhere."""
+    return tuple(sorted({use.feature for elf in needs.files for use in elf.features}))
 
 
 def undecided(why: str) -> Verdict:
@@ -146,7 +155,8 @@ class Results:
                 results = kept if kept.sha256 == sha256 else results
         if results.reader != READER:
             results = results.model_copy(update={"needs": None, "reader": READER})
-        return _with_runs(results, shipped_runs().get(sha256, ()))
+        shipped = shipped_runs().get(sha256)
+        return _with_runs(results, shipped.runs) if shipped else results
 
     def keep(self, results: FileResults) -> None:
         """Write the results about a file."""
@@ -179,10 +189,10 @@ class Results:
 
 
 @cache
-def shipped_runs() -> dict[str, tuple[Run, ...]]:
+def shipped_runs() -> dict[str, FileResults]:
     """Return the runs that come with fleetbuild, by the file's hash."""
     data = files("fleetbuild.audit").joinpath("data/baselines.json").read_bytes()
-    return {one.sha256: one.runs for one in SharedResults.model_validate_json(data).results}
+    return {one.sha256: one for one in SharedResults.model_validate_json(data).results}
 
 
 def _with_runs(results: FileResults, more: Iterable[Run]) -> FileResults:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fleetbuild.ansible import Secrets, list_inventory
+from fleetbuild.audit.evidence import Results
 from fleetbuild.config import base_folder, with_absolute_playbooks
 from fleetbuild.errors import BlockedError, ConfigError
 from fleetbuild.models import Config, Event, Facts, Inventory, OnEvent, Plan, ignore, now
@@ -48,6 +49,7 @@ from fleetbuild.plan.decide.resolution import WheelId
 from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.plan.decide.wheels.published import PublishedChoices
 from fleetbuild.plan.document import make_plan
+from fleetbuild.plan.resolve.known_deaths import nodes_with_known_deaths
 from fleetbuild.plan.resolve.published import find_published
 from fleetbuild.plan.resolve.requested import requested_packages
 from fleetbuild.plan.resolve.requirement_files import RequirementList, listed_packages
@@ -121,12 +123,13 @@ def plan_fleet(
         named = name_targets(names, inventory, facts, config, builders)
 
     group = partial(group_fleet, inventory, facts, config=config, builders=builders, named=named)
-    planner = _Planner(group, inventory, facts, config, store, on_event)
+    results = Results(state_dir / "checks")
+    planner = _Planner(group, inventory, facts, config, store, results, on_event)
     fleet = group(wanted)
     published: PublishedChoices = {}
     if fleet.groups and config.build.policy != "targeted":
         planner.report(f"Looking for wheels of {', '.join(package.text for package in wanted)}")
-        published = find_published(fleet.groups, wanted, local, store)
+        published = find_published(fleet.groups, wanted, local, store, results)
     sources = Sources(local, recipes, store)
     if config.build.policy != "published":  # there, a package is published or blocked
         built = [each for each in wanted if is_built(each, fleet.groups, wanted, published)]
@@ -219,6 +222,7 @@ class _Planner:
     facts: Mapping[str, Facts]
     config: Config
     store: Store
+    results: Results
     on_event: OnEvent
     answers: dict[LockRequest, Resolution] = field(default_factory=dict)
 
@@ -233,7 +237,8 @@ class _Planner:
         """Lock the dependencies of each group; return them, and the groups that have them.
 
         Nodes are blocked, and the others grouped again, if a package cannot be built for them, if
-        only their old libc rules dependencies out, or if their disk is full.
+        only their old libc rules dependencies out, if their disk is full, or if it is known that a
+        dependency dies on their CPU.
         """
         blocked: dict[str, Problem] = {}
         dependencies: dict[str, Resolution] = {}
@@ -249,6 +254,7 @@ class _Planner:
                 dependencies = self._resolve(requests, bounds, sources.unknown)
                 problems = nodes_blocking_dependencies(fleet.groups, dependencies)
                 problems |= nodes_without_space(fleet.groups, dependencies, published, self.config)
+                problems |= nodes_with_known_deaths(fleet.groups, dependencies, self.results)
             if problems.keys() <= blocked.keys():
                 return fleet, dependencies
             blocked |= problems

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Mapping
 
-from fleetbuild.audit import aarch64, x86
+from fleetbuild.audit.evidence import implied_features
 from fleetbuild.errors import BlockedError, ConfigError, UsageError
 from fleetbuild.hardware.cpu_models import CPU_MODELS, find_cpu_model, similar_models
 from fleetbuild.hardware.gpus import SMS, sm_order
@@ -24,7 +24,6 @@ from fleetbuild.plan.decide.named_targets import parse_target
 from fleetbuild.text import fold, version_key
 
 _SM = re.compile(r"sm_?(\d{1,2})(\d)", re.ASCII)
-_IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 _NEW_GLIBC = "2.35"  # of a kind that is judged on a machine without glibc
 _HERE = "this machine"
 
@@ -164,7 +163,7 @@ def _of_facts(name: str, members: list[Facts]) -> Kind:
     return Kind(
         name=name,
         arch=str(first.arch),
-        features=_implied(str(first.arch), common),
+        features=implied_features(str(first.arch), common),
         sms=first.sms,
         python=first.pythons[0].tag,
         python_version=first.pythons[0].version,
@@ -190,16 +189,12 @@ def _imagined(
     return Kind(
         name=name,
         arch=arch,
-        features=_implied(arch, features),
+        features=implied_features(arch, features),
         sms=tuple(sorted(sms, key=sm_order)),
         python=python or python_here(),
         python_version=python_of(python) if python else platform.python_version().rstrip("+"),
         libc=libc,
     )
-
-
-def _implied(arch: str, features: frozenset[str]) -> frozenset[str]:
-    return _IMPLIED[arch](features) if arch in _IMPLIED else features
 
 
 def python_here() -> str:

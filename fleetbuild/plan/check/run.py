@@ -16,7 +16,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.evidence import FileResults, Results, Run, undecided, verdict_from
+from fleetbuild.audit.evidence import FileResults, Results, Run, undecided, uses_of, verdict_from
+from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError, UsageError
@@ -260,8 +261,9 @@ class _Checker:
             environment = self._environment(closure)
             run = run_emulated(kind, file.name, self._store.fetch(file), environment)
         except (SandboxError, FleetbuildError) as problem:
-            return known.with_run(_run_on(kind, undecided(f"it could not be run: {problem}")))
-        known = known.with_run(_run_on(kind, run))
+            failed = undecided(f"it could not be run: {problem}")
+            return known.with_run(_run_on(kind, failed, known.needs))
+        known = known.with_run(_run_on(kind, run, known.needs))
         self._known[file.sha256] = known
         self._results.keep(known)
         return known
@@ -274,8 +276,14 @@ class _Checker:
         return self._installed[key]
 
 
-def _run_on(kind: Kind, verdict: Verdict) -> Run:
-    return Run(cpu=qemu_cpu_of(kind), qemu=qemu_version(), python=kind.python, verdict=verdict)
+def _run_on(kind: Kind, verdict: Verdict, needs: WheelNeeds | None) -> Run:
+    return Run(
+        cpu=qemu_cpu_of(kind),
+        qemu=qemu_version(),
+        python=kind.python,
+        uses=uses_of(needs) if needs else (),
+        verdict=verdict,
+    )
 
 
 def judge_wheel(path: Path, kinds: Sequence[str]) -> dict[str, Verdict]:

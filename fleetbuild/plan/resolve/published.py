@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fleetbuild.audit import audit_wheel
-from fleetbuild.models import LockedFile
+from fleetbuild.audit.evidence import Results, implied_features, verdict_from
+from fleetbuild.audit.models import WheelNeeds
+from fleetbuild.audit.verdict import VERDICT_WORDS
+from fleetbuild.models import LockedFile, Target
 from fleetbuild.plan.decide import LockRequest, Package, Resolution
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import versions_of
@@ -28,6 +31,7 @@ def find_published(
     packages: Sequence[Package],
     local: Collection[str],
     store: Store,
+    results: Results,
 ) -> dict[tuple[str, str], PublishedChoice]:
     """Return the published wheel for each package and group; local sources are always built."""
     choices: dict[tuple[str, str], PublishedChoice] = {}
@@ -51,7 +55,7 @@ def find_published(
                         [*by_name[name].members.values()],
                         wheels[0],
                         versions=versions_of(packages),
-                        code=_code(wheels[0], store)
+                        code=_code(wheels[0], target, store, results)
                         if must_be_read(package, target, wheels[0])
                         else None,
                         published_torch=published_torch.file if published_torch else None,
@@ -88,17 +92,34 @@ def _request(group: DraftGroup, package: Package) -> LockRequest:
     )
 
 
-def _code(file: LockedFile, store: Store) -> Code:
-    """Return what its code needs; what only runs behind a check of the CPU does not count."""
+def _code(file: LockedFile, target: Target, store: Store, results: Results) -> Code:
+    """Return what its code needs; what only runs behind a check of the CPU does not count.
+
+    If it is known how the file ran on such a CPU, that decides about its code for the CPU.
+    """
     audit = audit_wheel(store.fetch(file))
     unread = [
         f"{elf.path} has {what}, which is not read" for elf in audit.elfs for what in elf.unread
     ]
     if defects := (*audit.problems, *unread):
         return Code(problem=defects[0])  # unknown is not fine
+    known = results.of(file.sha256, file.file)
+    known = known.model_copy(update={"needs": WheelNeeds(file=file.file, files=audit.elfs)})
+    verdict = verdict_from(
+        known,
+        package=file.name,
+        arch=target.arch,
+        features=implied_features(target.arch, target.features),
+        python=target.python,
+    )
     uses = (use for elf in audit.elfs for use in elf.features if use.when != "guarded")
+    ran = verdict.evidence == "emulated" and verdict.verdict == "runs"
     return Code(
-        features=tuple(sorted({use.feature for use in uses})),
+        features=() if ran else tuple(sorted({use.feature for use in uses})),
         sms=tuple(sorted({sm for elf in audit.elfs for sm in elf.sms})),
         ptx=tuple(sorted({sm for elf in audit.elfs for sm in elf.ptx})),
+        ran=ran,
+        problem=f"it {VERDICT_WORDS[verdict.verdict]} there: {verdict.where}"
+        if verdict.evidence == "emulated" and verdict.dies
+        else None,
     )

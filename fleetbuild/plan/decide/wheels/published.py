@@ -24,7 +24,8 @@ class Code(Frozen):
     features: tuple[str, ...] = ()
     sms: tuple[str, ...] = ()  # "8.6", "9.0a"
     ptx: tuple[str, ...] = ()
-    problem: str | None = None  # why the wheel cannot be judged
+    ran: bool = False  # on such a CPU, which QEMU imitated
+    problem: str | None = None  # why the wheel cannot be judged, or is known to die
 
 
 class PublishedChoice(Frozen):
@@ -79,7 +80,7 @@ def choose_published(
     if reasons:
         return PublishedChoice(why=f"{file.file} does not fit: {'; '.join(reasons)}.")
     return PublishedChoice(
-        file=file, why=f"Published: {_why_it_fits(package, target, file, torch)}."
+        file=file, why=f"Published: {_why_it_fits(package, target, file, torch, code)}."
     )
 
 
@@ -149,16 +150,19 @@ def _variant(file: LockedFile, torch: str, arch: str) -> str | None:
     return known.cuda_on_pypi(arch) if known and not label else None
 
 
-def _why_it_fits(package: Package, target: Target, file: LockedFile, torch: str) -> str:
+def _why_it_fits(
+    package: Package, target: Target, file: LockedFile, torch: str, code: Code | None
+) -> str:
     cuda = _variant(file, torch, target.arch) if torch else None
     rung = package.recipe.published_rung(target.arch, package.version)
-    cpu = (
-        f"runs on {rung} or better and chooses its code at run time"
-        if rung
-        else "uses no CPU features beyond"
-    )
+    if code and code.ran:
+        cpu = f"ran on a CPU like {target.isa}, which QEMU imitated"
+    elif rung:
+        cpu = f"runs on {rung} or better and chooses its code at run time"
+    else:
+        cpu = f"uses no CPU features beyond {target.isa}"
     if target.sms:
         return f"{cpu}, with code for SM {', '.join(target.sms)}"
     if cuda:
         return f"{cpu}; it includes CUDA {cuda}, which these nodes do not use"
-    return cpu if rung else f"{cpu} {target.isa}"
+    return cpu

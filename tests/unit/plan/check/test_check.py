@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.audit import evidence
-from fleetbuild.audit.evidence import READER, Results, Run, shipped_runs
+from fleetbuild.audit.evidence import READER, FileResults, Results, Run, shipped_runs
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.hardware.cpu_models import CPU_MODELS, qemu_cpu
@@ -163,8 +163,9 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
     (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
     assert (row.verdict, row.evidence, row.run_decides) == ("undecided", "static", True)
     ran = Verdict(verdict="runs", evidence="emulated")
-    known = Run(cpu=qemu_cpu_of(kind), qemu="7.2", python=kind.python, verdict=ran)
-    monkeypatch.setattr(evidence, "shipped_runs", lambda: {sha256: (known,)})
+    known = Run(cpu=qemu_cpu_of(kind), qemu="7.2", python=kind.python, uses=("avx2",), verdict=ran)
+    shipped = FileResults(sha256=sha256, file=wheel.name, runs=(known,))
+    monkeypatch.setattr(evidence, "shipped_runs", lambda: {sha256: shipped})
     (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
     assert (row.verdict, row.evidence, row.run_decides) == ("runs", "emulated", False)
     # Its code uses AVX2 alone, so it cannot tell these CPUs apart; Haswell it can.
@@ -176,9 +177,9 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
 
 def test_the_runs_that_come_with_fleetbuild_are_of_cpus_that_can_be_named():
     known = {qemu_cpu(model.arch, model.features) for model in CPU_MODELS.values()}
-    for runs in shipped_runs().values():
-        assert {run.cpu for run in runs} <= known
-        assert {run.verdict.evidence for run in runs} == {"emulated"}
+    for results in shipped_runs().values():
+        assert {run.cpu for run in results.runs} <= known
+        assert {run.verdict.evidence for run in results.runs} == {"emulated"}
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from fleetbuild.audit.evidence import FileResults, Results, Run
+from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import ConfigError, InstallError, RecipeError, ResolutionError
+from fleetbuild.files import sha256_of
 from fleetbuild.models import Config
 from fleetbuild.plan.decide import draft_plan, group_fleet
 from fleetbuild.plan.document import dump_plan, read_plan
 from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
+from fleetbuild.plan.resolve import known_deaths
 from tests.factories.data import seed_fleet
+from tests.factories.elf import make_elf
 from tests.factories.files import git, make_repository, make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory, node, python
 
@@ -456,3 +461,57 @@ def test_the_captured_fleet_is_grouped_as_expected(tmp_path):
     assert made.lock == "complete", made.lock_problem
     assert made.summary.wheels_to_build == 5
     assert all(wheel.artifact_key for group in made.groups for wheel in group.wheels)
+
+
+def keep_run(wheel, cpu, verdict, where=None):
+    """Keep a run of this wheel's file, as `fleetbuild check --emulate` does."""
+    run = Run(
+        cpu=cpu,
+        qemu="7.2",
+        python="cp311",
+        uses=("avx2",),
+        verdict=Verdict(verdict=verdict, where=where, evidence="emulated"),
+    )
+    sha256 = sha256_of(wheel)
+    results = Results(Path(".fleetbuild/checks"))
+    results.keep(FileResults(sha256=sha256, file=wheel.name, runs=(run,)))
+
+
+def test_a_dependency_that_is_known_to_die_blocks_the_nodes_where_it_dies(site, monkeypatch):
+    (dep,) = (site / "files").glob("dep-*.whl")
+    keep_run(dep, "IvyBridge", "dies-at-import", "illegal instruction in import dep")
+    fleet = {"old": facts("avx"), "new": facts("avx2")}
+    made = plan(fleet, "pkg==1.0")
+    assert {name: made.nodes[name].state for name in fleet} == {"old": "blocked", "new": "ok"}
+    assert made.nodes["old"].reason == (
+        "dep 1.0, a dependency, dies at import there: illegal instruction in import dep."
+    )
+    assert "dep!=1.0" in made.nodes["old"].fix
+    ran = Run(
+        cpu="SandyBridge",
+        qemu="7.2",
+        python="cp311",
+        uses=("avx2",),
+        verdict=Verdict(verdict="runs", evidence="emulated"),
+    )
+    other = FileResults(sha256="0" * 64, file="dep-0.9-py3-none-any.whl", runs=(ran,))
+    monkeypatch.setattr(known_deaths, "shipped_runs", lambda: {"0" * 64: other})
+    assert "dep==0.9" in plan(fleet, "pkg==1.0").nodes["old"].fix
+
+
+def test_a_published_wheel_that_ran_on_such_a_cpu_is_taken(site):
+    code = b"\x0f\xa2" + bytes.fromhex("c5f5fec2c3")  # cpuid, then AVX2
+    wheel = make_wheel(
+        site / "files",
+        "hnswlib",
+        tag="cp311-cp311-manylinux_2_28_x86_64",
+        files={"hnswlib/_c.so": make_elf(code)},
+    )
+    config = Config.model_validate({"build": {"policy": "published"}})
+    fleet = {"old": facts("avx")}
+    assert plan(fleet, "hnswlib==1.0", config=config).nodes["old"].state == "blocked"
+    keep_run(wheel, "SandyBridge", "runs")
+    made = plan(fleet, "hnswlib==1.0", config=config)
+    (planned,) = made.groups[0].wheels
+    assert planned.published.file == wheel.name
+    assert "ran on a CPU like avx" in planned.reason

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from fleetbuild.audit.evidence import Results
 from fleetbuild.models import Config, Gpu
 from fleetbuild.plan.decide import Resolution, Source, build_request, dependency_request
 from fleetbuild.plan.decide.wheels.published import (
@@ -204,9 +206,8 @@ def test_every_variant_on_the_index_is_considered_and_companions_match_it(monkey
     monkeypatch.setattr(published, "find_wheels", find_wheels)
     packages = [package("torchvision", "0.28.0"), TORCH]
     fleet = {"a": facts(), "b": gpu("9.0"), "c": gpu("6.0")}
-    choices = published.find_published(
-        drafted(fleet, packages).groups, packages, (), SimpleNamespace(settings="settings")
-    )
+    groups, store = drafted(fleet, packages).groups, SimpleNamespace(settings="settings")
+    choices = published.find_published(groups, packages, (), store, Results(Path("checks")))
     versions = {key: choice.file and choice.file.version for key, choice in choices.items()}
     assert versions == {
         ("torch", "cpu-avx2-cp311"): "2.13.0+cpu",

@@ -1,0 +1,79 @@
+"""Dependencies of which it is known that they die on a node.
+
+In: groups, their locked dependencies, and the results about files that are kept or come with
+fleetbuild. Out: the problem of each node on which one of them dies. Nothing is fetched or read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from fleetbuild.audit.evidence import Results, implied_features, shipped_runs, verdict_from
+from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict
+from fleetbuild.models import Facts, LockedFile
+from fleetbuild.models.problem import Problem
+from fleetbuild.plan.decide.groups import DraftGroup
+from fleetbuild.plan.decide.resolution import Resolution
+from fleetbuild.text import version_key
+
+
+def nodes_with_known_deaths(
+    groups: Sequence[DraftGroup], dependencies: Mapping[str, Resolution], results: Results
+) -> dict[str, Problem]:
+    """Return the nodes on which a dependency dies, each with what is known to run instead."""
+    results_of = cache(results.of)  # each file once, whatever the number of nodes
+
+    @cache
+    def verdict(file: LockedFile, kind: _Kind) -> Verdict:
+        arch, features, sms, python = kind
+        known = results_of(file.sha256, file.file)
+        return verdict_from(
+            known, package=file.name, arch=arch, features=features, sms=sms, python=python
+        )
+
+    problems: dict[str, Problem] = {}
+    for group in groups:
+        for node, facts in group.members.items():
+            kind = _kind(facts, group.target.python)
+            for file in dependencies[group.name].wheels:
+                if (found := verdict(file, kind)).dies:
+                    problems[node] = _problem(file, found, kind)
+                    break
+    return problems
+
+
+_Kind = tuple[str, frozenset[str], tuple[str, ...], str]
+
+
+def _kind(facts: Facts, python: str) -> _Kind:
+    arch = str(facts.arch)
+    return arch, implied_features(arch, facts.features), facts.sms, python
+
+
+def _problem(file: LockedFile, found: Verdict, kind: _Kind) -> Problem:
+    reason = (
+        f"{file.name} {file.version}, a dependency, {VERDICT_WORDS[found.verdict]} there:"
+        f" {found.where}."
+    )
+    others = sorted(_running(file.name, kind), key=version_key)
+    constrain = f"{file.name}=={others[-1]}" if others else f"{file.name}!={file.version}"
+    ran = f" ({', '.join(others)} ran on such a CPU)" if others else ""
+    return Problem(
+        reason, f"Write {constrain} into a constraints file and plan with --constraint FILE{ran}."
+    )
+
+
+def _running(name: str, kind: _Kind) -> Iterator[str]:
+    """Yield the versions that ran on such a CPU, of those that come with fleetbuild."""
+    _, features, _, python = kind
+    for results in shipped_runs().values():
+        try:
+            package, version, *_ = parse_wheel_filename(results.file)
+        except InvalidWheelFilename:
+            continue
+        run = results.on_cpu(features, python) if package == name else None
+        if run and run.verdict == "runs":
+            yield str(version)
