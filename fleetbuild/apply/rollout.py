@@ -16,7 +16,7 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
 from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
-from fleetbuild.apply.rollback_on_failure import roll_back
+from fleetbuild.apply.rollback import roll_back
 from fleetbuild.apply.wave import install_spec, installed_wheels, needed_space, wave
 from fleetbuild.audit.ownership import loaded_by_others, second_owners
 from fleetbuild.errors import ConfigError

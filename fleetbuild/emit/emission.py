@@ -13,7 +13,7 @@ from pathlib import Path
 from fleetbuild.emit.kinds import emit_kind
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.kubernetes import Delivery, Serving
-from fleetbuild.kubernetes.manifests.libraries import library_warnings
+from fleetbuild.kubernetes.manifests.images import library_warnings
 from fleetbuild.models import Plan, ReleaseFile
 from fleetbuild.store import Store
 from fleetbuild.store.fetch_locked import fetch_releases, lacking, way_on

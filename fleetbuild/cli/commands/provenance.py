@@ -38,7 +38,7 @@ def provenance(
     """
     with output.session() as run:
         import fleetbuild
-        from fleetbuild.cli.show import provenance as report
+        from fleetbuild.cli.show import store as report
 
         store = fleetbuild.Fleet(state_dir=output.state_dir).store
         found = store.provenance(wheel, allowed_signers=allowed_signers)

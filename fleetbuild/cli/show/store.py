@@ -1,12 +1,15 @@
-"""The report of `fleetbuild store list`."""
+"""Reports about wheels in the store: `store list`, `revoke` and `provenance`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.cli.show.text import clean, size
+from fleetbuild.cli.show.text import clean, fold, size
+from fleetbuild.models.revocation import Revocation
 from fleetbuild.store import StoredWheel
+from fleetbuild.store.provenance.check import ProvenanceReport
+from fleetbuild.store.revoke import Revoked
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
@@ -42,3 +45,130 @@ def store_table(wheels: Sequence[StoredWheel]) -> Table:
 def store_ending(wheels: Sequence[StoredWheel]) -> str:
     """Return the number of wheels and their size."""
     return f"{count(len(wheels), 'wheel')}, {size(sum(w.provenance.size for w in wheels))}."
+
+
+_DIGITS = 16  # of a sha256 in a table
+
+
+def revocations_document(entries: Sequence[Revoked]) -> dict[str, Any]:
+    """Return the document of `revoke --json` and `revoke --list --json`."""
+    revoked = [
+        {**each.revocation.model_dump(mode="json"), "wheels": each.wheels, "nodes": each.nodes}
+        for each in entries
+    ]
+    return {"format_version": "1.0", "revoked": revoked}
+
+
+def undone_document(entry: Revocation) -> dict[str, Any]:
+    """Return the document of `revoke --undo --json`."""
+    return {"format_version": "1.0", "taken_back": entry.model_dump(mode="json")}
+
+
+def revocations_table(entries: Sequence[Revoked]) -> Table:
+    """Return a table with a row per revocation."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("revoked", "since", "in the store", "serves on", "reason"):
+        table.add_column(heading, overflow="fold")
+    for each in entries:
+        known = each.revocation
+        what = known.what if "==" in known.what else known.what[:_DIGITS]
+        nodes = clean(fold(each.nodes)) if each.nodes else "-"
+        table.add_row(
+            what, known.time[:10], "\n".join(each.wheels) or "-", nodes, clean(known.reason)
+        )
+    return table
+
+
+def revoked_lines(revoked: Revoked) -> list[str]:
+    """Return the lines after a revocation: the wheel, its places, and the next command."""
+    lines = [f"Revoked {revoked.revocation.what}: {revoked.revocation.reason}"]
+    if revoked.wheels:
+        lines.append(f"In the store, and not used any more: {', '.join(revoked.wheels)}")
+    if revoked.nodes:
+        named = clean(fold(revoked.nodes))
+        lines += [
+            f"Serves on {count(len(revoked.nodes), 'node')}, by their last answer: {named}",
+            "Next: fleetbuild plan INVENTORY, then fleetbuild apply, which replaces it there.",
+        ]
+    else:
+        lines.append("No node serves it, by their last answers.")
+    lines.append("A run that has already begun is not stopped.")
+    return lines
+
+
+_MARKS = {"ok": "ok", "failed": "FAILED", "unknown": "-"}
+
+
+def provenance_document(found: ProvenanceReport) -> dict[str, Any]:
+    """Return the document of `provenance --json`: the statement, and each check."""
+    return {"format_version": "1.0", "ok": not found.failed, **found.model_dump(mode="json")}
+
+
+def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> list[str]:
+    """Return where the wheel comes from, and the checks."""
+    predicate = found.statement["predicate"]
+    definition, details = predicate["buildDefinition"], _dict(predicate.get("runDetails"))
+    known = definition["externalParameters"]
+    inner, run = _dict(definition.get("internalParameters")), _dict(details.get("metadata"))
+    files = [_dict(each) for each in definition.get("resolvedDependencies") or ()]
+    sources = [each for each in files if _role(each) != "build requirement"]
+    required = [each for each in files if _role(each) == "build requirement"]
+    builder = _dict(details.get("builder"))
+    lines = [
+        f"{found.wheel}",
+        f"  is            {known.get('package')} {known.get('wheelVersion')}",
+        *(f"  {_role(each):<13} {each.get('uri')}" for each in sources),
+        f"  recipe        {known.get('recipe')}",
+        f"  for           {_target(known.get('target'))}",
+        *(
+            f"  {name:<13} {value}"
+            for name, value in sorted(_dict(known.get("environment")).items())
+        ),
+        f"  compiler      {_compiler(str(known.get('compiler')))}",
+        f"  built with    {count(len(required), 'requirement')}, each by hash",
+        f"  builder       {builder.get('id')}{_when(run)}",
+    ]
+    if every_file:
+        lines += [f"  requirement   {each.get('name')} {each.get('digest')}" for each in required]
+        lines += [
+            f"  tool          {tool.get('name')} {_dict(tool.get('annotations')).get('version')}"
+            for tool in builder.get("builderDependencies") or ()
+        ]
+    if inner.get("confirmedOn"):
+        lines.append(f"  confirmed     {inner['confirmedOn']} built the same content")
+    lines.append(f"  plan          {inner.get('planDigest') or 'unknown'}")
+    lines += [f"  {each.name:<13} {_MARKS[each.state]}: {each.message}" for each in found.checks]
+    return [clean(line) for line in lines]
+
+
+def _role(resource: dict[str, Any]) -> str:
+    return str(_dict(resource.get("annotations")).get("role"))
+
+
+def _target(target: object) -> str:
+    known = _dict(target)
+    sms = " ".join(f"SM {sm}" for sm in known.get("sms") or ())
+    libc = _dict(known.get("libc"))
+    words = (known.get("arch"), known.get("isa"), sms, known.get("python"))
+    return (
+        f"{' '.join(str(word) for word in words if word)}, {libc.get('family')} {libc.get('floor')}"
+    )
+
+
+def _compiler(planned: str) -> str:
+    """Return the compiler as a plan names it, in words for the time after the build."""
+    return planned.replace(
+        "(present)", "(it was installed on the builder before the build)"
+    ).replace("(to be installed by", "(installed by")
+
+
+def _when(run: Mapping[str, Any]) -> str:
+    """Return when a wheel was built, if its statement says so."""
+    times = run.get("startedOn"), run.get("finishedOn")
+    return f", {times[0]} to {times[1]}" if all(times) else ""
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -7,7 +7,7 @@ from fleetbuild.ansible import Secrets
 from fleetbuild.apply.wiring import FleetAccess, apply_tools
 from fleetbuild.audit.wheel import needed_libraries
 from fleetbuild.kubernetes import Delivery, as_planned, render
-from fleetbuild.kubernetes.manifests.libraries import library_warnings
+from fleetbuild.kubernetes.manifests.images import library_warnings
 from fleetbuild.models import Config, Inventory, LockedFile, ReleaseFile, TargetLibc
 from fleetbuild.state import StateDir
 from fleetbuild.store import Store
