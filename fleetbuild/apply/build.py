@@ -129,7 +129,7 @@ def _attempt(
         run.journal.note("build started", key=key_of(assignment.wheel), node=assignment.node)
     replies, results = _Replies(builders, release), {}
     report_waiting_groups(run, progress)
-    hosts = run.tools.playbook(
+    hosts = run.tools.run_playbook(
         "build.yml",
         limit=sorted({assignment.node for assignment in progress.assignments}),
         extravars={"fleetbuild_builds": build_extravars(run, progress)},

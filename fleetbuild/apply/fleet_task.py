@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from fleetbuild.ansible.fleet_playbooks import Playbooks
+from fleetbuild.ansible import RunPlaybook
 from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
 from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_waiting
 from fleetbuild.kubernetes.labels.labeller import (
@@ -79,7 +79,7 @@ def run_fleet_task(
     left: Mapping[str, str],
     state: StateDir,
     probe: Prober,
-    playbook: Playbooks,
+    run_playbook: RunPlaybook,
     on_event: OnEvent,
     labels: Labeller,
 ) -> Result:
@@ -107,7 +107,7 @@ def run_fleet_task(
         if task.changes:
             state.mark_changing(jobs)
         if jobs:
-            ended = _run(task, jobs, current, playbook, on_event)
+            ended = _run(task, jobs, current, run_playbook, on_event)
             nodes |= ended
             if task.changes:
                 state.mark_ended(n for n, each in ended.items() if each.state == "rolled_back")
@@ -221,7 +221,7 @@ def _run(
     task: FleetTask,
     jobs: Jobs,
     current: Mapping[str, Manifest],
-    playbook: Playbooks,
+    run_playbook: RunPlaybook,
     on_event: OnEvent,
 ) -> dict[str, NodeResult]:
     replies: dict[str, RoleResult] = {}
@@ -238,7 +238,7 @@ def _run(
         nodes = tuple(name for name in jobs if current[name].group == group)
         on_event(Event(stage=task.stage, state="started", group=group, nodes=nodes))
     given = {name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()}
-    hosts = playbook(
+    hosts = run_playbook(
         task.playbook, limit=sorted(jobs), extravars={task.variable: given}, on_event=listen
     )
     results = {}

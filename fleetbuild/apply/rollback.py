@@ -95,7 +95,7 @@ class _Rollback:
             "controller": self._run.state.controller(),
         }
         hosts = (
-            self._run.tools.playbook(
+            self._run.tools.run_playbook(
                 "rollback.yml",
                 limit=sorted(names),
                 extravars={

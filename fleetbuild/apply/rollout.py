@@ -36,7 +36,7 @@ def rollout(run: Run, progress: Progress) -> Progress:
     groups = [group for group in pending_groups(run.plan, progress.nodes) if group.nodes]
     drained = run.journal.left_drained()
     at_once = min(len(groups), GROUPS_AT_ONCE)
-    tools = replace(run.tools, playbook=partial(run.tools.playbook, at_once=at_once))
+    tools = replace(run.tools, run_playbook=partial(run.tools.run_playbook, at_once=at_once))
     run = replace(run, tools=tools, on_event=one_by_one(run.on_event))
     jobs = [partial(_roll_out, run, progress, group) for group in groups]
     nodes, labels, changed = {**progress.nodes}, {**progress.labels}, progress.changed
@@ -231,7 +231,7 @@ def clean_up(run: Run, progress: Progress) -> None:
     job = ChangedRelease(
         path=run.plan.install_path, release=run.plan.release, controller=run.state.controller()
     ).model_dump(mode="json")
-    hosts = run.tools.playbook(
+    hosts = run.tools.run_playbook(
         "clean_up.yml",
         limit=names,
         extravars={"fleetbuild_clean_ups": dict.fromkeys(names, job)},

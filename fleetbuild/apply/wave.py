@@ -114,7 +114,7 @@ class _Install:
 
     def _play(self, names: Sequence[str], **steps: bool) -> dict[str, RoleResult]:
         replies: dict[str, RoleResult] = {}
-        self.hosts |= self._run.tools.playbook(
+        self.hosts |= self._run.tools.run_playbook(
             "install.yml",
             limit=sorted(names),
             extravars={"fleetbuild_installs": {name: self._specs[name] | steps for name in names}},

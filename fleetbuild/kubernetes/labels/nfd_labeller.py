@@ -22,15 +22,14 @@ from fleetbuild.state import StateDir, one_line
 from fleetbuild.text import fold
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, TaskEvent
-    from fleetbuild.ansible.fleet_playbooks import Playbooks
+    from fleetbuild.ansible import HostRun, RunPlaybook, TaskEvent
 
 
 class NfdLabeller:
     """Writes a feature file on each node; Node Feature Discovery turns it into labels."""
 
-    def __init__(self, names: LabelTargets, playbook: Playbooks, state: StateDir) -> None:
-        self._names, self._playbook, self._state = names, playbook, state
+    def __init__(self, names: LabelTargets, run_playbook: RunPlaybook, state: StateDir) -> None:
+        self._names, self._run_playbook, self._state = names, run_playbook, state
         self._lock = Lock()  # groups are labelled in parallel
 
     def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
@@ -117,7 +116,7 @@ class NfdLabeller:
             if isinstance(said, dict) and said.get("changed"):
                 changed.add(event.host)
 
-        hosts = self._playbook(
+        hosts = self._run_playbook(
             "label.yml",
             limit=sorted(wanted),
             extravars={

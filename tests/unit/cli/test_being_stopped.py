@@ -26,7 +26,7 @@ if os.isatty(0):
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 from fleetbuild import cli
-from fleetbuild.ansible import run_playbook
+from fleetbuild.ansible import Playbooks
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.session import Session
 from fleetbuild.cli.show.progress import listening
@@ -37,8 +37,8 @@ folder = Path(sys.argv[1])
 
 def slow(name):
     inventory = folder / "hosts.yml"
-    run_playbook(str(folder / "slow.yml"), inventory=str(inventory), limit=["here"], extravars={},
-                 state_dir=folder / "state", on_event=lambda event: None)
+    Playbooks(inventory=str(inventory), state_dir=folder / "state").run(
+        str(folder / "slow.yml"), limit=["here"], extravars={}, on_event=lambda event: None)
 
 @cli.app.command()
 def stopped(_: str) -> None:
