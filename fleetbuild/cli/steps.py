@@ -137,14 +137,17 @@ def probe(
     return facts, time.monotonic() - began
 
 
-def read_cluster(run: Session, fleet: Fleet) -> tuple[dict[str, Facts], float]:
-    """Return the facts that the cluster has of its Nodes, and the seconds that it took to ask."""
+def read_cluster(
+    run: Session, cluster: ClusterOptions, config: Path | None
+) -> tuple[Fleet, dict[str, Facts], float]:
+    """Return the fleet of a cluster's Nodes, their facts, and the seconds that it took to ask."""
     began = time.monotonic()
+    named = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
     with waiting(run.out, "Reading the cluster"):
-        facts = fleet.probe()
+        fleet = fleetbuild.Fleet.from_cluster(named, config=config, state_dir=run.state_dir)
     for sentence in fleet.inventory.warnings:
         run.out.warn(f"warning: {sentence}")
-    return facts, time.monotonic() - began
+    return fleet, fleet.probe(), time.monotonic() - began
 
 
 def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus]:

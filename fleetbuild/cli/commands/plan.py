@@ -58,7 +58,6 @@ def plan(
 ) -> None:
     """Probe the nodes, group them and save a plan."""
     with output.session() as run:
-        import fleetbuild
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import plan as report
 
@@ -69,11 +68,7 @@ def plan(
                 target=target,
                 **_only_for_ssh(nodes),
             )
-            named = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
-            fleet = fleetbuild.Fleet.from_cluster(
-                named, config=nodes.config, state_dir=output.state_dir
-            )
-            facts, seconds = steps.read_cluster(run, fleet)
+            fleet, facts, seconds = steps.read_cluster(run, cluster, nodes.config)
         else:
             _refuse_without_cluster(cluster)
             source = steps.chosen_inventory(run, inventory)
