@@ -96,24 +96,6 @@ def release_here(name: str, config: Path | None) -> InstalledRelease:
     return fleetbuild.installed_release(name, paths)
 
 
-def listed(
-    requirement: Sequence[Path] | None,
-    constraint: Sequence[Path] | None,
-    lock: Path | None,
-    group: Sequence[str] | None,
-    *,
-    packages: Sequence[str] | None,
-) -> RequirementList:
-    """Return the packages and bounds in the files that these options name."""
-    return fleetbuild.read_requirement_files(
-        requirements=requirement or (),
-        constraints=constraint or (),
-        lock=lock,
-        groups=group or (),
-        others=bool(packages),
-    )
-
-
 def chosen_inventory(run: Session, named: str | None) -> str:
     """Return the inventory that was named, else the one beside, else this machine; say which."""
     if named is not None:

@@ -12,23 +12,15 @@ from fleetbuild.cli import options
 WheelArgument = Annotated[Path, typer.Argument(help="A wheel file.")]
 
 
-Kinds = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--for",
-        metavar="KIND",
-        help="Fail unless the wheel runs on this rung (x86-64-v2), SM (sm61), group or CPU model"
-        " (IvyBridge); can be repeated.",
-    ),
-]
-
-
 def audit(
     wheel: WheelArgument,
     output: options.OutputOptions,
-    kinds: Kinds = None,
+    kinds: options.Kinds = None,
 ) -> None:
-    """Show which CPU features, SMs and libc a wheel needs."""
+    """Show which CPU features, SMs and libc a wheel needs.
+
+    With --for, the exit code is 7 unless it runs on each of these kinds.
+    """
     with output.session() as run:
         import fleetbuild
         from fleetbuild.cli.show import audit as report

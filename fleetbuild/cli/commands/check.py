@@ -22,25 +22,6 @@ Arguments = Annotated[
         " are judged for.",
     ),
 ]
-Files = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--requirements", "-r", metavar="FILE", help="A requirements file; can be repeated."
-    ),
-]
-Lock = Annotated[
-    Path | None,
-    typer.Option("--lock", metavar="FILE", help="Check what this uv.lock or pylock.toml installs."),
-]
-Kinds = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--for",
-        metavar="KIND",
-        help="Judge for this rung (avx2), SM (sm61), group (sm61-avx2-cp311), CPU model (IvyBridge)"
-        " or node of INVENTORY; can be repeated. Default: INVENTORY's groups, or this machine.",
-    ),
-]
 Emulate = Annotated[
     bool,
     typer.Option(
@@ -80,16 +61,20 @@ def check(
     nodes: options.NodeOptions,
     output: options.OutputOptions,
     arguments: Arguments = None,
-    requirements: Files = None,
-    lock: Lock = None,
-    kinds: Kinds = None,
+    requirements: options.Requirements = None,
+    lock: options.Lock = None,
+    kinds: options.Kinds = None,
     emulate: Emulate = False,
     format: FormatOption = Format.table,  # noqa: A002 (the option's name)
     export: Export = None,
     import_: Import = None,
     captures: options.Captures = None,
 ) -> None:
-    """Show what of a stack runs on each kind of machine, what dies, and what to take instead."""
+    """Show what of a stack runs on each kind of machine, what dies, and what to take instead.
+
+    Kinds are those that --for names, also nodes of INVENTORY; else INVENTORY's groups, else this
+    machine.
+    """
     with output.session() as run:
         import fleetbuild
         from fleetbuild.cli.show import check as report

@@ -280,8 +280,7 @@ def k8s(
 def kustomize(*, pods: DeliveryOptions, out: Out = None, output: OutputOptions) -> None:
     """Write workloads as a Kustomize base with an overlay per group."""
     with output.session() as run:
-        delivery = pods.delivery("kustomize")
-        _show(run, _write(run, _fleet(run), "kustomize", out, delivery=delivery))
+        _emit(run, "kustomize", out, delivery=pods.delivery("kustomize"))
 
 
 @_command
@@ -301,7 +300,7 @@ def labels(
             for option, value in {"--apply": labels.apply, "--out": out}.items():
                 if value:
                     raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
-            _show(run, {"format_version": "1.0", **_unlabel(run, fleet, labels)})
+            _show(run, {"format_version": "1.0", **_label(run, fleet, labels, remove=True)})
             return
         document = _write(run, fleet, "labels", out)
         if labels.apply:
@@ -314,7 +313,7 @@ def affinity(*, runtime_class: RuntimeClass = None, out: Out = None, output: Out
     """Write selectors and affinity for manifests of your own."""
     with output.session() as run:
         delivery = fleetbuild.Delivery(runtime_class=runtime_class)
-        _show(run, _write(run, _fleet(run), "affinity", out, delivery=delivery))
+        _emit(run, "affinity", out, delivery=delivery)
 
 
 @_command
@@ -328,7 +327,7 @@ def containers(
     """Write what the groups' images are built from."""
     with output.session() as run:
         delivery = fleetbuild.Delivery(image=image, image_prefix=image_prefix)
-        _show(run, _write(run, _fleet(run), "containers", out, delivery=delivery))
+        _emit(run, "containers", out, delivery=delivery)
 
 
 @_command
@@ -336,7 +335,7 @@ def nodepools(*, node_class: NodeClass = None, out: Out = None, output: OutputOp
     """Write Karpenter pools and tags for cluster-autoscaler, per class."""
     with output.session() as run:
         delivery = fleetbuild.Delivery(node_class=node_class)
-        _show(run, _write(run, _fleet(run), "nodepools", out, delivery=delivery))
+        _emit(run, "nodepools", out, delivery=delivery)
 
 
 @_command
@@ -347,13 +346,13 @@ def rbac(*, namespace: Namespace = "fleetbuild", out: Out = None, output: Output
     """
     with output.session() as run:
         delivery = fleetbuild.Delivery(namespace=namespace)
-        _show(run, _write(run, _fleet(run), "rbac", out, delivery=delivery))
+        _emit(run, "rbac", out, delivery=delivery)
 
 
 def _without_options(kind: str, help_: str) -> None:
     def command(*, out: Out = None, output: OutputOptions) -> None:
         with output.session() as run:
-            _show(run, _write(run, _fleet(run), kind, out))
+            _emit(run, kind, out)
 
     app.command(name=kind, cls=KindCommand, help=help_)(expand(command))
 
@@ -390,7 +389,7 @@ def _plug_in_command(kind: EmitKind) -> Any:
         with output.session() as run:
             if broken:
                 raise broken
-            _show(run, _write(run, _fleet(run), kind.name, out, options=options))
+            _emit(run, kind.name, out, options=options)
 
     shared = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
     command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
@@ -403,6 +402,11 @@ def _fleet(run: Session, cluster: ClusterOptions | None = None) -> Fleet:
     from fleetbuild.cli import steps
 
     return fleetbuild.Fleet(state_dir=run.state_dir, **steps.fleet_options(cluster=cluster))
+
+
+def _emit(run: Session, kind: str, out: Path | None, **inputs: Any) -> None:
+    """Write the files of a kind that asks no cluster."""
+    _show(run, _write(run, _fleet(run), kind, out, **inputs))
 
 
 def _write(
@@ -418,24 +422,17 @@ def _write(
     return {"format_version": "1.0", "files": written, "warnings": list(emitted.warnings)}
 
 
-def _label(run: Session, fleet: Fleet, options: LabelOptions) -> dict[str, Any]:
+def _label(
+    run: Session, fleet: Fleet, options: LabelOptions, *, remove: bool = False
+) -> dict[str, Any]:
+    """Set or remove labels in the cluster, and say of which Nodes; return the document about it."""
     from fleetbuild.cli.show.progress import waiting
-    from fleetbuild.cli.show.result import labelled_lines
+    from fleetbuild.cli.show.result import labelled_lines, unlabelled_lines
 
-    with waiting(run.out, "Labelling"):
-        labelled = fleet.label(force=options.force_conflicts)
-    run.out.say(*labelled_lines(labelled))
-    run.exit_code = labelled.exit_code
-    return labelled.model_dump(mode="json")
-
-
-def _unlabel(run: Session, fleet: Fleet, options: LabelOptions) -> dict[str, Any]:
-    from fleetbuild.cli.show.progress import waiting
-    from fleetbuild.cli.show.result import unlabelled_lines
-
-    with waiting(run.out, "Removing labels"):
-        labelled = fleet.unlabel(force=options.force_conflicts)
-    run.out.say(*unlabelled_lines(labelled))
+    with waiting(run.out, "Removing labels" if remove else "Labelling"):
+        change = fleet.unlabel if remove else fleet.label
+        labelled = change(force=options.force_conflicts)
+    run.out.say(*(unlabelled_lines if remove else labelled_lines)(labelled))
     run.exit_code = labelled.exit_code
     return labelled.model_dump(mode="json")
 

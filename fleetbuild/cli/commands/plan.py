@@ -44,12 +44,7 @@ def plan(
     inventory: OptionalInventoryArgument = None,
     from_cluster: FromCluster = False,
     cluster: options.ClusterOptions,
-    package: options.Packages = None,
-    requirement: options.Requirements = None,
-    constraint: options.Constraints = None,
-    lock: options.Lock = None,
-    group: options.Groups = None,
-    target: options.Targets = None,
+    packages: options.PackageOptions,
     captures: options.Captures = None,
     out: Out = None,
     detailed_exitcode: Detailed = False,
@@ -65,7 +60,7 @@ def plan(
             _refuse_with_cluster(
                 INVENTORY=inventory,
                 facts=captures,
-                target=target,
+                target=packages.target,
                 **_only_for_ssh(nodes),
             )
             fleet, facts, seconds = steps.read_cluster(run, cluster, nodes.config)
@@ -80,9 +75,9 @@ def plan(
             run,
             fleet,
             facts,
-            packages=package,
-            requirements=steps.listed(requirement, constraint, lock, group, packages=package),
-            targets=target,
+            packages=packages.package,
+            requirements=packages.listed(),
+            targets=packages.target,
             captures=captures,
         )
         fleet.save_plan(made, out)
