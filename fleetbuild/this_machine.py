@@ -41,12 +41,12 @@ def local_hosts(source: str) -> tuple[str, ...]:
     """Return the hosts of an inventory `localhost,` that are this machine: no SSH reaches them."""
     if "," not in source:
         return ()
-    return tuple(name for each in source.split(",") if (name := each.strip()) in _NAMES)
+    return tuple(name for host in source.split(",") if (name := host.strip()) in _NAMES)
 
 
 def is_this_machine(source: str) -> bool:
     """Whether an inventory is this machine and no other."""
-    names = [name for each in source.split(",") if (name := each.strip())]
+    names = [name for host in source.split(",") if (name := host.strip())]
     return bool(names) and list(local_hosts(source)) == names
 
 

@@ -55,7 +55,7 @@ def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Pr
     with run.stage("activate", count(len(names), "node"), **about) as outcome:
         task = _Rollback(run, progress, group, why)
         results = around_switch(run, group, names, task) if has_hooks(run) else task(names)
-        outcome.failures = sum(each.state != "rolled_back" for each in results.values())
+        outcome.failures = sum(result.state != "rolled_back" for result in results.values())
     run.state.mark_ended(n for n, each in results.items() if each.state == "rolled_back")
     for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)

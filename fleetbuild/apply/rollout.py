@@ -182,7 +182,9 @@ def _hold_back(run: Run, progress: Progress, group: PlannedGroup, why: Reason) -
 def _canary_failed(progress: Progress, names: Iterable[str]) -> Reason | None:
     good = (*_GOOD_STATES, "unreachable")
     results = [progress.nodes[name] for name in names]
-    failed = next((each for each in results if each.state not in good or each.hook_failed), None)
+    failed = next(
+        (result for result in results if result.state not in good or result.hook_failed), None
+    )
     if failed is None:
         return None
     return f"{failed.node}, a canary of this group, failed.", failed.fix
@@ -205,7 +207,7 @@ def _over_limit(
     """
     limits, total = run.plan.rollout, len(group.nodes)
     results = [progress.nodes[name] for name in group.nodes if name in progress.nodes]
-    failed = [each for each in results if each.state in _FAILED_STATES or each.hook_failed]
+    failed = [result for result in results if result.state in _FAILED_STATES or result.hook_failed]
     if len(failed) > limits.failures(total):
         names = fold(result.node for result in failed)
         return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", failed[0].fix

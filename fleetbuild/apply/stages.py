@@ -43,7 +43,10 @@ def build_and_audit(run: Run, progress: Progress) -> Progress:
         progress = audit_wheels(run, confirm(run, progress))
     if not waiting:
         return replace(progress, assignments=assignments)
-    wheels = {**progress.wheels, **{key_of(each.wheel): _skipped(run, each) for each in waiting}}
+    wheels = {
+        **progress.wheels,
+        **{key_of(assignment.wheel): _skipped(run, assignment) for assignment in waiting},
+    }
     for assignment in waiting:
         reason = wheels[key_of(assignment.wheel)].reason or ""
         run.tell(

@@ -227,7 +227,9 @@ def _compare(first: Archive, second: Archive) -> list[str]:
     found = [f"only the first build has {name}" for name in sorted(names - others)]
     found += [f"only the second build has {name}" for name in sorted(others - names)]
     for name in sorted(names & others):
-        (digest, size), (digest2, size2) = (each.digest(name, "sha256") for each in (first, second))
+        (digest, size), (digest2, size2) = (
+            archive.digest(name, "sha256") for archive in (first, second)
+        )
         if digest != digest2:
             sizes = f"{size} bytes each" if size == size2 else f"{size} and {size2} bytes"
             found.append(f"{name} differs ({sizes})")

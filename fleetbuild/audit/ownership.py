@@ -67,7 +67,7 @@ def loaded_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
 
 def _groups(archive: Archive) -> frozenset[str]:
     try:
-        return frozenset(each.group for each in entry_points(archive))
+        return frozenset(entry_point.group for entry_point in entry_points(archive))
     except Unclear:  # the audit of the wheel refuses it
         return frozenset()
 

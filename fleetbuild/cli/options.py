@@ -269,7 +269,7 @@ def expand(function: Callable[..., None]) -> Callable[..., None]:
         function(**values)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 

@@ -67,7 +67,7 @@ def no_limits(domain: str) -> str:
 
 def _sm_sets(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Yield each SM alone, then each set of several that a class is built for."""
-    built = {each.sms for each in classes(plan) if each.sms}
+    built = {class_.sms for class_ in classes(plan) if class_.sms}
     alone = {(sm,) for sms in built for sm in sms}
     for some in (alone, built - alone):
         yield from sorted(some, key=lambda sms: [sm_order(sm) for sm in sms])

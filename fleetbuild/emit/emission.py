@@ -104,7 +104,9 @@ class Emission:
             f"{sentence} It gets no {made}. {way_on(self.plan, self.store)}."
             for sentence in lacking(self.plan, self.store).values()
         )
-        not_fetched = (f"{each.message} {each.fix or ''}".strip() for each in fetched.problems)
+        not_fetched = (
+            f"{problem.message} {problem.fix or ''}".strip() for problem in fetched.problems
+        )
         return wheels, (*not_fetched, *left_out)
 
     def libraries(self, wheels: Mapping[str, Sequence[ReleaseFile]]) -> tuple[str, ...]:

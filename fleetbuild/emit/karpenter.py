@@ -89,7 +89,7 @@ def node_pools(plan: Plan, node_class: str | None) -> tuple[dict[str, str], tupl
     if node_class is None:
         return files, (_NO_NODE_CLASS, *reserved)
     wanted, seen = NodeClass.parse(node_class), instance_types(plan)
-    pools = [_node_pool(plan, each, wanted, seen) for each in ours]
+    pools = [_node_pool(plan, class_, wanted, seen) for class_ in ours]
     header = _KARPENTER.format(file=KARPENTER, shared=_SHARED)
     first, *rest = pools
     files[KARPENTER] = "---\n".join([dump(first, header), *map(dump, rest)])
@@ -150,7 +150,7 @@ def _types(each: HardwareClass, seen: Mapping[str, set[str]]) -> tuple[list[str]
 
 
 def _unseen(plan: Plan, seen: Mapping[str, set[str]]) -> Iterator[str]:
-    without = [each.name for each in classes(plan) if not _types(each, seen)[0]]
+    without = [class_.name for class_ in classes(plan) if not _types(class_, seen)[0]]
     if without:
         yield (
             f"{fold(without)}: no instance type was seen in this class alone, so {KARPENTER} names"
@@ -160,7 +160,7 @@ def _unseen(plan: Plan, seen: Mapping[str, set[str]]) -> Iterator[str]:
 
 
 def _autoscaler(plan: Plan) -> dict[str, object]:
-    return {each.name: _tags(_labels(plan, each)) for each in classes(plan)}
+    return {class_.name: _tags(_labels(plan, class_)) for class_ in classes(plan)}
 
 
 def _tags(labels: Mapping[str, str]) -> dict[str, object]:

@@ -34,14 +34,14 @@ def resource_flavors(plan: Plan) -> str | None:
     ours = classes(plan)
     if not ours:
         return None
-    covered = ["cpu", "memory", *([GPU] if any(each.sms for each in ours) else [])]
-    names = (flavor_name(plan, each) for each in ours)
+    covered = ["cpu", "memory", *([GPU] if any(class_.sms for class_ in ours) else [])]
+    names = (flavor_name(plan, class_) for class_ in ours)
     header = _HEADER.format(
         file=FILE,
         covered=f"[{', '.join(covered)}]",
         flavors="\n".join(f"          - name: {name}" for name in names),
     )
-    first, *rest = (_flavor(plan, each) for each in ours)
+    first, *rest = (_flavor(plan, class_) for class_ in ours)
     return "---\n".join([dump(first, header), *map(dump, rest)])
 
 

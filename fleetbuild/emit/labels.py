@@ -62,7 +62,7 @@ def compare_labels(
     hosts = {names.in_cluster(name) for name in found}
     others = () if limited else sorted(nodes.keys() - hosts)
     statuses = (status_without_host(name, nodes[name].labels, names) for name in others)
-    return compared | {f"node/{each.node}": each for each in statuses if each}
+    return compared | {f"node/{status.node}": status for status in statuses if status}
 
 
 def label_cluster(

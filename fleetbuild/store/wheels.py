@@ -388,7 +388,7 @@ def _has_statement(stored: StoredWheel) -> bool:
 
 def _begins(wheel: StoredWheel, name: str) -> bool:
     hashes = (wheel.provenance.artifact_key, wheel.sha256)
-    return len(name) >= _SHORTEST_HASH and any(each.startswith(name.lower()) for each in hashes)
+    return len(name) >= _SHORTEST_HASH and any(digest.startswith(name.lower()) for digest in hashes)
 
 
 def _stored(key: Path, revocations: Revocations) -> Iterator[StoredWheel]:

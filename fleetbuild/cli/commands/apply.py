@@ -110,7 +110,7 @@ def _refuse_planning_options(file: Path | str, **given: Any) -> None:
     for name, value in given.items():
         if value or value == "":
             values = value if isinstance(value, list) else [value]
-            named = (shlex.quote(str(each)) if each else name.upper() for each in values)
+            named = (shlex.quote(str(value)) if value else name.upper() for value in values)
             again = " ".join(f"--{name} {each}" for each in named)
             raise UsageError(
                 f"--{name} does not go with a saved plan, which already contains it."

@@ -161,7 +161,7 @@ class DeliveryOptions(OptionGroup):
             if value is not None and way not in ways:
                 raise UsageError(
                     f"{option} does not go with emit {command} --way {way}.",
-                    f"Leave it out. It goes with: {', '.join(f'--way {each}' for each in ways)}.",
+                    f"Leave it out. It goes with: {', '.join(f'--way {way}' for way in ways)}.",
                 )
         return fleetbuild.Delivery(
             way=way.value,

@@ -53,8 +53,8 @@ _DIGITS = 16  # of a sha256 in a table
 def revocations_document(entries: Sequence[Revoked]) -> dict[str, Any]:
     """Return the document of `revoke --json` and `revoke --list --json`."""
     revoked = [
-        {**each.revocation.model_dump(mode="json"), "wheels": each.wheels, "nodes": each.nodes}
-        for each in entries
+        {**entry.revocation.model_dump(mode="json"), "wheels": entry.wheels, "nodes": entry.nodes}
+        for entry in entries
     ]
     return {"format_version": "1.0", "revoked": revoked}
 
@@ -71,12 +71,12 @@ def revocations_table(entries: Sequence[Revoked]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("revoked", "since", "in the store", "serves on", "reason"):
         table.add_column(heading, overflow="fold")
-    for each in entries:
-        known = each.revocation
+    for entry in entries:
+        known = entry.revocation
         what = known.what if "==" in known.what else known.what[:_DIGITS]
-        nodes = clean(fold(each.nodes)) if each.nodes else "-"
+        nodes = clean(fold(entry.nodes)) if entry.nodes else "-"
         table.add_row(
-            what, known.time[:10], "\n".join(each.wheels) or "-", nodes, clean(known.reason)
+            what, known.time[:10], "\n".join(entry.wheels) or "-", nodes, clean(known.reason)
         )
     return table
 
@@ -112,14 +112,14 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
     definition, details = predicate["buildDefinition"], _dict(predicate.get("runDetails"))
     known = definition["externalParameters"]
     inner, run = _dict(definition.get("internalParameters")), _dict(details.get("metadata"))
-    files = [_dict(each) for each in definition.get("resolvedDependencies") or ()]
-    sources = [each for each in files if _role(each) != "build requirement"]
-    required = [each for each in files if _role(each) == "build requirement"]
+    files = [_dict(resource) for resource in definition.get("resolvedDependencies") or ()]
+    sources = [file for file in files if _role(file) != "build requirement"]
+    required = [file for file in files if _role(file) == "build requirement"]
     builder = _dict(details.get("builder"))
     lines = [
         f"{found.wheel}",
         f"  is            {known.get('package')} {known.get('wheelVersion')}",
-        *(f"  {_role(each):<13} {each.get('uri')}" for each in sources),
+        *(f"  {_role(source):<13} {source.get('uri')}" for source in sources),
         f"  recipe        {known.get('recipe')}",
         f"  for           {_target(known.get('target'))}",
         *(
@@ -131,7 +131,10 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
         f"  builder       {builder.get('id')}{_when(run)}",
     ]
     if every_file:
-        lines += [f"  requirement   {each.get('name')} {each.get('digest')}" for each in required]
+        lines += [
+            f"  requirement   {resource.get('name')} {resource.get('digest')}"
+            for resource in required
+        ]
         lines += [
             f"  tool          {tool.get('name')} {_dict(tool.get('annotations')).get('version')}"
             for tool in builder.get("builderDependencies") or ()
@@ -139,7 +142,9 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
     if inner.get("confirmedOn"):
         lines.append(f"  confirmed     {inner['confirmedOn']} built the same content")
     lines.append(f"  plan          {inner.get('planDigest') or 'unknown'}")
-    lines += [f"  {each.name:<13} {_MARKS[each.state]}: {each.message}" for each in found.checks]
+    lines += [
+        f"  {check.name:<13} {_MARKS[check.state]}: {check.message}" for check in found.checks
+    ]
     return [clean(line) for line in lines]
 
 

@@ -114,7 +114,7 @@ class _Printed(BaseModel):
 
 def _run(access: Access, command: Exec) -> bytes:
     interactive = sys.stdin.isatty() and command.interactive != "Never"
-    env = {each.name: each.value for each in command.env}
+    env = {variable.name: variable.value for variable in command.env}
     try:
         done = subprocess.run(
             [_program(access.user, command.command), *command.args],

@@ -68,7 +68,7 @@ def _mounted(pod: Mapping[str, Any], folder: str) -> Iterator[str]:
         str(volume.get("name")): str((volume.get("hostPath") or {}).get("path", ""))
         for volume in spec.get("volumes") or ()
     }
-    mounts = (each.get("volumeMounts") or () for each in spec.get("containers") or ())
+    mounts = (container.get("volumeMounts") or () for container in spec.get("containers") or ())
     below = [
         posixpath.join(paths.get(str(mount.get("name")), ""), str(mount.get("subPath")))
         for some in mounts

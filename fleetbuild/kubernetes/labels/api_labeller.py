@@ -125,7 +125,7 @@ class ApiLabeller:
         """Set each node's hardware labels, and its release labels if they are known."""
         there = self._nodes_of_hosts()
         wanted = {name: self._wanted(name, labels) for name, labels in release.items()}
-        if there and not all(self._is_settled(*each) for each in wanted.items()):
+        if there and not all(self._is_settled(*item) for item in wanted.items()):
             may_label(self._client, there[0], self._labelling)
         return self._label(wanted)
 

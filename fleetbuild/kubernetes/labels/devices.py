@@ -44,7 +44,7 @@ def devices_by_node(slices: Iterable[Mapping[str, Any]]) -> dict[str, Devices]:
     found: dict[str, Devices] = {}
     for (node, _), (_, specs) in sorted(newest.items()):
         devices = list(_whole_gpus(specs))
-        gpus = (*found.get(node, Devices(())).gpus, *(_gpu(each) for each in devices))[:_MOST]
+        gpus = (*found.get(node, Devices(())).gpus, *(_gpu(device) for device in devices))[:_MOST]
         versions = filter(_DRIVER.fullmatch, (_value(d, "driverVersion") for d in devices))
         if gpus:
             found[node] = Devices(gpus, next(versions, None))

@@ -111,10 +111,10 @@ def facts_of_node(
 def by_node(features: Iterable[Document]) -> dict[str, list[Document]]:
     """Return NodeFeature objects by their Node."""
     found: dict[str, list[Document]] = {}
-    for each in features:
-        name = _at(each, "metadata", "labels").get(NODE_OF)
+    for feature in features:
+        name = _at(feature, "metadata", "labels").get(NODE_OF)
         if isinstance(name, str):
-            found.setdefault(name, []).append(each)
+            found.setdefault(name, []).append(feature)
     return found
 
 
@@ -122,7 +122,9 @@ def _flags(
     features: Sequence[Document], labels: Mapping[str, str]
 ) -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the flags of cpu.cpuid, and a warning if some are missing."""
-    told = [_at(each, "spec", "features", "flags", "cpu.cpuid", "elements") for each in features]
+    told = [
+        _at(feature, "spec", "features", "flags", "cpu.cpuid", "elements") for feature in features
+    ]
     flags = frozenset(str(flag) for elements in told for flag in elements)
     if flags:
         return flags, ()
@@ -164,15 +166,15 @@ def _sms_of(
 
 def _unpublished(features: Sequence[Document], labels: Mapping[str, str]) -> tuple[str, ...]:
     """Return a warning if NFD knows of a GPU and does not publish its PCI devices."""
-    published = [_at(each, "spec", "features", "instances") for each in features]
+    published = [_at(feature, "spec", "features", "instances") for feature in features]
     hidden = published and not any("pci.device" in each for each in published)
     return (NOT_PUBLISHED,) if hidden and any(map(_is_gpu_label, labels)) else ()
 
 
 def _by_pci(features: Sequence[Document]) -> tuple[Gpu, ...]:
     found = []
-    for each in features:
-        devices = _at(each, "spec", "features", "instances", "pci.device").get("elements") or ()
+    for feature in features:
+        devices = _at(feature, "spec", "features", "instances", "pci.device").get("elements") or ()
         for device in devices if isinstance(devices, list) else ():
             about = _texts(device, "attributes")
             if about.get("vendor") == _NVIDIA and about.get("class", "").startswith("03"):
@@ -231,11 +233,12 @@ def _os(info: Mapping[str, str], labels: Mapping[str, str]) -> Os:
 
 def _not_ready(node: Document) -> str | None:
     conditions = _at(node, "status").get("conditions") or ()
-    for each in conditions if isinstance(conditions, list) else ():
-        if isinstance(each, Mapping) and each.get("type") == "Ready":
-            if each.get("status") == "True":
+    for condition in conditions if isinstance(conditions, list) else ():
+        if isinstance(condition, Mapping) and condition.get("type") == "Ready":
+            if condition.get("status") == "True":
                 return None
-            return f"The Node is not ready: {_text(each.get('message') or each.get('reason'))}"
+            why = _text(condition.get("message") or condition.get("reason"))
+            return f"The Node is not ready: {why}"
     return "The Node has never been ready."
 
 
@@ -243,11 +246,11 @@ def _taints(node: Document) -> tuple[str, ...]:
     """Return the keys of taints that exclude pods. Our pods tolerate the taint of GPU nodes."""
     taints = _at(node, "spec").get("taints") or ()
     keys = {
-        _text(each.get("key"))
-        for each in (taints if isinstance(taints, list) else ())
-        if isinstance(each, Mapping)
-        and each.get("effect") in ("NoSchedule", "NoExecute")
-        and each.get("key") != GPU
+        _text(taint.get("key"))
+        for taint in (taints if isinstance(taints, list) else ())
+        if isinstance(taint, Mapping)
+        and taint.get("effect") in ("NoSchedule", "NoExecute")
+        and taint.get("key") != GPU
     }
     if _at(node, "spec").get("unschedulable"):  # the taint comes a moment later
         keys.add("node.kubernetes.io/unschedulable")

@@ -64,7 +64,7 @@ def node_feature_rule(plan: Plan) -> str:
         "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "fleetbuild"}},
         "spec": {"rules": list(_Rules(plan, ours).all()) if ours else []},
     }
-    return dump(document, _HEADER + (_GPU_HEADER if any(each.sms for each in ours) else ""))
+    return dump(document, _HEADER + (_GPU_HEADER if any(class_.sms for class_ in ours) else ""))
 
 
 class _Rules:
@@ -75,7 +75,7 @@ class _Rules:
 
     def __init__(self, plan: Plan, ours: Sequence[HardwareClass]) -> None:
         self.plan, self.ours = plan, ours
-        self.sms = sorted({sm for each in ours for sm in each.sms}, key=sm_order)
+        self.sms = sorted({sm for class_ in ours for sm in class_.sms}, key=sm_order)
 
     def all(self) -> Iterator[object]:
         """Yield all rules, in the order of their evaluation."""

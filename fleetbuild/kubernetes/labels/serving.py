@@ -53,7 +53,7 @@ def last_said(state: StateDir, names: Iterable[str], release: str) -> dict[str, 
 def note_reply(state: StateDir, name: str, manifest: Manifest) -> None:
     """Save that a node serves this manifest, as its reply to a playbook says."""
     served = {**_releases(state, name), manifest.release: manifest}
-    text = "\n".join(each.model_dump_json() for each in served.values())
+    text = "\n".join(manifest.model_dump_json() for manifest in served.values())
     save_section(state.facts, name, _SECTION, text + "\n")
     if manifest.verified:  # damage that a probe found before is repaired
         save_section(state.facts, name, _FILES, "")

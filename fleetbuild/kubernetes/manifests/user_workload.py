@@ -115,12 +115,12 @@ class UserManifest:
     @property
     def workloads(self) -> list[ObjectId]:
         """Return the objects that make pods."""
-        return [each for each in self.objects if each.kind in KINDS]
+        return [id_ for id_ in self.objects if id_.kind in KINDS]
 
     @property
     def scalers(self) -> dict[ObjectId, ObjectId]:
         """Return each object that scales one of the workloads, and that workload."""
-        by_name = {(each.kind, each.name): each for each in self.workloads}
+        by_name = {(workload.kind, workload.name): workload for workload in self.workloads}
         targets = {
             each: value_at(document, ("spec", "scaleTargetRef"))
             for each, document in self.objects.items()
@@ -137,7 +137,7 @@ class UserManifest:
     def shared(self) -> list[ObjectId]:
         """Return the objects that all groups share, such as a Service."""
         apart = {*self.workloads, *self.scalers}
-        return [each for each in self.objects if each not in apart]
+        return [id_ for id_ in self.objects if id_ not in apart]
 
 
 def read_manifest(name: str, text: str) -> UserManifest:
@@ -155,7 +155,7 @@ def read_manifest(name: str, text: str) -> UserManifest:
         raise UsageError(
             f"{file} is not valid YAML{yaml_mistake(problem)}.", "Correct it."
         ) from None
-    kinds = [str(each.get("kind")) for each in documents if isinstance(each, dict)]
+    kinds = [str(document.get("kind")) for document in documents if isinstance(document, dict)]
     if not any(kind in KINDS for kind in kinds):
         raise UsageError(
             f"{file} contains no workload of a supported kind: {', '.join(KINDS)}.",

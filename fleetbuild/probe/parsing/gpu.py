@@ -77,9 +77,9 @@ class _Soc:
 def read_gpus(capture: Capture) -> Gpus:
     """Return the GPUs with their SMs: from the driver, else from the PCI device or the chip."""
     on_bus, soc = _devices(capture), _soc(capture)
-    nvidia = _nvidia_gpus(capture, [each for each in on_bus if each.vendor == "10de"], soc)
+    nvidia = _nvidia_gpus(capture, [device for device in on_bus if device.vendor == "10de"], soc)
     names = _gfx_names(capture)
-    others = [_other_gpu(each, names) for each in on_bus if each.vendor != "10de"]
+    others = [_other_gpu(device, names) for device in on_bus if device.vendor != "10de"]
     return replace(
         nvidia,
         gpus=(*nvidia.gpus, *others),

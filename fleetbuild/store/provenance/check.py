@@ -74,7 +74,7 @@ def _find(wheel: str, store: Store) -> Path:
     if len(found) == 1:
         return found[0].path
     if found:
-        hashes = ", ".join(each.sha256[:12] for each in found[:5])
+        hashes = ", ".join(file.sha256[:12] for file in found[:5])
         raise UsageError(
             f"The store has {len(found)} wheels {wheel}.", f"Name one by its sha256: {hashes}"
         )
@@ -87,9 +87,9 @@ def _find(wheel: str, store: Store) -> Path:
 def _statement_file(path: Path, sha256: str, store: Store) -> Path:
     places = [path.with_name(path.name + STATEMENT_SUFFIX)]
     places += [
-        each.path.with_name(each.path.name + STATEMENT_SUFFIX)
-        for each in store.list()
-        if each.sha256 == sha256
+        stored.path.with_name(stored.path.name + STATEMENT_SUFFIX)
+        for stored in store.list()
+        if stored.sha256 == sha256
     ]
     for place in places:
         if place.is_file():
@@ -121,9 +121,9 @@ def _read(file: Path) -> dict[str, Any]:
 def _hash(sha256: str, document: dict[str, Any]) -> Check:
     subjects = document.get("subject")
     hashes = [
-        each.get("digest", {}).get("sha256")
-        for each in (subjects if isinstance(subjects, list) else ())
-        if isinstance(each, dict) and isinstance(each.get("digest"), dict)
+        subject.get("digest", {}).get("sha256")
+        for subject in (subjects if isinstance(subjects, list) else ())
+        if isinstance(subject, dict) and isinstance(subject.get("digest"), dict)
     ]
     if sha256 in hashes:
         return Check(name="hash", state="ok", message=f"sha256 {sha256} is the statement's.")
@@ -153,11 +153,11 @@ def _bill(path: Path, document: dict[str, Any]) -> Check:
 def _source(document: dict[str, Any], store: Store) -> Check:
     """Hash the source again, if the store still has it."""
     resources = document["predicate"]["buildDefinition"].get("resolvedDependencies")
-    for each in resources if isinstance(resources, list) else ():
-        role = each.get("annotations", {}).get("role") if isinstance(each, dict) else None
+    for resource in resources if isinstance(resources, list) else ():
+        role = resource.get("annotations", {}).get("role") if isinstance(resource, dict) else None
         if role not in ("source", "published"):
             continue
-        digest, name = each.get("digest", {}).get("sha256"), str(each.get("name"))
+        digest, name = resource.get("digest", {}).get("sha256"), str(resource.get("name"))
         there = store.root / "files" / str(digest) / Path(name).name
         if not digest or len(str(digest)) != 64 or not there.is_file():
             break

@@ -124,7 +124,7 @@ def _published(folder: Path) -> Iterator[IndexFile]:
     for page in sorted(folder.glob("simple/*/index.json")):
         try:
             document = json.loads(page.read_bytes())
-            rows = [(each["filename"], each["hashes"]["sha256"]) for each in document["files"]]
+            rows = [(entry["filename"], entry["hashes"]["sha256"]) for entry in document["files"]]
             name = document["name"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             raise UsageError(
