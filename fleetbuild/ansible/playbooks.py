@@ -370,8 +370,8 @@ def _message(data: Mapping[str, Any], result: Mapping[str, Any]) -> str:
         step = str(data.get("task")).rpartition(" : ")[2]
         return f"The step {step!r} did not end within {late.get('period')} s."
     reasons = (result.get(name) for name in ("msg", "reason", "exception", "censored"))
-    said = str(next(filter(None, reasons), ""))
-    if re.fullmatch(r"non-zero return code|MODULE FAILURE.*|", said.strip(), re.DOTALL):
+    message = str(next(filter(None, reasons), ""))
+    if re.fullmatch(r"non-zero return code|MODULE FAILURE.*|", message.strip(), re.DOTALL):
         output = result.get("stderr") or result.get("module_stderr") or result.get("stdout") or ""
-        said = f"{said.partition(chr(10))[0]}: {str(output).strip()[-_LONGEST:]}"
-    return plain(said).strip(" :\n")[-_LONGEST:]
+        message = f"{message.partition(chr(10))[0]}: {str(output).strip()[-_LONGEST:]}"
+    return plain(message).strip(" :\n")[-_LONGEST:]

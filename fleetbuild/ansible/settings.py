@@ -64,15 +64,15 @@ def _dumped(
 
 def flattened(dump: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the changed settings by name; plugin settings are named PLUGIN.SETTING."""
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for entry in dump:
         if "name" in entry:
-            found[entry["name"]] = entry.get("value")
+            changed[entry["name"]] = entry.get("value")
         for kind in ("CONNECTION_PLUGINS", "BECOME_PLUGINS"):
             for plugins in entry.get(kind, []):
                 for plugin, options in plugins.items():
-                    found |= {f"{plugin}.{one['name']}": one.get("value") for one in options}
-    return found
+                    changed |= {f"{plugin}.{one['name']}": one.get("value") for one in options}
+    return changed
 
 
 def interpreter_for_modules(node: Node, facts: Facts) -> str | None:

@@ -7,20 +7,22 @@ group that stops goes back to what it served before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
+from typing import TypeVar
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
-from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
 from fleetbuild.apply.rollback import roll_back
 from fleetbuild.apply.wave import install_spec, installed_wheels, needed_space, wave
 from fleetbuild.audit.ownership import loaded_by_others, second_owners
 from fleetbuild.errors import ConfigError
-from fleetbuild.models import NodeResult, PlannedGroup
+from fleetbuild.models import Event, NodeResult, OnEvent, PlannedGroup
 from fleetbuild.models.role_parameters import ChangedRelease
 from fleetbuild.text import fold
 
@@ -81,8 +83,8 @@ def _refuse_small_disks(run: Run, progress: Progress, group: PlannedGroup) -> Pr
     results = dict(progress.nodes)
     for name in names:
         facts = progress.facts[name]
-        there = facts.previous.get(run.plan.release) == group.release_id
-        lack = "" if there else facts.lacks_space(needed)
+        kept = facts.previous.get(run.plan.release) == group.release_id
+        lack = "" if kept else facts.lacks_space(needed)
         if not lack:
             continue
         path = run.plan.install_path
@@ -240,3 +242,42 @@ def clean_up(run: Run, progress: Progress) -> None:
         on_event=lambda _: None,
     )
     run.state.mark_ended(name for name in names if hosts[name].state == "ok")
+
+
+T = TypeVar("T")
+
+
+def run_in_parallel(
+    jobs: Sequence[Callable[[], T]], most: int, stop: Callable[[], None]
+) -> list[T]:
+    """Run the jobs, at most `most` at a time; return their results in order.
+
+    An exception is raised after the other jobs have ended. Ctrl-C calls `stop`, which must end the
+    running jobs.
+    """
+    if min(len(jobs), most) <= 1:
+        return [job() for job in jobs]
+    with ThreadPoolExecutor(most, thread_name_prefix="fleetbuild-group") as pool:
+        futures: list[Future[T]] = []
+        try:
+            futures += map(pool.submit, jobs)
+            errors = [future.exception() for future in futures]
+            if error := next(filter(None, errors), None):
+                raise error
+        except KeyboardInterrupt:
+            stop()
+            for future in futures:
+                future.cancel()
+            raise
+    return [future.result() for future in futures]
+
+
+def one_by_one(on_event: OnEvent) -> OnEvent:
+    """Wrap a callback so that several threads can call it, one event at a time."""
+    lock = Lock()
+
+    def tell(event: Event) -> None:
+        with lock:
+            on_event(event)
+
+    return tell

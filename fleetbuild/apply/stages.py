@@ -61,9 +61,9 @@ def _can_begin(assignment: BuildAssignment, progress: Progress) -> bool:
 
 
 def _skipped(run: Run, assignment: BuildAssignment) -> WheelResult:
-    wheel, known = assignment.wheel, run.plan.wheels_by_key
+    wheel, by_key = assignment.wheel, run.plan.wheels_by_key
     bases = " and ".join(
-        f"{known[key].package} {known[key].wheel_version}" for key in wheel.built_against
+        f"{by_key[key].package} {by_key[key].wheel_version}" for key in wheel.built_against
     )
     return WheelResult(
         **wheel_identity(wheel),

@@ -88,10 +88,10 @@ def open_fleet(
 
 def release_here(name: str, config: Path | None) -> InstalledRelease:
     """Return the current release on this machine, by fleetbuild.yml if it names an install path."""
-    found = Path("fleetbuild.yml") if config is None else config
+    file = Path("fleetbuild.yml") if config is None else config
     paths = []
-    if config is not None or found.is_file():
-        install = fleetbuild.load_config(found).install
+    if config is not None or file.is_file():
+        install = fleetbuild.load_config(file).install
         paths = [install.path] if "path" in install.model_fields_set else []
     return fleetbuild.installed_release(name, paths)
 
@@ -143,9 +143,9 @@ def _probing(run: Session, fleet: Fleet) -> AbstractContextManager[OnEvent]:
     return waiting(run.out, probing_nodes(len(names)), names)
 
 
-def refuse_without_ssh(option: str, **given: object) -> None:
+def refuse_without_ssh(option: str, **options: object) -> None:
     """Refuse options about SSH together with an option that asks no node."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None:
             raise fleetbuild.UsageError(
                 f"--{name} does not go with {option}, which asks no node.", f"Leave out --{name}."

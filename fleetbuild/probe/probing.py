@@ -26,8 +26,8 @@ from fleetbuild.probe.transport import failure_reasons as reasons
 from fleetbuild.probe.transport import openssh
 from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer, Transport
 from fleetbuild.probe.transport.fabric import FabricTransport, beyond_paramiko
+from fleetbuild.probe.transport.openssh import SharedSettings
 from fleetbuild.probe.transport.process import LocalTransport
-from fleetbuild.probe.transport.shared_settings import SharedSettings
 
 WORKSPACE = "~/.cache/fleetbuild"
 _WINDOWS_REMOTING = ("winrm", "psrp")

@@ -106,8 +106,8 @@ def _means_last_plan(run: Session, **planning: Any) -> bool:
     return _inventory_of(file) != fleetbuild.default_inventory()
 
 
-def _refuse_planning_options(file: Path | str, **given: Any) -> None:
-    for name, value in given.items():
+def _refuse_planning_options(file: Path | str, **options_: Any) -> None:
+    for name, value in options_.items():
         if value or value == "":
             values = value if isinstance(value, list) else [value]
             named = (shlex.quote(str(value)) if value else name.upper() for value in values)

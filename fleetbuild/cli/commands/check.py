@@ -94,7 +94,7 @@ def check(
             raise UsageError(f"{option} needs an INVENTORY.", "Name one, or leave out the option.")
         elif nodes.config:
             fleet = {"config": fleetbuild.load_config(nodes.config)}
-        found = fleetbuild.check(
+        outcome = fleetbuild.check(
             wanted,
             files=requirements or (),
             lock=lock,
@@ -107,17 +107,17 @@ def check(
             **fleet,
         )
         if output.json:
-            run.out.document(found.document())
+            run.out.document(outcome.document())
         elif format is Format.table:
-            run.out.show(report.check_table(found, every_row=output.verbose))
-            run.out.say("", *report.check_ending(found))
+            run.out.show(report.check_table(outcome, every_row=output.verbose))
+            run.out.say("", *report.check_ending(outcome))
         else:
             write = report.markdown_lines if format is Format.markdown else report.github_lines
-            run.out.say(*write(found))
-        for kind, (problem, fix) in found.unresolved.items():
+            run.out.say(*write(outcome))
+        for kind, (problem, fix) in outcome.unresolved.items():
             run.out.warn(f"error: {kind}: {problem}")
             run.out.warn(f"fix: {fix}")
-        run.exit_code = found.exit_code
+        run.exit_code = outcome.exit_code
 
 
 def _split(arguments: list[str], *, alone: bool) -> tuple[list[str], str | None]:

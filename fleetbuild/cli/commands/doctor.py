@@ -46,8 +46,8 @@ def table(findings: Sequence[Finding]) -> Table:
 
     rows = Table(box=None, pad_edge=False, show_header=False)
     for finding in findings:
-        said = clean(finding.found) + (f"\nfix: {clean(finding.fix)}" if finding.fix else "")
-        rows.add_row(Text(finding.state, style=_STYLES[finding.state]), finding.what, said)
+        lines = clean(finding.found) + (f"\nfix: {clean(finding.fix)}" if finding.fix else "")
+        rows.add_row(Text(finding.state, style=_STYLES[finding.state]), finding.what, lines)
     return rows
 
 

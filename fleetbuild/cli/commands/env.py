@@ -50,15 +50,15 @@ def env(
     with Session(state_dir=state_dir) as run:
         from fleetbuild.cli import steps
 
-        found = steps.release_here(release, config)
+        installed = steps.release_here(release, config)
         if format == Format.SYSTEMD:
-            run.out.text(_systemd_lines(found))
+            run.out.text(_systemd_lines(installed))
         elif format == Format.JUPYTER:
-            run.out.text(_kernel_json(found))
-            if not found.has_module("ipykernel"):
+            run.out.text(_kernel_json(installed))
+            if not installed.has_module("ipykernel"):
                 run.out.warn(_NO_KERNEL)
         else:
-            run.out.text(_shell_exports(found))
+            run.out.text(_shell_exports(installed))
 
 
 _NO_KERNEL = (

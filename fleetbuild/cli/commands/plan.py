@@ -105,8 +105,8 @@ def _refuse_without_cluster(cluster: options.ClusterOptions) -> None:
             raise UsageError(f"{option} needs --from-cluster.", f"Leave out {option}.")
 
 
-def _refuse_with_cluster(**given: object) -> None:
-    for name, value in given.items():
+def _refuse_with_cluster(**others: object) -> None:
+    for name, value in others.items():
         if value is not None:
             option = name if name.isupper() else f"--{name}"
             raise UsageError(f"{option} does not go with --from-cluster.", f"Leave out {option}.")

@@ -93,8 +93,8 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
     again = gone or undone or any(node.hook_failed for node in result.nodes)
     command = f"again: fleetbuild apply{state}" if again else clean(plan.command(state))
-    told = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
-    word = "error" if len(told) == 1 else "errors"
+    problems = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
+    word = "error" if len(problems) == 1 else "errors"
     return f"Next: fix the {word} above, then run {command}"
 
 

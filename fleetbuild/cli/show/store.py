@@ -29,15 +29,15 @@ def store_table(wheels: Sequence[StoredWheel]) -> Table:
     for heading in ("wheel", "for", "libc", "size", "built on", "stored at", "key"):
         table.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
     for wheel in wheels:
-        known, mark = wheel.provenance, " (revoked)" if wheel.revoked else ""
+        provenance, mark = wheel.provenance, " (revoked)" if wheel.revoked else ""
         table.add_row(
-            f"{clean(known.package)}-{clean(known.wheel_version)}{mark}",
-            clean(known.group),
-            f"{known.libc.family} {known.libc.floor}",
-            size(known.size),
-            clean(known.built_on),
-            clean(known.built_at),
-            known.artifact_key[:12],
+            f"{clean(provenance.package)}-{clean(provenance.wheel_version)}{mark}",
+            clean(provenance.group),
+            f"{provenance.libc.family} {provenance.libc.floor}",
+            size(provenance.size),
+            clean(provenance.built_on),
+            clean(provenance.built_at),
+            provenance.artifact_key[:12],
         )
     return table
 
@@ -72,11 +72,15 @@ def revocations_table(entries: Sequence[Revoked]) -> Table:
     for heading in ("revoked", "since", "in the store", "serves on", "reason"):
         table.add_column(heading, overflow="fold")
     for entry in entries:
-        known = entry.revocation
-        what = known.what if "==" in known.what else known.what[:_DIGITS]
+        revocation = entry.revocation
+        what = revocation.what if "==" in revocation.what else revocation.what[:_DIGITS]
         nodes = clean(fold(entry.nodes)) if entry.nodes else "-"
         table.add_row(
-            what, known.time[:10], "\n".join(entry.wheels) or "-", nodes, clean(known.reason)
+            what,
+            revocation.time[:10],
+            "\n".join(entry.wheels) or "-",
+            nodes,
+            clean(revocation.reason),
         )
     return table
 
@@ -110,7 +114,7 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
     """Return where the wheel comes from, and the checks."""
     predicate = found.statement["predicate"]
     definition, details = predicate["buildDefinition"], _dict(predicate.get("runDetails"))
-    known = definition["externalParameters"]
+    parameters = definition["externalParameters"]
     inner, run = _dict(definition.get("internalParameters")), _dict(details.get("metadata"))
     files = [_dict(resource) for resource in definition.get("resolvedDependencies") or ()]
     sources = [file for file in files if _role(file) != "build requirement"]
@@ -118,15 +122,15 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
     builder = _dict(details.get("builder"))
     lines = [
         f"{found.wheel}",
-        f"  is            {known.get('package')} {known.get('wheelVersion')}",
+        f"  is            {parameters.get('package')} {parameters.get('wheelVersion')}",
         *(f"  {_role(source):<13} {source.get('uri')}" for source in sources),
-        f"  recipe        {known.get('recipe')}",
-        f"  for           {_target(known.get('target'))}",
+        f"  recipe        {parameters.get('recipe')}",
+        f"  for           {_target(parameters.get('target'))}",
         *(
             f"  {name:<13} {value}"
-            for name, value in sorted(_dict(known.get("environment")).items())
+            for name, value in sorted(_dict(parameters.get("environment")).items())
         ),
-        f"  compiler      {_compiler(str(known.get('compiler')))}",
+        f"  compiler      {_compiler(str(parameters.get('compiler')))}",
         f"  built with    {count(len(required), 'requirement')}, each by hash",
         f"  builder       {builder.get('id')}{_when(run)}",
     ]
@@ -153,10 +157,10 @@ def _role(resource: dict[str, Any]) -> str:
 
 
 def _target(target: object) -> str:
-    known = _dict(target)
-    sms = " ".join(f"SM {sm}" for sm in known.get("sms") or ())
-    libc = _dict(known.get("libc"))
-    words = (known.get("arch"), known.get("isa"), sms, known.get("python"))
+    fields = _dict(target)
+    sms = " ".join(f"SM {sm}" for sm in fields.get("sms") or ())
+    libc = _dict(fields.get("libc"))
+    words = (fields.get("arch"), fields.get("isa"), sms, fields.get("python"))
     return (
         f"{' '.join(str(word) for word in words if word)}, {libc.get('family')} {libc.get('floor')}"
     )

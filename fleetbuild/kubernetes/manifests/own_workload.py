@@ -27,7 +27,6 @@ from fleetbuild.kubernetes.manifests.user_workload import (
     Path,
     UserManifest,
     pod_templates,
-    value_at,
 )
 from fleetbuild.kubernetes.manifests.workload import with_image
 from fleetbuild.kubernetes.manifests.yaml_dump import comment, dump, flow
@@ -177,21 +176,6 @@ def _target(id_: ObjectId) -> dict[str, str]:
     found["name"] = id_.name.replace(".", "\\.")
     found["namespace"] = id_.namespace.replace(".", "\\.")
     return {key: value for key, value in found.items() if value}
-
-
-def early_init_containers(manifest: UserManifest) -> Iterator[str]:
-    """Yield a warning for init containers of the user, which run before the packages are there."""
-    for id_ in manifest.workloads:
-        document = manifest.objects[id_]
-        inits = (
-            value_at(document, (*template, "spec", "initContainers"))
-            for template in pod_templates(document)
-        )
-        if any(isinstance(init, list) and init for init in inits):
-            yield (
-                f"{manifest.file}: {id_}: its init containers are left as they are, so they do not"
-                " see the packages; with --way init they run before these are installed."
-            )
 
 
 class Draft(PatchedObject):

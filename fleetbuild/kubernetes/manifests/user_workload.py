@@ -6,7 +6,7 @@ is collected as a JSON patch (RFC 6902) for Kustomize, and applied here to show 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -314,3 +314,18 @@ def _pointer(step: str | int) -> str:
 
 def _shown(path: Sequence[str | int]) -> str:
     return ".".join(f"{step}" for step in path if isinstance(step, str))
+
+
+def early_init_containers(manifest: UserManifest) -> Iterator[str]:
+    """Yield a warning for init containers of the user, which run before the packages are there."""
+    for id_ in manifest.workloads:
+        document = manifest.objects[id_]
+        inits = (
+            value_at(document, (*template, "spec", "initContainers"))
+            for template in pod_templates(document)
+        )
+        if any(isinstance(init, list) and init for init in inits):
+            yield (
+                f"{manifest.file}: {id_}: its init containers are left as they are, so they do not"
+                " see the packages; with --way init they run before these are installed."
+            )
