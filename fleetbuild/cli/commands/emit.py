@@ -7,7 +7,7 @@ the keyword parameters of the plug-in's function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -269,11 +269,7 @@ def k8s(
         if not labels.apply:
             labels.refuse_without("--apply")
         delivery = pods.delivery("k8s", workload)
-        fleet = _fleet(run, labels)
-        document = _write(run, fleet, "k8s", out, delivery=delivery, workload=workload)
-        if labels.apply:
-            document |= _label(run, fleet, labels)
-        _show(run, document)
+        _emit(run, "k8s", out, labels, delivery=delivery, workload=workload)
 
 
 @_command
@@ -295,17 +291,18 @@ def labels(
     with output.session() as run:
         if not (labels.apply or remove):
             labels.refuse_without("--apply or --remove")
-        fleet = _fleet(run, labels)
-        if remove:
-            for option, value in {"--apply": labels.apply, "--out": out}.items():
-                if value:
-                    raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
-            _show(run, {"format_version": "1.0", **_label(run, fleet, labels, remove=True)})
+        if not remove:
+            _emit(run, "labels", out, labels)
             return
-        document = _write(run, fleet, "labels", out)
-        if labels.apply:
-            document |= _label(run, fleet, labels)
-        _show(run, document)
+        for option, value in {"--apply": labels.apply, "--out": out}.items():
+            if value:
+                raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
+        document = {
+            "format_version": "1.0",
+            **_label(run, _fleet(run, labels), labels, remove=True),
+        }
+        if output.json:
+            run.out.document(document)
 
 
 @_command
@@ -404,22 +401,21 @@ def _fleet(run: Session, cluster: ClusterOptions | None = None) -> Fleet:
     return fleetbuild.Fleet(state_dir=run.state_dir, **steps.fleet_options(cluster=cluster))
 
 
-def _emit(run: Session, kind: str, out: Path | None, **inputs: Any) -> None:
-    """Write the files of a kind that asks no cluster."""
-    _show(run, _write(run, _fleet(run), kind, out, **inputs))
-
-
-def _write(
-    run: Session, fleet: Fleet, kind: str, out: Path | None, **inputs: Any
-) -> dict[str, Any]:
-    """Write the files of a kind, and say which; return the document about them."""
+def _emit(
+    run: Session, kind: str, out: Path | None, labels: LabelOptions | None = None, **inputs: Any
+) -> None:
+    """Write the files of a kind, and say which; with --apply, label the cluster's Nodes too."""
+    fleet = _fleet(run, labels)
     emitted = fleet.emit(kind, out=out or run.state_dir / "manifests" / kind, **inputs)
     written = [str(path) for path in emitted.paths]
     if not run.out.json:
         run.out.say(*(f"Wrote {file}" for file in written))
         for sentence in emitted.warnings:
             run.out.warn(f"warning: {sentence}")
-    return {"format_version": "1.0", "files": written, "warnings": list(emitted.warnings)}
+    labelled = _label(run, fleet, labels) if labels and labels.apply else {}
+    if run.out.json:
+        document = {"files": written, "warnings": list(emitted.warnings), **labelled}
+        run.out.document({"format_version": "1.0", **document})
 
 
 def _label(
@@ -435,8 +431,3 @@ def _label(
     run.out.say(*(unlabelled_lines if remove else labelled_lines)(labelled))
     run.exit_code = labelled.exit_code
     return labelled.model_dump(mode="json")
-
-
-def _show(run: Session, document: Mapping[str, Any]) -> None:
-    if run.out.json:
-        run.out.document(document)
